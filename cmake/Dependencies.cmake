@@ -1,0 +1,14 @@
+# Every library that this project stands on, as Debian packages them; also used by the installed
+# package's config file, so that both look in the same way.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)  # before ONNX: its targets refer to protobuf::libprotobuf
+find_package(ONNX CONFIG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(fmt CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)
+pkg_check_modules(LIBDEFLATE REQUIRED IMPORTED_TARGET libdeflate)
+find_path(TL_EXPECTED_INCLUDE_DIR tl/expected.hpp REQUIRED)

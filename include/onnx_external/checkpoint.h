@@ -1,0 +1,150 @@
+// Checkpoints: the named tensors in one or several files, and how to read their bytes.
+//
+// A checkpoint is read without torch and without Python: pickles are interpreted symbolically, and
+// nothing that they name is ever imported or called. Opening reads metadata only; tensor bytes stay
+// on disk until read() or until a writer copies their range. Memory is bounded by the metadata that
+// is present in the files, never by sizes that they declare.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+class SourceFile;  // src/base/file.h: a regular file held open for reading
+
+// Which tensors of a nested checkpoint are listed.
+enum class Selection {
+  kStateDict,   // one mapping of names to tensors; its keys are the tensor names
+  kEverything,  // every tensor reachable, under its full dotted path (for inspection)
+};
+
+struct OpenOptions {
+  Selection selection = Selection::kStateDict;
+
+  // Dotted path of the mapping to use ("state_dict", "ema.model"). Empty: the only mapping of names
+  // to tensors, at the root or nested; when there are several, opening fails with kAmbiguous and
+  // the message lists the candidates.
+  std::string key;
+
+  // A strided view may be larger than the bytes behind it (stride 0). The contiguous size of all
+  // expanded tensors together may be at most this many times the size of the files.
+  std::uint64_t max_expand = 4;
+
+  // Where compressed records are inflated to (nameless temporary files) when their bytes are read.
+  std::filesystem::path scratch_dir = "/tmp";
+};
+
+enum class Compression : std::uint8_t { kNone, kDeflate };
+enum class ByteOrder : std::uint8_t { kLittle, kBig };
+
+// A run of bytes in a file that one or more tensors view.
+struct Storage {
+  std::uint32_t file = 0;          // index into Checkpoint::files()
+  std::uint64_t offset = 0;        // of its first byte (compressed byte) in the file
+  std::uint64_t stored_bytes = 0;  // bytes in the file; equals `bytes` unless compressed
+  std::uint64_t bytes = 0;         // bytes of the storage itself
+  Compression compression = Compression::kNone;
+  ByteOrder byte_order = ByteOrder::kLittle;
+  std::optional<std::uint32_t> crc32;  // of the uncompressed bytes, where the file records one
+};
+
+// A plain range of bytes of one file.
+struct FileRange {
+  std::uint32_t file = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  friend bool operator==(const FileRange&, const FileRange&) = default;
+};
+
+// An object in a pickle that is no tensor and no plain value: reported, never executed.
+struct OpaqueObject {
+  std::string path;  // dotted path of the place where it stands; "" = the root
+  std::string type;  // "module.name" as the pickle spells it
+};
+
+// One tensor that the file declares but that cannot be read (sparse, quantized, meta, unknown
+// element type, ...). With Selection::kStateDict such a tensor fails the open instead.
+struct RefusedTensor {
+  std::string path;
+  std::string reason;
+};
+
+// Immutable after opening, except for the cache of inflated records, which locks itself: all const
+// members may be called from several threads at once. Movable, not copyable. Files stay open for
+// the lifetime of the object.
+class Checkpoint {
+ public:
+  struct Contents;  // src/checkpoint/contents.h: what the readers fill in
+  explicit Checkpoint(std::unique_ptr<Contents> contents);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  // "torch-zip", "safetensors", "sharded torch-zip", "sharded safetensors"; "mixed" for several
+  // arguments of different formats.
+  [[nodiscard]] const std::string& format() const;
+
+  // In the order of the files given, within a file in the file's own order. Names are unique.
+  [[nodiscard]] const std::vector<TensorView>& tensors() const;
+  [[nodiscard]] const std::vector<Storage>& storages() const;
+  [[nodiscard]] const std::vector<std::shared_ptr<const SourceFile>>& files() const;
+  [[nodiscard]] const std::vector<OpaqueObject>& opaque_objects() const;
+  [[nodiscard]] const std::vector<RefusedTensor>& refused_tensors() const;
+
+  // For each tensor (same index as tensors()): which of the paths given to open_checkpoint it came
+  // from, counted from 0.
+  [[nodiscard]] std::uint32_t argument_of(std::size_t tensor) const;
+
+  // Names that safetensors' __metadata__ records as dropped in favour of a kept tensor:
+  // (dropped name, kept name). Only pairs whose kept name is a tensor of that file.
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
+
+  // Bytes of the contiguous tensor.
+  [[nodiscard]] std::uint64_t nbytes(std::size_t tensor) const;
+
+  // The range of a file that holds exactly the contiguous, little-endian, row-major bytes of the
+  // tensor; nothing for compressed, strided or big-endian tensors. An empty tensor has length 0.
+  [[nodiscard]] std::optional<FileRange> plain_range(std::size_t tensor) const;
+
+  // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
+  // row-major tensor, whatever its form in the file. Memory: at most kReadScratchBytes beside
+  // `out`. Best in steps of 1 MiB or more. Thread-safe.
+  // kIo; kCorrupt when the file shrank, or an inflated record is damaged.
+  // Requires: first + out.size() <= nbytes(tensor).
+  [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
+                            std::span<std::byte> out) const;
+  static constexpr std::uint64_t kReadScratchBytes = std::uint64_t{8} << 20;
+
+  // Reads a whole storage and compares its CRC-32 with the recorded one; succeeds at once when none
+  // is recorded. kCorrupt names the file and the record's offset.
+  [[nodiscard]] Status check_storage(std::uint32_t storage) const;
+
+  // kCorrupt when a file's size or modification time is no longer what it was at open.
+  [[nodiscard]] Status check_unchanged() const;
+
+ private:
+  std::unique_ptr<Contents> contents_;
+};
+
+// Opens one checkpoint made of `paths`, in order: each a checkpoint file, a Hugging Face shard
+// index (*.index.json) or a folder (which must hold, first wins: model.safetensors.index.json,
+// model.safetensors, pytorch_model.bin.index.json, pytorch_model.bin; else exactly one checkpoint
+// file, otherwise kAmbiguous with the list). The format is told by content, never by suffix.
+// The same tensor name in two arguments is kAmbiguous.
+// kNotFound, kIo, kCorrupt, kUnsupported (naming the format, e.g. legacy torch), kAmbiguous.
+[[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
+                                                 const OpenOptions& options = {});
+
+}  // namespace onnx_external

@@ -1,0 +1,71 @@
+// Element types of tensors: their sizes and their names in torch, safetensors and ONNX.
+//
+// Pure values and tables; safe from any thread. Sources of the tables: torch/_utils.py and
+// torch/storage.py (names), the safetensors format text (names), onnx.proto TensorProto.DataType.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace onnx_external {
+
+// The element types that torch and safetensors checkpoints hold.
+enum class DType : std::uint8_t {
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt64,
+  kUInt32,
+  kUInt16,
+  kUInt8,
+  kBool,
+  kComplex128,
+  kComplex64,
+  kComplex32,  // no ONNX type
+  kFloat8E4M3Fn,
+  kFloat8E4M3FnUz,
+  kFloat8E5M2,
+  kFloat8E5M2FnUz,
+  kFloat8E8M0FnU,
+  kFloat4E2M1FnX2,  // one byte holds two values, the first in the low nibble; shapes count bytes
+};
+inline constexpr std::size_t kDTypeCount = 22;
+
+// Bytes of one element, 1 to 16. A kFloat4E2M1FnX2 element is the byte that holds two values.
+[[nodiscard]] std::uint32_t byte_size(DType dtype);
+
+// Bytes that are swapped together between byte orders: half an element for complex types.
+[[nodiscard]] std::uint32_t swap_unit(DType dtype);
+
+// "float32", "bfloat16", "float8_e4m3fn", ...: torch's short names, used in all our output.
+[[nodiscard]] std::string_view torch_name(DType dtype);
+[[nodiscard]] std::optional<DType> dtype_from_torch_name(std::string_view name);
+
+// "F32", "BF16", "F8_E4M3", ...; nothing for a name that is unknown or that torch has no type for.
+[[nodiscard]] std::optional<DType> dtype_from_safetensors_name(std::string_view name);
+
+// TensorProto.DataType as a plain number, so that types newer than the linked onnx pass.
+// 0 (UNDEFINED) where ONNX has none: kComplex32.
+[[nodiscard]] std::int32_t onnx_data_type(DType dtype);
+[[nodiscard]] std::optional<DType> dtype_from_onnx(std::int32_t data_type);
+
+// Bits of one element of an ONNX data type (4 for INT4, UINT4 and FLOAT4E2M1, 2 for INT2, UINT2);
+// 0 for UNDEFINED, STRING and unknown numbers.
+[[nodiscard]] std::uint32_t onnx_bits(std::int32_t data_type);
+
+// "FLOAT", "BFLOAT16", ... for messages; "data type 99" style names are the caller's business:
+// an unknown number gives "UNKNOWN".
+[[nodiscard]] std::string_view onnx_type_name(std::int32_t data_type);
+
+// True for the types that hold real or complex fractions (float*, bfloat16, complex*, fp8, fp4).
+[[nodiscard]] bool is_floating(DType dtype);
+[[nodiscard]] bool onnx_is_floating(std::int32_t data_type);
+
+}  // namespace onnx_external

@@ -1,0 +1,127 @@
+// Which tensor of a checkpoint fills which slot of a graph: decided without IO, and explained.
+//
+// The order of the rules, and every refusal, is documented in docs/mapping.md. All functions are
+// pure and safe from any thread; near-linear in the number of names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// What the mapping needs to know of a tensor; a plain value that tests build by hand.
+struct MappingKey {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;                 // as ONNX writes it
+  std::uint32_t argument = 0;  // which checkpoint argument it came from
+  // Tensors with equal, present `bytes_id` are the same bytes (tied weights).
+  std::optional<std::uint64_t> bytes_id;
+};
+
+struct MappingKeys {
+  std::vector<MappingKey> keys;                                 // in checkpoint order
+  std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
+};
+
+// The keys of a checkpoint: same order and index as checkpoint.tensors().
+[[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
+
+enum class Match : std::uint8_t {
+  kAuto,   // all rules
+  kExact,  // stops after equal names
+  kSeed,   // first suffix match in either direction, wrong at times: for comparison only
+};
+enum class Unmatched : std::uint8_t {
+  kSkip,  // keys without a slot are listed
+  kKeep,  // they become new initializers under their own names
+  kError,
+};
+enum class Partial : std::uint8_t { kRefuse, kAllow };
+
+struct Rename {
+  std::string pattern;      // RE2 regular expression
+  std::string replacement;  // RE2 rewrite (\1 ...)
+};
+
+struct MappingOptions {
+  Match match = Match::kAuto;
+  Unmatched unmatched = Unmatched::kSkip;
+  Partial partial = Partial::kRefuse;                     // allow missing and mixed weights
+  std::optional<std::string> prefix;                      // only keys under it; it is removed
+  std::vector<Rename> renames;                            // on keys, in order
+  std::vector<std::pair<std::string, std::string>> map;   // slot -> key, from a map file
+  std::vector<std::pair<std::string, std::string>> ties;  // slot -> key, --tie
+  std::vector<std::string> inputs;                        // graph inputs that belong to the caller
+};
+
+// Which rule filled a slot. rule_name gives its stable name in JSON and messages.
+enum class Rule : std::uint8_t {
+  kMap,            // "map": the map file
+  kTie,            // "tie": --tie
+  kMetadataTie,    // "metadata-tie": safetensors' record of a dropped name
+  kExact,          // "exact": equal names
+  kRefined,        // "refined": equal once dots are underscores
+  kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
+  kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot
+  kSuffix,         // "suffix": unique at a component boundary
+  kSeed,           // "seed"
+  kKept,           // "kept": no slot, --unmatched keep
+};
+[[nodiscard]] std::string_view rule_name(Rule rule);
+
+struct MappedPair {
+  std::uint32_t slot = Attachment::kNoSlot;  // index into GraphFacts::slots; kNoSlot for kKept
+  std::uint32_t key = 0;                     // index into MappingKeys::keys
+  Rule rule = Rule::kExact;
+
+  friend bool operator==(const MappedPair&, const MappedPair&) = default;
+};
+
+// A leftover key whose bytes are those of a matched one.
+struct TiedKey {
+  std::uint32_t key = 0;
+  std::uint32_t matched_key = 0;
+};
+
+struct Mapping {
+  std::vector<MappedPair> pairs;              // by slot index, kept keys last
+  std::vector<std::uint32_t> unmatched_keys;  // without tied ones
+  std::vector<TiedKey> tied_keys;
+  std::vector<std::string> inputs_left;        // the caller's inputs
+  std::vector<std::string> initializers_kept;  // initializers with data that no key replaced
+  std::vector<std::string> slots_left;         // only with Partial::kAllow: still without data
+  std::string alignment;                       // "", "+prefix" (added to keys) or "-prefix"
+};
+
+// Applies the rules. Failures: kAmbiguous (two answers fit: both listed), kMismatch (shape or
+// element type differ within the chosen alignment), kNotFound (a weight is missing, nothing
+// matches, a name of an option does not exist), kInvalidArgument (a bad regular expression, ...).
+// Each message lists what it is about (at most kMaxListed names of each list, and how many more)
+// and names the option that overrides it.
+[[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
+                                          const MappingOptions& options);
+inline constexpr std::size_t kMaxListed = 8;
+
+// Reads a map file: JSON, either {"slot": "key", ...} or a document written by --save-map
+// ({"map": {"slot": "key", ...}, ...}). kCorrupt for twin slots or other forms.
+[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
+    const std::filesystem::path& path);
+
+// The text of a map file for a mapping: JSON, one slot a line, in slot order.
+[[nodiscard]] std::string map_file_text(const GraphFacts& graph, const MappingKeys& keys,
+                                        const Mapping& mapping);
+
+// "s/RE/REPL/" with any delimiter; kInvalidArgument for another form or a bad expression.
+[[nodiscard]] Result<Rename> parse_rename(std::string_view text);
+
+}  // namespace onnx_external

@@ -1,0 +1,81 @@
+// The whole job in one call: open the checkpoint, map, plan, write, verify, publish.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/progress.h"
+#include "onnx_external/result.h"
+#include "onnx_external/verify.h"
+#include "onnx_external/writer.h"
+
+namespace onnx_external {
+
+enum class Verification : std::uint8_t { kOff, kOn };
+enum class RunMode : std::uint8_t { kWrite, kDryRun };  // kDryRun: report the plan, write nothing
+
+struct SaveOptions {
+  OpenOptions open;
+  MappingOptions mapping;
+  WriteOptions write;
+  Verification verification = Verification::kOn;
+  RunMode mode = RunMode::kWrite;
+
+  // Where external data that the given graph already has is found. Empty: the graph's own folder,
+  // or the current one for a graph from memory.
+  std::filesystem::path source_dir;
+};
+
+// One initializer that was (or, in a dry run, would be) attached or copied along.
+struct SavedTensor {
+  std::string key;   // empty: external data that the given graph already had
+  std::string slot;  // the initializer's name
+  std::optional<Rule> rule;
+  std::string file;  // location relative to the model's folder; empty = inline in the model
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::int32_t data_type = 0;
+  Shape dims;
+};
+
+struct SaveReport {
+  std::filesystem::path model;
+  std::vector<SavedTensor> tensors;
+  std::vector<std::string> unmatched_keys;
+  std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
+  std::vector<std::string> inputs_left;
+  std::vector<std::string> initializers_kept;
+  std::vector<std::string> slots_left;
+  std::string alignment;
+  std::string map_file;     // text of a map file that repeats this mapping
+  std::uint64_t bytes = 0;  // written to data files
+  double seconds = 0;
+  bool verified = false;
+};
+
+// The seed's call, same order of arguments: writes `basepath`/`model_location` with its weights in
+// `basepath`/`initializer_location`. Nothing half-written stays after an error; verification that
+// finds a difference is kMismatch, and nothing is published.
+[[nodiscard]] Result<SaveReport> save_model_with_external_data(
+    const std::filesystem::path& basepath, const std::string& model_location,
+    const std::string& initializer_location,
+    std::span<const std::filesystem::path> torch_load_paths, const onnx::ModelProto& onnx_model,
+    const SaveOptions& options = {});
+
+// The same from a graph file; its folder is the default source_dir.
+[[nodiscard]] Result<SaveReport> save_graph_with_external_data(
+    const std::filesystem::path& basepath, const std::string& model_location,
+    const std::string& initializer_location,
+    std::span<const std::filesystem::path> torch_load_paths,
+    const std::filesystem::path& graph_path, const SaveOptions& options = {});
+
+}  // namespace onnx_external

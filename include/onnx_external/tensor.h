@@ -1,0 +1,68 @@
+// What is known of a tensor without its bytes: name, element type, shape, strides.
+//
+// Sizes and offsets are bytes unless the name says otherwise; shapes and strides count elements.
+// All of these are plain values without IO, safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onnx_external/dtype.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Dimensions, outermost first; never negative once a reader has returned them. Empty = scalar.
+using Shape = std::vector<std::int64_t>;
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
+};
+
+// A tensor as a view of a storage (a run of bytes that several tensors may share).
+struct TensorView : TensorInfo {
+  std::vector<std::int64_t> strides;  // elements, one per dimension, >= 0 (0 = expanded)
+  std::uint32_t storage = 0;          // index into Checkpoint::storages()
+  std::uint64_t storage_offset = 0;   // bytes from the start of the storage to element 0
+};
+
+// Number of elements. kCorrupt for a negative dimension or a product past 2^63-1.
+[[nodiscard]] Result<std::uint64_t> element_count(std::span<const std::int64_t> shape);
+
+// Bytes of the contiguous tensor. kCorrupt as element_count, and past 2^63-1 bytes.
+[[nodiscard]] Result<std::uint64_t> contiguous_nbytes(DType dtype,
+                                                      std::span<const std::int64_t> shape);
+
+// Row-major strides of a shape, in elements.
+// Requires: element_count(shape) succeeds.
+[[nodiscard]] std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape);
+
+// True when the elements lie in row-major order without gaps. Strides of dimensions of size 1 do
+// not matter, nor any stride of an empty tensor (torch's rule).
+[[nodiscard]] bool is_contiguous(std::span<const std::int64_t> shape,
+                                 std::span<const std::int64_t> strides);
+
+// Bytes from the start of element 0 to the end of the furthest element; 0 for an empty tensor.
+// kCorrupt on overflow, on a negative stride, and when ranks differ.
+[[nodiscard]] Result<std::uint64_t> extent_bytes(DType dtype, std::span<const std::int64_t> shape,
+                                                 std::span<const std::int64_t> strides);
+
+// The shape as ONNX writes it: the last dimension of kFloat4E2M1FnX2 doubled, any other unchanged.
+// kUnsupported for a 0-d kFloat4E2M1FnX2, which has no dimension to double.
+[[nodiscard]] Result<Shape> onnx_shape(DType dtype, std::span<const std::int64_t> shape);
+
+// Bytes of an ONNX tensor of a TensorProto data type, sub-byte types rounded up to whole bytes.
+// kUnsupported for STRING and unknown types, kCorrupt as element_count.
+[[nodiscard]] Result<std::uint64_t> onnx_nbytes(std::int32_t data_type,
+                                                std::span<const std::int64_t> dims);
+
+// "[2, 3]"; "[]" for a scalar.
+[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
+
+}  // namespace onnx_external

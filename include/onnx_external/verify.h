@@ -1,0 +1,86 @@
+// Reads a written model back as a stranger would, and lists what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/progress.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// What can be wrong; finding_code_name gives the stable name in JSON.
+enum class FindingCode : std::uint8_t {
+  kBadEntry,           // "bad-entry": external_data keys or values break the rules
+  kBadLocation,        // "bad-location": the path is absolute, leaves the folder, has ".." ...
+  kMissingFile,        // "missing-file"
+  kBadFileKind,        // "bad-file-kind": symlink, hard link, FIFO, folder ...
+  kOutOfRange,         // "out-of-range": offset + length past the end of the file
+  kWrongLength,        // "wrong-length": length is not dims x element size
+  kInlineAndExternal,  // "inline-and-external": raw or typed data left in an external tensor
+  kDuplicateName,      // "duplicate-name": two initializers of one graph share a name
+  kBytesDiffer,        // "bytes-differ": not the checkpoint's bytes; says at which byte
+  kCrcDiffers,         // "crc-differs": not what the manifest recorded
+  kTypeDiffers,        // "type-differs": element type or dims are not the checkpoint's
+  kManifest,           // "manifest": it is damaged, or does not describe this model
+  kNotInCheckpoint,    // "not-in-checkpoint": an initializer that no key fills (--against)
+  kModelChanged,       // "model-changed": the model file's CRC is not the manifest's
+};
+[[nodiscard]] std::string_view finding_code_name(FindingCode code);
+
+struct Finding {
+  FindingCode code = FindingCode::kBadEntry;
+  std::string tensor;  // initializer name; empty = the model or the manifest as a whole
+  std::string file;    // relative to the model's folder, as the model spells it
+  std::string message;
+};
+
+struct VerifyReport {
+  std::vector<Finding> findings;  // by tensor in graph order
+  std::uint64_t tensors = 0;      // external tensors looked at
+  std::uint64_t bytes = 0;        // bytes read and compared
+  bool used_manifest = false;
+  [[nodiscard]] bool ok() const { return findings.empty(); }
+};
+
+enum class DropCache : std::uint8_t { kNo, kYes };
+
+struct VerifyOptions {
+  int threads = 0;                        // 0 = one per CPU available to the process
+  DropCache drop_cache = DropCache::kNo;  // ask the kernel to read from the disk again
+  ProgressFn progress;
+};
+
+// Checks structure (entries, paths, kinds of files, lengths, dims) and, when the data folder has a
+// manifest, the CRC-32 of every tensor and of the model. A model whose external tensors have no
+// manifest is checked for structure alone (used_manifest tells).
+// Fails only when it cannot do its work: no such model, not an ONNX model, cancelled.
+[[nodiscard]] Result<VerifyReport> verify_model(const std::filesystem::path& model_path,
+                                                const VerifyOptions& options = {});
+
+// One initializer and the checkpoint tensor that it must equal.
+struct ExpectedTensor {
+  std::string initializer;
+  std::uint32_t graph = 0;
+  std::size_t tensor = 0;  // index into Checkpoint::tensors()
+};
+
+// As verify_model, and compares every byte, type and dimension of the expected initializers
+// (external or inline) with the checkpoint.
+[[nodiscard]] Result<VerifyReport> verify_model_against(const std::filesystem::path& model_path,
+                                                        const Checkpoint& checkpoint,
+                                                        std::span<const ExpectedTensor> expected,
+                                                        const VerifyOptions& options = {});
+
+// Finds out what a saved model's initializers should be: by the manifest's record when `options`
+// names no mapping option and there is a manifest, else by mapping anew.
+[[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
+    const std::filesystem::path& model_path, const Checkpoint& checkpoint,
+    const MappingOptions& options);
+
+}  // namespace onnx_external

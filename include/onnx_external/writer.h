@@ -1,0 +1,120 @@
+// Executes a save plan: staged beside the target, copied in parallel at fixed places, published by
+// renaming the model last.
+//
+// Nothing is ever opened for writing under its final name, so the sources of a save may be the very
+// files that it replaces. The output bytes never depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/progress.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model and folders
+enum class Overwrite : std::uint8_t { kRefuse, kAllow };
+enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, in external_data
+
+struct WriteOptions {
+  int threads = 0;  // 0 = one per CPU available to the process
+  Sync sync = Sync::kFiles;
+  Overwrite overwrite = Overwrite::kRefuse;
+  Checksum checksum = Checksum::kNone;
+  MatchedInputs inputs = MatchedInputs::kRemove;
+  ProgressFn progress;
+};
+
+// A model with its data written into a staging folder inside the output folder, complete but not
+// yet visible under its final name. Destroying it without publish() removes everything it wrote.
+// One thread at a time.
+class StagedSave {
+ public:
+  struct State;
+  explicit StagedSave(std::unique_ptr<State> state);
+  StagedSave(StagedSave&&) noexcept;
+  StagedSave& operator=(StagedSave&&) noexcept;
+  ~StagedSave();
+
+  // The staging folder: holds the model file and the data folder under their final relative names,
+  // so a loader can open it as it will be.
+  [[nodiscard]] const std::filesystem::path& directory() const;
+  [[nodiscard]] std::filesystem::path model_path() const;
+
+  // CRC-32 of each planned file, same index as SavePlan::files.
+  [[nodiscard]] const std::vector<std::uint32_t>& file_crcs() const;
+
+  // Renames the data folder, then the model, to their final names; removes what an overwritten
+  // model left behind. Only when this succeeded is the save done.
+  [[nodiscard]] Status publish();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
+// "<data_dir>.N", N one more than that of the model which is replaced.
+// kAlreadyExists when the model or its data folder exists and `overwrite` refuses; `out_dir` need
+// not exist.
+[[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
+                                                  std::string_view model_name,
+                                                  std::string_view data_dir, Overwrite overwrite);
+
+// Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
+// changed: the planned tensors are attached to it. On any error nothing is left. kIo, kCorrupt (a
+// source is damaged), kCancelled, kAlreadyExists.
+[[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,
+                                            const Checkpoint& checkpoint,
+                                            const std::filesystem::path& out_dir,
+                                            const WriteOptions& options);
+
+// For exporters that hold tensors in memory: add from any thread, then finish once.
+//
+//   auto writer = ExternalDataWriter::open("out", {});
+//   auto proto = (*writer)->add("fc.weight", DType::kFloat32, {10, 4}, bytes);
+//   ... *model.mutable_graph()->add_initializer() = *proto;
+//   auto status = (*writer)->finish(model);
+//
+// Holds no tensor bytes: add() returns when they are in the file. Destroying it without finish()
+// removes everything it wrote.
+class ExternalDataWriter {
+ public:
+  struct Options {
+    std::string model_name = "model.onnx";
+    std::string data_dir = "initializers";
+    Sync sync = Sync::kFiles;
+    Overwrite overwrite = Overwrite::kRefuse;
+  };
+  struct State;
+  explicit ExternalDataWriter(std::unique_ptr<State> state);
+  ~ExternalDataWriter();
+
+  [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
+      const std::filesystem::path& out_dir, const Options& options);
+
+  // Writes one tensor (contiguous, row-major, little-endian) and returns the initializer that
+  // refers to it. Thread-safe. kInvalidArgument for a twin name or a wrong number of bytes. Tensors
+  // of zero elements come back inline, as do small integer tensors (kMaxInlineIntegerBytes).
+  [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
+                                              std::span<const std::int64_t> shape,
+                                              std::span<const std::byte> bytes);
+
+  // Writes the manifest and the model, then publishes. No add() may run or follow.
+  // kInvalidArgument when a tensor that was added is not an initializer of `model`.
+  [[nodiscard]] Status finish(const onnx::ModelProto& model);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,63 @@
+// A little-endian cursor over bytes in memory: every read is bounds-checked and says what it read.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "onnx_external/result.h"
+
+static_assert(std::endian::native == std::endian::little, "big-endian hosts are not supported");
+
+namespace onnx_external {
+
+class ByteReader {
+ public:
+  // `bytes` must outlive the reader. `base` is added to positions in messages.
+  explicit ByteReader(std::span<const std::byte> bytes, std::uint64_t base = 0)
+      : bytes_(bytes), base_(base) {}
+
+  [[nodiscard]] std::size_t position() const { return position_; }
+  [[nodiscard]] std::size_t remaining() const { return bytes_.size() - position_; }
+
+  // Requires: position <= size.
+  void seek(std::size_t position) { position_ = position; }
+
+  // `what` names the field for the message: "byte 12: cannot read entry count: 4 bytes wanted, ..."
+  template <std::integral T>
+  [[nodiscard]] Result<T> read(std::string_view what) {
+    auto raw = take(sizeof(T), what);
+    if (!raw) {
+      return fail(std::move(raw).error());
+    }
+    T value{};
+    std::memcpy(&value, raw->data(), sizeof(T));
+    return value;
+  }
+
+  // A view of the next `count` bytes.
+  [[nodiscard]] Result<std::span<const std::byte>> take(std::uint64_t count,
+                                                        std::string_view what) {
+    if (count > remaining()) {
+      return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +
+                                           ": cannot read " + std::string(what) + ": " +
+                                           std::to_string(count) + " bytes wanted, " +
+                                           std::to_string(remaining()) + " left");
+    }
+    auto view = bytes_.subspan(position_, static_cast<std::size_t>(count));
+    position_ += view.size();
+    return view;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::uint64_t base_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace onnx_external

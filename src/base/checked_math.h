@@ -1,0 +1,34 @@
+// Arithmetic that can say "overflow". For every size and offset that comes from a file.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+
+namespace onnx_external {
+
+template <std::integral T>
+[[nodiscard]] constexpr std::optional<T> checked_add(T a, T b) {
+  T result{};
+  if (__builtin_add_overflow(a, b, &result)) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+template <std::integral T>
+[[nodiscard]] constexpr std::optional<T> checked_mul(T a, T b) {
+  T result{};
+  if (__builtin_mul_overflow(a, b, &result)) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+// True when [offset, offset + length) lies inside [0, size); safe for any values.
+[[nodiscard]] constexpr bool range_fits(std::uint64_t offset, std::uint64_t length,
+                                        std::uint64_t size) {
+  return offset <= size && length <= size - offset;
+}
+
+}  // namespace onnx_external

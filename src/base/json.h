@@ -1,0 +1,47 @@
+// JSON from outside, read through nlohmann's SAX interface into a small value tree.
+//
+// Strict: twin keys are refused, nesting and size are bounded, trailing text is refused. Integers
+// stay integers (1.0 is not an integer). Values are plain; safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct Json;
+using JsonArray = std::vector<Json>;
+using JsonObject = std::vector<std::pair<std::string, Json>>;  // in file order, keys unique
+
+struct Json {
+  // null, bool, negative integer, other integer, number with fraction or exponent, string, ...
+  std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string, JsonArray,
+               JsonObject>
+      value = nullptr;
+
+  [[nodiscard]] const JsonObject* object() const { return std::get_if<JsonObject>(&value); }
+  [[nodiscard]] const JsonArray* array() const { return std::get_if<JsonArray>(&value); }
+  [[nodiscard]] const std::string* string() const { return std::get_if<std::string>(&value); }
+  [[nodiscard]] const std::uint64_t* uint() const { return std::get_if<std::uint64_t>(&value); }
+
+  // The member of an object; nullptr when this is no object or has no such key. Linear.
+  [[nodiscard]] const Json* find(std::string_view key) const;
+};
+
+inline constexpr std::size_t kMaxJsonDepth = 8;
+
+// kCorrupt with "byte N: ..." for anything that is not one JSON document.
+[[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
+
+// `text` as a JSON string with quotes; bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] std::string json_quote(std::string_view text);
+
+}  // namespace onnx_external

@@ -1,0 +1,29 @@
+// Names and paths that come from files: checked before any system call, opened without following
+// anything out of their folder.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Accepts a single plain file name: not empty, no '/', '\\', NUL or control character, not "." or
+// "..", at most 255 bytes. kInvalidArgument says which rule it breaks.
+[[nodiscard]] Status check_plain_name(std::string_view name);
+
+// Accepts a POSIX path that stays inside its folder: relative, each component a plain name, no ".."
+// anywhere (onnx refuses "w..bin" too), not starting with '#', no component over 255 bytes, at most
+// 4096 bytes. kInvalidArgument says which rule it breaks.
+[[nodiscard]] Status check_relative_location(std::string_view location);
+
+// Opens folder/location for reading. No component of `location` may be a symbolic link; the file
+// must be regular and have one link. Checks the location first.
+// kInvalidArgument: bad location or kind of file; kNotFound; kIo.
+[[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_beneath(
+    const std::filesystem::path& folder, std::string_view location);
+
+}  // namespace onnx_external

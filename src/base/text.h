@@ -1,0 +1,35 @@
+// Text for messages: names from files made safe to print, numbers made easy to read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onnx_external {
+
+inline constexpr std::size_t kMaxQuotedBytes = 200;
+
+// 'name' in single quotes; control characters, quotes, backslashes and bytes that are not UTF-8 as
+// \xNN; cut after kMaxQuotedBytes with "...". For every name that comes from a file.
+[[nodiscard]] std::string quote(std::string_view name);
+
+// 'a', 'b' and 5 more: at most `most` names.
+[[nodiscard]] std::string quote_list(std::span<const std::string> names, std::size_t most);
+
+// True for well-formed UTF-8 (no surrogates, no overlong forms).
+[[nodiscard]] bool is_utf8(std::string_view text);
+
+// ASCII only: A-Z to a-z.
+[[nodiscard]] std::string ascii_lower(std::string_view text);
+
+// The candidates nearest to `name` by edit distance, best first, at most `most`, none further than
+// a third of the name's length (at least 2). Looks at no more than `kMaxNearestCandidates`.
+[[nodiscard]] std::vector<std::string> nearest_names(std::string_view name,
+                                                     std::span<const std::string> candidates,
+                                                     std::size_t most);
+inline constexpr std::size_t kMaxNearestCandidates = 20'000;
+
+}  // namespace onnx_external

@@ -64,7 +64,7 @@ class SourceFile {
   // kCorrupt when the range is not inside size() or the file shrank since.
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // kCorrupt when size, modification or change time is no longer what it was at open.
+  // kCorrupt when size or modification time is no longer what it was at open.
   [[nodiscard]] Status check_unchanged() const;
 
   // True when both are the same file on disk.
@@ -81,7 +81,6 @@ class SourceFile {
   std::uint64_t inode_ = 0;
   std::uint64_t links_ = 0;
   std::int64_t modified_ns_ = 0;
-  std::int64_t changed_ns_ = 0;
 };
 
 // The whole file as a string. kUnsupported when it is larger than `max_bytes`.

@@ -1,0 +1,164 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "base/checked_math.h"
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+std::int64_t nanoseconds(const timespec& time) {
+  return static_cast<std::int64_t>(time.tv_sec) * kNanosecondsPerSecond + time.tv_nsec;
+}
+
+ErrorCode code_for(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorCode::kNotFound;
+    case EEXIST:
+      return ErrorCode::kAlreadyExists;
+    default:
+      return ErrorCode::kIo;
+  }
+}
+
+}  // namespace
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) {
+    ::close(std::exchange(fd_, -1));
+  }
+}
+
+Error errno_error(int error_number, const std::string& what) {
+  return Error{code_for(error_number), what + ": " + std::strerror(error_number)};
+}
+
+Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name) {
+  if (!range_fits(offset, out.size(),
+                  static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()))) {
+    return fail(ErrorCode::kCorrupt,
+                name + ": offset " + std::to_string(offset) + " is past what a file can hold");
+  }
+  while (!out.empty()) {
+    const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return fail(errno_error(errno, name + ": byte " + std::to_string(offset) + ": cannot read"));
+    }
+    if (got == 0) {
+      return fail(ErrorCode::kCorrupt, name + ": byte " + std::to_string(offset) +
+                                           ": the file ends here, " + std::to_string(out.size()) +
+                                           " more bytes were expected; was it cut or changed?");
+    }
+    offset += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+  return {};
+}
+
+Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
+                 const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      return fail(errno_error(errno, name + ": byte " + std::to_string(offset) + ": cannot write"));
+    }
+    offset += static_cast<std::uint64_t>(put);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const SourceFile>> SourceFile::open(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a FIFO or a device must not wait; it changes nothing for regular files.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
+    return fail(errno_error(errno, path.string() + ": cannot open"));
+  }
+  return adopt(std::move(fd), path);
+}
+
+Result<std::shared_ptr<const SourceFile>> SourceFile::adopt(UniqueFd fd,
+                                                            std::filesystem::path path) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) {
+    return fail(errno_error(errno, path.string() + ": cannot examine"));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return fail(ErrorCode::kInvalidArgument,
+                path.string() + ": is " +
+                    (S_ISDIR(info.st_mode) ? std::string("a folder") : "not a regular file"));
+  }
+  auto file = std::shared_ptr<SourceFile>(new SourceFile);
+  file->fd_ = std::move(fd);
+  file->path_ = std::move(path);
+  file->size_ = static_cast<std::uint64_t>(info.st_size);
+  file->device_ = info.st_dev;
+  file->inode_ = info.st_ino;
+  file->links_ = info.st_nlink;
+  file->modified_ns_ = nanoseconds(info.st_mtim);
+  return std::shared_ptr<const SourceFile>(std::move(file));
+}
+
+Status SourceFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  if (!range_fits(offset, out.size(), size_)) {
+    return fail(ErrorCode::kCorrupt,
+                name() + ": byte " + std::to_string(offset) + ": " + std::to_string(out.size()) +
+                    " bytes wanted, but the file has " + std::to_string(size_));
+  }
+  return read_exact(fd(), offset, out, name());
+}
+
+Status SourceFile::check_unchanged() const {
+  struct stat info {};
+  if (::fstat(fd(), &info) != 0) {
+    return fail(errno_error(errno, name() + ": cannot examine"));
+  }
+  // The change time alone is not compared: renaming or unlinking the file touches it.
+  if (static_cast<std::uint64_t>(info.st_size) != size_ ||
+      nanoseconds(info.st_mtim) != modified_ns_) {
+    return fail(ErrorCode::kCorrupt,
+                name() + ": was changed while it was being read; run it again");
+  }
+  return {};
+}
+
+Result<std::string> read_file(const SourceFile& file, std::uint64_t max_bytes) {
+  if (file.size() > max_bytes) {
+    return fail(ErrorCode::kUnsupported, file.name() + ": " + std::to_string(file.size()) +
+                                             " bytes are more than the limit of " +
+                                             std::to_string(max_bytes));
+  }
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  Status status = file.read(0, std::as_writable_bytes(std::span(text)));
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return text;
+}
+
+}  // namespace onnx_external

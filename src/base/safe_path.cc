@@ -1,0 +1,127 @@
+#include "base/safe_path.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 255;  // NAME_MAX of every common file system
+constexpr std::size_t kMaxLocationBytes = 4096;
+
+Status bad(std::string_view name, const std::string& why) {
+  return fail(ErrorCode::kInvalidArgument, quote(name) + ": " + why);
+}
+
+// Opens one component after the other, never following a link: what openat2 does in one call, for
+// kernels before 5.6 and sandboxes that hide it.
+int open_by_steps(int folder, std::string_view location) {
+  UniqueFd current(::dup(folder));
+  for (std::size_t start = 0;;) {
+    const std::size_t slash = location.find('/', start);
+    const std::string name(location.substr(start, slash - start));
+    const bool last = slash == std::string_view::npos;
+    const int kind = last ? O_NONBLOCK : O_DIRECTORY;
+    const int fd = ::openat(current.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | kind);
+    if (fd < 0 || last) {
+      return fd;
+    }
+    current = UniqueFd(fd);
+    start = slash + 1;
+  }
+}
+
+int open_in(int folder, std::string_view location) {
+  open_how how{};
+  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
+  const std::string path(location);
+  const long fd = ::syscall(SYS_openat2, folder, path.c_str(), &how, sizeof(how));
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
+    return open_by_steps(folder, location);
+  }
+  return static_cast<int>(fd);
+}
+
+}  // namespace
+
+Status check_plain_name(std::string_view name) {
+  if (name.empty()) {
+    return bad(name, "an empty name");
+  }
+  if (name == "." || name == "..") {
+    return bad(name, "names a folder, not a file in it");
+  }
+  if (name.size() > kMaxNameBytes) {
+    return bad(name, "longer than " + std::to_string(kMaxNameBytes) + " bytes");
+  }
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F || c == '/' || c == '\\') {
+      return bad(name, "holds a slash, a backslash or a control character");
+    }
+  }
+  return {};
+}
+
+Status check_relative_location(std::string_view location) {
+  if (location.empty() || location.size() > kMaxLocationBytes) {
+    return bad(location,
+               "a location must have 1 to " + std::to_string(kMaxLocationBytes) + " bytes");
+  }
+  if (location.front() == '/') {
+    return bad(location, "an absolute path; a location must be relative to the model's folder");
+  }
+  if (location.front() == '#') {
+    return bad(location, "starts with '#', which onnx keeps for data in memory");
+  }
+  if (location.find("..") != std::string_view::npos) {
+    return bad(location, "holds \"..\"");
+  }
+  for (std::size_t start = 0; start <= location.size();) {
+    const std::size_t slash = std::min(location.find('/', start), location.size());
+    Status status = check_plain_name(location.substr(start, slash - start));
+    if (!status) {
+      return bad(location, "a component is not a plain name");
+    }
+    start = slash + 1;
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const SourceFile>> open_beneath(const std::filesystem::path& folder,
+                                                       std::string_view location) {
+  Status status = check_relative_location(location);
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  const std::filesystem::path base = folder.empty() ? std::filesystem::path(".") : folder;
+  const UniqueFd directory(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) {
+    return fail(errno_error(errno, base.string() + ": cannot open the folder"));
+  }
+  const std::filesystem::path path = base / location;
+  UniqueFd fd(open_in(directory.get(), location));
+  if (!fd) {
+    if (errno == ELOOP || errno == EXDEV) {
+      return fail(ErrorCode::kInvalidArgument,
+                  path.string() + ": is or passes through a symbolic link");
+    }
+    return fail(errno_error(errno, path.string() + ": cannot open"));
+  }
+  auto file = SourceFile::adopt(std::move(fd), path);
+  if (file && (*file)->link_count() != 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                path.string() + ": has " + std::to_string((*file)->link_count()) +
+                    " hard links; onnx refuses external data with more than one");
+  }
+  return file;
+}
+
+}  // namespace onnx_external

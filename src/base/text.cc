@@ -1,0 +1,152 @@
+#include "base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace onnx_external {
+namespace {
+
+// Length of the well-formed UTF-8 sequence at the start of `text`; 0 when there is none.
+// Table 3-7 of the Unicode standard: lead byte, then the allowed range of the second byte.
+std::size_t utf8_sequence(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) {
+    return 1;
+  }
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) {
+    return 0;
+  }
+  const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (byte(1) < low || byte(1) > high) {
+    return 0;
+  }
+  for (std::size_t i = 2; i < length; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80U) {
+      return 0;
+    }
+  }
+  return length;
+}
+
+void append_escaped(std::string& out, unsigned char byte) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  out += "\\x";
+  out += kDigits[byte >> 4U];
+  out += kDigits[byte & 0xFU];
+}
+
+// C1 control characters (U+0080 to U+009F) are two bytes, C2 80 to C2 9F; terminals obey them.
+bool is_c1_control(std::string_view sequence) {
+  return sequence.size() == 2 && sequence[0] == '\xC2' &&
+         static_cast<unsigned char>(sequence[1]) < 0xA0;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    std::size_t best = row[0];
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+      best = std::min(best, row[j]);
+    }
+    if (best > limit) {
+      return limit + 1;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string quote(std::string_view name) {
+  std::string out = "'";
+  for (std::size_t i = 0; i < name.size();) {
+    if (out.size() > kMaxQuotedBytes) {
+      out += "...";
+      break;
+    }
+    const std::size_t length = utf8_sequence(name.substr(i));
+    const auto byte = static_cast<unsigned char>(name[i]);
+    if (length == 0 ||
+        (length == 1 && (byte < 0x20 || byte == 0x7F || byte == '\'' || byte == '\\'))) {
+      append_escaped(out, byte);
+      ++i;
+    } else if (is_c1_control(name.substr(i, length))) {
+      append_escaped(out, byte);
+      append_escaped(out, static_cast<unsigned char>(name[i + 1]));
+      i += 2;
+    } else {
+      out += name.substr(i, length);
+      i += length;
+    }
+  }
+  out += '\'';
+  return out;
+}
+
+std::string quote_list(std::span<const std::string> names, std::size_t most) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size() && i < most; ++i) {
+    out += (i == 0 ? "" : ", ") + quote(names[i]);
+  }
+  if (names.size() > most) {
+    out += " and " + std::to_string(names.size() - most) + " more";
+  }
+  return out;
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_sequence(text.substr(i));
+    if (length == 0) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+std::string ascii_lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') {
+      c = static_cast<char>(c - 'A' + 'a');
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> nearest_names(std::string_view name,
+                                       std::span<const std::string> candidates, std::size_t most) {
+  // Long hostile names would make the distance table large; what differs shows in the tail.
+  static constexpr std::size_t kComparedBytes = 256;
+  const auto tail = [](std::string_view text) {
+    return text.size() > kComparedBytes ? text.substr(text.size() - kComparedBytes) : text;
+  };
+  const std::size_t limit = std::max<std::size_t>(2, tail(name).size() / 3);
+  std::vector<std::pair<std::size_t, std::size_t>> found;  // (distance, index)
+  for (std::size_t i = 0; i < candidates.size() && i < kMaxNearestCandidates; ++i) {
+    const std::size_t distance = edit_distance(tail(name), tail(candidates[i]), limit);
+    if (distance <= limit) {
+      found.emplace_back(distance, i);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < found.size() && i < most; ++i) {
+    names.push_back(candidates[found[i].second]);
+  }
+  return names;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,45 @@
+#include "base/json.h"
+
+#include "support/result_matchers.h"
+
+namespace onnx_external {
+namespace {
+
+TEST(Json, KeepsTheOrderOfMembersAndTheKindsOfNumbers) {
+  auto json = parse_json(R"({"b": [1, -2, 1.0], "a": "x"})");
+  ASSERT_THAT(json, IsOk());
+  EXPECT_EQ(json->object()->front().first, "b");
+  const JsonArray& numbers = *json->find("b")->array();
+  EXPECT_EQ(*numbers[0].uint(), 1U);
+  EXPECT_EQ(numbers[1].uint(), nullptr);
+  EXPECT_EQ(numbers[2].uint(), nullptr);
+  EXPECT_EQ(*json->find("a")->string(), "x");
+  EXPECT_EQ(json->find("c"), nullptr);
+}
+
+TEST(Json, RefusesTwinKeys) {
+  EXPECT_THAT(parse_json(R"({"a": 1, "b": {"a": 2}, "a": 3})"),
+              FailsWith(ErrorCode::kCorrupt, "'a' stands twice"));
+}
+
+TEST(Json, RefusesNestingPastItsLimit) {
+  EXPECT_THAT(parse_json("[[1]]", 2), IsOk());
+  EXPECT_THAT(parse_json("[[[1]]]", 2), FailsWith(ErrorCode::kCorrupt, "deeper than 2"));
+  EXPECT_THAT(parse_json(std::string(1'000'000, '[')),
+              FailsWith(ErrorCode::kCorrupt, "deeper than 8"));
+}
+
+TEST(Json, RefusesWhatIsNotOneDocument) {
+  EXPECT_THAT(parse_json(""), FailsWith(ErrorCode::kCorrupt, "not JSON"));
+  EXPECT_THAT(parse_json("{} {}"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
+  EXPECT_THAT(parse_json(R"({"a": 1)"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
+  EXPECT_THAT(parse_json("1e999"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
+}
+
+TEST(Json, QuotesControlCharactersAndBytesThatAreNotUtf8) {
+  EXPECT_EQ(json_quote("a\"\n"), R"("a\"\n")");
+  EXPECT_EQ(json_quote("\xFF"), "\"\xEF\xBF\xBD\"");
+}
+
+}  // namespace
+}  // namespace onnx_external

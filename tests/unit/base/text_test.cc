@@ -1,0 +1,41 @@
+#include "base/text.h"
+
+#include <gmock/gmock.h>
+
+namespace onnx_external {
+namespace {
+
+TEST(Quote, KeepsUtf8AndEscapesWhatATerminalWouldObey) {
+  EXPECT_EQ(quote("fc.weight"), "'fc.weight'");
+  EXPECT_EQ(quote("gr\xC3\xBC\xC3\x9F"), "'gr\xC3\xBC\xC3\x9F'");
+  EXPECT_EQ(quote("\x1B[31m'\\\n"), R"('\x1b[31m\x27\x5c\x0a')");
+  EXPECT_EQ(quote("\xC2\x9B"), R"('\xc2\x9b')");
+  EXPECT_EQ(quote("\xFF"), R"('\xff')");
+}
+
+TEST(Quote, CutsLongNames) {
+  EXPECT_LE(quote(std::string(1'000'000, 'x')).size(), kMaxQuotedBytes + 10);
+}
+
+TEST(QuoteList, CountsWhatItLeavesOut) {
+  const std::vector<std::string> names{"a", "b", "c"};
+  EXPECT_EQ(quote_list(names, 2), "'a', 'b' and 1 more");
+  EXPECT_EQ(quote_list(names, 3), "'a', 'b', 'c'");
+}
+
+TEST(Utf8, RefusesOverlongFormsSurrogatesAndCutSequences) {
+  EXPECT_TRUE(is_utf8("\xF0\x9F\x98\x80"));
+  for (const char* bad : {"\xC0\x80", "\xED\xA0\x80", "\xE2\x82", "\xF5\x80\x80\x80", "\x80"}) {
+    EXPECT_FALSE(is_utf8(bad));
+  }
+}
+
+TEST(NearestNames, OffersTheClosestFirst) {
+  const std::vector<std::string> names{"layer.1.weight", "layer.0.weight", "head"};
+  EXPECT_THAT(nearest_names("layer.0.weights", names, 2),
+              testing::ElementsAre("layer.0.weight", "layer.1.weight"));
+  EXPECT_THAT(nearest_names("zzzzzzzz", names, 2), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -1,0 +1,20 @@
+# What `cmake --install` puts in place: library, headers, commands, CMake package, pkg-config file.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS onnx_external EXPORT onnx_externalTargets)
+install(DIRECTORY include/onnx_external DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS save-external verify-external inspect-external)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/onnx_external)
+install(EXPORT onnx_externalTargets NAMESPACE onnx_external:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/onnx_externalConfig.cmake.in onnx_externalConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(onnx_externalConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_externalConfig.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/onnx_externalConfigVersion.cmake
+              cmake/Dependencies.cmake
+        DESTINATION ${package_dir})
+
+configure_file(cmake/onnx_external.pc.in onnx_external.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_external.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,201 @@
+#include "onnx_external/save_external.h"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The last folder of `path` that exists: compressed records are inflated there, beside the output,
+// because /tmp may be small or memory.
+fs::path nearest_existing_folder(fs::path path) {
+  std::error_code ignored;
+  while (!path.empty() && !fs::is_directory(path, ignored)) {
+    path = path.parent_path();
+  }
+  return path.empty() ? fs::path(".") : path;
+}
+
+std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
+  std::vector<SavedTensor> saved;
+  saved.reserve(plan.tensors.size());
+  for (const PlannedTensor& tensor : plan.tensors) {
+    SavedTensor entry;
+    entry.key = tensor.key;
+    entry.slot = tensor.name;
+    entry.rule = tensor.rule;
+    if (tensor.file) {
+      entry.file = plan.data_dir + "/" + plan.files[*tensor.file].name;
+    }
+    entry.offset = tensor.offset;
+    entry.length = tensor.nbytes;
+    entry.data_type = tensor.data_type;
+    entry.dims = tensor.dims;
+    saved.push_back(std::move(entry));
+  }
+  return saved;
+}
+
+SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const GraphFacts& graph,
+                       const MappingKeys& keys, const Mapping& mapping) {
+  SaveReport report;
+  report.model = model_path;
+  report.tensors = saved_tensors(plan);
+  for (const std::uint32_t key : mapping.unmatched_keys) {
+    report.unmatched_keys.push_back(keys.keys[key].name);
+  }
+  for (const TiedKey& tied : mapping.tied_keys) {
+    report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
+  }
+  report.inputs_left = mapping.inputs_left;
+  report.initializers_kept = mapping.initializers_kept;
+  report.slots_left = mapping.slots_left;
+  report.alignment = mapping.alignment;
+  report.map_file = map_file_text(graph, keys, mapping);
+  report.bytes = plan.bytes;
+  return report;
+}
+
+// What the read-back must find: every initializer that came from the checkpoint.
+// `graph` is the graph before the tensors were attached: the plan's slots are its indices.
+std::vector<ExpectedTensor> expected_by_plan(const SavePlan& plan, const GraphFacts& graph) {
+  std::vector<ExpectedTensor> expected;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.source == TensorSource::kCheckpoint) {
+      const std::uint32_t home =
+          tensor.slot == Attachment::kNoSlot ? 0 : graph.slots[tensor.slot].graph;
+      expected.push_back({tensor.name, home, tensor.source_index});
+    }
+  }
+  return expected;
+}
+
+Error verification_failed(const VerifyReport& report) {
+  std::vector<std::string> messages;
+  for (const Finding& finding : report.findings) {
+    messages.push_back(finding.message);
+  }
+  std::string text = "verification failed, nothing was published: " + messages.front();
+  if (messages.size() > 1) {
+    text += " (and " + std::to_string(messages.size() - 1) + " more findings)";
+  }
+  return Error{ErrorCode::kMismatch, std::move(text)};
+}
+
+Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
+                     const std::vector<ExpectedTensor>& expected, const WriteOptions& write) {
+  VerifyOptions options;
+  options.threads = write.threads;
+  options.progress = write.progress;
+  // Pages that were not synced are dirty: the kernel cannot drop them.
+  options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
+  auto report = verify_model_against(staged.model_path(), checkpoint, expected, options);
+  if (!report) {
+    return fail(std::move(report).error());
+  }
+  return report->ok() ? Status{} : Status(fail(verification_failed(*report)));
+}
+
+struct Target {
+  const fs::path& folder;
+  const std::string& model_name;
+  const std::string& data_dir;
+};
+
+Result<SaveReport> save(Model model, const Target& target, std::span<const fs::path> paths,
+                        const SaveOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+
+  // What is to be done: decided here, without writing anything.
+  auto data_dir =
+      choose_data_dir(target.folder, target.model_name, target.data_dir, options.write.overwrite);
+  if (!data_dir) {
+    return fail(std::move(data_dir).error());
+  }
+  OpenOptions open = options.open;
+  if (open.scratch_dir == OpenOptions{}.scratch_dir) {
+    open.scratch_dir = nearest_existing_folder(fs::absolute(target.folder));
+  }
+  auto checkpoint = open_checkpoint(paths, open);
+  if (!checkpoint) {
+    return fail(std::move(checkpoint).error());
+  }
+  auto keys = mapping_keys(*checkpoint);
+  if (!keys) {
+    return fail(std::move(keys).error());
+  }
+  auto mapping = map_tensors(model.facts(), *keys, options.mapping);
+  if (!mapping) {
+    return fail(std::move(mapping).error());
+  }
+  auto plan = make_plan(model, *checkpoint, *mapping, {target.model_name, *data_dir});
+  if (!plan) {
+    return fail(std::move(plan).error());
+  }
+  SaveReport report =
+      make_report(target.folder / target.model_name, *plan, model.facts(), *keys, *mapping);
+  if (options.mode == RunMode::kDryRun) {
+    return report;
+  }
+
+  // From here on every file, offset and length is final.
+  const std::vector<ExpectedTensor> expected = expected_by_plan(*plan, model.facts());
+  auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write);
+  if (!staged) {
+    return fail(std::move(staged).error());
+  }
+  if (options.verification == Verification::kOn) {
+    Status verified = verify_staged(*staged, *checkpoint, expected, options.write);
+    if (!verified) {
+      return fail(std::move(verified).error());
+    }
+    report.verified = true;
+  }
+  Status published = staged->publish();
+  if (!published) {
+    return fail(std::move(published).error());
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace
+
+Result<SaveReport> save_model_with_external_data(const fs::path& basepath,
+                                                 const std::string& model_location,
+                                                 const std::string& initializer_location,
+                                                 std::span<const fs::path> torch_load_paths,
+                                                 const onnx::ModelProto& onnx_model,
+                                                 const SaveOptions& options) {
+  auto model = Model::from_proto(onnx_model,
+                                 options.source_dir.empty() ? fs::path(".") : options.source_dir);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  return save(*std::move(model), {basepath, model_location, initializer_location}, torch_load_paths,
+              options);
+}
+
+Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
+                                                 const std::string& model_location,
+                                                 const std::string& initializer_location,
+                                                 std::span<const fs::path> torch_load_paths,
+                                                 const fs::path& graph_path,
+                                                 const SaveOptions& options) {
+  auto model = Model::load(graph_path);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  if (!options.source_dir.empty()) {
+    model->set_source_dir(options.source_dir);
+  }
+  return save(*std::move(model), {basepath, model_location, initializer_location}, torch_load_paths,
+              options);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Installs the built project into a fresh prefix, then builds and runs a consumer against it, once
+# through the CMake package and once through pkg-config.
+# usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR
+set -eu
+build=$1 source=$2 work=$3
+rm -rf "$work"
+mkdir -p "$work"
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+
+cmake -S "$source/tests/package/consumer" -B "$work/cmake" -G Ninja \
+  -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
+cmake --build "$work/cmake" >/dev/null
+"$work/cmake/consumer" "$source/fixtures/tiny/graph.onnx" "$source/fixtures/tiny/checkpoint.pt" \
+  "$work/out-cmake"
+
+pc=$(dirname "$(find "$work/prefix" -name onnx_external.pc)")
+# shellcheck disable=SC2046  # lists of flags
+c++ -std=c++20 "$source/tests/package/consumer/main.cc" -o "$work/consumer" \
+  $(PKG_CONFIG_PATH="$pc" pkg-config --cflags --libs --static onnx_external)
+"$work/consumer" "$source/fixtures/tiny/graph.onnx" "$source/fixtures/tiny/checkpoint.pt" \
+  "$work/out-pc"
+cmp "$work/out-cmake/model.onnx" "$work/out-pc/model.onnx"
+
+"$work/prefix/bin/verify-external" "$work/out-pc/model.onnx" \
+  --against "$source/fixtures/tiny/checkpoint.pt"

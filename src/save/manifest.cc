@@ -1,0 +1,220 @@
+#include "save/manifest.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/json.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kFormatName = "onnx-external-manifest";
+constexpr std::size_t kCrcDigits = 8;
+
+void append_tensor(std::string& out, const ManifestTensor& tensor) {
+  auto end = std::back_inserter(out);
+  fmt::format_to(end, "{{\"slot\": {}", json_quote(tensor.slot));
+  if (tensor.graph != 0) {
+    fmt::format_to(end, ", \"graph\": {}", tensor.graph);
+  }
+  if (!tensor.key.empty()) {
+    fmt::format_to(end, ", \"key\": {}", json_quote(tensor.key));
+  }
+  if (!tensor.rule.empty()) {
+    fmt::format_to(end, ", \"rule\": {}", json_quote(tensor.rule));
+  }
+  if (!tensor.file.empty()) {
+    fmt::format_to(end, ", \"file\": {}", json_quote(tensor.file));
+  }
+  fmt::format_to(end, ", \"offset\": {}, \"length\": {}, \"crc32\": \"{:08x}\", \"dtype\": {}",
+                 tensor.offset, tensor.length, tensor.crc32, tensor.data_type);
+  fmt::format_to(end, ", \"dims\": [{}]}}", fmt::join(tensor.dims, ", "));
+}
+
+tl::unexpected<Error> corrupt(std::string message) {
+  return fail(ErrorCode::kCorrupt, std::move(message));
+}
+
+Result<std::string> text_member(const Json& object, std::string_view name) {
+  const Json* member = object.find(name);
+  if (member == nullptr || member->string() == nullptr) {
+    return corrupt(fmt::format("\"{}\" is missing or no text", name));
+  }
+  return *member->string();
+}
+
+// An absent member is empty text.
+Result<std::string> optional_text(const Json& object, std::string_view name) {
+  return object.find(name) == nullptr ? Result<std::string>(std::string())
+                                      : text_member(object, name);
+}
+
+Result<std::uint64_t> uint_member(const Json& object, std::string_view name, std::uint64_t most) {
+  const Json* member = object.find(name);
+  if (member == nullptr || member->uint() == nullptr || *member->uint() > most) {
+    return corrupt(fmt::format("\"{}\" is missing or no whole number up to {}", name, most));
+  }
+  return *member->uint();
+}
+
+Result<std::uint32_t> crc_member(const Json& object) {
+  auto text = text_member(object, "crc32");
+  if (!text) {
+    return fail(std::move(text).error());
+  }
+  std::uint32_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [rest, error] = std::from_chars(text->data(), end, value, 16);
+  if (text->size() != kCrcDigits || error != std::errc() || rest != end) {
+    return corrupt("\"crc32\" is not 8 hex digits");
+  }
+  return value;
+}
+
+Result<std::string> plain_name_member(const Json& object) {
+  auto name = text_member(object, "file");
+  if (!name) {
+    return name;
+  }
+  if (auto plain = check_plain_name(*name); !plain) {
+    return corrupt("\"file\": " + plain.error().message);
+  }
+  return name;
+}
+
+Result<Shape> dims_member(const Json& object) {
+  const Json* member = object.find("dims");
+  if (member == nullptr || member->array() == nullptr) {
+    return corrupt("\"dims\" is missing or no list");
+  }
+  Shape dims;
+  for (const Json& dim : *member->array()) {
+    constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (dim.uint() == nullptr || *dim.uint() > kMost) {
+      return corrupt("\"dims\" holds something that is no dimension");
+    }
+    dims.push_back(static_cast<std::int64_t>(*dim.uint()));
+  }
+  return dims;
+}
+
+// Moves the value of `result` to `out`; keeps its error in `error` when it is the first.
+template <typename T, typename U>
+void take(Result<T> result, U& out, std::optional<Error>& error) {
+  if (result) {
+    out = static_cast<U>(*std::move(result));
+  } else if (!error) {
+    error = std::move(result).error();
+  }
+}
+
+Result<ManifestTensor> parse_tensor(const Json& entry) {
+  constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
+  ManifestTensor tensor;
+  std::optional<Error> error;
+  take(text_member(entry, "slot"), tensor.slot, error);
+  if (entry.find("graph") != nullptr) {
+    take(uint_member(entry, "graph", std::numeric_limits<std::uint32_t>::max()), tensor.graph,
+         error);
+  }
+  take(optional_text(entry, "key"), tensor.key, error);
+  take(optional_text(entry, "rule"), tensor.rule, error);
+  if (entry.find("file") != nullptr) {
+    take(plain_name_member(entry), tensor.file, error);
+  }
+  take(uint_member(entry, "offset", kAny), tensor.offset, error);
+  take(uint_member(entry, "length", kAny), tensor.length, error);
+  take(crc_member(entry), tensor.crc32, error);
+  take(uint_member(entry, "dtype", std::numeric_limits<std::int32_t>::max()), tensor.data_type,
+       error);
+  take(dims_member(entry), tensor.dims, error);
+  if (error) {
+    return fail(*std::move(error));
+  }
+  return tensor;
+}
+
+Status parse_model(const Json& root, Manifest& manifest) {
+  const Json* model = root.find("model");
+  if (model == nullptr || model->object() == nullptr) {
+    return corrupt("\"model\" is missing or no object");
+  }
+  std::optional<Error> error;
+  take(plain_name_member(*model), manifest.model_file, error);
+  take(uint_member(*model, "bytes", std::numeric_limits<std::uint64_t>::max()),
+       manifest.model_bytes, error);
+  take(crc_member(*model), manifest.model_crc32, error);
+  if (error) {
+    return fail_in("model", *std::move(error));
+  }
+  return {};
+}
+
+Status check_header(const Json& root) {
+  auto format = text_member(root, "format");
+  if (!format || *format != kFormatName) {
+    return corrupt(fmt::format("not a manifest: \"format\" is not \"{}\"", kFormatName));
+  }
+  auto version = uint_member(root, "version", std::numeric_limits<std::uint64_t>::max());
+  if (!version) {
+    return fail(std::move(version).error());
+  }
+  if (*version != kManifestVersion) {
+    return fail(ErrorCode::kUnsupported, fmt::format("manifest version {} is not known; this "
+                                                     "version reads {}",
+                                                     *version, kManifestVersion));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  std::string out = fmt::format(
+      "{{\n\"format\": \"{}\",\n\"version\": {},\n"
+      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{:08x}\"}},\n\"tensors\": [",
+      kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
+      manifest.model_crc32);
+  std::string_view separator = "\n";
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    out += separator;
+    append_tensor(out, tensor);
+    separator = ",\n";
+  }
+  return out += "\n]\n}\n";
+}
+
+Result<Manifest> parse_manifest(std::string_view text) {
+  auto root = parse_json(text);
+  if (!root) {
+    return fail(std::move(root).error());
+  }
+  if (auto header = check_header(*root); !header) {
+    return fail(std::move(header).error());
+  }
+  Manifest manifest;
+  if (auto model = parse_model(*root, manifest); !model) {
+    return fail(std::move(model).error());
+  }
+  const Json* tensors = root->find("tensors");
+  if (tensors == nullptr || tensors->array() == nullptr) {
+    return corrupt("\"tensors\" is missing or no list");
+  }
+  for (const Json& entry : *tensors->array()) {
+    auto tensor = parse_tensor(entry);
+    if (!tensor) {
+      return fail_in(fmt::format("tensor {}", manifest.tensors.size()), std::move(tensor).error());
+    }
+    manifest.tensors.push_back(*std::move(tensor));
+  }
+  return manifest;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,60 @@
+// manifest.json, in the data folder of every saved model: which tensor stands where, with CRC-32,
+// so that a model can be verified without its checkpoint and an old generation can be removed file
+// by file.
+//
+// {"format": "onnx-external-manifest", "version": 1,
+//  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
+//  "tensors": [{"slot", "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32", "dtype",
+//               "dims"}, ...]}
+//
+// The text depends on the saved model alone: equal saves have equal manifests. It comes back from
+// disk as hostile input. Plain values; safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::uint64_t kManifestVersion = 1;
+// A million tensors with names of a hundred bytes need about 300 MB.
+inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
+
+struct ManifestTensor {
+  std::string slot;         // name of the initializer
+  std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
+  std::string key;          // the checkpoint's name; empty: copied from the given graph's data
+  std::string rule;         // rule_name(); empty as key
+  std::string file;         // plain name inside the data folder; empty: inline in the model
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::uint32_t crc32 = 0;     // of the `length` bytes
+  std::int32_t data_type = 0;  // TensorProto.DataType, as a number under "dtype"
+  Shape dims;
+
+  friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
+};
+
+struct Manifest {
+  std::string model_file;  // plain name, beside the data folder
+  std::uint64_t model_bytes = 0;
+  std::uint32_t model_crc32 = 0;
+  std::vector<ManifestTensor> tensors;
+
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+[[nodiscard]] std::string manifest_text(const Manifest& manifest);
+
+// Reads what manifest_text() writes; members that it does not know are ignored. Every file name is
+// a plain one when this succeeds. kCorrupt (with the tensor's index); kUnsupported for another
+// version.
+[[nodiscard]] Result<Manifest> parse_manifest(std::string_view text);
+
+}  // namespace onnx_external

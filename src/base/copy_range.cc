@@ -1,0 +1,188 @@
+#include "base/copy_range.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+
+#include "base/checked_math.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr int kPipeBytes = 1 << 20;
+constexpr std::size_t kPageBytes = 4096;
+
+// The kernel cannot do this with these files: the only errors after which another way is tried.
+bool means_unsupported(int error_number) {
+  return error_number == EINVAL || error_number == ENOSYS || error_number == EOPNOTSUPP ||
+         error_number == EXDEV;
+}
+
+tl::unexpected<Error> cancelled() {
+  return fail(ErrorCode::kCancelled, "cancelled");
+}
+
+}  // namespace
+
+// What remains of one copy.
+struct RangeCopier::Range {
+  const SourceFile& source;
+  std::uint64_t source_offset;
+  std::uint64_t length;
+  const OutputFile& target;
+  std::uint64_t target_offset;
+  const StepFn& step;
+
+  [[nodiscard]] Status check() const {
+    if (!range_fits(source_offset, length, source.size())) {
+      return fail(ErrorCode::kCorrupt, source.name() + ": byte " + std::to_string(source_offset) +
+                                           ": " + std::to_string(length) +
+                                           " bytes wanted, but the file has " +
+                                           std::to_string(source.size()));
+    }
+    return {};
+  }
+
+  // False: cancelled.
+  [[nodiscard]] bool advance(std::uint64_t count) {
+    source_offset += count;
+    target_offset += count;
+    length -= count;
+    return !step || step(count);
+  }
+};
+
+bool RangeCopier::make_pipe() {
+  if (pipe_.in) {
+    return true;
+  }
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return false;
+  }
+  pipe_.out = UniqueFd(ends[0]);
+  pipe_.in = UniqueFd(ends[1]);
+  // May be refused (each user has a quota): a smaller pipe is slower, not wrong.
+  (void)::fcntl(pipe_.in.get(), F_SETPIPE_SZ, kPipeBytes);
+  const int size = ::fcntl(pipe_.in.get(), F_GETPIPE_SZ);
+  // One page less than it holds: a range that starts inside a page touches one page more.
+  pipe_.step = std::max(static_cast<std::size_t>(std::max(size, 0)), 2 * kPageBytes) - kPageBytes;
+  return true;
+}
+
+// Moves `count` bytes from the pipe to the target.
+Status RangeCopier::drain_pipe(Range& range, std::size_t count, bool& supported) {
+  while (count > 0) {
+    auto offset = static_cast<off64_t>(range.target_offset);
+    const ssize_t put =
+        ::splice(pipe_.out.get(), nullptr, range.target.fd(), &offset, count, SPLICE_F_MOVE);
+    if (put < 0 && errno == EINTR) {
+      continue;
+    }
+    if (put <= 0) {
+      const int error_number = put == 0 ? EIO : errno;
+      supported = !means_unsupported(error_number);
+      return fail(errno_error(error_number, range.target.name() + ": byte " +
+                                                std::to_string(range.target_offset) +
+                                                ": cannot write"));
+    }
+    count -= static_cast<std::size_t>(put);
+    if (!range.advance(static_cast<std::uint64_t>(put))) {
+      return cancelled();
+    }
+  }
+  return {};
+}
+
+Status RangeCopier::splice_range(Range& range, bool& supported) {
+  while (range.length > 0) {
+    auto offset = static_cast<off64_t>(range.source_offset);
+    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(range.length, pipe_.step));
+    const ssize_t got =
+        ::splice(range.source.fd(), &offset, pipe_.in.get(), nullptr, wanted, SPLICE_F_MOVE);
+    const std::string place =
+        got > 0 ? std::string()
+                : range.source.name() + ": byte " + std::to_string(range.source_offset);
+    if (got < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      supported = !means_unsupported(errno);
+      return fail(errno_error(errno, place + ": cannot read"));
+    }
+    if (got == 0) {
+      return fail(ErrorCode::kCorrupt, place + ": the file ends here, " +
+                                           std::to_string(range.length) +
+                                           " more bytes were expected; was it cut or changed?");
+    }
+    if (Status status = drain_pipe(range, static_cast<std::size_t>(got), supported); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status RangeCopier::copy_buffered(Range& range, Crc32* crc, Sha* sha) {
+  if (!buffer_) {
+    buffer_ = std::make_unique_for_overwrite<std::byte[]>(kCopyBufferBytes);
+  }
+  while (range.length > 0) {
+    const auto count =
+        static_cast<std::size_t>(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
+    const std::span<std::byte> piece(buffer_.get(), count);
+    if (Status status = range.source.read(range.source_offset, piece); !status) {
+      return status;
+    }
+    if (crc != nullptr) {
+      crc->update(piece);
+    }
+    if (sha != nullptr) {
+      sha->update(piece);
+    }
+    if (Status status = range.target.write(range.target_offset, piece); !status) {
+      return status;
+    }
+    if (!range.advance(count)) {
+      return cancelled();
+    }
+  }
+  return {};
+}
+
+Status RangeCopier::copy(const SourceFile& source, std::uint64_t source_offset,
+                         std::uint64_t length, const OutputFile& target,
+                         std::uint64_t target_offset, const StepFn& step) {
+  Range range{source, source_offset, length, target, target_offset, step};
+  if (Status status = range.check(); !status) {
+    return status;
+  }
+  if (make_pipe()) {
+    bool supported = true;
+    Status status = splice_range(range, supported);
+    if (status) {
+      return status;
+    }
+    pipe_ = Pipe{};  // bytes of this range may still be in it
+    if (supported) {
+      return status;
+    }
+  }
+  return copy_buffered(range, nullptr, nullptr);
+}
+
+Status RangeCopier::copy_with_digests(const SourceFile& source, std::uint64_t source_offset,
+                                      std::uint64_t length, const OutputFile& target,
+                                      std::uint64_t target_offset, const StepFn& step, Crc32& crc,
+                                      Sha* sha) {
+  Range range{source, source_offset, length, target, target_offset, step};
+  if (Status status = range.check(); !status) {
+    return status;
+  }
+  return copy_buffered(range, &crc, sha);
+}
+
+}  // namespace onnx_external

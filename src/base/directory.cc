@@ -1,0 +1,182 @@
+#include "base/directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+namespace onnx_external {
+namespace {
+
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+Status remove_tree_in(const Directory& folder, const std::string& name, int depth) {
+  if (::unlinkat(folder.fd(), name.c_str(), 0) == 0 || errno == ENOENT) {
+    return {};
+  }
+  // Linux says EISDIR for a folder, POSIX EPERM.
+  if (errno != EISDIR && errno != EPERM) {
+    return fail(errno_error(errno, folder.child(name) + ": cannot remove"));
+  }
+  if (depth == 0) {
+    return fail(ErrorCode::kUnsupported, folder.child(name) + ": nested too deep to remove");
+  }
+  auto tree = folder.open_folder(name);
+  if (!tree) {
+    return fail(std::move(tree).error());
+  }
+  auto names = tree->entries();
+  if (!names) {
+    return fail(std::move(names).error());
+  }
+  Status first_error;
+  for (const std::string& entry : *names) {
+    if (Status status = remove_tree_in(*tree, entry, depth - 1); !status && first_error) {
+      first_error = std::move(status);
+    }
+  }
+  if (!first_error) {
+    return first_error;
+  }
+  return folder.remove_empty_folder(name);
+}
+
+int rename_without_replacing(const Directory& from_folder, const std::string& from,
+                             const Directory& to_folder, const std::string& to) {
+  const int result =
+      ::renameat2(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str(), RENAME_NOREPLACE);
+  if (result == 0 || (errno != EINVAL && errno != ENOSYS)) {
+    return result;
+  }
+  if (::faccessat(to_folder.fd(), to.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+    errno = EEXIST;
+    return -1;
+  }
+  return ::renameat(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str());
+}
+
+}  // namespace
+
+Result<Directory> Directory::open(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.empty() ? std::filesystem::path(".") : path;
+  UniqueFd fd(::open(folder.c_str(), kFolderFlags));
+  if (!fd) {
+    return fail(errno_error(errno, folder.string() + ": cannot open the folder"));
+  }
+  return Directory(std::move(fd), folder);
+}
+
+Result<Directory> Directory::open_folder(const std::string& name) const {
+  UniqueFd child_fd(::openat(fd(), name.c_str(), kFolderFlags | O_NOFOLLOW));
+  if (!child_fd) {
+    return fail(errno_error(errno, child(name) + ": cannot open the folder"));
+  }
+  return Directory(std::move(child_fd), path_ / name);
+}
+
+Status Directory::make_folder(const std::string& name, mode_t mode) const {
+  if (::mkdirat(fd(), name.c_str(), mode) != 0) {
+    return fail(errno_error(errno, child(name) + ": cannot make the folder"));
+  }
+  return {};
+}
+
+Result<std::optional<EntryKind>> Directory::kind_of(const std::string& name) const {
+  struct stat info {};
+  if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) {
+      return std::optional<EntryKind>();
+    }
+    return fail(errno_error(errno, child(name) + ": cannot examine"));
+  }
+  if (S_ISREG(info.st_mode)) {
+    return std::optional(EntryKind::kFile);
+  }
+  return std::optional(S_ISDIR(info.st_mode) ? EntryKind::kFolder : EntryKind::kOther);
+}
+
+Result<std::vector<std::string>> Directory::entries() const {
+  // A second descriptor: reading moves the position that it shares with its copies.
+  UniqueFd listing_fd(::openat(fd(), ".", kFolderFlags));
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(
+      listing_fd ? ::fdopendir(listing_fd.get()) : nullptr, &::closedir);
+  if (!listing) {
+    return fail(errno_error(errno, path_.string() + ": cannot list the folder"));
+  }
+  (void)listing_fd.release();  // closedir closes it
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(listing.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") {
+      names.push_back(name);
+    }
+    errno = 0;
+  }
+  if (errno != 0) {
+    return fail(errno_error(errno, path_.string() + ": cannot list the folder"));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status Directory::remove_file(const std::string& name) const {
+  if (::unlinkat(fd(), name.c_str(), 0) != 0) {
+    return fail(errno_error(errno, child(name) + ": cannot remove"));
+  }
+  return {};
+}
+
+Status Directory::remove_empty_folder(const std::string& name) const {
+  if (::unlinkat(fd(), name.c_str(), AT_REMOVEDIR) != 0) {
+    return fail(errno_error(errno, child(name) + ": cannot remove the folder"));
+  }
+  return {};
+}
+
+Status Directory::remove_tree(const std::string& name) const {
+  return remove_tree_in(*this, name, kMaxTreeDepth);
+}
+
+Status Directory::sync() const {
+  int result = 0;
+  do {
+    result = ::fsync(fd());
+  } while (result != 0 && errno == EINTR);
+  // EINVAL: the file system (some network ones) cannot sync folders.
+  if (result != 0 && errno != EINVAL) {
+    return fail(errno_error(errno, path_.string() + ": cannot write the folder to the disk"));
+  }
+  return {};
+}
+
+std::optional<bool> Directory::try_lock() const {
+  if (::flock(fd(), LOCK_EX | LOCK_NB) == 0) {
+    return true;
+  }
+  return errno == EWOULDBLOCK ? std::optional(false) : std::nullopt;
+}
+
+std::string Directory::child(const std::string& name) const {
+  return (path_ / name).string();
+}
+
+Status rename_entry(const Directory& from_folder, const std::string& from,
+                    const Directory& to_folder, const std::string& to, Replace replace) {
+  const int result = replace == Replace::kYes
+                         ? ::renameat(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str())
+                         : rename_without_replacing(from_folder, from, to_folder, to);
+  if (result != 0) {
+    return fail(errno_error(errno, to_folder.child(to) + ": cannot rename to this name"));
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,43 @@
+// Counts finished bytes from many threads and calls a ProgressFn from one at a time, seldom.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+
+#include "onnx_external/progress.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+inline constexpr std::chrono::milliseconds kProgressInterval{100};
+
+// add() may be called from any thread; begin() and finish() from one, between parallel parts.
+class ProgressMeter {
+ public:
+  // `report` may be empty; it must outlive the meter.
+  explicit ProgressMeter(const ProgressFn& report) : report_(report) {}
+
+  void begin(Phase phase, std::uint64_t bytes_total);
+
+  // False once the callback asked to stop.
+  [[nodiscard]] bool add(std::uint64_t bytes);
+
+  // Reports the end of the phase. kCancelled when the callback asks to stop, or did before.
+  [[nodiscard]] Status finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void report_locked();
+
+  const ProgressFn& report_;
+  Phase phase_ = Phase::kCopy;
+  std::uint64_t total_ = 0;
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;
+  Clock::time_point next_report_;
+};
+
+}  // namespace onnx_external

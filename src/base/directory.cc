@@ -179,4 +179,12 @@ Status rename_entry(const Directory& from_folder, const std::string& from,
   return {};
 }
 
+Status exchange_entries(const Directory& a_folder, const std::string& a, const Directory& b_folder,
+                        const std::string& b) {
+  if (::renameat2(a_folder.fd(), a.c_str(), b_folder.fd(), b.c_str(), RENAME_EXCHANGE) != 0) {
+    return fail(errno_error(errno, b_folder.child(b) + ": cannot exchange"));
+  }
+  return {};
+}
+
 }  // namespace onnx_external

@@ -1,0 +1,113 @@
+#include "save/file_names.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/text.h"
+#include "onnx_external/plan.h"
+#include "save/manifest.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kHashDigits = 16;
+constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;  // with its '-'
+
+bool is_plain_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+
+bool is_hex_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+// Windows opens a device for these, whatever follows the first dot.
+bool is_device_name(std::string_view lower_name) {
+  const std::string_view stem = lower_name.substr(0, lower_name.find('.'));
+  static constexpr std::array<std::string_view, 4> kDevices{"con", "prn", "aux", "nul"};
+  if (std::find(kDevices.begin(), kDevices.end(), stem) != kDevices.end()) {
+    return true;
+  }
+  return stem.size() == 4 && (stem.starts_with("com") || stem.starts_with("lpt")) &&
+         stem[3] >= '0' && stem[3] <= '9';
+}
+
+// Hashed names keep this form to themselves: a tensor called like one is hashed too, so that the
+// two kinds of names never meet.
+bool looks_hashed(std::string_view lower_name) {
+  if (lower_name.size() < kHashSuffixBytes) {
+    return false;
+  }
+  const std::string_view suffix = lower_name.substr(lower_name.size() - kHashSuffixBytes);
+  return suffix.front() == '-' && std::all_of(suffix.begin() + 1, suffix.end(), is_hex_digit);
+}
+
+std::string escaped(std::string_view name) {
+  std::string out;
+  for (const char c : name.substr(0, kMaxDataFileNameBytes - kHashSuffixBytes)) {
+    const bool dot_after_dot = c == '.' && (out.empty() || out.back() == '.');
+    out += is_plain_character(c) && !dot_after_dot ? c : '_';
+  }
+  if (is_device_name(ascii_lower(out))) {
+    out.front() = '_';
+  }
+  return out;
+}
+
+// `twin`: how many equal names came before; equal names still get distinct files.
+std::string hashed(std::string_view name, std::size_t twin) {
+  Sha sha(Sha::Kind::kSha256);
+  sha.update(std::as_bytes(std::span(name)));
+  if (twin != 0) {
+    const std::string mark = '\0' + std::to_string(twin);
+    sha.update(std::as_bytes(std::span(mark)));
+  }
+  return escaped(name) + "-" + sha.hex().substr(0, kHashDigits);
+}
+
+}  // namespace
+
+bool is_safe_file_name(std::string_view name) {
+  if (name.empty() || name.size() > kMaxDataFileNameBytes || name.front() == '.' ||
+      name.back() == '.' || name.find("..") != std::string_view::npos ||
+      !std::all_of(name.begin(), name.end(), is_plain_character)) {
+    return false;
+  }
+  const std::string lower = ascii_lower(name);
+  return lower != kManifestName && !is_device_name(lower) && !looks_hashed(lower);
+}
+
+std::string hashed_file_name(std::string_view name) {
+  return hashed(name, 0);
+}
+
+std::string streamed_file_name(std::string_view name) {
+  return is_safe_file_name(name) && ascii_lower(name) == name ? std::string(name)
+                                                              : hashed_file_name(name);
+}
+
+std::vector<std::string> data_file_names(const std::vector<std::string>& names) {
+  std::unordered_map<std::string, std::size_t> uses;  // of each case-folded name
+  for (const std::string& name : names) {
+    ++uses[ascii_lower(name)];
+  }
+  std::unordered_map<std::string_view, std::size_t> seen;
+  std::vector<std::string> files;
+  files.reserve(names.size());
+  for (const std::string& name : names) {
+    if (uses[ascii_lower(name)] == 1 && is_safe_file_name(name)) {
+      files.push_back(name);
+    } else {
+      files.push_back(hashed(name, seen[name]++));
+    }
+  }
+  return files;
+}
+
+}  // namespace onnx_external

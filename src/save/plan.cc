@@ -1,0 +1,153 @@
+#include "onnx_external/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/text.h"
+#include "save/publish.h"
+
+namespace onnx_external {
+namespace {
+
+// Tensors with equal keys have the same bytes, so one file serves them all.
+std::string bytes_key(const Checkpoint& checkpoint, std::size_t index) {
+  if (const auto range = checkpoint.plain_range(index)) {
+    return fmt::format("range {} {} {}", range->file, range->offset, range->length);
+  }
+  const TensorView& view = checkpoint.tensors()[index];
+  return fmt::format("view {} {} {} {} {}", view.storage, view.storage_offset,
+                     torch_name(view.dtype), fmt::join(view.shape, "x"),
+                     fmt::join(view.strides, "x"));
+}
+
+std::string bytes_key(const ExternalTensor& tensor) {
+  return fmt::format("model {} {} {}", tensor.offset, tensor.length, tensor.location);
+}
+
+bool stays_inline(const Model& model, const PlannedTensor& tensor) {
+  if (tensor.nbytes == 0) {
+    return true;
+  }
+  const bool small = tensor.dims.size() <= 1 && tensor.nbytes <= kMaxInlineIntegerBytes;
+  return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, tensor.name));
+}
+
+// Builds a plan tensor by tensor; files get their names last, when all are known.
+class Planner {
+ public:
+  Planner(const Model& model, const Checkpoint& checkpoint, SavePlan& plan)
+      : model_(model), checkpoint_(checkpoint), plan_(plan) {}
+
+  Status add_pair(const MappedPair& pair) {
+    const TensorView& view = checkpoint_.tensors()[pair.key];
+    PlannedTensor tensor;
+    tensor.slot = pair.slot;
+    tensor.source_index = pair.key;
+    tensor.key = view.name;
+    tensor.rule = pair.rule;
+    tensor.data_type = onnx_data_type(view.dtype);
+    tensor.nbytes = checkpoint_.nbytes(pair.key);
+    auto dims = onnx_shape(view.dtype, view.shape);
+    if (tensor.data_type == 0 || !dims) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(view.name),
+                              torch_name(view.dtype), shape_text(view.shape)));
+    }
+    tensor.dims = *std::move(dims);
+    if (pair.slot == Attachment::kNoSlot) {
+      tensor.name = view.name;
+    } else {
+      const Slot& slot = model_.facts().slots[pair.slot];
+      tensor.name = slot.name;
+      replaced_.emplace(slot.graph, slot.name);
+    }
+    if (stays_inline(model_, tensor)) {
+      plan_.tensors.push_back(std::move(tensor));
+      return {};
+    }
+    return add_to_file(std::move(tensor), bytes_key(checkpoint_, pair.key));
+  }
+
+  // External data of the given model goes along, unless a pair replaces it.
+  Status add_external(std::size_t index) {
+    const ExternalTensor& external = model_.external_tensors()[index];
+    if (replaced_.contains({external.graph, external.name})) {
+      return {};
+    }
+    PlannedTensor tensor;
+    tensor.name = external.name;
+    tensor.source = TensorSource::kModelExternal;
+    tensor.source_index = index;
+    tensor.data_type = external.data_type;
+    tensor.dims = external.dims;
+    tensor.nbytes = external.length;
+    return add_to_file(std::move(tensor), bytes_key(external));
+  }
+
+  void name_files() {
+    std::vector<std::string> names;
+    names.reserve(plan_.files.size());
+    for (const PlannedFile& file : plan_.files) {
+      names.push_back(plan_.tensors[file.source_tensor].name);
+    }
+    names = data_file_names(names);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      plan_.files[i].name = std::move(names[i]);
+    }
+  }
+
+ private:
+  Status add_to_file(PlannedTensor tensor, std::string key) {
+    const auto [place, is_new] =
+        file_of_bytes_.emplace(std::move(key), static_cast<std::uint32_t>(plan_.files.size()));
+    tensor.file = place->second;
+    if (is_new) {
+      const auto sum = checked_add(plan_.bytes, tensor.nbytes);
+      if (!sum) {
+        return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up past 2^64 bytes");
+      }
+      plan_.bytes = *sum;
+      plan_.files.push_back(PlannedFile{{}, tensor.nbytes, plan_.tensors.size()});
+    }
+    plan_.tensors.push_back(std::move(tensor));
+    return {};
+  }
+
+  const Model& model_;
+  const Checkpoint& checkpoint_;
+  SavePlan& plan_;
+  std::unordered_map<std::string, std::uint32_t> file_of_bytes_;
+  std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
+};
+
+}  // namespace
+
+Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
+                           const PlanOptions& options) {
+  if (Status names = check_output_names(options.model_name, options.data_dir); !names) {
+    return fail(std::move(names).error());
+  }
+  SavePlan plan;
+  plan.model_name = options.model_name;
+  plan.data_dir = options.data_dir;
+  Planner planner(model, checkpoint, plan);
+  for (const MappedPair& pair : mapping.pairs) {
+    if (Status status = planner.add_pair(pair); !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
+    if (Status status = planner.add_external(i); !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  planner.name_files();
+  return plan;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,473 @@
+#include "save/publish.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/copy_range.h"
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/output_file.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "save/manifest.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kStagingPrefix = ".save-external.";
+constexpr std::string_view kStagingSuffix = ".tmp";
+constexpr std::size_t kStagingDigits = 16;
+constexpr mode_t kStagingMode = 0700;
+constexpr mode_t kDataMode = 0777;
+// Leaves room for ".N" and for what file systems add.
+constexpr std::size_t kMaxOutputNameBytes = 200;
+constexpr std::size_t kMaxGenerationDigits = 18;
+
+bool is_staging_name(std::string_view name) {
+  if (name.size() != kStagingPrefix.size() + kStagingDigits + kStagingSuffix.size() ||
+      !name.starts_with(kStagingPrefix) || !name.ends_with(kStagingSuffix)) {
+    return false;
+  }
+  const std::string_view digits = name.substr(kStagingPrefix.size(), kStagingDigits);
+  return digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+Result<std::string> random_staging_name() {
+  std::uint64_t number = 0;
+  if (::getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+    return fail(errno_error(errno, "cannot get random bytes"));
+  }
+  return fmt::format("{}{:016x}{}", kStagingPrefix, number, kStagingSuffix);
+}
+
+// The N of "<base>.N", 0 for `base` itself; nothing for any other name.
+std::optional<std::uint64_t> generation_of(std::string_view name, std::string_view base) {
+  if (!name.starts_with(base)) {
+    return std::nullopt;
+  }
+  std::string_view rest = name.substr(base.size());
+  if (rest.empty()) {
+    return 0;
+  }
+  if (rest.size() < 2 || rest.size() > kMaxGenerationDigits + 1 || rest[0] != '.' ||
+      rest[1] == '0' || rest.find_first_not_of("0123456789", 1) != std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::uint64_t number = 0;
+  std::from_chars(rest.data() + 1, rest.data() + rest.size(), number);
+  return number;
+}
+
+// "initializers" of "initializers" and of "initializers.12".
+std::string_view generation_base(std::string_view data_dir) {
+  const std::string_view base = data_dir.substr(0, data_dir.rfind('.'));
+  return generation_of(data_dir, base) ? base : data_dir;
+}
+
+Status check_output_name(std::string_view name, const char* what) {
+  const auto refuse = [&](const std::string& why) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} {}: {}; give a plain name", what, quote(name), why));
+  };
+  if (Status plain = check_relative_location(name); !plain || name.find('/') != name.npos) {
+    return refuse("is no name of a file beside the model");
+  }
+  if (name.size() > kMaxOutputNameBytes) {
+    return refuse(fmt::format("longer than {} bytes", kMaxOutputNameBytes));
+  }
+  if (name.starts_with(kStagingPrefix)) {
+    return refuse("is kept for staging folders");
+  }
+  return {};
+}
+
+// Refuses a model that may not be replaced and one that no rename can replace.
+Status check_model_entry(const Directory& out, const std::string& model_name, Overwrite overwrite) {
+  auto kind = out.kind_of(model_name);
+  if (!kind) {
+    return fail(std::move(kind).error());
+  }
+  if (*kind && overwrite == Overwrite::kRefuse) {
+    return fail(ErrorCode::kAlreadyExists,
+                out.child(model_name) + ": exists; use --overwrite to replace it");
+  }
+  if (*kind == EntryKind::kFolder) {
+    return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
+  }
+  return {};
+}
+
+// A regular file of a folder, never through a link.
+Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
+                                                     const std::string& name) {
+  UniqueFd fd(::openat(folder.fd(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) {
+    return fail(errno_error(errno, folder.child(name) + ": cannot open"));
+  }
+  return SourceFile::adopt(std::move(fd), folder.child(name));
+}
+
+Result<Manifest> read_manifest(const Directory& folder) {
+  auto file = open_plain(folder, std::string(kManifestName));
+  if (!file) {
+    return fail(std::move(file).error());
+  }
+  auto text = read_file(**file, kMaxManifestBytes);
+  if (!text) {
+    return fail(std::move(text).error());
+  }
+  return parse_manifest(*text);
+}
+
+// By which a manifest knows its model.
+struct ModelIdentity {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+  friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
+};
+
+// Nothing when there is no such regular file, or it cannot be read.
+std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
+  const auto file = open_plain(folder, model_name);
+  if (!file) {
+    return std::nullopt;
+  }
+  std::vector<std::byte> buffer(kCopyBufferBytes);
+  Crc32 crc;
+  for (std::uint64_t done = 0; done < (*file)->size();) {
+    const std::uint64_t count = std::min<std::uint64_t>(buffer.size(), (*file)->size() - done);
+    const std::span<std::byte> piece = std::span(buffer).first(static_cast<std::size_t>(count));
+    if (!(*file)->read(done, piece)) {
+      return std::nullopt;
+    }
+    crc.update(piece);
+    done += count;
+  }
+  return ModelIdentity{(*file)->size(), crc.value()};
+}
+
+// Removes the data folder `name` if its manifest says that it belongs to the model: the files that
+// the manifest lists, the manifest last (so that a killed removal can be finished), and the folder
+// when nothing else is in it. What cannot be removed stays; the new model is complete without that.
+void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
+                       const ModelIdentity& model) {
+  auto folder = out.open_folder(name);
+  if (!folder) {
+    return;
+  }
+  const auto manifest = read_manifest(*folder);
+  if (!manifest || manifest->model_file != model_name ||
+      ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
+    return;
+  }
+  std::set<std::string> files;
+  for (const ManifestTensor& tensor : manifest->tensors) {
+    files.insert(tensor.file);
+  }
+  files.erase("");
+  files.erase(std::string(kManifestName));
+  bool all_gone = true;
+  for (const std::string& file : files) {
+    const auto kind = folder->kind_of(file);
+    const bool gone = kind && (!*kind || (**kind == EntryKind::kFile && folder->remove_file(file)));
+    all_gone = all_gone && gone;
+  }
+  if (all_gone && folder->remove_file(std::string(kManifestName))) {
+    (void)out.remove_empty_folder(name);
+  }
+}
+
+// The commit point. Where a model is replaced, the two change places: the old one is then in the
+// staging folder and tells, even after a kill, whose data is to be removed.
+Status rename_model(const Directory& staging, const Directory& out, const std::string& name,
+                    Overwrite overwrite) {
+  if (overwrite == Overwrite::kRefuse) {
+    return rename_entry(staging, name, out, name, Replace::kNo);
+  }
+  if (exchange_entries(staging, name, out, name)) {
+    return {};
+  }
+  return rename_entry(staging, name, out, name, Replace::kYes);  // no old model, or no exchange
+}
+
+}  // namespace
+
+Status check_output_names(std::string_view model_name, std::string_view data_dir) {
+  if (Status status = check_output_name(model_name, "model name"); !status) {
+    return status;
+  }
+  if (Status status = check_output_name(data_dir, "data folder"); !status) {
+    return status;
+  }
+  if (ascii_lower(model_name) == ascii_lower(data_dir)) {
+    return fail(ErrorCode::kInvalidArgument, "the model and its data folder have the same name " +
+                                                 quote(model_name) + "; give different ones");
+  }
+  return {};
+}
+
+Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
+                                    std::string_view model_name, std::string_view data_dir,
+                                    Overwrite overwrite) {
+  if (Status names = check_output_names(model_name, data_dir); !names) {
+    return fail(std::move(names).error());
+  }
+  std::string name(data_dir);
+  auto out = Directory::open(out_dir);
+  if (!out) {
+    if (out.error().code == ErrorCode::kNotFound) {
+      return name;
+    }
+    return fail(std::move(out).error());
+  }
+  if (Status model = check_model_entry(*out, std::string(model_name), overwrite); !model) {
+    return fail(std::move(model).error());
+  }
+  auto entries = out->entries();
+  if (!entries) {
+    return fail(std::move(entries).error());
+  }
+  std::optional<std::uint64_t> newest;
+  for (const std::string& entry : *entries) {
+    if (const auto generation = generation_of(entry, data_dir)) {
+      newest = std::max(newest.value_or(0), *generation);
+    }
+  }
+  if (overwrite == Overwrite::kAllow) {
+    return newest ? fmt::format("{}.{}", data_dir, *newest + 1) : name;
+  }
+  if (std::binary_search(entries->begin(), entries->end(), name)) {
+    return fail(ErrorCode::kAlreadyExists,
+                out->child(name) + ": exists; use --overwrite to save beside it");
+  }
+  return name;
+}
+
+Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
+                                       TransactionOptions options) {
+  if (Status names = check_output_names(options.model_name, options.data_dir); !names) {
+    return fail(std::move(names).error());
+  }
+  Transaction transaction(std::move(options));  // undoes the steps that were done
+  Status status = transaction.make_out_dir(out_dir);
+  if (status) {
+    status = transaction.lock_and_check();
+  }
+  if (status) {
+    transaction.remove_stale_staging();
+    status = transaction.make_staging();
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return transaction;
+}
+
+Transaction::Transaction(Transaction&& other) noexcept
+    : options_(std::move(other.options_)),
+      made_folders_(std::move(other.made_folders_)),
+      out_(std::move(other.out_)),
+      staging_name_(std::move(other.staging_name_)),
+      staging_(std::move(other.staging_)),
+      data_(std::move(other.data_)),
+      data_renamed_(other.data_renamed_),
+      done_(std::exchange(other.done_, true)) {}
+
+Transaction::~Transaction() {
+  if (!done_) {
+    roll_back();
+  }
+}
+
+Status Transaction::make_out_dir(const std::filesystem::path& out_dir) {
+  std::filesystem::path folder;
+  for (const std::filesystem::path& part : out_dir) {
+    folder /= part;
+    if (::mkdir(folder.c_str(), kDataMode) == 0) {
+      made_folders_.push_back(folder);
+      continue;
+    }
+    const int error_number = errno;
+    if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
+      return fail(errno_error(error_number, folder.string() + ": cannot make the folder"));
+    }
+  }
+  auto out = Directory::open(out_dir);
+  if (!out) {
+    return fail(std::move(out).error());
+  }
+  out_ = *std::move(out);
+  return {};
+}
+
+Status Transaction::lock_and_check() {
+  if (out_->try_lock() == false) {
+    return fail(ErrorCode::kIo, out_->path().string() +
+                                    ": another save is writing into this folder; wait for its end");
+  }
+  if (Status model = check_model_entry(*out_, options_.model_name, options_.overwrite); !model) {
+    return model;
+  }
+  auto data = out_->kind_of(options_.data_dir);
+  if (!data) {
+    return fail(std::move(data).error());
+  }
+  if (*data) {
+    return fail(ErrorCode::kAlreadyExists, out_->child(options_.data_dir) + ": exists");
+  }
+  return {};
+}
+
+// The lock on the output folder is ours, so every staging folder in it belongs to a dead saver.
+void Transaction::remove_stale_staging() const {
+  const auto entries = out_->try_lock() == true ? out_->entries() : std::vector<std::string>();
+  if (!entries) {
+    return;
+  }
+  for (const std::string& entry : *entries) {
+    if (!is_staging_name(entry)) {
+      continue;
+    }
+    if (const auto staging = out_->open_folder(entry)) {
+      remove_data_of_staged_model(*staging);
+    }
+    (void)out_->remove_tree(entry);
+  }
+}
+
+// A model in a staging folder is not the current one: it was replaced, or its saver died between
+// the two renames. Either way its data outside of the folder serves nobody.
+void Transaction::remove_data_of_staged_model(const Directory& staging) const {
+  const auto staged = identify(staging, options_.model_name);
+  const auto entries = out_->entries();
+  if (!staged || !entries || staged == identify(*out_, options_.model_name)) {
+    return;
+  }
+  const std::string_view base = generation_base(options_.data_dir);
+  for (const std::string& entry : *entries) {
+    if (generation_of(entry, base)) {
+      remove_generation(*out_, entry, options_.model_name, *staged);
+    }
+  }
+}
+
+Status Transaction::make_staging() {
+  auto name = random_staging_name();
+  if (!name) {
+    return fail(std::move(name).error());
+  }
+  if (Status made = out_->make_folder(*name, kStagingMode); !made) {
+    return made;
+  }
+  staging_name_ = *std::move(name);
+  auto staging = out_->open_folder(staging_name_);
+  if (!staging) {
+    return fail(std::move(staging).error());
+  }
+  staging_ = *std::move(staging);
+  if (Status made = staging_->make_folder(options_.data_dir, kDataMode); !made) {
+    return made;
+  }
+  auto data = staging_->open_folder(options_.data_dir);
+  if (!data) {
+    return fail(std::move(data).error());
+  }
+  data_ = *std::move(data);
+  return {};
+}
+
+Status Transaction::write_file(const Directory& folder, const std::string& name,
+                               std::string_view content) const {
+  auto file = OutputFile::create(folder, name);
+  if (!file) {
+    return fail(std::move(file).error());
+  }
+  Status status = file->write(0, std::as_bytes(std::span(content)));
+  if (status && options_.sync == Sync::kFiles) {
+    status = file->sync();
+  }
+  return status ? file->close() : status;
+}
+
+Status Transaction::sync_folder(const Directory& folder) const {
+  return options_.sync == Sync::kFiles ? folder.sync() : Status();
+}
+
+Status Transaction::sync_made_folders() const {
+  if (options_.sync != Sync::kFiles) {
+    return {};
+  }
+  for (const std::filesystem::path& made : made_folders_) {
+    const auto parent = Directory::open(made.parent_path());
+    Status status = parent ? parent->sync() : fail(parent.error());
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status Transaction::write_model(std::string_view model, std::string_view manifest) {
+  Status status = write_file(*data_, std::string(kManifestName), manifest);
+  if (status) {
+    status = write_file(*staging_, options_.model_name, model);
+  }
+  if (status) {
+    status = sync_folder(*data_);
+  }
+  return status ? sync_folder(*staging_) : status;
+}
+
+Status Transaction::publish() {
+  Status status =
+      rename_entry(*staging_, options_.data_dir, *out_, options_.data_dir, Replace::kNo);
+  if (!status) {
+    return status;
+  }
+  data_renamed_ = true;
+  status = sync_folder(*out_);
+  if (status) {
+    status = sync_made_folders();
+  }
+  if (status) {
+    status = rename_model(*staging_, *out_, options_.model_name, options_.overwrite);
+  }
+  if (!status) {
+    return status;
+  }
+  // Committed: from here on nothing may be undone.
+  done_ = true;
+  if (Status synced = sync_folder(*out_); !synced) {
+    return fail_in("the new model is in place, but may not survive a power cut",
+                   std::move(synced).error());
+  }
+  remove_data_of_staged_model(*staging_);
+  (void)out_->remove_tree(staging_name_);
+  return {};
+}
+
+void Transaction::roll_back() {
+  if (data_renamed_) {
+    (void)out_->remove_tree(options_.data_dir);
+  }
+  if (!staging_name_.empty()) {
+    (void)out_->remove_tree(staging_name_);
+  }
+  for (auto folder = made_folders_.rbegin(); folder != made_folders_.rend(); ++folder) {
+    std::error_code ignored;
+    std::filesystem::remove(*folder, ignored);  // fails when someone else uses it
+  }
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,86 @@
+// A save as a transaction: staged in a folder of its own, published by renaming the model last.
+//
+//   begin    lock the output folder; remove what dead savers left; make the staging folder
+//   write    data files, manifest and model, under their final relative names
+//   publish  rename the data folder, then the model (the commit point); then remove the data of
+//            the model that was replaced
+//
+// Killed at any instant, the old model or the new one is complete: the data folder always has a
+// new name, so nothing that the old model refers to is touched before the new one is in place.
+// Of replaced data only the files that its manifest lists are removed, and only when the manifest
+// knows the replaced model by its CRC.
+// With Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/directory.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+
+namespace onnx_external {
+
+// Both must be plain names that can stand in a location, different on any file system, and not
+// look like a staging folder. kInvalidArgument.
+[[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
+
+struct TransactionOptions {
+  std::string model_name;
+  std::string data_dir;
+  Sync sync = Sync::kFiles;
+  Overwrite overwrite = Overwrite::kRefuse;
+};
+
+// Rolls back on destruction unless publish() succeeded. One thread at a time; data() may be used
+// from any thread.
+class Transaction {
+ public:
+  // Makes `out_dir` where it is missing (and removes it again on failure).
+  // kAlreadyExists when the data folder exists, or the model does and may not be overwritten; kIo
+  // when another save holds the folder.
+  [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
+                                                 TransactionOptions options);
+  Transaction(Transaction&&) noexcept;
+  Transaction& operator=(Transaction&&) = delete;
+  ~Transaction();
+
+  [[nodiscard]] const Directory& data() const { return *data_; }
+  [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
+  [[nodiscard]] const TransactionOptions& options() const { return options_; }
+
+  // Writes the model and its manifest, then makes all names in the staging folder durable. Data
+  // files must be complete (and synced by whoever wrote them).
+  [[nodiscard]] Status write_model(std::string_view model, std::string_view manifest);
+
+  // After an error nothing is visible, but for the last one possible: when the folder cannot be
+  // written to the disk after the model was renamed, both generations stay and the message says so.
+  [[nodiscard]] Status publish();
+
+ private:
+  explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
+  [[nodiscard]] Status make_out_dir(const std::filesystem::path& out_dir);
+  [[nodiscard]] Status lock_and_check();
+  [[nodiscard]] Status make_staging();
+  [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
+                                  std::string_view content) const;
+  [[nodiscard]] Status sync_folder(const Directory& folder) const;
+  [[nodiscard]] Status sync_made_folders() const;
+  void remove_stale_staging() const;
+  void remove_data_of_staged_model(const Directory& staging) const;
+  void roll_back();
+
+  TransactionOptions options_;
+  std::vector<std::filesystem::path> made_folders_;  // outermost first
+  std::optional<Directory> out_;
+  std::string staging_name_;  // empty until it exists
+  std::optional<Directory> staging_;
+  std::optional<Directory> data_;
+  bool data_renamed_ = false;
+  bool done_ = false;  // published, or moved from
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,49 @@
+// Copies the data files of a plan into the staging folder: in parallel, largest first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/directory.h"
+#include "base/progress_meter.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+
+namespace onnx_external {
+
+// A file larger than this is split when it would keep one thread busy while the others wait; else
+// splitting gains nothing, because two threads in one file wait for its lock.
+inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
+
+// Tensors that must be rearranged are read in pieces of this size, by at most kMaxRearranging
+// threads at once: together with the scratch memory of Checkpoint::read() that stays below 48 MiB.
+inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
+inline constexpr int kMaxRearranging = 4;
+
+// Files of all threads together that wait, written but open, for the disk.
+inline constexpr std::size_t kMaxUnsyncedFiles = 256;
+
+// Index = SavePlan::files.
+struct CopiedFiles {
+  std::vector<std::uint32_t> crcs;
+  std::vector<std::string> sha1s;  // lower-case hex; empty texts without Checksum::kSha1
+};
+
+struct CopyJob {
+  const SavePlan& plan;
+  const Model& model;
+  const Checkpoint& checkpoint;
+  const Directory& data;
+  const WriteOptions& options;
+};
+
+// Writes every file of the plan into `job.data`, checks the CRCs that the sources record where that
+// needs no second reading, and syncs the files if asked. The bytes do not depend on the number of
+// threads, nor does the error: that of the largest failing file.
+[[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
+
+}  // namespace onnx_external

@@ -1,0 +1,198 @@
+#include "onnx_external/writer.h"
+
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "base/digest.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
+#include "save/manifest.h"
+#include "save/plan_copier.h"
+#include "save/publish.h"
+
+namespace onnx_external {
+
+struct StagedSave::State {
+  Transaction transaction;
+  std::vector<std::uint32_t> crcs;
+};
+
+StagedSave::StagedSave(std::unique_ptr<State> state) : state_(std::move(state)) {}
+StagedSave::StagedSave(StagedSave&&) noexcept = default;
+StagedSave& StagedSave::operator=(StagedSave&&) noexcept = default;
+StagedSave::~StagedSave() = default;
+
+const std::filesystem::path& StagedSave::directory() const {
+  return state_->transaction.staging_path();
+}
+
+std::filesystem::path StagedSave::model_path() const {
+  return directory() / state_->transaction.options().model_name;
+}
+
+const std::vector<std::uint32_t>& StagedSave::file_crcs() const {
+  return state_->crcs;
+}
+
+Status StagedSave::publish() {
+  return state_->transaction.publish();
+}
+
+namespace {
+
+std::uint32_t crc32_of(std::string_view text) {
+  Crc32 crc;
+  crc.update(std::as_bytes(std::span(text)));
+  return crc.value();
+}
+
+// A record of which only parts were copied was not seen whole, so its CRC is checked here.
+Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkpoint, int threads) {
+  enum Use : std::uint8_t { kUnused, kParts, kWhole };
+  std::vector<Use> uses(checkpoint.storages().size(), kUnused);
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
+      continue;
+    }
+    const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
+    const bool whole = tensor.file && checkpoint.plain_range(tensor.source_index) &&
+                       tensor.nbytes == checkpoint.storages()[storage].bytes;
+    uses[storage] = std::max(uses[storage], whole ? kWhole : kParts);
+  }
+  std::vector<std::uint32_t> parts;
+  for (std::uint32_t storage = 0; storage < uses.size(); ++storage) {
+    if (uses[storage] == kParts) {
+      parts.push_back(storage);
+    }
+  }
+  return parallel_for(parts.size(), threads, [&](std::size_t index, int) {
+    return checkpoint.check_storage(parts[index]);
+  });
+}
+
+// Turns a plan and what was copied into the model and its manifest.
+class ModelBuilder {
+ public:
+  ModelBuilder(const SavePlan& plan, const CopiedFiles& copied, Model& model,
+               const Checkpoint& checkpoint)
+      : plan_(plan), copied_(copied), model_(model), checkpoint_(checkpoint) {}
+
+  Status attach(MatchedInputs inputs) {
+    for (const PlannedTensor& tensor : plan_.tensors) {
+      ManifestTensor record = record_of(tensor);
+      if (tensor.file) {
+        record.file = plan_.files[*tensor.file].name;
+        record.crc32 = copied_.crcs[*tensor.file];
+        refer(tensor);
+      } else if (Status status = take_inline(tensor, record); !status) {
+        return status;
+      }
+      manifest_.tensors.push_back(std::move(record));
+    }
+    return model_.attach(attachments_, inputs);
+  }
+
+  // Requires: attach() succeeded.
+  std::string manifest_for(std::string_view model_text) {
+    manifest_.model_file = plan_.model_name;
+    manifest_.model_bytes = model_text.size();
+    manifest_.model_crc32 = crc32_of(model_text);
+    return manifest_text(manifest_);
+  }
+
+ private:
+  ManifestTensor record_of(const PlannedTensor& tensor) const {
+    ManifestTensor record;
+    record.slot = tensor.name;
+    if (tensor.source == TensorSource::kModelExternal) {
+      record.graph = model_.external_tensors()[tensor.source_index].graph;
+    } else if (tensor.slot != Attachment::kNoSlot) {
+      record.graph = model_.facts().slots[tensor.slot].graph;
+    }
+    record.key = tensor.key;
+    record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
+    record.offset = tensor.offset;
+    record.length = tensor.nbytes;
+    record.data_type = tensor.data_type;
+    record.dims = tensor.dims;
+    return record;
+  }
+
+  void refer(const PlannedTensor& tensor) {
+    ExternalRef ref{plan_.data_dir + "/" + plan_.files[*tensor.file].name, tensor.offset,
+                    tensor.nbytes, copied_.sha1s[*tensor.file]};
+    if (tensor.source == TensorSource::kModelExternal) {
+      model_.relocate(tensor.source_index, ref);
+    } else {
+      attachments_.push_back(
+          Attachment{tensor.slot, tensor.name, tensor.data_type, tensor.dims, std::move(ref)});
+    }
+  }
+
+  Status take_inline(const PlannedTensor& tensor, ManifestTensor& record) {
+    std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
+    Status status =
+        checkpoint_.read(tensor.source_index, 0, std::as_writable_bytes(std::span(raw)));
+    if (!status) {
+      return status;
+    }
+    record.crc32 = crc32_of(raw);
+    attachments_.push_back(
+        Attachment{tensor.slot, tensor.name, tensor.data_type, tensor.dims, std::move(raw)});
+    return {};
+  }
+
+  const SavePlan& plan_;
+  const CopiedFiles& copied_;
+  Model& model_;
+  const Checkpoint& checkpoint_;
+  std::vector<Attachment> attachments_;
+  Manifest manifest_;
+};
+
+Status write_model_and_manifest(const SavePlan& plan, const CopiedFiles& copied, Model& model,
+                                const Checkpoint& checkpoint, MatchedInputs inputs,
+                                Transaction& transaction) {
+  ModelBuilder builder(plan, copied, model, checkpoint);
+  if (Status attached = builder.attach(inputs); !attached) {
+    return attached;
+  }
+  const auto text = model.serialize();
+  if (!text) {
+    return fail(text.error());
+  }
+  return transaction.write_model(*text, builder.manifest_for(*text));
+}
+
+}  // namespace
+
+Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
+                              const std::filesystem::path& out_dir, const WriteOptions& options) {
+  auto transaction = Transaction::begin(
+      out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite});
+  if (!transaction) {
+    return fail(std::move(transaction).error());
+  }
+  ProgressMeter meter(options.progress);
+  auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
+  if (!copied) {
+    return fail(std::move(copied).error());
+  }
+  Status status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
+  if (status) {
+    status =
+        write_model_and_manifest(plan, *copied, model, checkpoint, options.inputs, *transaction);
+  }
+  // From here on the sources are no longer needed.
+  if (status) {
+    status = checkpoint.check_unchanged();
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return StagedSave(std::make_unique<StagedSave::State>(
+      StagedSave::State{*std::move(transaction), std::move(copied->crcs)}));
+}
+
+}  // namespace onnx_external

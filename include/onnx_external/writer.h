@@ -86,7 +86,9 @@ class StagedSave {
 //   auto status = (*writer)->finish(model);
 //
 // Holds no tensor bytes: add() returns when they are in the file. Destroying it without finish()
-// removes everything it wrote.
+// removes everything it wrote. The output does not depend on the order of the add() calls: a file
+// is named after its tensor alone, as it is when the name is safe everywhere and has no upper-case
+// letter, else "<escaped, cut>-<16 hex digits of its SHA-256>".
 class ExternalDataWriter {
  public:
   struct Options {

@@ -1,0 +1,115 @@
+#include "base/copy_range.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "support/result_matchers.h"
+#include "support/temp_dir.h"
+
+namespace onnx_external {
+namespace {
+
+std::string pattern(std::size_t size) {
+  std::string text(size, '\0');
+  std::uint32_t state = 1;
+  for (char& c : text) {
+    state = state * 1664525U + 1013904223U;
+    c = static_cast<char>(state >> 24U);
+  }
+  return text;
+}
+
+std::uint32_t crc_of(const std::string& text) {
+  Crc32 crc;
+  crc.update(std::as_bytes(std::span(text)));
+  return crc.value();
+}
+
+class CopyRange : public testing::Test {
+ protected:
+  OutputFile target() { return OutputFile::create(*folder_, "target").value(); }
+  std::shared_ptr<const SourceFile> source(const std::string& content) {
+    return SourceFile::open(dir_.write("source", content)).value();
+  }
+  std::string copied() const { return read_text(dir_.path() / "target"); }
+
+  TempDir dir_;
+  Result<Directory> folder_ = Directory::open(dir_.path());
+  RangeCopier copier_;
+};
+
+TEST_F(CopyRange, CopiesAnyRangeToAnyOffset) {
+  const std::string content = pattern(3'000'000);
+  const auto from = source(content);
+  const OutputFile to = target();
+  std::uint64_t reported = 0;
+  const StepFn step = [&](std::uint64_t bytes) { return (reported += bytes) > 0; };
+  ASSERT_THAT(copier_.copy(*from, 1'234'567, 1'700'001, to, 77, step), IsOk());
+  ASSERT_THAT(copier_.copy(*from, 5, 77, to, 0, step), IsOk());
+  EXPECT_EQ(copied(), content.substr(5, 77) + content.substr(1'234'567, 1'700'001));
+  EXPECT_EQ(reported, 1'700'078U);
+}
+
+TEST_F(CopyRange, GivesTheDigestsOfWhatItCopied) {
+  const std::string content = pattern(1'000'003);
+  const auto from = source(content);
+  const OutputFile to = target();
+  Crc32 crc;
+  Sha sha(Sha::Kind::kSha1);
+  Sha expected(Sha::Kind::kSha1);
+  expected.update(std::as_bytes(std::span(content)));
+  ASSERT_THAT(copier_.copy_with_digests(*from, 0, content.size(), to, 0, {}, crc, &sha), IsOk());
+  EXPECT_EQ(copied(), content);
+  EXPECT_EQ(crc.value(), crc_of(content));
+  EXPECT_EQ(sha.hex(), expected.hex());
+}
+
+TEST_F(CopyRange, RefusesARangePastTheEndOfTheSource) {
+  const auto from = source("short");
+  const OutputFile to = target();
+  EXPECT_THAT(copier_.copy(*from, 3, 3, to, 0, {}), FailsWith(ErrorCode::kCorrupt, "source"));
+  EXPECT_THAT(copier_.copy(*from, UINT64_MAX, 2, to, 0, {}), FailsWith(ErrorCode::kCorrupt, ""));
+  EXPECT_EQ(copied(), "");
+}
+
+TEST_F(CopyRange, NamesASourceThatShrinks) {
+  const auto from = source(pattern(2'000'000));
+  const OutputFile to = target();
+  ASSERT_EQ(::truncate((dir_.path() / "source").c_str(), 1'500'000), 0);
+  EXPECT_THAT(copier_.copy(*from, 0, 2'000'000, to, 0, {}),
+              FailsWith(ErrorCode::kCorrupt, "source: byte 1500000: the file ends here"));
+  Crc32 crc;
+  EXPECT_THAT(copier_.copy_with_digests(*from, 0, 2'000'000, to, 0, {}, crc, nullptr),
+              FailsWith(ErrorCode::kCorrupt, "source"));
+}
+
+TEST_F(CopyRange, StopsWhenTheStepSaysSoAndCanBeUsedAgain) {
+  const std::string content = pattern(4'000'000);
+  const auto from = source(content);
+  const OutputFile to = target();
+  int calls = 0;
+  const StepFn stop = [&](std::uint64_t) { return ++calls < 2; };
+  EXPECT_THAT(copier_.copy(*from, 0, content.size(), to, 0, stop),
+              FailsWith(ErrorCode::kCancelled, ""));
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(copier_.copy(*from, 0, content.size(), to, 0, {}), IsOk());
+  EXPECT_EQ(copied(), content);
+}
+
+TEST_F(CopyRange, FallsBackWhereTheKernelCannotSplice) {
+  // Splicing into a file opened for appending is EINVAL.
+  const std::string content = pattern(700'000);
+  const auto from = source(content);
+  const OutputFile to = target();
+  ASSERT_EQ(::fcntl(to.fd(), F_SETFL, O_APPEND), 0);
+  EXPECT_THAT(copier_.copy(*from, 0, content.size(), to, 0, {}), IsOk());
+  EXPECT_EQ(copied(), content);
+}
+
+}  // namespace
+}  // namespace onnx_external

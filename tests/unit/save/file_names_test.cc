@@ -1,0 +1,129 @@
+#include "save/file_names.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "onnx_external/plan.h"
+
+namespace onnx_external {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string file_of(const std::string& name) {
+  return data_file_names({name}).front();
+}
+
+// The rules of onnx, of ONNX Runtime and of Windows, written anew.
+bool keeps_the_rules(const std::string& file) {
+  const std::string lower = ascii_lower(file);
+  const std::string stem = lower.substr(0, lower.find('.'));
+  const std::set<std::string> devices{"con", "prn", "aux", "nul", "com1", "lpt1", "com9", "lpt9"};
+  return !file.empty() && file.size() <= 200 && file.front() != '.' && file.back() != '.' &&
+         file.find("..") == std::string::npos && !devices.contains(stem) &&
+         lower != "manifest.json" && std::all_of(file.begin(), file.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+         });
+}
+
+TEST(DataFileNames, KeepsSafeNames) {
+  const Names names{"layer1.0.conv1.weight", "Fc_W-2", "a", std::string(200, 'x')};
+  EXPECT_EQ(data_file_names(names), names);
+}
+
+TEST(DataFileNames, HashesEveryUnsafeName) {
+  const Names names{"",
+                    ".hidden",
+                    "dot.",
+                    "a..b",
+                    "a/b",
+                    "a\\b",
+                    "con",
+                    "NUL.bias",
+                    "com3.x",
+                    "ma\xC3\xB1",
+                    "a b",
+                    "a:b",
+                    "new\nline",
+                    "/etc/passwd",
+                    "../../x",
+                    "Manifest.JSON",
+                    "..",
+                    std::string(201, 'x'),
+                    std::string("nul\0x", 5),
+                    "w-0123456789abcdef"};
+  for (const std::string& name : names) {
+    const std::string file = file_of(name);
+    EXPECT_NE(file, name);
+    EXPECT_TRUE(keeps_the_rules(file)) << file;
+  }
+}
+
+TEST(DataFileNames, ShowsTheNameInTheHashedOne) {
+  // sha256("a/b") begins with c14cddc033f64b9d.
+  EXPECT_EQ(file_of("a/b"), "a_b-c14cddc033f64b9d");
+}
+
+TEST(DataFileNames, HashesBothOfTwoNamesThatDifferInCase) {
+  const Names files = data_file_names({"W", "w", "x"});
+  EXPECT_EQ(files[2], "x");
+  EXPECT_NE(files[0], "W");
+  EXPECT_NE(files[1], "w");
+  EXPECT_NE(ascii_lower(files[0]), ascii_lower(files[1]));
+}
+
+TEST(DataFileNames, KeepsApartANameThatLooksLikeTheHashOfAnother) {
+  const std::string hashed = file_of("a/b");
+  const Names files = data_file_names({"a/b", hashed});
+  EXPECT_EQ(files[0], hashed);
+  EXPECT_NE(files[1], hashed);
+}
+
+TEST(DataFileNames, GivesEqualNamesDifferentFiles) {
+  const Names files = data_file_names({"w", "w", "w"});
+  EXPECT_EQ(std::set<std::string>(files.begin(), files.end()).size(), 3U);
+}
+
+TEST(DataFileNames, KeepsTheRulesForAHundredThousandRandomNames) {
+  std::mt19937 random(42);
+  const std::string alphabet("aAbBcC01._-/\\ :*\x01\xC3nulcom\0..", 29);
+  std::set<std::string> unique;
+  while (unique.size() < 100'000) {
+    std::string name;
+    const std::size_t length = random() % 12 == 0 ? 150 + random() % 100 : random() % 9;
+    for (std::size_t i = 0; i < length; ++i) {
+      name += alphabet[random() % alphabet.size()];
+    }
+    unique.insert(name);
+  }
+  Names names(unique.begin(), unique.end());
+  const Names files = data_file_names(names);
+  std::map<std::string, std::string> file_of_name;
+  std::set<std::string> folded;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    ASSERT_TRUE(keeps_the_rules(files[i])) << quote(names[i]) << " gives " << files[i];
+    ASSERT_TRUE(folded.insert(ascii_lower(files[i])).second) << files[i];
+    file_of_name[names[i]] = files[i];
+  }
+  std::shuffle(names.begin(), names.end(), random);
+  const Names shuffled = data_file_names(names);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    ASSERT_EQ(shuffled[i], file_of_name[names[i]]);
+  }
+}
+
+TEST(StreamedFileName, HashesUpperCaseSoThatTwinsNeedNotBeKnown) {
+  EXPECT_EQ(streamed_file_name("fc.weight"), "fc.weight");
+  EXPECT_EQ(streamed_file_name("fc.Weight"), hashed_file_name("fc.Weight"));
+  EXPECT_EQ(streamed_file_name("a/b"), hashed_file_name("a/b"));
+}
+
+}  // namespace
+}  // namespace onnx_external

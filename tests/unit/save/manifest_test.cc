@@ -1,0 +1,129 @@
+#include "save/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/result_matchers.h"
+
+namespace onnx_external {
+namespace {
+
+Manifest example() {
+  Manifest manifest;
+  manifest.model_file = "model.onnx";
+  manifest.model_bytes = 4321;
+  manifest.model_crc32 = 0xABC;
+  manifest.tensors.push_back({"fc.weight",
+                              0,
+                              "module.fc.weight",
+                              "prefix-removed",
+                              "fc.weight",
+                              0,
+                              24,
+                              0xDEADBEEF,
+                              1,
+                              {2, 3}});
+  manifest.tensors.push_back({"n\"\\\n", 2, "n", "exact", "", 0, 8, 7, 7, {}});
+  manifest.tensors.push_back({"old",
+                              0,
+                              "",
+                              "",
+                              "old",
+                              std::numeric_limits<std::uint64_t>::max(),
+                              std::numeric_limits<std::uint64_t>::max(),
+                              0,
+                              1,
+                              {std::numeric_limits<std::int64_t>::max(), 0}});
+  return manifest;
+}
+
+// The example's text with one part replaced.
+std::string with(const std::string& part, const std::string& replacement) {
+  std::string text = manifest_text(example());
+  const std::size_t place = text.find(part);
+  EXPECT_NE(place, std::string::npos) << part;
+  return text.replace(place, part.size(), replacement);
+}
+
+TEST(Manifest, ComesBackAsItWasWritten) {
+  const auto parsed = parse_manifest(manifest_text(example()));
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, example());
+}
+
+TEST(Manifest, HasTheDocumentedText) {
+  Manifest manifest = example();
+  manifest.tensors.resize(1);
+  EXPECT_EQ(
+      manifest_text(manifest),
+      "{\n\"format\": \"onnx-external-manifest\",\n\"version\": 1,\n"
+      "\"model\": {\"file\": \"model.onnx\", \"bytes\": 4321, \"crc32\": \"00000abc\"},\n"
+      "\"tensors\": [\n"
+      "{\"slot\": \"fc.weight\", \"key\": \"module.fc.weight\", \"rule\": \"prefix-removed\", "
+      "\"file\": \"fc.weight\", \"offset\": 0, \"length\": 24, \"crc32\": \"deadbeef\", "
+      "\"dtype\": 1, \"dims\": [2, 3]}\n]\n}\n");
+}
+
+TEST(Manifest, MayBeEmptyOfTensors) {
+  Manifest manifest = example();
+  manifest.tensors.clear();
+  const auto parsed = parse_manifest(manifest_text(manifest));
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, manifest);
+}
+
+TEST(Manifest, IgnoresMembersOfLaterVersions) {
+  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 1, \"more\": [1]")), IsOk());
+}
+
+TEST(Manifest, RefusesAnotherFormatAndVersion) {
+  EXPECT_THAT(parse_manifest(with("onnx-external-manifest", "other")),
+              FailsWith(ErrorCode::kCorrupt, "not a manifest"));
+  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 2")),
+              FailsWith(ErrorCode::kUnsupported, "version 2"));
+  EXPECT_THAT(parse_manifest("[]"), FailsWith(ErrorCode::kCorrupt, "not a manifest"));
+  EXPECT_THAT(parse_manifest(""), FailsWith(ErrorCode::kCorrupt, ""));
+}
+
+TEST(Manifest, RefusesEachLie) {
+  const std::vector<std::pair<std::string, std::string>> lies = {
+      {"\"file\": \"fc.weight\"", "\"file\": \"../fc.weight\""},
+      {"\"file\": \"fc.weight\"", "\"file\": \"/etc/passwd\""},
+      {"\"file\": \"fc.weight\"", "\"file\": \"..\""},
+      {"\"file\": \"fc.weight\"", "\"file\": \"\""},
+      {"\"file\": \"fc.weight\"", "\"file\": 1"},
+      {"\"file\": \"model.onnx\"", "\"file\": \"a/b\""},
+      {"\"slot\": \"fc.weight\"", "\"slot\": null"},
+      {"\"slot\": \"fc.weight\", ", ""},
+      {"\"graph\": 2", "\"graph\": 4294967296"},
+      {"\"offset\": 0", "\"offset\": -1"},
+      {"\"offset\": 0", "\"offset\": 0.0"},
+      {"\"length\": 24", "\"length\": \"24\""},
+      {"deadbeef", "deadbee"},
+      {"deadbeef", "deadbeeg"},
+      {"deadbeef", "0xdeadbe"},
+      {"00000abc", "-0000abc"},
+      {"\"dtype\": 1", "\"dtype\": 2147483648"},
+      {"[2, 3]", "[2, -3]"},
+      {"[2, 3]", "[2, 9223372036854775808]"},
+      {"[2, 3]", "6"},
+      {"\"tensors\": [", "\"tensors\": [1, "},
+      {"\"tensors\"", "\"tensor\""},
+      {"\"model\": {", "\"models\": {"},
+  };
+  for (const auto& [part, lie] : lies) {
+    EXPECT_THAT(parse_manifest(with(part, lie)), FailsWith(ErrorCode::kCorrupt, "")) << lie;
+  }
+}
+
+TEST(Manifest, NamesTheTensorThatIsWrong) {
+  EXPECT_THAT(parse_manifest(with("\"graph\": 2", "\"graph\": -2")),
+              FailsWith(ErrorCode::kCorrupt, "tensor 1: \"graph\""));
+}
+
+}  // namespace
+}  // namespace onnx_external

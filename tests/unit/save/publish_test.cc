@@ -1,0 +1,265 @@
+#include "save/publish.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/output_file.h"
+#include "save/manifest.h"
+#include "support/result_matchers.h"
+#include "support/temp_dir.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+Names names_in(const fs::path& folder) {
+  Names names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string manifest_for(const std::string& model, const Names& files) {
+  Manifest manifest;
+  manifest.model_file = "model.onnx";
+  manifest.model_bytes = model.size();
+  Crc32 crc;
+  crc.update(std::as_bytes(std::span(model)));
+  manifest.model_crc32 = crc.value();
+  for (const std::string& file : files) {
+    manifest.tensors.push_back({file, 0, file, "exact", file, 0, 1, 0, 1, {1}});
+  }
+  return manifest_text(manifest);
+}
+
+Result<Transaction> begin(const fs::path& out, Overwrite overwrite = Overwrite::kRefuse,
+                          Sync sync = Sync::kFiles) {
+  const auto data_dir = choose_data_dir(out, "model.onnx", "data", overwrite);
+  if (!data_dir) {
+    return fail(data_dir.error());
+  }
+  return Transaction::begin(out, {"model.onnx", *data_dir, sync, overwrite});
+}
+
+void fill(Transaction& transaction, const std::string& model, const Names& files) {
+  for (const std::string& file : files) {
+    auto output = OutputFile::create(transaction.data(), file);
+    ASSERT_THAT(output, IsOk());
+    ASSERT_THAT(output->write(0, std::as_bytes(std::span(model))), IsOk());
+    ASSERT_THAT(output->close(), IsOk());
+  }
+  ASSERT_THAT(transaction.write_model(model, manifest_for(model, files)), IsOk());
+}
+
+void save(const fs::path& out, const std::string& model, const Names& files,
+          Overwrite overwrite = Overwrite::kAllow) {
+  auto transaction = begin(out, overwrite);
+  ASSERT_THAT(transaction, IsOk());
+  fill(*transaction, model, files);
+  ASSERT_THAT(transaction->publish(), IsOk());
+}
+
+TEST(Transaction, PublishesTheModelAndItsData) {
+  TempDir dir;
+  const fs::path out = dir.path() / "a" / "out";
+  save(out, "one", {"x", "y"}, Overwrite::kRefuse);
+  EXPECT_EQ(names_in(out), (Names{"data", "model.onnx"}));
+  EXPECT_EQ(names_in(out / "data"), (Names{"manifest.json", "x", "y"}));
+  EXPECT_EQ(read_text(out / "model.onnx"), "one");
+}
+
+TEST(Transaction, LeavesNothingWithoutPublish) {
+  TempDir dir;
+  const fs::path out = dir.path() / "a" / "out";
+  {
+    auto transaction = begin(out);
+    ASSERT_THAT(transaction, IsOk());
+    fill(*transaction, "one", {"x"});
+    EXPECT_EQ(names_in(out).size(), 1U);
+  }
+  EXPECT_EQ(names_in(dir.path()), Names{});
+}
+
+TEST(Transaction, KeepsAFolderThatItDidNotMake) {
+  TempDir dir;
+  dir.write("out/mine", "");
+  ASSERT_THAT(begin(dir.path() / "out"), IsOk());
+  EXPECT_EQ(names_in(dir.path() / "out"), Names{"mine"});
+}
+
+TEST(Transaction, RefusesToReplaceUnlessTold) {
+  TempDir dir;
+  dir.write("model.onnx", "old");
+  EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "model.onnx: exists"));
+  EXPECT_THAT(Transaction::begin(dir.path(), {"model.onnx", "data", Sync::kNone}),
+              FailsWith(ErrorCode::kAlreadyExists, "--overwrite"));
+  EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
+}
+
+TEST(Transaction, RefusesWhateverStandsInTheDataFoldersPlace) {
+  TempDir dir;
+  fs::create_symlink("elsewhere", dir.path() / "data");
+  EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "data: exists"));
+}
+
+TEST(Transaction, RefusesAModelNameThatIsAFolder) {
+  TempDir dir;
+  fs::create_directory(dir.path() / "model.onnx");
+  EXPECT_THAT(begin(dir.path(), Overwrite::kAllow),
+              FailsWith(ErrorCode::kAlreadyExists, "is a folder"));
+}
+
+TEST(Transaction, FailsWhenTheDataFolderAppearsMeanwhile) {
+  TempDir dir;
+  auto transaction = begin(dir.path());
+  ASSERT_THAT(transaction, IsOk());
+  fill(*transaction, "one", {"x"});
+  dir.write("data/foreign", "kept");
+  EXPECT_THAT(transaction->publish(), FailsWith(ErrorCode::kAlreadyExists, "data"));
+  transaction = fail(ErrorCode::kCancelled, "dropped");
+  EXPECT_EQ(names_in(dir.path()), Names{"data"});
+  EXPECT_EQ(read_text(dir.path() / "data/foreign"), "kept");
+}
+
+TEST(Transaction, TakesItsDataBackWhenTheModelAppearsMeanwhile) {
+  TempDir dir;
+  {
+    auto transaction = begin(dir.path());
+    ASSERT_THAT(transaction, IsOk());
+    fill(*transaction, "one", {"x"});
+    dir.write("model.onnx", "foreign");
+    EXPECT_THAT(transaction->publish(), FailsWith(ErrorCode::kAlreadyExists, "model.onnx"));
+  }
+  EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
+  EXPECT_EQ(read_text(dir.path() / "model.onnx"), "foreign");
+}
+
+TEST(Transaction, ReplacesOneGenerationByTheNext) {
+  TempDir dir;
+  save(dir.path(), "one", {"x", "gone"});
+  save(dir.path(), "two", {"x"});
+  EXPECT_EQ(names_in(dir.path()), (Names{"data.1", "model.onnx"}));
+  save(dir.path(), "three", {"x"});
+  EXPECT_EQ(names_in(dir.path()), (Names{"data.2", "model.onnx"}));
+  EXPECT_EQ(read_text(dir.path() / "model.onnx"), "three");
+  EXPECT_EQ(read_text(dir.path() / "data.2/x"), "three");
+}
+
+TEST(Transaction, NeverRemovesFilesThatTheOldManifestDoesNotList) {
+  TempDir dir;
+  save(dir.path(), "one", {"x", "y"});
+  dir.write("data/mine", "kept");
+  fs::remove(dir.path() / "data/y");
+  fs::create_symlink("../mine", dir.path() / "data/y");
+  dir.write("mine", "kept too");
+  save(dir.path(), "two", {"x"});
+  EXPECT_EQ(names_in(dir.path() / "data"), (Names{"manifest.json", "mine", "y"}));
+  EXPECT_EQ(read_text(dir.path() / "mine"), "kept too");
+}
+
+TEST(Transaction, LeavesTheDataOfOtherModelsAlone) {
+  TempDir dir;
+  save(dir.path(), "one", {"x"});
+  fs::rename(dir.path() / "model.onnx", dir.path() / "kept.onnx");
+  save(dir.path(), "two", {"x"});
+  save(dir.path(), "three", {"x"});
+  EXPECT_EQ(names_in(dir.path()), (Names{"data", "data.2", "kept.onnx", "model.onnx"}));
+}
+
+TEST(Transaction, ReplacesALinkAndNotWhatItPointsTo) {
+  TempDir dir;
+  dir.write("elsewhere/real.onnx", "real");
+  fs::create_directory(dir.path() / "out");
+  fs::create_symlink("../elsewhere/real.onnx", dir.path() / "out/model.onnx");
+  save(dir.path() / "out", "two", {"x"});
+  EXPECT_FALSE(fs::is_symlink(dir.path() / "out/model.onnx"));
+  EXPECT_EQ(read_text(dir.path() / "elsewhere/real.onnx"), "real");
+}
+
+TEST(Transaction, LetsOnlyOneSaverIn) {
+  TempDir dir;
+  const auto first = begin(dir.path());
+  ASSERT_THAT(first, IsOk());
+  EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kIo, "another save"));
+  EXPECT_EQ(names_in(dir.path()).size(), 1U);
+}
+
+TEST(Transaction, RemovesTheStagingFolderOfADeadSaver) {
+  TempDir dir;
+  dir.write(".save-external.0123456789abcdef.tmp/data/x", "half");
+  dir.write(".save-external.mine.tmp/x", "foreign");
+  save(dir.path(), "one", {"x"}, Overwrite::kRefuse);
+  EXPECT_EQ(names_in(dir.path()), (Names{".save-external.mine.tmp", "data", "model.onnx"}));
+}
+
+TEST(Transaction, RemovesTheDataOfASaverThatDiedBeforeTheCommit) {
+  TempDir dir;
+  save(dir.path(), "one", {"x"});
+  // The data folder was renamed, the model was not.
+  dir.write("data.1/x", "two");
+  dir.write("data.1/manifest.json", manifest_for("two", {"x"}));
+  dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "two");
+  save(dir.path(), "three", {"x"});
+  EXPECT_EQ(names_in(dir.path()), (Names{"data.2", "model.onnx"}));
+}
+
+TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {
+  TempDir dir;
+  save(dir.path(), "two", {"x"});
+  dir.write("data.1/y", "one");  // x is removed already
+  dir.write("data.1/manifest.json", manifest_for("one", {"x", "y"}));
+  dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "one");
+  const auto next = begin(dir.path(), Overwrite::kAllow);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_FALSE(fs::exists(dir.path() / "data.1"));
+  EXPECT_TRUE(fs::exists(dir.path() / "data/x"));
+}
+
+TEST(Transaction, FollowsTheUmask) {
+  TempDir dir;
+  const mode_t before = ::umask(027);
+  save(dir.path(), "one", {"x"});
+  ::umask(before);
+  for (const auto& [name, mode] : std::vector<std::pair<std::string, mode_t>>{
+           {"data", 0750}, {"data/x", 0640}, {"data/manifest.json", 0640}, {"model.onnx", 0640}}) {
+    struct stat info {};
+    ASSERT_EQ(::stat((dir.path() / name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777U, mode) << name;
+    EXPECT_TRUE(S_ISDIR(info.st_mode) || info.st_nlink == 1) << name;
+  }
+}
+
+TEST(ChooseDataDir, CountsUpFromTheNewestGeneration) {
+  TempDir dir;
+  EXPECT_EQ(choose_data_dir(dir.path() / "none", "m", "data", Overwrite::kRefuse), "data");
+  EXPECT_EQ(choose_data_dir(dir.path(), "m", "data", Overwrite::kAllow), "data");
+  for (const char* name : {"data.9", "data.10", "data.011", "data.x", "data.1e3", "database.77"}) {
+    fs::create_directory(dir.path() / name);
+  }
+  EXPECT_EQ(choose_data_dir(dir.path(), "m", "data", Overwrite::kAllow), "data.11");
+}
+
+TEST(CheckOutputNames, RefusesWhatIsNoPlainName) {
+  EXPECT_THAT(check_output_names("model.onnx", "initializers"), IsOk());
+  for (const char* bad : {"", ".", "..", "a/b", "/a", "a..b", "#a", "a\\b", "a\nb",
+                          ".save-external.0123456789abcdef.tmp"}) {
+    EXPECT_THAT(check_output_names(bad, "data"), FailsWith(ErrorCode::kInvalidArgument, "model"));
+    EXPECT_THAT(check_output_names("m", bad), FailsWith(ErrorCode::kInvalidArgument, "folder"));
+  }
+  EXPECT_THAT(check_output_names("m", std::string(201, 'x')),
+              FailsWith(ErrorCode::kInvalidArgument, "200 bytes"));
+  EXPECT_THAT(check_output_names("Data", "data"),
+              FailsWith(ErrorCode::kInvalidArgument, "same name"));
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -50,8 +50,16 @@ inline constexpr std::size_t kMaxListedConsumers = 4;
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
   std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order
+  // Every name that some graph defines (inputs, initializers, outputs of nodes), sorted: what a new
+  // initializer must not be called.
+  std::vector<std::string> defined_names;
+  // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline.
+  std::vector<std::string> inline_names;
   std::int64_t ir_version = 0;
 };
+
+// Subgraphs (bodies of If, Loop, Scan) nested deeper than this are refused.
+inline constexpr std::size_t kMaxGraphDepth = 100;
 
 // An initializer of the given model whose bytes are already in an external file.
 struct ExternalTensor {
@@ -91,25 +99,34 @@ enum class MatchedInputs : std::uint8_t {
 // Not thread-safe while it is being changed; const members may be called from several threads.
 class Model {
  public:
-  // Reads and parses `path`. kNotFound, kIo; kUnsupported past 2^31-1 bytes; kCorrupt when it is no
-  // ONNX model (also an empty file, or a model without a graph).
+  // Reads and parses `path`. kNotFound, kIo; kUnsupported past 2^31-1 bytes, for subgraphs nested
+  // too deeply and for attribute tensors in external files; kCorrupt when it is no ONNX model (the
+  // message says what it seems to be instead: a checkpoint, a web page, ...) or has no graph, and
+  // for external_data entries that break the rules.
   [[nodiscard]] static Result<Model> load(const std::filesystem::path& path);
 
   // Takes a model from memory. `source_dir`: where the locations of its external data start.
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
+  Model(Model&&) noexcept = default;
+  Model& operator=(Model&&) noexcept = default;
+
   [[nodiscard]] const onnx::ModelProto& proto() const { return proto_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   [[nodiscard]] const GraphFacts& facts() const { return facts_; }
 
-  // Initializers in any graph that are external, in graph order. Their location, offset and length
-  // are checked for form only; opening the files is the reader's business.
+  // Initializers in any graph that are external, in graph order. Their entries are checked for form
+  // (known keys, once each; plain decimal numbers; length = type x dims); opening the files, and
+  // whether the location is safe, is the reader's business.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const { return external_; }
 
   // Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
-  // adds new initializers; nothing inline remains in an external one. facts() is recomputed.
-  // kInvalidArgument: a slot index out of range or used twice, a new name that the graph defines.
+  // adds new initializers; nothing inline remains in an external one. New initializers stand in the
+  // order of their slots, then the slotless ones in the given order. facts() and external_tensors()
+  // are recomputed, so indices into them change: relocate() first.
+  // kInvalidArgument: a slot index out of range or used twice, a new name that the graph defines;
+  // the model is then unchanged.
   [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs);
 
   // Points the external_tensors()[i] to a new place. Requires: i < external_tensors().size().
@@ -120,14 +137,17 @@ class Model {
 
  private:
   Model() = default;
+  [[nodiscard]] Status analyze();
+
   onnx::ModelProto proto_;
   std::filesystem::path source_dir_;
   GraphFacts facts_;
   std::vector<ExternalTensor> external_;
+  std::vector<onnx::TensorProto*> external_protos_;  // into proto_, same index as external_
 };
 
 // True for names whose consumers ONNX Runtime must see inline: what feeds scales of Resize or
-// Upsample (any graph). Used by the planner.
+// Upsample (any graph), directly or through Identity. Used by the planner. Logarithmic.
 [[nodiscard]] bool must_stay_inline(const Model& model, std::string_view initializer_name);
 
 }  // namespace onnx_external

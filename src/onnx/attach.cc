@@ -1,0 +1,179 @@
+// Model::attach: puts tensors into the graph.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "base/text.h"
+#include "onnx/external_data.h"
+#include "onnx/graph_list.h"
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+namespace {
+
+// Before this version every initializer had to be a graph input as well.
+constexpr std::int64_t kFirstIrWithoutInputs = 4;
+
+struct Placed {
+  const Attachment* attachment = nullptr;
+  const std::string* name = nullptr;
+  SlotKind kind = SlotKind::kUndefinedName;  // of new initializers: they define the name
+};
+
+Status check_attachments(const GraphFacts& facts, std::span<const Attachment> attachments) {
+  std::unordered_set<std::uint32_t> slots;
+  std::unordered_set<std::string_view> names;
+  for (const Attachment& attachment : attachments) {
+    if (attachment.slot != Attachment::kNoSlot) {
+      if (attachment.slot >= facts.slots.size() || !slots.insert(attachment.slot).second) {
+        return fail(ErrorCode::kInvalidArgument, "slot " + std::to_string(attachment.slot) +
+                                                     " does not exist or is filled twice");
+      }
+      if (facts.slots[attachment.slot].kind == SlotKind::kUndefinedName) {
+        names.insert(facts.slots[attachment.slot].name);
+      }
+      continue;
+    }
+    const bool defined = std::binary_search(facts.defined_names.begin(), facts.defined_names.end(),
+                                            attachment.name);
+    if (attachment.name.empty() || defined || !names.insert(attachment.name).second) {
+      return fail(ErrorCode::kInvalidArgument, "new initializer " + quote(attachment.name) +
+                                                   ": the graph defines that name already");
+    }
+  }
+  return {};
+}
+
+// Attachments of each graph, in the order of their slots, then the slotless ones (main graph).
+std::vector<std::vector<Placed>> by_graph(const GraphFacts& facts,
+                                          std::span<const Attachment> attachments,
+                                          std::size_t graphs) {
+  std::vector<const Attachment*> order;
+  for (const Attachment& attachment : attachments) {
+    order.push_back(&attachment);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Attachment* a, const Attachment* b) { return a->slot < b->slot; });
+  std::vector<std::vector<Placed>> placed(graphs);
+  for (const Attachment* attachment : order) {
+    if (attachment->slot == Attachment::kNoSlot) {
+      placed[0].push_back({attachment, &attachment->name, SlotKind::kUndefinedName});
+    } else {
+      const Slot& slot = facts.slots[attachment->slot];
+      placed[slot.graph].push_back({attachment, &slot.name, slot.kind});
+    }
+  }
+  return placed;
+}
+
+void fill(const Placed& placed, onnx::TensorProto& tensor) {
+  const Attachment& attachment = *placed.attachment;
+  clear_tensor_data(tensor);
+  tensor.set_name(*placed.name);
+  tensor.set_data_type(attachment.data_type);
+  tensor.mutable_dims()->Assign(attachment.dims.begin(), attachment.dims.end());
+  if (const auto* ref = std::get_if<ExternalRef>(&attachment.data)) {
+    write_external_entries(*ref, tensor);
+  } else {
+    tensor.set_raw_data(std::get<std::string>(attachment.data));
+  }
+}
+
+void put_initializers(const std::vector<Placed>& all, onnx::GraphProto& graph) {
+  std::unordered_map<std::string, onnx::TensorProto*> existing;
+  for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
+    existing.emplace(tensor.name(), &tensor);
+  }
+  for (const Placed& placed : all) {
+    const auto found = existing.find(*placed.name);
+    fill(placed, found != existing.end() ? *found->second : *graph.add_initializer());
+  }
+}
+
+// Removes the elements that `gone` names; the others keep their order.
+template <typename Field, typename Gone>
+void remove_if(Field& field, const Gone& gone) {
+  int kept = 0;
+  for (int i = 0; i < field.size(); ++i) {
+    if (!gone(field.Get(i))) {
+      field.SwapElements(kept++, i);
+    }
+  }
+  field.DeleteSubrange(kept, field.size() - kept);
+}
+
+void remove_identities(const std::vector<Placed>& all, onnx::GraphProto& graph) {
+  std::unordered_set<std::string_view> outputs;
+  for (const Placed& placed : all) {
+    if (placed.kind == SlotKind::kIdentityOutput) {
+      outputs.insert(*placed.name);
+    }
+  }
+  if (!outputs.empty()) {
+    remove_if(*graph.mutable_node(), [&](const onnx::NodeProto& node) {
+      return node.output_size() == 1 && outputs.contains(node.output(0));
+    });
+  }
+}
+
+void remove_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
+  std::unordered_set<std::string_view> filled;
+  for (const Placed& placed : all) {
+    filled.insert(*placed.name);
+  }
+  remove_if(*graph.mutable_input(),
+            [&](const onnx::ValueInfoProto& input) { return filled.contains(input.name()); });
+}
+
+void add_missing_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
+  std::unordered_set<std::string> inputs;
+  for (const onnx::ValueInfoProto& input : graph.input()) {
+    inputs.insert(input.name());
+  }
+  for (const Placed& placed : all) {
+    if (!inputs.insert(*placed.name).second) {
+      continue;
+    }
+    onnx::ValueInfoProto& input = *graph.add_input();
+    input.set_name(*placed.name);
+    auto& type = *input.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(placed.attachment->data_type);
+    type.mutable_shape();
+    for (const std::int64_t dim : placed.attachment->dims) {
+      type.mutable_shape()->add_dim()->set_dim_value(dim);
+    }
+  }
+}
+
+}  // namespace
+
+Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inputs) {
+  if (Status status = check_attachments(facts_, attachments); !status) {
+    return status;
+  }
+  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_.mutable_graph());
+  if (!graphs) {
+    return fail(std::move(graphs).error());
+  }
+  const std::vector<std::vector<Placed>> placed = by_graph(facts_, attachments, graphs->size());
+  for (std::size_t g = 0; g < placed.size(); ++g) {
+    put_initializers(placed[g], *(*graphs)[g].graph);
+  }
+  onnx::GraphProto& main = *(*graphs)[0].graph;
+  if (facts_.ir_version < kFirstIrWithoutInputs) {
+    add_missing_inputs(placed[0], main);
+  } else if (inputs == MatchedInputs::kRemove) {
+    remove_inputs(placed[0], main);
+  }
+  // Innermost graphs first: removing a node frees the subgraphs in it (an Identity has none, but
+  // the file may say otherwise).
+  for (std::size_t g = placed.size(); g-- > 0;) {
+    remove_identities(placed[g], *(*graphs)[g].graph);
+  }
+  return analyze();
+}
+
+}  // namespace onnx_external

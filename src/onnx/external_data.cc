@@ -1,0 +1,179 @@
+#include "onnx/external_data.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+struct Entries {
+  std::optional<std::string> location;
+  std::optional<std::string> offset;
+  std::optional<std::string> length;
+  std::optional<std::string> checksum;
+};
+
+std::optional<std::string>* entry_named(Entries& entries, std::string_view key) {
+  if (key == "location") {
+    return &entries.location;
+  }
+  if (key == "offset") {
+    return &entries.offset;
+  }
+  if (key == "length") {
+    return &entries.length;
+  }
+  return key == "checksum" ? &entries.checksum : nullptr;
+}
+
+Result<Entries> collect_entries(const onnx::TensorProto& tensor) {
+  Entries entries;
+  for (const auto& pair : tensor.external_data()) {
+    std::optional<std::string>* entry = entry_named(entries, pair.key());
+    if (entry == nullptr) {
+      return fail(ErrorCode::kCorrupt, "external_data has the unknown key " + quote(pair.key()));
+    }
+    if (entry->has_value()) {
+      return fail(ErrorCode::kCorrupt, "external_data has the key " + quote(pair.key()) + " twice");
+    }
+    *entry = pair.value();
+  }
+  return entries;
+}
+
+Result<std::uint64_t> number(const std::string& text, std::string_view key) {
+  const std::optional<std::uint64_t> value = parse_decimal(text);
+  if (!value) {
+    return fail(ErrorCode::kCorrupt,
+                "external_data " + std::string(key) + " " + quote(text) + " is no plain decimal number");
+  }
+  return *value;
+}
+
+// The bytes that type and dims make; a stated length must say the same. For an element type newer
+// than our table the stated length is all there is to go by.
+Result<std::uint64_t> data_length(const ExternalTensor& tensor,
+                                  const std::optional<std::string>& stated) {
+  if (auto count = element_count(tensor.dims); !count) {
+    return fail(std::move(count).error());
+  }
+  const Result<std::uint64_t> computed = onnx_nbytes(tensor.data_type, tensor.dims);
+  if (!stated) {
+    return computed;
+  }
+  Result<std::uint64_t> length = number(*stated, "length");
+  if (!length) {
+    return length;
+  }
+  const bool newer_type = tensor.data_type > onnx::TensorProto::BFLOAT16;
+  if (!computed && !newer_type) {
+    return computed;
+  }
+  if (computed && *length != *computed) {
+    return fail(ErrorCode::kCorrupt,
+                "external_data length is " + std::to_string(*length) + ", but " +
+                    std::string(onnx_type_name(tensor.data_type)) + " " + shape_text(tensor.dims) +
+                    " takes " + std::to_string(*computed) + " bytes");
+  }
+  return length;
+}
+
+Result<ExternalTensor> read_entries(const onnx::TensorProto& tensor, std::uint32_t graph) {
+  Result<Entries> entries = collect_entries(tensor);
+  if (!entries) {
+    return fail(std::move(entries).error());
+  }
+  if (!entries->location || entries->location->empty()) {
+    return fail(ErrorCode::kCorrupt, "external_data has no location");
+  }
+  ExternalTensor external;
+  external.name = tensor.name();
+  external.graph = graph;
+  external.data_type = tensor.data_type();
+  external.dims.assign(tensor.dims().begin(), tensor.dims().end());
+  external.location = *entries->location;
+  if (entries->offset) {
+    Result<std::uint64_t> offset = number(*entries->offset, "offset");
+    if (!offset) {
+      return fail(std::move(offset).error());
+    }
+    external.offset = *offset;
+  }
+  Result<std::uint64_t> length = data_length(external, entries->length);
+  if (!length) {
+    return fail(std::move(length).error());
+  }
+  external.length = *length;
+  constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
+  if (external.offset > kMaxEnd - std::min(external.length, kMaxEnd)) {
+    return fail(ErrorCode::kCorrupt, "external_data offset + length passes 2^63-1");
+  }
+  return external;
+}
+
+void add_entry(std::string_view key, std::string value, onnx::TensorProto& tensor) {
+  auto* entry = tensor.add_external_data();
+  entry->set_key(std::string(key));
+  entry->set_value(std::move(value));
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> parse_decimal(std::string_view text) {
+  // from_chars for unsigned takes no sign, no space and no prefix.
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
+  if (error != std::errc{} || end != text.data() + text.size() || value > kMax) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor,
+                                             std::uint32_t graph) {
+  Result<ExternalTensor> external = read_entries(tensor, graph);
+  if (!external) {
+    return fail_in("initializer " + quote(tensor.name()), std::move(external).error());
+  }
+  return external;
+}
+
+void clear_tensor_data(onnx::TensorProto& tensor) {
+  tensor.clear_segment();
+  tensor.clear_float_data();
+  tensor.clear_int32_data();
+  tensor.clear_string_data();
+  tensor.clear_int64_data();
+  tensor.clear_double_data();
+  tensor.clear_uint64_data();
+  tensor.clear_raw_data();
+  tensor.clear_external_data();
+  tensor.clear_data_location();
+}
+
+void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor) {
+  clear_tensor_data(tensor);
+  tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+  add_entry("location", ref.location, tensor);
+  add_entry("offset", std::to_string(ref.offset), tensor);
+  add_entry("length", std::to_string(ref.length), tensor);
+  if (!ref.checksum.empty()) {
+    add_entry("checksum", ref.checksum, tensor);
+  }
+}
+
+bool has_data(const onnx::TensorProto& tensor) {
+  return tensor.external_data_size() > 0 || !tensor.raw_data().empty() ||
+         tensor.float_data_size() > 0 || tensor.int32_data_size() > 0 ||
+         tensor.string_data_size() > 0 || tensor.int64_data_size() > 0 ||
+         tensor.double_data_size() > 0 || tensor.uint64_data_size() > 0 ||
+         std::find(tensor.dims().begin(), tensor.dims().end(), 0) != tensor.dims().end();
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,47 @@
+#include "onnx/graph_list.h"
+
+#include <cstddef>
+#include <string>
+
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+namespace {
+
+// Recursion is safe here: its depth is bounded by kMaxGraphDepth.
+Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
+             std::vector<GraphNode>& list) {
+  if (depth > kMaxGraphDepth) {
+    return fail(ErrorCode::kUnsupported, "subgraphs are nested more than " +
+                                             std::to_string(kMaxGraphDepth) + " deep");
+  }
+  const auto self = static_cast<std::uint32_t>(list.size());
+  list.push_back({&graph, parent});
+  for (onnx::NodeProto& node : *graph.mutable_node()) {
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) {
+        if (Status status = visit(*attribute.mutable_g(), self, depth + 1, list); !status) {
+          return status;
+        }
+      }
+      for (onnx::GraphProto& each : *attribute.mutable_graphs()) {
+        if (Status status = visit(each, self, depth + 1, list); !status) {
+          return status;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<GraphNode>> list_graphs(onnx::GraphProto& main) {
+  std::vector<GraphNode> list;
+  if (Status status = visit(main, 0, 0, list); !status) {
+    return fail(std::move(status).error());
+  }
+  return list;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,23 @@
+// The main graph of a model and all its subgraphs, as a list.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct GraphNode {
+  onnx::GraphProto* graph = nullptr;
+  std::uint32_t parent = 0;  // index of the enclosing graph; 0 for the main graph itself
+};
+
+// Depth first, in the order of nodes and attributes: [0] is the main graph, and a graph stands
+// after the one that encloses it. Functions are left out: their bodies see no outer names.
+// kUnsupported past kMaxGraphDepth. The pointers live as long as nobody removes their nodes.
+[[nodiscard]] Result<std::vector<GraphNode>> list_graphs(onnx::GraphProto& main);
+
+}  // namespace onnx_external

@@ -1,0 +1,15 @@
+// Finds the weight slots of a graph: every place that a tensor can fill, with what is known of it.
+#pragma once
+
+#include <span>
+
+#include "onnx/graph_list.h"
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+// Slots stand in this order: graph inputs, initializers (graph by graph), undefined names by first
+// use, Identity outputs (graph by graph). `graphs` as list_graphs made it; linear in the model.
+[[nodiscard]] GraphFacts collect_facts(std::span<const GraphNode> graphs, std::int64_t ir_version);
+
+}  // namespace onnx_external

@@ -113,19 +113,20 @@ inline std::string storage_class(DType dtype) {
 }
 
 struct TestTensor {
-  std::string name;
+  std::string name = {};
   DType dtype = DType::kFloat32;
-  Shape shape;
-  std::string bytes;                                 // of the whole storage, as in the file
-  std::optional<std::vector<std::int64_t>> strides;  // elements; else row-major
-  std::int64_t offset = 0;                           // elements
-  std::optional<std::string> shares;  // views the storage of that earlier tensor; `bytes` unused
+  Shape shape = {};
+  std::string bytes = {};                                 // of the whole storage, as in the file
+  std::optional<std::vector<std::int64_t>> strides = {};  // elements; else row-major
+  std::int64_t offset = 0;                                // elements
+  std::optional<std::string> shares =
+      {};  // views the storage of that earlier tensor; `bytes` unused
 };
 
 struct TorchZipOptions {
   std::string prefix = "archive";
   std::string byte_order = "little";  // "" = no record
-  std::string nested_in;              // {"<nested_in>": {...}, "epoch": 3} instead of {...}
+  std::string nested_in = {};         // {"<nested_in>": {...}, "epoch": 3} instead of {...}
   bool deflated = false;              // the storages
   bool with_crc = true;
 };

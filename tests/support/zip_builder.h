@@ -60,18 +60,18 @@ struct ZipFields {
   std::uint64_t size = 0;    // written as 32 bits
   std::uint64_t offset = 0;  // of the local header; central only
   std::uint16_t disk = 0;    // central only
-  std::string name;
-  std::string extra;
+  std::string name = {};
+  std::string extra = {};
 };
 
 struct ZipRecord {
-  std::string name;  // whole name: "archive/data/0"
-  std::string data;  // uncompressed
+  std::string name = {};  // whole name: "archive/data/0"
+  std::string data = {};  // uncompressed
   bool deflated = false;
   bool descriptor = true;        // torch: sizes behind the data, zeros in the local header
   std::uint32_t alignment = 64;  // of the data, by an "FB" extra in the local header; 0 = none
-  std::function<void(ZipFields&)> local_lie;
-  std::function<void(ZipFields&)> central_lie;
+  std::function<void(ZipFields&)> local_lie = {};
+  std::function<void(ZipFields&)> central_lie = {};
 };
 
 // The fields of the end records before they are written.
@@ -80,10 +80,10 @@ struct ZipEnd {
   std::uint64_t directory_size = 0;
   std::uint64_t directory_offset = 0;
   std::uint16_t disk = 0;
-  bool zip64 = true;                           // torch always writes the zip64 end records
-  std::uint64_t zip64_offset = 0;              // where the locator points
-  std::optional<std::uint64_t> zip64_entries;  // other than `entries`
-  std::string comment;
+  bool zip64 = true;                                // torch always writes the zip64 end records
+  std::uint64_t zip64_offset = 0;                   // where the locator points
+  std::optional<std::uint64_t> zip64_entries = {};  // other than `entries`
+  std::string comment = {};
 };
 
 class ZipBuilder {

@@ -1,0 +1,39 @@
+// What the readers of the formats hand over, and what a Checkpoint keeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/inflated_storages.h"
+#include "onnx_external/checkpoint.h"
+
+namespace onnx_external {
+
+// torch's own limit; keeps the work on one view small.
+inline constexpr std::size_t kMaxRank = 64;
+
+// The tensors of one file, or of several that were put together. Plain data.
+struct CheckpointPart {
+  std::string format;
+  std::vector<std::shared_ptr<const SourceFile>> files;
+  std::vector<Storage> storages;    // Storage::file indexes `files`
+  std::vector<TensorView> tensors;  // TensorView::storage indexes `storages`; inside its bytes
+  std::vector<OpaqueObject> opaque;
+  std::vector<RefusedTensor> refused;
+  std::vector<std::pair<std::string, std::string>> tied_names;
+};
+
+// Moves everything of `part` but its format behind what `whole` has, and renumbers it.
+void append_part(CheckpointPart& whole, CheckpointPart part);
+
+struct Checkpoint::Contents {
+  CheckpointPart all;
+  std::vector<std::uint32_t> arguments;  // one a tensor
+  InflatedStorages inflated;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,101 @@
+#include "checkpoint/pickle.h"
+
+namespace onnx_external {
+
+std::optional<std::int64_t> Pickle::integer(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kInteger) {
+    return std::nullopt;
+  }
+  return nodes_[id].number;
+}
+
+std::optional<bool> Pickle::boolean(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kBool) {
+    return std::nullopt;
+  }
+  return nodes_[id].number != 0;
+}
+
+std::optional<std::string_view> Pickle::string(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kString) {
+    return std::nullopt;
+  }
+  return text(id);
+}
+
+// A text node: `number` = position in bytes_, or in decoded_ when `second` says so; `first` = size.
+std::string_view Pickle::text(NodeId id) const {
+  const PickleNode& node = nodes_[id];
+  const std::string& source = node.second != 0 ? decoded_ : bytes_;
+  return std::string_view(source).substr(static_cast<std::size_t>(node.number), node.first);
+}
+
+std::pair<const NodeId*, std::size_t> Pickle::tuple(NodeId id) const {
+  return {children_.data() + nodes_[id].first, nodes_[id].second};
+}
+
+std::vector<NodeId> Pickle::elements(NodeId id) const {
+  const PickleNode& node = nodes_[id];
+  switch (node.kind) {
+    case NodeKind::kList:
+    case NodeKind::kSet:
+      return collect(node.first);
+    case NodeKind::kObject:
+      return collect(parts(id).elements.head);
+    default:
+      return {};
+  }
+}
+
+std::vector<std::pair<NodeId, NodeId>> Pickle::items(NodeId id) const {
+  const PickleNode& node = nodes_[id];
+  std::vector<NodeId> flat;
+  if (node.kind == NodeKind::kDict) {
+    flat = collect(node.first);
+  } else if (node.kind == NodeKind::kObject) {
+    flat = collect(parts(id).items.head);
+  }
+  std::vector<std::pair<NodeId, NodeId>> pairs;
+  pairs.reserve(flat.size() / 2);
+  for (std::size_t i = 0; i + 1 < flat.size(); i += 2) {
+    pairs.emplace_back(flat[i], flat[i + 1]);
+  }
+  return pairs;
+}
+
+std::vector<NodeId> Pickle::states(NodeId id) const {
+  return collect(parts(id).states.head);
+}
+
+void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
+  PickleNode& node = nodes_[owner];
+  Chain own{.head = node.first, .tail = node.second};
+  Chain* chain = &own;
+  if (node.kind == NodeKind::kObject) {
+    ObjectParts& object = objects_[static_cast<std::size_t>(node.number)];
+    chain = part == NodeKind::kObject ? &object.states
+            : part == NodeKind::kDict ? &object.items
+                                      : &object.elements;
+  }
+  if (chain->head == 0) {
+    chain->head = block;
+  } else {
+    nodes_[chain->tail].number = block;
+  }
+  chain->tail = block;
+  if (chain == &own) {
+    node.first = own.head;
+    node.second = own.tail;
+  }
+}
+
+std::vector<NodeId> Pickle::collect(NodeId head) const {
+  std::vector<NodeId> all;
+  for (NodeId block = head; block != 0; block = static_cast<NodeId>(nodes_[block].number)) {
+    const auto begin = children_.begin() + static_cast<std::ptrdiff_t>(nodes_[block].first);
+    all.insert(all.end(), begin, begin + static_cast<std::ptrdiff_t>(nodes_[block].second));
+  }
+  return all;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,124 @@
+// A pickle, read as data: protocols 0 to 5 become a graph of inert nodes.
+//
+// Nothing that a pickle names is imported or called: a GLOBAL is a symbol, REDUCE, NEWOBJ, INST and
+// OBJ give an opaque object that keeps the symbol and its arguments, BUILD adds a state to it. What
+// the symbols mean is decided by the reader above (torch_objects.h).
+//
+// Nodes are numbers into an arena: building, walking and destroying never recurses, whatever the
+// nesting, and cycles are harmless. Every length is checked against the bytes present before use;
+// memory is at most about 60 bytes for each byte of the pickle, time linear. Opcodes: Lib/pickle.py
+// and Lib/pickletools.py of CPython.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
+inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
+
+using NodeId = std::uint32_t;
+
+enum class NodeKind : std::uint8_t {
+  kNone,
+  kBool,
+  kInteger,     // fits 64 bits
+  kBigInteger,  // does not; the value is not kept
+  kFloat,       // the value is not kept: nothing here needs it
+  kString,
+  kBytes,
+  kTuple,
+  kList,
+  kDict,
+  kSet,
+  kGlobal,      // a symbol: module and name
+  kObject,      // something made by a call that did not happen
+  kPersistent,  // a persistent id, as torch uses for storages
+  kBlock,       // internal: a run of children of a list, dict, set or object
+};
+
+struct PickleNode {
+  NodeKind kind = NodeKind::kNone;
+  std::uint32_t first = 0;  // what they mean depends on the kind; use Pickle's members
+  std::uint32_t second = 0;
+  std::int64_t number = 0;
+};
+
+// Immutable once parsed, movable; safe to read from several threads.
+class Pickle {
+ public:
+  // Parses up to STOP; bytes after it are ignored, as torch ignores them. kCorrupt with
+  // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
+  // out-of-band buffers) and for more than kMaxPickleNodes.
+  [[nodiscard]] static Result<Pickle> parse(std::string bytes);
+
+  [[nodiscard]] NodeId root() const { return root_; }
+  [[nodiscard]] NodeKind kind(NodeId id) const { return nodes_[id].kind; }
+  [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
+
+  [[nodiscard]] std::optional<std::int64_t> integer(NodeId id) const;  // not for bools
+  [[nodiscard]] std::optional<bool> boolean(NodeId id) const;
+  [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
+
+  // The elements of a tuple (a list of children in one run).
+  // Requires: kind(id) == kTuple.
+  [[nodiscard]] std::pair<const NodeId*, std::size_t> tuple(NodeId id) const;
+
+  // The elements of a list or set, or those appended to an object. Copies.
+  [[nodiscard]] std::vector<NodeId> elements(NodeId id) const;
+
+  // The (key, value) pairs of a dict, or those set on an object, in order; twins are kept. Copies.
+  [[nodiscard]] std::vector<std::pair<NodeId, NodeId>> items(NodeId id) const;
+
+  // True when items were set on an object.
+  // Requires: kind(id) == kObject.
+  [[nodiscard]] bool has_items(NodeId id) const { return parts(id).items.head != 0; }
+
+  // Requires: kind(id) == kGlobal.
+  [[nodiscard]] std::string_view module(NodeId id) const { return text(nodes_[id].first); }
+  [[nodiscard]] std::string_view name(NodeId id) const { return text(nodes_[id].second); }
+
+  // Of an object: what would have been called, with what.
+  // Requires: kind(id) == kObject.
+  [[nodiscard]] NodeId callable(NodeId id) const { return nodes_[id].first; }
+  [[nodiscard]] NodeId arguments(NodeId id) const { return nodes_[id].second; }
+  [[nodiscard]] std::vector<NodeId> states(NodeId id) const;  // of BUILD, in order
+
+  // Requires: kind(id) == kPersistent.
+  [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
+
+ private:
+  friend class PickleMachine;
+  struct Chain {  // of kBlock nodes; 0 = none
+    NodeId head = 0;
+    NodeId tail = 0;
+  };
+  struct ObjectParts {
+    Chain elements;
+    Chain items;
+    Chain states;
+  };
+  [[nodiscard]] std::string_view text(NodeId id) const;
+  void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
+  [[nodiscard]] std::vector<NodeId> collect(NodeId head) const;
+  [[nodiscard]] const ObjectParts& parts(NodeId id) const {
+    return objects_[static_cast<std::size_t>(nodes_[id].number)];
+  }
+
+  std::string bytes_;    // strings point into it
+  std::string decoded_;  // text of protocol 0, unescaped
+  std::vector<PickleNode> nodes_;
+  std::vector<NodeId> children_;
+  std::vector<ObjectParts> objects_;
+  NodeId root_ = 0;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,92 @@
+// The machine behind Pickle::parse: a stack, a memo, and one step for each opcode.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/byte_reader.h"
+#include "checkpoint/pickle.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Used once: construct, run.
+class PickleMachine {
+ public:
+  explicit PickleMachine(std::string bytes);
+  [[nodiscard]] Result<Pickle> run();
+
+ private:
+  // The opcodes: those of protocol 2 that torch writes, of 3 to 5, and of the text protocol 0.
+  [[nodiscard]] Status step(char op);
+  [[nodiscard]] Status step_modern(char op);
+  [[nodiscard]] Status step_text(char op);
+  [[nodiscard]] Status refuse(char op) const;
+
+  // Values.
+  template <typename Integer>
+  [[nodiscard]] Status push_integer();
+  [[nodiscard]] Status push_long(std::uint64_t length);
+  template <typename Length>
+  [[nodiscard]] Status push_counted(NodeKind kind);
+  [[nodiscard]] Status push_float();
+  [[nodiscard]] Status push_text_integer();
+  [[nodiscard]] Status push_text_string();
+  [[nodiscard]] Status push_text_unicode();
+  [[nodiscard]] Status check_protocol();
+  [[nodiscard]] Status check_frame();
+
+  // Collections and objects.
+  [[nodiscard]] Status pop_into_tuple(std::size_t count);
+  [[nodiscard]] Status collect_marked(NodeKind kind);
+  [[nodiscard]] Status append_one();
+  [[nodiscard]] Status append_marked(NodeKind target);
+  [[nodiscard]] Status set_item();
+  [[nodiscard]] Status global_from_lines();
+  [[nodiscard]] Status global_from_stack();
+  [[nodiscard]] Status call(std::size_t operands);
+  [[nodiscard]] Status call_marked(bool symbol_in_lines);
+  [[nodiscard]] Status build();
+  [[nodiscard]] Status persistent();
+
+  // Memo and stack.
+  [[nodiscard]] Status put(std::uint32_t index);
+  [[nodiscard]] Status get(std::uint32_t index);
+  template <typename Index>
+  [[nodiscard]] Status put_read();
+  template <typename Index>
+  [[nodiscard]] Status get_read();
+  [[nodiscard]] Result<std::uint32_t> index_line();
+  [[nodiscard]] Status duplicate();
+  [[nodiscard]] Status pop();
+  [[nodiscard]] Status pop_to_mark();
+  [[nodiscard]] Status stop();
+
+  // Helpers of the above.
+  [[nodiscard]] Status need(std::size_t count) const;  // that many values above the last mark
+  [[nodiscard]] Result<std::size_t> take_mark();       // position of the first value above it
+  [[nodiscard]] Result<std::string_view> line();
+  [[nodiscard]] Result<NodeId> add(const PickleNode& node);
+  [[nodiscard]] Result<NodeId> add_text(NodeKind kind, std::string_view view);
+  [[nodiscard]] Result<NodeId> add_decoded(const std::string& text);
+  [[nodiscard]] Result<NodeId> add_tuple(std::size_t from);  // takes the stack from there
+  [[nodiscard]] Result<NodeId> add_object(NodeId callable, NodeId arguments);
+  [[nodiscard]] Status append_block(NodeId owner, NodeKind part, std::size_t from);
+  [[nodiscard]] Status push(const Result<NodeId>& id);
+  [[nodiscard]] Status push_new(const PickleNode& node) { return push(add(node)); }
+
+  Pickle pickle_;
+  ByteReader reader_;
+  std::vector<NodeId> stack_;
+  std::vector<std::size_t> marks_;                      // stack sizes at each MARK
+  std::vector<NodeId> memo_;                            // dense: indexes 0, 1, 2, ...
+  std::unordered_map<std::uint32_t, NodeId> far_memo_;  // indexes that leave gaps
+  std::uint32_t memoized_ = 0;                          // what MEMOIZE counts
+  bool stopped_ = false;
+};
+
+}  // namespace onnx_external

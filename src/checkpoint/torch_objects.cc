@@ -1,0 +1,372 @@
+#include "checkpoint/torch_objects.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/checked_math.h"
+#include "base/text.h"
+#include "checkpoint/contents.h"
+
+namespace onnx_external {
+namespace {
+
+// The calls that make tensors, by what this reader does with them.
+enum class Call : std::uint8_t {
+  kNone,
+  kTensor,       // (storage, offset, size, stride, ...)
+  kTensorV3,     // the same, with a dtype
+  kWrapped,      // (tensor, ...)
+  kFromType,     // (function, type, arguments, state)
+  kOrderedDict,  // ([pairs])
+  kSize,         // ((dimensions))
+  kUnsupported,
+};
+
+struct Symbol {
+  std::string_view module;
+  std::string_view name;
+  Call call;
+  std::string_view refusal = {};
+};
+
+constexpr std::array kSymbols = {
+    Symbol{"torch._utils", "_rebuild_tensor", Call::kTensor},
+    Symbol{"torch._utils", "_rebuild_tensor_v2", Call::kTensor},
+    Symbol{"torch._utils", "_rebuild_tensor_v3", Call::kTensorV3},
+    Symbol{"torch._utils", "_rebuild_parameter", Call::kWrapped},
+    Symbol{"torch._utils", "_rebuild_parameter_with_state", Call::kWrapped},
+    Symbol{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Call::kWrapped},
+    Symbol{"torch.nn.parameter", "Parameter", Call::kWrapped},
+    Symbol{"torch.nn.parameter", "Buffer", Call::kWrapped},
+    Symbol{"torch._tensor", "_rebuild_from_type", Call::kFromType},
+    Symbol{"torch._tensor", "_rebuild_from_type_v2", Call::kFromType},
+    Symbol{"torch.tensor", "_rebuild_from_type", Call::kFromType},
+    Symbol{"torch.tensor", "_rebuild_from_type_v2", Call::kFromType},
+    Symbol{"collections", "OrderedDict", Call::kOrderedDict},
+    Symbol{"torch", "Size", Call::kSize},
+    Symbol{"torch._utils", "_rebuild_sparse_tensor", Call::kUnsupported, "a sparse tensor"},
+    Symbol{"torch._utils", "_rebuild_sparse_csr_tensor", Call::kUnsupported, "a sparse tensor"},
+    Symbol{"torch._utils", "_rebuild_nested_tensor", Call::kUnsupported, "a nested tensor"},
+    Symbol{"torch._utils", "_rebuild_qtensor", Call::kUnsupported, "a quantized tensor"},
+    Symbol{"torch._utils", "_rebuild_meta_tensor_no_storage", Call::kUnsupported,
+           "a meta tensor, which has no data"},
+    Symbol{"torch._utils", "_rebuild_device_tensor_from_numpy", Call::kUnsupported,
+           "a tensor held as a numpy array"},
+    Symbol{"torch._utils", "_rebuild_xla_tensor", Call::kUnsupported,
+           "a tensor held as a numpy array"},
+    Symbol{"torch._utils", "_rebuild_wrapper_subclass", Call::kUnsupported,
+           "a tensor subclass that wraps other tensors"},
+};
+
+const Symbol* find_symbol(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) != NodeKind::kGlobal) {
+    return nullptr;
+  }
+  const std::string_view name = pickle.name(id);
+  const std::string_view module = pickle.module(id);
+  const auto found = std::find_if(kSymbols.begin(), kSymbols.end(), [&](const Symbol& symbol) {
+    return symbol.name == name && symbol.module == module;
+  });
+  return found == kSymbols.end() ? nullptr : &*found;
+}
+
+Call call_of(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) != NodeKind::kObject) {
+    return Call::kNone;
+  }
+  const Symbol* symbol = find_symbol(pickle, pickle.callable(id));
+  return symbol == nullptr ? Call::kNone : symbol->call;
+}
+
+using Arguments = std::span<const NodeId>;
+
+Arguments tuple_of(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) != NodeKind::kTuple) {
+    return {};
+  }
+  const auto [first, count] = pickle.tuple(id);
+  return {first, count};
+}
+
+tl::unexpected<Error> corrupt(std::string what) {
+  return fail(ErrorCode::kCorrupt, std::move(what));
+}
+tl::unexpected<Error> unsupported(std::string what) {
+  return fail(ErrorCode::kUnsupported, std::move(what));
+}
+
+struct StorageClass {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array kStorageClasses = {
+    StorageClass{"DoubleStorage", DType::kFloat64},
+    StorageClass{"FloatStorage", DType::kFloat32},
+    StorageClass{"HalfStorage", DType::kFloat16},
+    StorageClass{"BFloat16Storage", DType::kBFloat16},
+    StorageClass{"LongStorage", DType::kInt64},
+    StorageClass{"IntStorage", DType::kInt32},
+    StorageClass{"ShortStorage", DType::kInt16},
+    StorageClass{"CharStorage", DType::kInt8},
+    StorageClass{"ByteStorage", DType::kUInt8},
+    StorageClass{"BoolStorage", DType::kBool},
+    StorageClass{"ComplexFloatStorage", DType::kComplex64},
+    StorageClass{"ComplexDoubleStorage", DType::kComplex128},
+    StorageClass{"UntypedStorage", DType::kUInt8},  // its numel counts bytes
+    StorageClass{"_UntypedStorage", DType::kUInt8},
+};
+
+Result<DType> storage_dtype(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) != NodeKind::kGlobal) {
+    return corrupt("its storage has no class");
+  }
+  const std::string_view module = pickle.module(id);
+  const std::string_view name = pickle.name(id);
+  const auto found = std::find_if(kStorageClasses.begin(), kStorageClasses.end(),
+                                  [&](const StorageClass& known) { return known.name == name; });
+  const bool torch_module =
+      module == "torch" || module == "torch.cuda" || module == "torch.storage";
+  if (!torch_module || found == kStorageClasses.end()) {
+    return unsupported("storage class " + quote(std::string(module) + "." + std::string(name)) +
+                       " is not read");
+  }
+  return found->dtype;
+}
+
+// The persistent id ('storage', class, key, location, numel).
+Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor) {
+  if (pickle.kind(id) == NodeKind::kObject) {
+    return unsupported("its storage comes from " + quote(type_name(pickle, id)) +
+                       "; save it again with torch.save");
+  }
+  if (pickle.kind(id) != NodeKind::kPersistent) {
+    return corrupt("it has no storage");
+  }
+  const Arguments parts = tuple_of(pickle, pickle.persistent_id(id));
+  if (parts.size() != 5 || pickle.string(parts[0]) != "storage") {
+    return corrupt("its storage is not ('storage', class, key, location, numel)");
+  }
+  const auto dtype = storage_dtype(pickle, parts[1]);
+  if (!dtype) {
+    return fail(dtype.error());
+  }
+  if (const auto key = pickle.string(parts[2])) {
+    tensor.storage_key = *key;
+  } else if (const auto number = pickle.integer(parts[2])) {
+    tensor.storage_key = std::to_string(*number);
+  } else {
+    return corrupt("its storage has no key");
+  }
+  const auto numel = pickle.integer(parts[4]);
+  if (!numel || *numel < 0) {
+    return corrupt("its storage has no valid number of elements");
+  }
+  const auto bytes =
+      checked_mul<std::uint64_t>(static_cast<std::uint64_t>(*numel), byte_size(*dtype));
+  if (!bytes) {
+    return corrupt("its storage has too many elements");
+  }
+  tensor.storage_bytes = *bytes;
+  tensor.dtype = *dtype;
+  return {};
+}
+
+// A tuple of ints, a list of them, or torch.Size of one.
+Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
+                                                std::string_view what) {
+  if (call_of(pickle, id) == Call::kSize) {
+    const Arguments arguments = tuple_of(pickle, pickle.arguments(id));
+    if (arguments.size() == 1) {
+      id = arguments[0];
+    }
+  }
+  std::vector<NodeId> nodes = pickle.elements(id);
+  const Arguments tuple = tuple_of(pickle, id);
+  nodes.insert(nodes.end(), tuple.begin(), tuple.end());
+  if (pickle.kind(id) != NodeKind::kTuple && pickle.kind(id) != NodeKind::kList) {
+    return corrupt("its " + std::string(what) + " is not a tuple of ints");
+  }
+  if (nodes.size() > kMaxRank) {
+    return corrupt("its " + std::string(what) + " has " + std::to_string(nodes.size()) +
+                   " dimensions, torch allows " + std::to_string(kMaxRank));
+  }
+  std::vector<std::int64_t> values;
+  for (const NodeId node : nodes) {
+    const auto value = pickle.integer(node);
+    if (!value) {
+      return corrupt("its " + std::string(what) + " is not a tuple of ints");
+    }
+    values.push_back(*value);
+  }
+  return values;
+}
+
+// {'conj': True} or {'neg': True}: the bytes are not the values.
+Status check_view_bits(const Pickle& pickle, NodeId metadata) {
+  for (const auto& [key, value] : pickle.items(metadata)) {
+    if (pickle.boolean(value) != false) {
+      const auto name = pickle.string(key);
+      return unsupported("it is a lazy view (" + quote(name.value_or("?")) +
+                         "); save tensor.resolve_conj().resolve_neg() instead");
+    }
+  }
+  return {};
+}
+
+Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Arguments arguments) {
+  const bool v3 = call == Call::kTensorV3;
+  if (arguments.size() < (v3 ? 7 : 4)) {
+    return corrupt("its rebuild call has too few arguments");
+  }
+  TensorDeclaration tensor;
+  if (auto status = read_storage(pickle, arguments[0], tensor); !status) {
+    return fail(std::move(status).error());
+  }
+  const auto offset = pickle.integer(arguments[1]);
+  if (!offset || *offset < 0) {
+    return corrupt("its storage offset is not a valid int");
+  }
+  tensor.offset = *offset;
+  auto shape = read_integers(pickle, arguments[2], "shape");
+  auto strides = shape ? read_integers(pickle, arguments[3], "stride") : shape;
+  if (!strides) {
+    return fail(std::move(strides).error());
+  }
+  tensor.shape = *std::move(shape);
+  tensor.strides = *std::move(strides);
+  if (v3) {
+    const NodeId dtype = arguments[6];
+    const bool named = pickle.kind(dtype) == NodeKind::kGlobal && pickle.module(dtype) == "torch";
+    const auto known = named ? dtype_from_torch_name(pickle.name(dtype)) : std::nullopt;
+    if (!known) {
+      return unsupported("element type " + quote(type_name(pickle, dtype)) + " is not read");
+    }
+    tensor.dtype = *known;
+  }
+  const std::size_t metadata = v3 ? 7 : 6;
+  if (arguments.size() > metadata) {
+    if (auto status = check_view_bits(pickle, arguments[metadata]); !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  return tensor;
+}
+
+}  // namespace
+
+bool is_tensor(const Pickle& pickle, NodeId id) {
+  switch (call_of(pickle, id)) {
+    case Call::kNone:
+    case Call::kOrderedDict:
+    case Call::kSize:
+      return false;
+    default:
+      return true;
+  }
+}
+
+Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
+  constexpr int kMaxWrappers = 16;  // Parameter of a subclass of ...
+  if (!pickle.items(id).empty() || !pickle.elements(id).empty()) {
+    return corrupt("the pickle adds items to a tensor");
+  }
+  NodeId callable = pickle.callable(id);
+  NodeId arguments_id = pickle.arguments(id);
+  for (int depth = 0; depth < kMaxWrappers; ++depth) {
+    const Symbol* symbol = find_symbol(pickle, callable);
+    const Arguments arguments = tuple_of(pickle, arguments_id);
+    if (symbol == nullptr) {
+      return unsupported("it is made by " + quote(type_name(pickle, callable)));
+    }
+    switch (symbol->call) {
+      case Call::kTensor:
+      case Call::kTensorV3:
+        return read_rebuild(pickle, symbol->call, arguments);
+      case Call::kUnsupported:
+        return unsupported("it is " + std::string(symbol->refusal) + "; such tensors are not read");
+      case Call::kWrapped:
+        if (arguments.empty() || pickle.kind(arguments[0]) != NodeKind::kObject) {
+          return corrupt("a parameter without a tensor");
+        }
+        callable = pickle.callable(arguments[0]);
+        arguments_id = pickle.arguments(arguments[0]);
+        break;
+      case Call::kFromType:
+        if (arguments.size() < 4) {
+          return corrupt("its rebuild call has too few arguments");
+        }
+        callable = arguments[0];
+        arguments_id = arguments[2];
+        break;
+      default:
+        return corrupt("a parameter that holds " + quote(type_name(pickle, callable)));
+    }
+  }
+  return corrupt("too many wrappers around a tensor");
+}
+
+bool is_mapping(const Pickle& pickle, NodeId id) {
+  switch (pickle.kind(id)) {
+    case NodeKind::kDict:
+      return true;
+    case NodeKind::kObject:
+      return !is_tensor(pickle, id) &&
+             (call_of(pickle, id) == Call::kOrderedDict || pickle.has_items(id));
+    default:
+      return false;
+  }
+}
+
+std::vector<std::pair<NodeId, NodeId>> mapping_items(const Pickle& pickle, NodeId id) {
+  std::vector<std::pair<NodeId, NodeId>> pairs;
+  if (call_of(pickle, id) == Call::kOrderedDict) {
+    // Python 2 wrote OrderedDict([[key, value], ...]) instead of setting items.
+    const Arguments arguments = tuple_of(pickle, pickle.arguments(id));
+    for (const NodeId pair :
+         arguments.empty() ? std::vector<NodeId>() : pickle.elements(arguments[0])) {
+      const std::vector<NodeId> list = pickle.elements(pair);
+      const Arguments tuple = tuple_of(pickle, pair);
+      if (list.size() == 2) {
+        pairs.emplace_back(list[0], list[1]);
+      } else if (tuple.size() == 2) {
+        pairs.emplace_back(tuple[0], tuple[1]);
+      }
+    }
+  }
+  const auto items = pickle.items(id);
+  pairs.insert(pairs.end(), items.begin(), items.end());
+  return pairs;
+}
+
+bool is_opaque(const Pickle& pickle, NodeId id) {
+  switch (pickle.kind(id)) {
+    case NodeKind::kGlobal:
+    case NodeKind::kPersistent:
+      return true;
+    case NodeKind::kObject: {
+      const Call call = call_of(pickle, id);
+      return call == Call::kNone;
+    }
+    default:
+      return false;
+  }
+}
+
+std::string type_name(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) == NodeKind::kPersistent) {
+    return "persistent id";
+  }
+  constexpr int kMaxCalls = 16;
+  std::string calls;
+  for (int i = 0; i < kMaxCalls && pickle.kind(id) == NodeKind::kObject; ++i) {
+    id = pickle.callable(id);
+    calls += i == 0 ? "" : "()";  // the result of a call was called
+  }
+  if (pickle.kind(id) != NodeKind::kGlobal) {
+    return "a value that is no type";
+  }
+  return std::string(pickle.module(id)) + "." + std::string(pickle.name(id)) + calls;
+}
+
+}  // namespace onnx_external

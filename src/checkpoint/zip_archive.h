@@ -1,0 +1,63 @@
+// The directory of a zip file: which records it has and where their bytes lie.
+//
+// Reads what torch, Python's zipfile and common archivers write (docs/formats.md, "Zip"); refuses
+// whatever two readers could understand differently. Own code because no packaged library gives
+// data offsets past 4 GiB and refuses overlapping or twin records. Memory: the directory as it
+// stands in the file, plus about 80 bytes a record.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+inline constexpr std::uint64_t kMaxZipDirectoryBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kMaxZipRecords = 10'000'000;
+
+struct ZipEntry {
+  std::string_view name;            // whole name, in the directory's bytes
+  std::uint64_t header_offset = 0;  // of the local header
+  std::uint64_t data_offset = 0;
+  std::uint64_t stored = 0;  // bytes in the file
+  std::uint64_t size = 0;    // bytes when inflated
+  std::uint32_t crc = 0;     // 0 with bytes present: not computed
+  Compression compression = Compression::kNone;
+};
+
+// Immutable after opening, movable; names point into it.
+class ZipArchive {
+ public:
+  // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
+  [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
+
+  // The one folder that all records lie in.
+  [[nodiscard]] std::string_view root() const { return root_; }
+  [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
+  [[nodiscard]] const std::shared_ptr<const SourceFile>& file() const { return file_; }
+
+  // The record root/`name`, or nullptr. Case matters. Logarithmic.
+  [[nodiscard]] const ZipEntry* find(std::string_view name) const;
+
+  // The bytes of a small record, CRC checked. kUnsupported when it is larger than `max_bytes`.
+  [[nodiscard]] Result<std::string> read_record(const ZipEntry& entry,
+                                                std::uint64_t max_bytes) const;
+
+ private:
+  ZipArchive() = default;
+  [[nodiscard]] Status index_names();
+
+  std::shared_ptr<const SourceFile> file_;
+  std::unique_ptr<std::string> directory_;  // on the heap: moving the archive keeps names valid
+  std::vector<ZipEntry> entries_;
+  std::vector<std::uint32_t> by_name_;  // indexes into entries_, by name without ASCII case
+  std::string_view root_;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,135 @@
+// Every system call of a save that changes a file is made to fail once, and from then on; the
+// process is killed before each: the old model stays complete, or the new one is.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <string>
+
+#include "faults/fault_injection.h"
+#include "support/result_matchers.h"
+#include "support/save_fixture.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Faults : public testing::Test {
+ protected:
+  // Saves over what is in `out`. One thread: a forked child has no OpenMP threads.
+  Status save(const fs::path& out, std::uint32_t seed, Fault fault = Fault::kNone,
+              std::size_t nth = 0, int error_number = 0) {
+    const Checkpoint checkpoint =
+        open_one(dir_.write("c" + std::to_string(seed) + ".pt", torch_zip(mixed_tensors(seed))));
+    Model model = model_for(mixed_tensors(seed));
+    WriteOptions options;
+    options.threads = 1;
+    options.overwrite = Overwrite::kAllow;
+    inject(fault, nth, error_number);
+    Status status = save_all(checkpoint, model, out, options);
+    calls_ = stop_injecting();
+    return status;
+  }
+
+  static bool has_new_model(const fs::path& out) {
+    return read_text(out / "model.onnx").find("initializers.1/") != std::string::npos;
+  }
+
+  // A failure leaves the folder as it was; only the last sync comes after the commit.
+  void fail_each_call(Fault fault, int error_number) {
+    const fs::path out = dir_.path() / "out";
+    ASSERT_THAT(save(out, 1), IsOk());
+    const auto before = tree_of(out);
+    std::size_t failures = 0;
+    for (std::size_t nth = 0;; ++nth) {
+      const Status status = save(out, 2, fault, nth, error_number);
+      ASSERT_TRUE(is_complete(out)) << "call " << nth;
+      if (calls_ <= nth) {
+        ASSERT_THAT(status, IsOk());
+        break;
+      }
+      if (!status && !has_new_model(out)) {
+        ++failures;
+        ASSERT_EQ(tree_of(out), before) << "call " << nth << ": " << status.error().message;
+        continue;
+      }
+      if (!status) {
+        ASSERT_THAT(status, FailsWith(ErrorCode::kIo, "the new model is in place"));
+      }
+      ASSERT_TRUE(has_new_model(out)) << "call " << nth;
+      fs::remove_all(out);
+      ASSERT_THAT(save(out, 1), IsOk());
+    }
+    EXPECT_GT(failures, 20U);
+    EXPECT_TRUE(has_new_model(out));
+    EXPECT_EQ(tree_of(out).size(), 8U);  // model, folder, 5 files, manifest
+  }
+
+  TempDir dir_;
+  std::size_t calls_ = 0;
+};
+
+TEST_F(Faults, AnErrorInAnyCallLeavesTheOldModel) {
+  fail_each_call(Fault::kFailOnce, EIO);
+}
+
+TEST_F(Faults, AFullDiskLeavesTheOldModel) {
+  fail_each_call(Fault::kFailForever, ENOSPC);
+}
+
+TEST_F(Faults, AFirstSaveThatFailsLeavesNothing) {
+  const fs::path out = dir_.path() / "a" / "out";
+  for (std::size_t nth = 0;; ++nth) {
+    const Status status = save(out, 1, Fault::kFailForever, nth, ENOSPC);
+    if (status) {
+      ASSERT_LE(calls_, nth);
+      break;
+    }
+    if (fs::exists(out / "model.onnx")) {
+      ASSERT_THAT(status, FailsWith(ErrorCode::kIo, "the new model is in place"));
+      fs::remove_all(dir_.path() / "a");
+    }
+    ASSERT_FALSE(fs::exists(dir_.path() / "a")) << "call " << nth;
+  }
+  EXPECT_TRUE(is_complete(out));
+}
+
+TEST_F(Faults, AKillAtAnyCallLeavesTheOldModelOrTheNewOne) {
+  const fs::path out = dir_.path() / "out";
+  ASSERT_THAT(save(out, 1), IsOk());
+  int old_models = 0;
+  int new_models = 0;
+  for (std::size_t nth = 0;; ++nth) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::_exit(save(out, 2, Fault::kKill, nth) ? 0 : 1);
+    }
+    int state = 0;
+    ASSERT_EQ(::waitpid(child, &state, 0), child);
+    ASSERT_TRUE(is_complete(out)) << "call " << nth;
+    if (WIFEXITED(state)) {
+      ASSERT_EQ(WEXITSTATUS(state), 0);
+      break;
+    }
+    ++(has_new_model(out) ? new_models : old_models);
+    // The next save removes whatever the dead one left.
+    ASSERT_THAT(save(out, 1), IsOk());
+    ASSERT_EQ(tree_of(out).size(), 8U) << "call " << nth;
+    fs::remove_all(out);
+    ASSERT_THAT(save(out, 1), IsOk());
+  }
+  EXPECT_GT(old_models, 20);
+  EXPECT_GT(new_models, 0);
+}
+
+TEST_F(Faults, ShortTransfersAndInterruptsChangeNothing) {
+  ASSERT_THAT(save(dir_.path() / "whole", 1), IsOk());
+  ASSERT_THAT(save(dir_.path() / "short", 1, Fault::kShort), IsOk());
+  EXPECT_EQ(tree_of(dir_.path() / "whole"), tree_of(dir_.path() / "short"));
+}
+
+}  // namespace
+}  // namespace onnx_external

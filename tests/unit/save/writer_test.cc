@@ -1,0 +1,295 @@
+#include "onnx_external/writer.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/text.h"
+#include "save/plan_copier.h"
+#include "support/result_matchers.h"
+#include "support/save_fixture.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+WriteOptions fast() {
+  WriteOptions options;
+  options.sync = Sync::kNone;
+  return options;
+}
+
+WriteOptions replacing() {
+  WriteOptions options = fast();
+  options.overwrite = Overwrite::kAllow;
+  return options;
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+class Writer : public testing::Test {
+ protected:
+  fs::path checkpoint_file(std::uint32_t seed, const std::string& name = "c.pt") {
+    return dir_.write(name, torch_zip(mixed_tensors(seed)));
+  }
+  Status save(std::uint32_t seed, const WriteOptions& options) {
+    const Checkpoint checkpoint = open_one(checkpoint_file(seed));
+    Model model = model_for(mixed_tensors(seed));
+    return save_all(checkpoint, model, out_, options);
+  }
+
+  TempDir dir_;
+  fs::path out_ = dir_.path() / "out";
+};
+
+TEST_F(Writer, WritesEveryTensorsBytes) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  const auto tensors = mixed_tensors(1);
+  const fs::path data = out_ / "initializers";
+  EXPECT_EQ(read_text(data / "large.weight"), tensors[0].bytes);
+  EXPECT_EQ(read_text(data / "part"), tensors[0].bytes.substr(20'000, 40'000));
+  const std::string turned = read_text(data / "turned");
+  ASSERT_EQ(turned.size(), 4800U);
+  for (std::size_t row = 0; row < 40; ++row) {
+    for (std::size_t column = 0; column < 30; ++column) {
+      ASSERT_EQ(turned.substr(4 * (row * 30 + column), 4),
+                tensors[5].bytes.substr(4 * (column * 40 + row), 4));
+    }
+  }
+  EXPECT_TRUE(is_complete(out_));
+}
+
+TEST_F(Writer, RefersToTheFilesFromTheModel) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  const auto model = Model::load(out_ / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  std::map<std::string, ExternalTensor> external;
+  for (const ExternalTensor& tensor : model->external_tensors()) {
+    external[tensor.name] = tensor;
+  }
+  EXPECT_EQ(external.size(), 6U);
+  EXPECT_EQ(external["tied.weight"].location, "initializers/large.weight");
+  EXPECT_EQ(external["large.weight"].location, "initializers/large.weight");
+  EXPECT_EQ(external["part"].length, 40'000U);
+  EXPECT_NE(ascii_lower(external["small.bias"].location),
+            ascii_lower(external["Small.Bias"].location));
+  for (const auto& initializer : model->proto().graph().initializer()) {
+    if (initializer.name() == "steps") {
+      EXPECT_EQ(initializer.raw_data(), mixed_tensors(1)[6].bytes);
+    }
+  }
+}
+
+TEST_F(Writer, WritesTheSameWithOneThreadAndWithEight) {
+  WriteOptions options;
+  options.threads = 1;
+  ASSERT_THAT(save(1, options), IsOk());
+  const auto one = tree_of(out_);
+  out_ = dir_.path() / "eight";
+  options.threads = 8;
+  options.sync = Sync::kNone;
+  ASSERT_THAT(save(1, options), IsOk());
+  EXPECT_EQ(one, tree_of(out_));
+}
+
+TEST_F(Writer, CopiesALargeTensorInChunks) {
+  const std::size_t size = 2 * kCopyChunkBytes + 12'345 * 4;
+  const std::vector<TestTensor> tensors{
+      {.name = "w", .shape = {static_cast<std::int64_t>(size / 4)}, .bytes = noise(size, 3)}};
+  for (const bool with_crc : {true, false}) {
+    const fs::path file = dir_.write("c.pt", torch_zip(tensors, {.with_crc = with_crc}));
+    out_ = dir_.path() / (with_crc ? "spliced" : "buffered");
+    Model model = model_for(tensors);
+    WriteOptions options = fast();
+    options.threads = 3;
+    ASSERT_THAT(save_all(open_one(file), model, out_, options), IsOk());
+    EXPECT_TRUE(read_text(out_ / "initializers/w") == tensors[0].bytes);
+    EXPECT_TRUE(is_complete(out_));
+  }
+}
+
+TEST_F(Writer, IsInvisibleUntilItIsPublished) {
+  const Checkpoint checkpoint = open_one(checkpoint_file(1));
+  Model model = model_for(mixed_tensors(1));
+  {
+    const auto staged = stage(checkpoint, model, out_, fast());
+    ASSERT_THAT(staged, IsOk());
+    EXPECT_TRUE(fs::exists(staged->model_path()));
+    EXPECT_TRUE(fs::exists(staged->directory() / "initializers/part"));
+    EXPECT_FALSE(fs::exists(out_ / "model.onnx"));
+    EXPECT_EQ(staged->file_crcs().front(), crc32_of(mixed_tensors(1)[0].bytes));
+    struct stat info {};
+    ASSERT_EQ(::stat(staged->directory().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777U, 0700U);
+  }
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Writer, RefusesToOverwriteBeforeAnyWork) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  const auto before = tree_of(out_);
+  EXPECT_THAT(save(2, fast()), FailsWith(ErrorCode::kAlreadyExists, "--overwrite"));
+  EXPECT_EQ(tree_of(out_), before);
+}
+
+TEST_F(Writer, ReplacesAnOldModelCompletely) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  ASSERT_THAT(save(2, replacing()), IsOk());
+  EXPECT_TRUE(is_complete(out_));
+  EXPECT_FALSE(fs::exists(out_ / "initializers"));
+  EXPECT_EQ(read_text(out_ / "initializers.1/large.weight"), mixed_tensors(2)[0].bytes);
+}
+
+TEST_F(Writer, LeavesTheOldModelWhenASourceIsDamaged) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  const auto before = tree_of(out_);
+  const std::string bias = mixed_tensors(2)[1].bytes;
+  std::string bytes = torch_zip(mixed_tensors(2));
+  bytes[bytes.find(bias)] ^= 1;
+  const Checkpoint checkpoint = open_one(dir_.write("c.pt", bytes));
+  Model model = model_for(mixed_tensors(2));
+  for (const int threads : {1, 8}) {
+    WriteOptions options = replacing();
+    options.threads = threads;
+    EXPECT_THAT(save_all(checkpoint, model, out_, options),
+                FailsWith(ErrorCode::kCorrupt, "CRC-32"));
+    EXPECT_EQ(tree_of(out_), before);
+  }
+}
+
+TEST_F(Writer, FindsDamageInARecordOfWhichOnlyAPartIsUsed) {
+  const std::vector<TestTensor> tensors{
+      {.name = "part", .shape = {10}, .bytes = noise(4000, 5), .offset = 20}};
+  std::string bytes = torch_zip(tensors);
+  bytes[bytes.find(tensors[0].bytes) + 3000] ^= 1;
+  const Checkpoint checkpoint = open_one(dir_.write("c.pt", bytes));
+  Model model = model_for(tensors);
+  EXPECT_THAT(save_all(checkpoint, model, out_, fast()), FailsWith(ErrorCode::kCorrupt, "c.pt"));
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Writer, LeavesNothingWhenCancelled) {
+  WriteOptions options = fast();
+  std::atomic<int> calls{0};
+  options.progress = [&](const Progress&) {
+    ++calls;
+    return Continue::kCancel;
+  };
+  EXPECT_THAT(save(1, options), FailsWith(ErrorCode::kCancelled, ""));
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Writer, ReportsAllBytesAtTheEndOfTheCopy) {
+  Progress last_copy;
+  WriteOptions options;
+  options.progress = [&](const Progress& progress) {
+    if (progress.phase == Phase::kCopy) {
+      last_copy = progress;
+    }
+    return Continue::kYes;
+  };
+  ASSERT_THAT(save(1, options), IsOk());
+  EXPECT_EQ(last_copy.bytes_done, last_copy.bytes_total);
+  EXPECT_EQ(last_copy.bytes_total, 1'200'000U + 64 + 64 + 40'000 + 4800);
+}
+
+TEST_F(Writer, ClosesEveryDescriptor) {
+  ASSERT_THAT(save(1, replacing()), IsOk());  // what OpenMP opens stays
+  const auto before = open_descriptors();
+  ASSERT_THAT(save(2, replacing()), IsOk());
+  EXPECT_THAT(save(3, fast()), FailsWith(ErrorCode::kAlreadyExists, ""));
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(Writer, RecordsTheSha1OfEachFileWhenAsked) {
+  WriteOptions options = fast();
+  options.checksum = Checksum::kSha1;
+  ASSERT_THAT(save(1, options), IsOk());
+  const auto model = Model::load(out_ / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  int checked = 0;
+  for (const auto& initializer : model->proto().graph().initializer()) {
+    std::map<std::string, std::string> entries;
+    for (const auto& entry : initializer.external_data()) {
+      entries[entry.key()] = entry.value();
+    }
+    if (!entries.empty()) {
+      const std::string content = read_text(out_ / entries["location"]);
+      Sha sha(Sha::Kind::kSha1);
+      sha.update(std::as_bytes(std::span(content)));
+      EXPECT_EQ(entries["checksum"], sha.hex());
+      ++checked;
+    }
+  }
+  EXPECT_EQ(checked, 6);
+}
+
+TEST_F(Writer, CopiesTheGivenModelsExternalDataAlongEvenFromTheFilesItReplaces) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  // The written model is the graph, in its own folder; one tensor is replaced, five are kept.
+  const std::vector<TestTensor> fresh{
+      {.name = "part", .shape = {10, 1000}, .bytes = noise(40'000, 9)}};
+  auto model = Model::load(out_ / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  ASSERT_THAT(save_all(open_one(dir_.write("f.pt", torch_zip(fresh))), *model, out_, replacing()),
+              IsOk());
+  EXPECT_TRUE(is_complete(out_));
+  EXPECT_EQ(read_text(out_ / "initializers.1/part"), fresh[0].bytes);
+  EXPECT_EQ(read_text(out_ / "initializers.1/large.weight"), mixed_tensors(1)[0].bytes);
+  EXPECT_FALSE(fs::exists(out_ / "initializers"));
+}
+
+TEST_F(Writer, NamesAnExternalFileOfTheGivenModelThatIsMissing) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  auto model = Model::load(out_ / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  fs::remove(out_ / "initializers/turned");
+  const std::vector<TestTensor> fresh{
+      {.name = "part", .shape = {10, 1000}, .bytes = noise(40'000, 9)}};
+  EXPECT_THAT(save_all(open_one(dir_.write("f.pt", torch_zip(fresh))), *model,
+                       dir_.path() / "other", fast()),
+              FailsWith(ErrorCode::kNotFound, "'turned'"));
+  EXPECT_FALSE(fs::exists(dir_.path() / "other"));
+}
+
+TEST_F(Writer, NoticesASourceThatChangesMeanwhile) {
+  const fs::path file = checkpoint_file(1);
+  const Checkpoint checkpoint = open_one(file);
+  Model model = model_for(mixed_tensors(1));
+  fs::last_write_time(file, fs::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_THAT(save_all(checkpoint, model, out_, fast()), FailsWith(ErrorCode::kCorrupt, "changed"));
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Writer, WritesDeflatedAndBigEndianTensors) {
+  const std::string little = noise(40'000, 7);
+  std::string big = little;
+  for (std::size_t i = 0; i < big.size(); i += 4) {
+    std::reverse(big.begin() + static_cast<std::ptrdiff_t>(i),
+                 big.begin() + static_cast<std::ptrdiff_t>(i) + 4);
+  }
+  const auto tensors = [](std::string bytes) {
+    return std::vector<TestTensor>{{.name = "w", .shape = {10'000}, .bytes = std::move(bytes)}};
+  };
+  dir_.write("deflated.pt", torch_zip(tensors(little), {.deflated = true}));
+  dir_.write("big.pt", torch_zip(tensors(big), {.byte_order = "big"}));
+  for (const std::string name : {"deflated.pt", "big.pt"}) {
+    Model model = model_for(tensors(little));
+    const fs::path out = dir_.path() / (name + ".out");
+    ASSERT_THAT(save_all(open_one(dir_.path() / name), model, out, fast()), IsOk());
+    EXPECT_EQ(read_text(out / "initializers/w"), little) << name;
+    EXPECT_TRUE(is_complete(out));
+  }
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@ struct CheckpointPart {
 void append_part(CheckpointPart& whole, CheckpointPart part);
 
 struct Checkpoint::Contents {
+  explicit Contents(std::filesystem::path scratch_dir) : inflated(std::move(scratch_dir)) {}
   CheckpointPart all;
   std::vector<std::uint32_t> arguments;  // one a tensor
   InflatedStorages inflated;

@@ -1,0 +1,256 @@
+#include "onnx_external/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <vector>
+
+#include "base/digest.h"
+#include "checkpoint/contents.h"
+#include "tensor/strided_gather.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kCheckBufferBytes = std::size_t{256} << 10;
+constexpr std::size_t kMaxElementBytes = 16;
+
+template <typename T>
+void swap_all(std::span<std::byte> bytes, T (*swap)(T)) {
+  for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    T value{};
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    value = swap(value);
+    std::memcpy(bytes.data() + at, &value, sizeof(T));
+  }
+}
+
+void swap_bytes(std::span<std::byte> bytes, std::uint32_t unit) {
+  switch (unit) {
+    case 2:
+      swap_all<std::uint16_t>(
+          bytes, [](std::uint16_t v) -> std::uint16_t { return __builtin_bswap16(v); });
+      break;
+    case 4:
+      swap_all<std::uint32_t>(bytes, [](std::uint32_t v) { return __builtin_bswap32(v); });
+      break;
+    case 8:
+      swap_all<std::uint64_t>(
+          bytes, [](std::uint64_t v) -> std::uint64_t { return __builtin_bswap64(v); });
+      break;
+    default:
+      break;
+  }
+}
+
+bool needs_swap(const Storage& storage, DType dtype) {
+  return storage.byte_order == ByteOrder::kBig && swap_unit(dtype) > 1;
+}
+
+// Reads elements of one tensor in row-major order, whatever their form in the storage.
+class ElementReader {
+ public:
+  // `read_storage` reads bytes of the (uncompressed) storage.
+  ElementReader(const TensorView& view, const Storage& storage, ReadSource read_storage)
+      : view_(view),
+        unit_(byte_size(view.dtype)),
+        swap_(needs_swap(storage, view.dtype)),
+        contiguous_(is_contiguous(view.shape, view.strides)),
+        read_storage_(std::move(read_storage)) {
+    strided_.element_bytes = unit_;
+    for (std::size_t d = 0; d < view.shape.size() && !contiguous_; ++d) {
+      strided_.sizes.push_back(static_cast<std::uint64_t>(view.shape[d]));
+      strided_.strides.push_back(static_cast<std::uint64_t>(view.strides[d]) * unit_);
+    }
+  }
+
+  // Bytes [first, first + out.size()) of the row-major tensor; the ends may cut elements.
+  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
+    if (contiguous_ && !swap_) {
+      return read_storage_(view_.storage_offset + first, out);
+    }
+    while (!out.empty()) {
+      const std::uint64_t element = first / unit_;
+      const std::uint64_t skip = first % unit_;
+      std::size_t taken = out.size() - out.size() % unit_;
+      Status status;
+      if (skip == 0 && taken != 0) {
+        status = read_whole(element, out.first(taken));
+      } else {
+        std::array<std::byte, kMaxElementBytes> one{};
+        status = read_whole(element, std::span(one).first(unit_));
+        taken = std::min<std::size_t>(out.size(), unit_ - skip);
+        std::memcpy(out.data(), one.data() + skip, taken);
+      }
+      if (!status) {
+        return status;
+      }
+      first += taken;
+      out = out.subspan(taken);
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] Status read_whole(std::uint64_t element, std::span<std::byte> out) const {
+    const std::uint64_t start = view_.storage_offset;
+    auto status = contiguous_
+                      ? read_storage_(start + element * unit_, out)
+                      : gather_strided(strided_, element, out,
+                                       [&](std::uint64_t offset, std::span<std::byte> piece) {
+                                         return read_storage_(start + offset, piece);
+                                       });
+    if (status && swap_) {
+      swap_bytes(out, swap_unit(view_.dtype));
+    }
+    return status;
+  }
+
+  const TensorView& view_;
+  std::uint32_t unit_;
+  bool swap_;
+  bool contiguous_;
+  ReadSource read_storage_;
+  StridedView strided_;
+};
+
+// Places in `part` move behind what `whole` has already.
+template <typename T>
+void append(std::vector<T>& whole, std::vector<T>&& part) {
+  whole.insert(whole.end(), std::make_move_iterator(part.begin()),
+               std::make_move_iterator(part.end()));
+}
+
+}  // namespace
+
+void append_part(CheckpointPart& whole, CheckpointPart part) {
+  const auto files = static_cast<std::uint32_t>(whole.files.size());
+  const auto storages = static_cast<std::uint32_t>(whole.storages.size());
+  for (Storage& storage : part.storages) {
+    storage.file += files;
+  }
+  for (TensorView& tensor : part.tensors) {
+    tensor.storage += storages;
+  }
+  append(whole.files, std::move(part.files));
+  append(whole.storages, std::move(part.storages));
+  append(whole.tensors, std::move(part.tensors));
+  append(whole.opaque, std::move(part.opaque));
+  append(whole.refused, std::move(part.refused));
+  append(whole.tied_names, std::move(part.tied_names));
+}
+
+Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+const std::string& Checkpoint::format() const {
+  return contents_->all.format;
+}
+const std::vector<TensorView>& Checkpoint::tensors() const {
+  return contents_->all.tensors;
+}
+const std::vector<Storage>& Checkpoint::storages() const {
+  return contents_->all.storages;
+}
+const std::vector<std::shared_ptr<const SourceFile>>& Checkpoint::files() const {
+  return contents_->all.files;
+}
+const std::vector<OpaqueObject>& Checkpoint::opaque_objects() const {
+  return contents_->all.opaque;
+}
+const std::vector<RefusedTensor>& Checkpoint::refused_tensors() const {
+  return contents_->all.refused;
+}
+std::uint32_t Checkpoint::argument_of(std::size_t tensor) const {
+  return contents_->arguments[tensor];
+}
+const std::vector<std::pair<std::string, std::string>>& Checkpoint::tied_names() const {
+  return contents_->all.tied_names;
+}
+
+std::uint64_t Checkpoint::nbytes(std::size_t tensor) const {
+  const TensorView& view = tensors()[tensor];
+  return *contiguous_nbytes(view.dtype, view.shape);  // checked when it was opened
+}
+
+std::optional<FileRange> Checkpoint::plain_range(std::size_t tensor) const {
+  const TensorView& view = tensors()[tensor];
+  const Storage& storage = storages()[view.storage];
+  if (storage.compression != Compression::kNone || needs_swap(storage, view.dtype) ||
+      !is_contiguous(view.shape, view.strides)) {
+    return std::nullopt;
+  }
+  return FileRange{.file = storage.file,
+                   .offset = storage.offset + view.storage_offset,
+                   .length = nbytes(tensor)};
+}
+
+Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) const {
+  const TensorView& view = tensors()[tensor];
+  const Storage& storage = storages()[view.storage];
+  const SourceFile& file = *files()[storage.file];
+  assert(out.size() <= nbytes(tensor) && first <= nbytes(tensor) - out.size());
+  if (out.empty()) {
+    return {};
+  }
+  if (storage.compression == Compression::kNone) {
+    return ElementReader(view, storage,
+                         [&](std::uint64_t offset, std::span<std::byte> piece) {
+                           return file.read(storage.offset + offset, piece);
+                         })
+        .read(first, out);
+  }
+  const auto fd = contents_->inflated.get(view.storage, storage, file);
+  if (!fd) {
+    return fail(fd.error());
+  }
+  return ElementReader(view, storage,
+                       [&](std::uint64_t offset, std::span<std::byte> piece) {
+                         return read_exact(*fd, offset, piece, "inflated record of " + file.name());
+                       })
+      .read(first, out);
+}
+
+Status Checkpoint::check_storage(std::uint32_t index) const {
+  const Storage& storage = storages()[index];
+  const SourceFile& file = *files()[storage.file];
+  if (!storage.crc32) {
+    return {};
+  }
+  if (storage.compression != Compression::kNone) {
+    const auto fd = contents_->inflated.get(index, storage, file);
+    return fd ? Status() : fail(fd.error());
+  }
+  std::vector<std::byte> buffer(kCheckBufferBytes);
+  Crc32 crc;
+  for (std::uint64_t done = 0; done < storage.bytes;) {
+    const auto piece = std::span(buffer).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), storage.bytes - done)));
+    if (auto status = file.read(storage.offset + done, piece); !status) {
+      return status;
+    }
+    crc.update(piece);
+    done += piece.size();
+  }
+  if (crc.value() != *storage.crc32) {
+    return fail(ErrorCode::kCorrupt,
+                file.name() + ": byte " + std::to_string(storage.offset) + ": a record of " +
+                    std::to_string(storage.bytes) +
+                    " bytes is damaged (CRC-32 differs); copy or download the file again");
+  }
+  return {};
+}
+
+Status Checkpoint::check_unchanged() const {
+  for (const auto& file : files()) {
+    if (auto status = file->check_unchanged(); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+}  // namespace onnx_external

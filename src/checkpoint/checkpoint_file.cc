@@ -1,0 +1,112 @@
+#include "checkpoint/checkpoint_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/torch_zip.h"
+
+namespace onnx_external {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::size_t kSniffBytes = 512;
+constexpr std::size_t kTarMagicOffset = 257;
+// The magic number 0x1950a86a20f9469cfc6c that a legacy file pickles first, after PROTO and, in
+// protocol 4, FRAME (torch/serialization.py, MAGIC_NUMBER).
+constexpr std::string_view kLegacyMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
+constexpr std::size_t kLegacyMagicWithin = 32;
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+// A length that the format allows, then JSON: text files fail the first test by far.
+bool looks_like_safetensors(std::string_view head) {
+  std::uint64_t length = 0;
+  if (head.size() < sizeof(length) + 1) {
+    return false;
+  }
+  std::memcpy(&length, head.data(), sizeof(length));
+  return length <= kMaxSafetensorsHeader && length >= 2 && (head[8] == '{' || is_blank(head[8]));
+}
+
+FileFormat format_of(std::string_view head) {
+  if (head.starts_with("PK\x03\x04"sv)) {
+    return FileFormat::kTorchZip;
+  }
+  if (head.starts_with('\x80') &&
+      head.substr(0, kLegacyMagicWithin).find(kLegacyMagic) != std::string_view::npos) {
+    return FileFormat::kTorchLegacy;
+  }
+  if (head.size() > kTarMagicOffset && head.substr(kTarMagicOffset).starts_with("ustar")) {
+    return FileFormat::kTorchTar;
+  }
+  if (looks_like_safetensors(head)) {
+    return FileFormat::kSafetensors;
+  }
+  if (head.size() >= 2 && head[0] == '\x80' && head[1] <= 5 && head[1] >= 0) {
+    return FileFormat::kPickle;
+  }
+  for (const std::string_view magic :
+       {"\x1f\x8b"sv, "\x37\x7a\xbc\xaf\x27\x1c"sv, "\x93NUMPY"sv, "\x89HDF"sv, "GGUF"sv}) {
+    if (head.starts_with(magic)) {
+      return FileFormat::kOther;
+    }
+  }
+  const auto first = std::find_if_not(head.begin(), head.end(), is_blank);
+  return first != head.end() && *first == '{' ? FileFormat::kJson : FileFormat::kUnknown;
+}
+
+Error unsupported(const SourceFile& file, std::string_view what) {
+  return {ErrorCode::kUnsupported, file.name() + ": " + std::string(what)};
+}
+
+}  // namespace
+
+Result<FileFormat> sniff_format(const SourceFile& file) {
+  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), kSniffBytes)),
+                   '\0');
+  if (auto status = file.read(0, std::as_writable_bytes(std::span(head))); !status) {
+    return fail(std::move(status).error());
+  }
+  return format_of(head);
+}
+
+Result<CheckpointPart> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
+                                            const OpenOptions& options) {
+  const auto format = sniff_format(*file);
+  if (!format) {
+    return fail(format.error());
+  }
+  switch (*format) {
+    case FileFormat::kTorchZip:
+      return read_torch_zip(std::move(file), options);
+    case FileFormat::kSafetensors:
+      return read_safetensors(std::move(file), options);
+    case FileFormat::kTorchLegacy:
+      return fail(unsupported(*file,
+                              "a legacy torch checkpoint (before torch 1.6), which is not read; "
+                              "load it and save it again with a newer torch.save"));
+    case FileFormat::kTorchTar:
+      return fail(unsupported(*file,
+                              "a tar file; if torch before 0.2 wrote it, load it and save it "
+                              "again with a newer torch.save"));
+    case FileFormat::kPickle:
+      return fail(unsupported(*file, "a plain pickle, not a checkpoint; save with torch.save"));
+    case FileFormat::kOther:
+      return fail(unsupported(*file, "not a checkpoint (gzip, 7z, npy, HDF5 or GGUF)"));
+    case FileFormat::kJson:
+    case FileFormat::kUnknown:
+      break;
+  }
+  if (file->path().extension() == ".safetensors") {
+    return read_safetensors(std::move(file), options);  // which says what is wrong with it
+  }
+  return fail(unsupported(
+      *file, file->size() == 0 ? "an empty file" : "not a checkpoint of a known format"));
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <system_error>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "base/text.h"
+#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/contents.h"
+#include "checkpoint/shard_index.h"
+#include "onnx_external/checkpoint.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kMaxListedFiles = 20;
+
+// What a folder may hold; the first that exists is its checkpoint.
+constexpr std::array<std::string_view, 4> kFolderFiles = {
+    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json",
+    "pytorch_model.bin"};
+
+Result<CheckpointPart> read_file_or_index(std::shared_ptr<const SourceFile> file,
+                                          const OpenOptions& options) {
+  const auto format = sniff_format(*file);
+  if (!format) {
+    return fail(format.error());
+  }
+  return *format == FileFormat::kJson ? read_shard_index(*file, options)
+                                      : read_checkpoint_file(std::move(file), options);
+}
+
+bool is_checkpoint_format(FileFormat format, std::string_view name) {
+  switch (format) {
+    case FileFormat::kTorchZip:
+    case FileFormat::kSafetensors:
+    case FileFormat::kTorchLegacy:
+      return true;
+    case FileFormat::kJson:
+      return name.ends_with(".index.json");
+    default:
+      return false;
+  }
+}
+
+// The names of files in a folder whose content is that of a checkpoint, sorted.
+Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const auto file = open_shard(folder, name);
+    const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);
+    if (format && is_checkpoint_format(*format, name)) {
+      names.push_back(name);
+    }
+  }
+  if (error) {
+    return fail(ErrorCode::kIo, folder.string() + ": cannot list the folder: " + error.message());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<CheckpointPart> read_folder(const std::filesystem::path& folder,
+                                   const OpenOptions& options) {
+  std::error_code ignored;
+  for (const std::string_view name : kFolderFiles) {
+    if (!std::filesystem::exists(std::filesystem::symlink_status(folder / name, ignored))) {
+      continue;
+    }
+    auto file = open_shard(folder, name);
+    return file ? read_file_or_index(*std::move(file), options)
+                : Result<CheckpointPart>(fail(std::move(file).error()));
+  }
+  if (std::filesystem::exists(folder / ".metadata", ignored)) {
+    return fail(ErrorCode::kUnsupported,
+                folder.string() +
+                    ": a distributed checkpoint (DCP), which is not read; convert it with "
+                    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch");
+  }
+  const auto names = list_checkpoints(folder);
+  if (!names) {
+    return fail(names.error());
+  }
+  if (names->empty()) {
+    return fail(ErrorCode::kNotFound, folder.string() + ": no checkpoint file in this folder");
+  }
+  if (names->size() > 1) {
+    return fail(ErrorCode::kAmbiguous, folder.string() + ": several checkpoint files: " +
+                                           quote_list(*names, kMaxListedFiles) +
+                                           "; name the ones to read");
+  }
+  auto file = open_shard(folder, names->front());
+  return file ? read_file_or_index(*std::move(file), options)
+              : Result<CheckpointPart>(fail(std::move(file).error()));
+}
+
+Result<CheckpointPart> read_argument(const std::filesystem::path& path,
+                                     const OpenOptions& options) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return read_folder(path, options);
+  }
+  auto file = SourceFile::open(path);
+  return file ? read_file_or_index(*std::move(file), options)
+              : Result<CheckpointPart>(fail(std::move(file).error()));
+}
+
+auto view_key(const TensorView& tensor) {
+  return std::tie(tensor.storage, tensor.storage_offset, tensor.dtype, tensor.shape,
+                  tensor.strides);
+}
+
+// Bytes of all tensors; those that are the same view of the same bytes count once.
+Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors) {
+  std::vector<std::uint32_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return view_key(tensors[a]) < view_key(tensors[b]);
+  });
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const TensorView& tensor = tensors[order[i]];
+    if (i != 0 && view_key(tensor) == view_key(tensors[order[i - 1]])) {
+      continue;
+    }
+    const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
+    if (!nbytes) {
+      return fail(nbytes.error());
+    }
+    if (__builtin_add_overflow(total, *nbytes, &total)) {
+      return fail(ErrorCode::kCorrupt, "the tensors have more than 2^64 bytes");
+    }
+  }
+  return total;
+}
+
+// A few bytes of file can be viewed as an output of any size: stride 0, or many overlapping views.
+Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
+                       const std::string& where) {
+  const auto total = output_bytes(all.tensors);
+  if (!total) {
+    return fail_in(where, total.error());
+  }
+  std::uint64_t files = 0;
+  for (const auto& file : all.files) {
+    files += file->size();
+  }
+  std::uint64_t storages = 0;
+  for (const Storage& storage : all.storages) {
+    storages += storage.bytes;
+  }
+  const std::uint64_t behind = std::max(files, storages);
+  if (*total / std::max<std::uint64_t>(max_expand, 1) > behind) {
+    return fail(ErrorCode::kUnsupported, where + ": the tensors have " + std::to_string(*total) +
+                                             " bytes, expanded from " + std::to_string(behind) +
+                                             "; allow more with --max-expand N (now " +
+                                             std::to_string(max_expand) + ")");
+  }
+  return {};
+}
+
+// Within one argument names are unique already.
+Status check_names(const Checkpoint::Contents& contents,
+                   std::span<const std::filesystem::path> paths) {
+  std::unordered_map<std::string_view, std::uint32_t> argument_of;
+  for (std::size_t i = 0; i < contents.all.tensors.size(); ++i) {
+    const std::string& name = contents.all.tensors[i].name;
+    const std::uint32_t argument = contents.arguments[i];
+    const auto [twin, is_new] = argument_of.emplace(name, argument);
+    if (!is_new) {
+      return fail(ErrorCode::kAmbiguous,
+                  "tensor " + quote(name) + " is in " + quote(paths[twin->second].string()) +
+                      " and in " + quote(paths[argument].string()) + "; give only one of them");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
+                                   const OpenOptions& options) {
+  if (paths.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "no checkpoint is named");
+  }
+  auto contents = std::make_unique<Checkpoint::Contents>(options.scratch_dir);
+  for (std::uint32_t argument = 0; argument < paths.size(); ++argument) {
+    auto part = read_argument(paths[argument], options);
+    if (!part) {
+      return fail(std::move(part).error());
+    }
+    std::string& format = contents->all.format;
+    format = argument == 0 || format == part->format ? part->format : "mixed";
+    append_part(contents->all, *std::move(part));
+    contents->arguments.resize(contents->all.tensors.size(), argument);
+  }
+  auto status = check_names(*contents, paths);
+  if (status) {
+    status = check_expansion(contents->all, options.max_expand, paths[0].string());
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return Checkpoint(std::move(contents));
+}
+
+}  // namespace onnx_external

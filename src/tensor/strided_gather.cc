@@ -1,0 +1,294 @@
+#include "tensor/strided_gather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace onnx_external {
+namespace {
+
+// Reading over a gap of this many bytes costs about as much as a system call.
+constexpr std::uint64_t kReadOverGap = 2048;
+constexpr std::uint64_t kTile = 16;  // 16 x 16 elements of up to 16 bytes stay in the L1 cache
+
+struct Dim {
+  std::uint64_t size;
+  std::uint64_t source;   // stride in the source, bytes
+  std::uint64_t scratch;  // stride in the scratch, bytes
+};
+using Box = std::vector<Dim>;  // outermost first; row-major in the output
+
+// Drops dimensions of size 1 and merges neighbours that step like one dimension.
+Box simplified(const Box& box) {
+  Box out;
+  for (const Dim& dim : box) {
+    if (dim.size == 1) {
+      continue;
+    }
+    if (!out.empty() && out.back().source == dim.size * dim.source) {
+      out.back().size *= dim.size;
+      out.back().source = dim.source;
+    } else {
+      out.push_back(dim);
+    }
+  }
+  return out;
+}
+
+// How a box is read: `window` bytes at a time, once for each index of the `outer` dimensions.
+struct ReadPlan {
+  std::uint64_t window = 0;
+  std::vector<Dim> outer;     // smallest source stride first
+  std::uint64_t scratch = 0;  // bytes in all; saturates above the limit
+};
+
+// Decides it, and fills in the scratch strides of `box`.
+ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
+  std::vector<Dim*> by_stride;
+  for (Dim& dim : box) {
+    dim.scratch = 0;  // expanded dimensions read the same bytes again
+    if (dim.source != 0) {
+      by_stride.push_back(&dim);
+    }
+  }
+  std::stable_sort(by_stride.begin(), by_stride.end(),
+                   [](const Dim* a, const Dim* b) { return a->source < b->source; });
+  ReadPlan plan{.window = element_bytes, .outer = {}, .scratch = 0};
+  plan.scratch = plan.window;
+  for (Dim* dim : by_stride) {
+    if (plan.outer.empty() && dim->source <= plan.window + kReadOverGap) {
+      plan.window += (dim->size - 1) * dim->source;
+      plan.scratch = plan.window;
+      dim->scratch = dim->source;
+      continue;
+    }
+    dim->scratch = plan.scratch;
+    plan.scratch = dim->size > kGatherScratchBytes / std::max<std::uint64_t>(plan.scratch, 1)
+                       ? kGatherScratchBytes + 1
+                       : plan.scratch * dim->size;
+    plan.outer.push_back(*dim);
+  }
+  return plan;
+}
+
+Status read_windows(const ReadPlan& plan, std::uint64_t offset, std::byte* scratch,
+                    const ReadSource& read) {
+  std::vector<std::uint64_t> index(plan.outer.size(), 0);
+  for (;;) {
+    if (auto status = read(offset, {scratch, static_cast<std::size_t>(plan.window)}); !status) {
+      return status;
+    }
+    std::size_t d = 0;
+    for (; d < index.size(); ++d) {
+      offset += plan.outer[d].source;
+      scratch += plan.outer[d].scratch;
+      if (++index[d] < plan.outer[d].size) {
+        break;
+      }
+      offset -= plan.outer[d].size * plan.outer[d].source;
+      scratch -= plan.outer[d].size * plan.outer[d].scratch;
+      index[d] = 0;
+    }
+    if (d == index.size()) {
+      return {};
+    }
+  }
+}
+
+struct Pair16 {
+  std::uint64_t halves[2];
+};
+
+template <typename T>
+void copy_one(const std::byte* from, std::byte* to) {
+  std::memcpy(to, from, sizeof(T));
+}
+
+// rows x columns; the output steps `out_step` bytes a row and one element a column.
+template <typename T>
+void copy_plane(const std::byte* from, const Dim& rows, std::uint64_t out_step, const Dim& columns,
+                std::byte* to) {
+  for (std::uint64_t row0 = 0; row0 < rows.size; row0 += kTile) {
+    const std::uint64_t row_end = std::min(rows.size, row0 + kTile);
+    for (std::uint64_t column0 = 0; column0 < columns.size; column0 += kTile) {
+      const std::uint64_t column_end = std::min(columns.size, column0 + kTile);
+      for (std::uint64_t row = row0; row < row_end; ++row) {
+        const std::byte* source = from + row * rows.scratch + column0 * columns.scratch;
+        std::byte* target = to + row * out_step + column0 * sizeof(T);
+        for (std::uint64_t column = column0; column < column_end; ++column) {
+          copy_one<T>(source, target);
+          source += columns.scratch;
+          target += sizeof(T);
+        }
+      }
+    }
+  }
+}
+
+// The dimension besides the last that steps least in the scratch: tiled against the last one.
+std::size_t choose_rows(const Box& box) {
+  std::size_t best = box.size() - 2;
+  for (std::size_t d = 0; d + 1 < box.size(); ++d) {
+    if (box[d].scratch != 0 && (box[best].scratch == 0 || box[d].scratch < box[best].scratch)) {
+      best = d;
+    }
+  }
+  return best;
+}
+
+template <typename T>
+void permute(Box box, const std::byte* scratch, std::byte* out) {
+  while (box.size() < 2) {
+    box.insert(box.begin(), Dim{.size = 1, .source = 0, .scratch = 0});
+  }
+  const std::size_t rank = box.size();
+  std::vector<std::uint64_t> out_step(rank, sizeof(T));
+  for (std::size_t d = rank - 1; d-- > 0;) {
+    out_step[d] = out_step[d + 1] * box[d + 1].size;
+  }
+  const std::size_t rows = choose_rows(box);
+  const Dim& columns = box.back();
+  std::vector<std::uint64_t> index(rank, 0);
+  for (;;) {
+    if (columns.scratch == sizeof(T)) {
+      for (std::uint64_t row = 0; row < box[rows].size; ++row) {
+        std::memcpy(out + row * out_step[rows], scratch + row * box[rows].scratch,
+                    static_cast<std::size_t>(columns.size * sizeof(T)));
+      }
+    } else {
+      copy_plane<T>(scratch, box[rows], out_step[rows], columns, out);
+    }
+    std::size_t d = rank - 1;
+    while (d-- > 0) {
+      if (d == rows) {
+        continue;
+      }
+      scratch += box[d].scratch;
+      out += out_step[d];
+      if (++index[d] < box[d].size) {
+        break;
+      }
+      scratch -= box[d].size * box[d].scratch;
+      out -= box[d].size * out_step[d];
+      index[d] = 0;
+    }
+    if (d > rank) {  // wrapped below 0: every index was used
+      return;
+    }
+  }
+}
+
+void permute_elements(const Box& box, std::uint32_t element_bytes, const std::byte* scratch,
+                      std::byte* out) {
+  switch (element_bytes) {
+    case 1:
+      return permute<std::uint8_t>(box, scratch, out);
+    case 2:
+      return permute<std::uint16_t>(box, scratch, out);
+    case 4:
+      return permute<std::uint32_t>(box, scratch, out);
+    case 8:
+      return permute<std::uint64_t>(box, scratch, out);
+    default:
+      return permute<Pair16>(box, scratch, out);
+  }
+}
+
+std::uint64_t elements_of(const Box& box, std::size_t from) {
+  std::uint64_t count = 1;
+  for (std::size_t d = from; d < box.size(); ++d) {
+    count *= box[d].size;
+  }
+  return count;
+}
+
+// One scratch for all boxes of a call.
+class Gatherer {
+ public:
+  Gatherer(std::uint32_t element_bytes, const ReadSource& read)
+      : element_bytes_(element_bytes), read_(read) {}
+
+  // Reads a box whose element 0 lies at `offset`, in pieces whose scratch fits.
+  [[nodiscard]] Status gather(const Box& whole, std::uint64_t offset, std::byte* out) {
+    Box box = simplified(whole);
+    ReadPlan plan = plan_reads(box, element_bytes_);
+    if (plan.scratch <= kGatherScratchBytes) {
+      return gather_piece(plan, box, offset, out);
+    }
+    // Half of the outermost dimension at a time; a single element always fits.
+    const std::uint64_t size = box.front().size;
+    const std::uint64_t source = box.front().source;
+    const std::uint64_t inner = elements_of(box, 1) * element_bytes_;
+    Box half = box;
+    half.front().size = size / 2;
+    if (auto status = gather(half, offset, out); !status) {
+      return status;
+    }
+    half.front().size = size - size / 2;
+    return gather(half, offset + (size / 2) * source, out + (size / 2) * inner);
+  }
+
+ private:
+  [[nodiscard]] Status gather_piece(const ReadPlan& plan, const Box& box, std::uint64_t offset,
+                                    std::byte* out) {
+    if (plan.scratch > scratch_bytes_) {
+      scratch_ =
+          std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(plan.scratch));
+      scratch_bytes_ = plan.scratch;
+    }
+    auto status = read_windows(plan, offset, scratch_.get(), read_);
+    if (status) {
+      permute_elements(box, element_bytes_, scratch_.get(), out);
+    }
+    return status;
+  }
+
+  std::uint32_t element_bytes_;
+  const ReadSource& read_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::uint64_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+Status gather_strided(const StridedView& view, std::uint64_t first, std::span<std::byte> out,
+                      const ReadSource& read) {
+  const std::size_t rank = view.sizes.size();
+  Gatherer gatherer(view.element_bytes, read);
+  std::uint64_t left = out.size() / view.element_bytes;
+  std::byte* target = out.data();
+  while (left != 0) {
+    // The largest box that starts at `first`: n indexes of dimension d, all of the inner ones.
+    std::uint64_t inner = 1;
+    std::size_t d = rank;
+    std::uint64_t offset = 0;
+    std::uint64_t rest = first;
+    for (std::size_t i = rank; i-- > 0;) {
+      offset += (rest % view.sizes[i]) * view.strides[i];
+      rest /= view.sizes[i];
+    }
+    for (std::uint64_t step = 1; d > 0 && first % step == 0 && step <= left; --d) {
+      inner = step;
+      step *= view.sizes[d - 1];
+    }
+    Box box;
+    std::uint64_t count = 1;
+    if (rank != 0) {
+      const std::uint64_t index = first / inner % view.sizes[d];
+      count = std::min(view.sizes[d] - index, left / inner);
+      box.push_back({.size = count, .source = view.strides[d], .scratch = 0});
+      for (std::size_t i = d + 1; i < rank; ++i) {
+        box.push_back({.size = view.sizes[i], .source = view.strides[i], .scratch = 0});
+      }
+    }
+    if (auto status = gatherer.gather(box, offset, target); !status) {
+      return status;
+    }
+    first += count * inner;
+    left -= count * inner;
+    target += count * inner * view.element_bytes;
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,36 @@
+// Puts the elements of a strided view into row-major order, reading its source in runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Scratch that gather_strided may use beside its output.
+inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{8} << 20;
+
+// Dimensions of a view, outermost first. Strides in bytes, 0 = expanded.
+// Requires (of all functions here): the whole view lies inside its source, so no sum overflows.
+struct StridedView {
+  std::uint32_t element_bytes = 1;  // 1, 2, 4, 8 or 16
+  std::vector<std::uint64_t> sizes;
+  std::vector<std::uint64_t> strides;
+};
+
+// Fills `out` with bytes of the source from `offset` on (bytes from element 0 of the view).
+using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
+
+// Writes the elements [first, first + out.size() / element_bytes) of the row-major tensor. Reads
+// runs that are neighbours in the source together, and reads over gaps when that is cheaper than
+// two reads; the larger `out` is, the longer the runs of a transposed view are. Stops at the first
+// error of `read`.
+// Requires: out.size() is a multiple of element_bytes; the elements exist.
+[[nodiscard]] Status gather_strided(const StridedView& view, std::uint64_t first,
+                                    std::span<std::byte> out, const ReadSource& read);
+
+}  // namespace onnx_external

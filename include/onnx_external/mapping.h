@@ -51,13 +51,16 @@ enum class Partial : std::uint8_t { kRefuse, kAllow };
 struct Rename {
   std::string pattern;      // RE2 regular expression
   std::string replacement;  // RE2 rewrite (\1 ...)
+  bool every = false;       // all matches in a name, not only the first ("s/.../.../g")
 };
 
 struct MappingOptions {
   Match match = Match::kAuto;
   Unmatched unmatched = Unmatched::kSkip;
   Partial partial = Partial::kRefuse;                     // allow missing and mixed weights
-  std::optional<std::string> prefix;                      // only keys under it; it is removed
+  // Only keys under it (with or without its last dot); it is removed. "": the keys' own names are
+  // meant, so no prefix is looked for.
+  std::optional<std::string> prefix;
   std::vector<Rename> renames;                            // on keys, in order
   std::vector<std::pair<std::string, std::string>> map;   // slot -> key, from a map file
   std::vector<std::pair<std::string, std::string>> ties;  // slot -> key, --tie
@@ -100,7 +103,9 @@ struct Mapping {
   std::vector<std::string> inputs_left;        // the caller's inputs
   std::vector<std::string> initializers_kept;  // initializers with data that no key replaced
   std::vector<std::string> slots_left;         // only with Partial::kAllow: still without data
-  std::string alignment;                       // "", "+prefix" (added to keys) or "-prefix"
+  // "", "+prefix" (added to the keys), "-prefix" (removed); "-a. +b." when --prefix removed one and
+  // another was found.
+  std::string alignment;
 };
 
 // Applies the rules. Failures: kAmbiguous (two answers fit: both listed), kMismatch (shape or
@@ -121,7 +126,7 @@ inline constexpr std::size_t kMaxListed = 8;
 [[nodiscard]] std::string map_file_text(const GraphFacts& graph, const MappingKeys& keys,
                                         const Mapping& mapping);
 
-// "s/RE/REPL/" with any delimiter; kInvalidArgument for another form or a bad expression.
+// "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad expression.
 [[nodiscard]] Result<Rename> parse_rename(std::string_view text);
 
 }  // namespace onnx_external

@@ -1,0 +1,67 @@
+#include "mapping/name_refinement.h"
+
+#include <algorithm>
+#include <array>
+
+namespace onnx_external {
+namespace {
+
+constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
+                                                       "_checkpoint_wrapped_module"};
+constexpr std::array<std::string_view, 4> kParameters = {"weight", "bias", "running_mean",
+                                                         "running_var"};
+
+std::vector<std::size_t> starts_after(std::string_view name, std::string_view separators) {
+  std::vector<std::size_t> starts;
+  for (std::size_t at = name.find_first_of(separators);
+       at != std::string_view::npos && starts.size() < kMaxBoundaries;
+       at = name.find_first_of(separators, at + 1)) {
+    if (at + 1 < name.size()) {
+      starts.push_back(at + 1);
+    }
+  }
+  return starts;
+}
+
+}  // namespace
+
+std::string refine(std::string_view name) {
+  std::string refined(name);
+  std::replace(refined.begin(), refined.end(), '.', '_');
+  return refined;
+}
+
+std::string drop_wrappers(std::string_view name) {
+  std::string kept;
+  for (std::size_t start = 0; start <= name.size();) {
+    const std::size_t end = std::min(name.find('.', start), name.size());
+    const std::string_view component = name.substr(start, end - start);
+    if (std::find(kWrappers.begin(), kWrappers.end(), component) == kWrappers.end()) {
+      kept.append(kept.empty() && start == 0 ? "" : ".").append(component);
+    }
+    start = end + 1;
+  }
+  if (kept.starts_with('.') && !name.starts_with('.')) {
+    kept.erase(0, 1);
+  }
+  return kept.empty() ? std::string(name) : kept;
+}
+
+std::vector<std::size_t> boundaries(std::string_view name) {
+  const bool dotted = name.find_first_of("./") != std::string_view::npos;
+  return starts_after(name, dotted ? "./" : "_");
+}
+
+std::vector<std::size_t> refined_boundaries(std::string_view refined) {
+  return starts_after(refined, "/_");
+}
+
+bool is_parameter_name(std::string_view name) {
+  return std::any_of(kParameters.begin(), kParameters.end(), [&](std::string_view parameter) {
+    return name.size() > parameter.size() && name.ends_with(parameter) &&
+           std::string_view("._/").find(name[name.size() - parameter.size() - 1]) !=
+               std::string_view::npos;
+  });
+}
+
+}  // namespace onnx_external

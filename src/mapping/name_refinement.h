@@ -1,0 +1,31 @@
+// Names of tensors as the mapping compares them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace onnx_external {
+
+// Dots become underscores, as exporters write parameter names. Keeps the length, so positions in a
+// name and in its refined form are the same.
+[[nodiscard]] std::string refine(std::string_view name);
+
+// Without the components that wrappers of a module add to its names: "_orig_mod" (torch.compile),
+// "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a name that is not.
+[[nodiscard]] std::string drop_wrappers(std::string_view name);
+
+// Positions at which a component other than the first starts: after '.' and '/'; in a name that has
+// neither, as refined names do, after '_'. Ascending, at most kMaxBoundaries (the first ones).
+[[nodiscard]] std::vector<std::size_t> boundaries(std::string_view name);
+inline constexpr std::size_t kMaxBoundaries = 64;
+
+// The same for refined names: after '/' and '_'.
+[[nodiscard]] std::vector<std::size_t> refined_boundaries(std::string_view refined);
+
+// True for names whose last component is what modules call their parameters (weight, bias, ...):
+// nothing that the caller of a model passes in.
+[[nodiscard]] bool is_parameter_name(std::string_view name);
+
+}  // namespace onnx_external

@@ -1,0 +1,316 @@
+#include "mapping/rules.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/text.h"
+#include "mapping/name_index.h"
+#include "mapping/name_refinement.h"
+
+namespace onnx_external {
+namespace {
+
+// "...; did you mean 'a', 'b'", or nothing.
+template <typename Names>
+std::string did_you_mean(std::string_view name, const Names& by_name) {
+  std::vector<std::string> all;
+  for (const auto& [each, index] : by_name) {
+    all.emplace_back(each);
+  }
+  std::sort(all.begin(), all.end());
+  const std::vector<std::string> nearest = nearest_names(name, all, 3);
+  return nearest.empty() ? "" : "; did you mean " + quote_list(nearest, 3);
+}
+
+std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+  // Of slots that share a name, the one that disagrees.
+  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
+    return !agrees(task.graph.slots[slot], task.keys.keys[key]);
+  });
+  const Slot& slot = task.graph.slots[clashing != slots.end() ? *clashing : slots.front()];
+  return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +
+         quote(task.keys.keys[key].name) + " is " + form_of(task.keys.keys[key]);
+}
+
+Status fill_pairs(const std::vector<std::pair<std::string, std::string>>& pairs,
+                  std::string_view option, Rule rule, MappingTask& task) {
+  for (const auto& [slot, key] : pairs) {
+    const std::string where = std::string(option) + " " + quote(slot);
+    const auto slot_found = task.slot_by_name.find(slot);
+    if (slot_found == task.slot_by_name.end()) {
+      return fail(ErrorCode::kNotFound,
+                  where + ": the graph has no such slot" + did_you_mean(slot, task.slot_by_name));
+    }
+    const auto key_found = task.key_by_name.find(key);
+    if (key_found == task.key_by_name.end()) {
+      return fail(ErrorCode::kNotFound, where + ": the checkpoint has no key " + quote(key) +
+                                            did_you_mean(key, task.key_by_name));
+    }
+    const std::uint32_t slot_name = slot_found->second;
+    const std::optional<Fill>& old = task.fills[task.slot_names[slot_name].slots.front()];
+    if (old) {
+      if (old->key == key_found->second) {
+        continue;
+      }
+      return fail(ErrorCode::kAmbiguous, where + ": two keys for one slot: " +
+                                             quote(task.keys.keys[old->key].name) + " and " +
+                                             quote(key));
+    }
+    if (!task.slot_names[slot_name].open) {
+      return fail(ErrorCode::kInvalidArgument,
+                  where + ": it is an input of the caller (named in --inputs, or with a symbolic "
+                          "dimension), never a slot");
+    }
+    if (!agrees(task, slot_name, key_found->second)) {
+      return fail(ErrorCode::kMismatch,
+                  std::string(option) + ": " + clash_text(task, slot_name, key_found->second));
+    }
+    task.fill(slot_name, key_found->second, rule);
+  }
+  return {};
+}
+
+Rule rule_of(const AlignedPair& pair, const Alignment& alignment, const MappingTask& task) {
+  switch (alignment.kind) {
+    case Alignment::Kind::kAdd:
+      return Rule::kPrefixAdded;
+    case Alignment::Kind::kRemove:
+      return Rule::kPrefixRemoved;
+    case Alignment::Kind::kNone:
+      break;
+  }
+  if (!task.option_alignment.empty()) {
+    return Rule::kPrefixRemoved;
+  }
+  return pair.exact ? Rule::kExact : Rule::kRefined;
+}
+
+Status refuse_conflict(const AlignmentConflict& conflict, const MappingTask& task) {
+  std::vector<std::string> slots;
+  std::vector<std::string> keys;
+  for (const std::uint32_t slot : conflict.slot_names) {
+    slots.push_back(task.first_slot(slot).name);
+  }
+  for (const std::uint32_t key : conflict.keys) {
+    keys.push_back(task.keys.keys[key].name);
+  }
+  return fail(ErrorCode::kAmbiguous,
+              "names that differ in dots and underscores only: slots " +
+                  quote_list(slots, kMaxListed) + ", keys " + quote_list(keys, kMaxListed) +
+                  "; say which is which with --map");
+}
+
+Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
+  std::string text;
+  bool input = false;
+  for (std::size_t i = 0; i < std::min(aligned.clashes.size(), kMaxListed); ++i) {
+    const AlignedPair& pair = aligned.clashes[i];
+    text += (i > 0 ? "; " : "") + clash_text(task, pair.slot_name, pair.key);
+    input |= task.first_slot(pair.slot_name).kind == SlotKind::kGraphInput;
+  }
+  if (aligned.clashes.size() > kMaxListed) {
+    text += "; and " + std::to_string(aligned.clashes.size() - kMaxListed) + " more";
+  }
+  const std::size_t met = aligned.fits.size() + aligned.clashes.size();
+  text += " (" + std::to_string(aligned.clashes.size()) + " of " + std::to_string(met) +
+          " names that meet)";
+  return fail(ErrorCode::kMismatch,
+              text + "; give the checkpoint that belongs to this graph" +
+                  (input ? ", or name the inputs that are the caller's with --inputs" : ""));
+}
+
+struct SuffixPair {
+  std::uint32_t slot_name = 0;
+  std::uint32_t key = 0;
+  std::size_t length = 0;  // of the common suffix: the shorter name
+};
+
+// All pairs where the shorter refined name is a suffix of the other at a component boundary.
+std::vector<SuffixPair> suffix_pairs(const MappingTask& task) {
+  std::vector<NameIndex::Entry> slots;
+  std::vector<NameIndex::Entry> keys;
+  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+    const SlotName& slot = task.slot_names[i];
+    if (slot.open && !task.first_slot(i).has_data) {
+      slots.push_back({slot.name, slot.refined, i});
+    }
+  }
+  for (std::uint32_t i = 0; i < task.key_names.size(); ++i) {
+    if (task.key_names[i].usable) {
+      keys.push_back({task.key_names[i].name, task.key_names[i].refined, i});
+    }
+  }
+  const NameIndex slot_index(std::move(slots));
+  const NameIndex key_index(std::move(keys));
+  std::vector<SuffixPair> pairs;
+  const auto add = [&](std::uint32_t slot, std::uint32_t key, std::size_t length) {
+    if (agrees(task, slot, key)) {
+      pairs.push_back({slot, key, length});
+    }
+  };
+  // Two names that refine alike in one bucket can never be unique: two are enough to tell.
+  constexpr std::size_t kEnough = 2;
+  for (const NameIndex::Entry& key : key_index.all()) {
+    for (const std::size_t at : refined_boundaries(key.refined)) {
+      const auto met = slot_index.refined_as(key.refined.substr(at));
+      for (const std::uint32_t slot : met.first(std::min(met.size(), kEnough))) {
+        add(slot, key.id, key.refined.size() - at);
+      }
+    }
+  }
+  for (const NameIndex::Entry& slot : slot_index.all()) {
+    for (const std::size_t at : refined_boundaries(slot.refined)) {
+      const auto met = key_index.refined_as(slot.refined.substr(at));
+      for (const std::uint32_t key : met.first(std::min(met.size(), kEnough))) {
+        add(slot.id, key, slot.refined.size() - at);
+      }
+    }
+  }
+  return pairs;
+}
+
+// For each slot (or key), the pair with the longest suffix; nothing when two are equally long.
+template <typename Id>
+std::map<std::uint32_t, const SuffixPair*> longest(const std::vector<SuffixPair>& pairs,
+                                                   const Id& id) {
+  std::map<std::uint32_t, std::pair<const SuffixPair*, bool>> best;
+  for (const SuffixPair& pair : pairs) {
+    auto& [winner, unique] = best.try_emplace(id(pair), &pair, true).first->second;
+    if (winner == &pair || pair.length < winner->length) {
+      continue;
+    }
+    unique = pair.length > winner->length;
+    winner = &pair;
+  }
+  std::map<std::uint32_t, const SuffixPair*> result;
+  for (const auto& [each, found] : best) {
+    if (found.second) {
+      result.emplace(each, found.first);
+    }
+  }
+  return result;
+}
+
+// The slot that a dropped name stands for under the alignment; nothing when it is no slot.
+std::optional<std::string> aligned_name(const std::string& name, const Alignment& alignment,
+                                        const MappingTask& task) {
+  std::string own = drop_wrappers(name);
+  const auto take = [&own](std::string_view prefix) {
+    const bool under = own.starts_with(prefix) && own.size() > prefix.size();
+    own.erase(0, under ? prefix.size() : own.size());
+  };
+  if (!task.option_alignment.empty()) {
+    take(std::string_view(task.option_alignment).substr(1));
+  }
+  if (alignment.kind == Alignment::Kind::kRemove) {
+    take(alignment.prefix);
+  }
+  if (own.empty()) {
+    return std::nullopt;
+  }
+  return alignment.kind == Alignment::Kind::kAdd ? alignment.prefix + own : own;
+}
+
+}  // namespace
+
+Status fill_explicit(MappingTask& task) {
+  if (Status status = fill_pairs(task.options.map, "--map", Rule::kMap, task); !status) {
+    return status;
+  }
+  return fill_pairs(task.options.ties, "--tie", Rule::kTie, task);
+}
+
+Status fill_aligned(const Aligned& aligned, MappingTask& task) {
+  if (!aligned.conflicts.empty()) {
+    return refuse_conflict(aligned.conflicts.front(), task);
+  }
+  if (!aligned.clashes.empty()) {
+    return refuse_clashes(aligned, task);
+  }
+  for (const AlignedPair& pair : aligned.fits) {
+    task.fill(pair.slot_name, pair.key, rule_of(pair, aligned.alignment, task));
+  }
+  return {};
+}
+
+void fill_by_suffix(MappingTask& task) {
+  const std::vector<SuffixPair> pairs = suffix_pairs(task);
+  const auto of_slots = longest(pairs, [](const SuffixPair& pair) { return pair.slot_name; });
+  const auto of_keys = longest(pairs, [](const SuffixPair& pair) { return pair.key; });
+  for (const auto& [slot, pair] : of_slots) {
+    const auto back = of_keys.find(pair->key);
+    if (back != of_keys.end() && back->second == pair) {
+      task.fill(slot, pair->key, Rule::kSuffix);
+    }
+  }
+}
+
+Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
+  if (task.keys.tied_names.empty()) {
+    return {};
+  }
+  std::vector<NameIndex::Entry> open;
+  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+    if (task.slot_names[i].open) {
+      open.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
+    }
+  }
+  const NameIndex slots(std::move(open));
+  for (const auto& [dropped, kept] : task.keys.tied_names) {
+    const auto key = task.key_by_name.find(kept);
+    const std::optional<std::string> name = aligned_name(dropped, alignment, task);
+    if (key == task.key_by_name.end() || !name || task.key_by_name.contains(dropped)) {
+      continue;
+    }
+    for (const std::uint32_t slot : slots.refined_as(refine(*name))) {
+      const bool same = slots.refined_as(refine(*name)).size() == 1 ||
+                        task.slot_names[slot].name == *name;
+      if (!same || !task.slot_names[slot].open) {
+        continue;
+      }
+      if (!agrees(task, slot, key->second)) {
+        return fail(ErrorCode::kMismatch,
+                    "safetensors ties " + quote(dropped) + " to " + quote(kept) + ", but " +
+                        clash_text(task, slot, key->second));
+      }
+      task.fill(slot, key->second, Rule::kMetadataTie);
+    }
+  }
+  return {};
+}
+
+Status fill_like_seed(MappingTask& task) {
+  std::vector<std::uint32_t> inputs;
+  for (const std::string& input : task.graph.graph_inputs) {
+    if (const auto found = task.slot_by_name.find(input); found != task.slot_by_name.end()) {
+      inputs.push_back(found->second);
+    }
+  }
+  const auto work = checked_mul<std::uint64_t>(inputs.size(), task.key_names.size());
+  if (!work || *work > kMaxSeedComparisons) {
+    return fail(ErrorCode::kUnsupported,
+                "--match seed compares every key with every graph input: too many here; use "
+                "--match auto");
+  }
+  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
+    const std::string refined = refine(task.keys.keys[key].name);
+    const auto first = std::find_if(inputs.begin(), inputs.end(), [&](std::uint32_t slot) {
+      const std::string_view input = task.first_slot(slot).name;
+      return input.ends_with(refined) || refined.ends_with(input);
+    });
+    if (first != inputs.end()) {
+      const std::optional<Fill>& old = task.fills[task.slot_names[*first].slots.front()];
+      if (old) {
+        task.key_used[old->key] = false;
+      }
+      task.fill(*first, key, Rule::kSeed);
+    }
+  }
+  return {};
+}
+
+}  // namespace onnx_external

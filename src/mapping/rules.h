@@ -1,0 +1,30 @@
+// The rules beside the alignment, each on the slots that are still open.
+#pragma once
+
+#include <cstdint>
+
+#include "mapping/alignment.h"
+#include "mapping/task.h"
+
+namespace onnx_external {
+
+// Rule 1: --map and --tie. kNotFound for names that do not exist, kAmbiguous for two keys for one
+// slot, kMismatch, kInvalidArgument for a slot that belongs to the caller.
+[[nodiscard]] Status fill_explicit(MappingTask& task);
+
+// Rule 3: what the chosen alignment fits. kAmbiguous for two keys for one slot; kMismatch.
+[[nodiscard]] Status fill_aligned(const Aligned& aligned, MappingTask& task);
+
+// Rule 4: the longest suffix at a component boundary, unique both ways.
+void fill_by_suffix(MappingTask& task);
+
+// Rule 5: open slots whose name safetensors recorded as dropped in favour of a kept key.
+[[nodiscard]] Status fill_metadata_ties(const Alignment& alignment, MappingTask& task);
+
+// Rule 7: what the seed does: for each key in order, the first graph input where one name is a
+// suffix of the other; a later key takes the slot from an earlier one. Types, shapes and the
+// caller's inputs are not looked at. kUnsupported past kMaxSeedComparisons.
+[[nodiscard]] Status fill_like_seed(MappingTask& task);
+inline constexpr std::uint64_t kMaxSeedComparisons = 2'000'000'000;
+
+}  // namespace onnx_external

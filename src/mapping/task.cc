@@ -1,0 +1,206 @@
+#include "mapping/task.h"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_set>
+#include <utility>
+
+#include "base/text.h"
+#include "mapping/name_refinement.h"
+
+namespace onnx_external {
+namespace {
+
+Status apply_renames(MappingTask& task) {
+  for (const Rename& rename : task.options.renames) {
+    const std::string shown = "--rename " + quote(rename.pattern);
+    RE2::Options quiet;
+    quiet.set_log_errors(false);
+    const RE2 pattern(rename.pattern, quiet);
+    std::string why;
+    if (!pattern.ok() || !pattern.CheckRewriteString(rename.replacement, &why)) {
+      return fail(ErrorCode::kInvalidArgument, shown + ": " + (pattern.ok() ? why : pattern.error()));
+    }
+    bool any = false;
+    for (KeyName& key : task.key_names) {
+      any |= rename.every ? RE2::GlobalReplace(&key.name, pattern, rename.replacement) > 0
+                          : RE2::Replace(&key.name, pattern, rename.replacement);
+    }
+    if (!any) {
+      return fail(ErrorCode::kNotFound, shown + " matches no key of the checkpoint");
+    }
+  }
+  return {};
+}
+
+// How many bytes of `name` the prefix takes with its separator; 0 = the name is not under it.
+std::size_t prefix_length(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix) || name.size() <= prefix.size()) {
+    return 0;
+  }
+  if (prefix.ends_with('.') || prefix.ends_with('/')) {
+    return prefix.size();
+  }
+  const bool dotted = name.find_first_of("./") != std::string_view::npos;
+  const std::string_view separators = dotted ? "./" : "_";
+  const bool separated = separators.find(name[prefix.size()]) != std::string_view::npos;
+  return separated && name.size() > prefix.size() + 1 ? prefix.size() + 1 : 0;
+}
+
+Status apply_prefix(MappingTask& task) {
+  if (!task.options.prefix || task.options.prefix->empty()) {
+    return {};
+  }
+  const std::string prefix = drop_wrappers(*task.options.prefix);
+  bool any = false;
+  for (KeyName& key : task.key_names) {
+    const std::size_t length = prefix_length(key.name, prefix);
+    key.usable = length > 0;
+    if (key.usable) {
+      task.option_alignment = "-" + key.name.substr(0, length);
+      key.name.erase(0, length);
+      any = true;
+    }
+  }
+  if (any) {
+    return {};
+  }
+  std::vector<std::string> tops;
+  for (const KeyName& key : task.key_names) {
+    std::string top = key.name.substr(0, key.name.find('.'));
+    if (tops.size() <= kMaxListed && std::find(tops.begin(), tops.end(), top) == tops.end()) {
+      tops.push_back(std::move(top));
+    }
+  }
+  return fail(ErrorCode::kNotFound, "--prefix " + quote(*task.options.prefix) +
+                                        ": no key of the checkpoint is under it; keys start with " +
+                                        quote_list(tops, kMaxListed));
+}
+
+Status list_keys(MappingTask& task) {
+  const std::vector<MappingKey>& keys = task.keys.keys;
+  task.key_names.resize(keys.size());
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const auto [twin, fresh] = task.key_by_name.emplace(keys[i].name, i);
+    if (!fresh) {
+      return fail(ErrorCode::kAmbiguous,
+                  "key " + quote(keys[i].name) + " is in checkpoint " +
+                      std::to_string(keys[twin->second].argument + 1) + " and in checkpoint " +
+                      std::to_string(keys[i].argument + 1) + "; give only one of them");
+    }
+    task.key_names[i].name = keys[i].name;
+  }
+  if (Status status = apply_renames(task); !status) {
+    return status;
+  }
+  for (KeyName& key : task.key_names) {
+    key.name = drop_wrappers(key.name);
+  }
+  if (Status status = apply_prefix(task); !status) {
+    return status;
+  }
+  for (KeyName& key : task.key_names) {
+    key.refined = refine(key.name);
+  }
+  return {};
+}
+
+Status list_slots(MappingTask& task) {
+  const std::vector<std::string>& graph_inputs = task.graph.graph_inputs;
+  const std::unordered_set<std::string_view> known(graph_inputs.begin(), graph_inputs.end());
+  for (const std::string& input : task.options.inputs) {
+    if (!known.contains(input)) {
+      return fail(ErrorCode::kNotFound,
+                  "--inputs: the graph has no input " + quote(input) + "; its inputs are " +
+                      quote_list(graph_inputs, kMaxListed));
+    }
+  }
+  const std::unordered_set<std::string_view> callers(task.options.inputs.begin(),
+                                                     task.options.inputs.end());
+  for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
+    const Slot& slot = task.graph.slots[i];
+    const auto [found, fresh] = task.slot_by_name.emplace(
+        slot.name, static_cast<std::uint32_t>(task.slot_names.size()));
+    if (fresh) {
+      SlotName& added = task.slot_names.emplace_back();
+      added.name = drop_wrappers(slot.name);
+      added.refined = refine(added.name);
+    }
+    SlotName& name = task.slot_names[found->second];
+    name.slots.push_back(i);
+    name.open = name.open && !callers.contains(slot.name) && !has_symbolic_dimension(slot);
+  }
+  return {};
+}
+
+}  // namespace
+
+void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
+  for (const std::uint32_t slot : slot_names[slot_name].slots) {
+    fills[slot] = Fill{key, rule};
+  }
+  slot_names[slot_name].open = false;
+  key_used[key] = true;
+}
+
+Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
+                              const MappingOptions& options) {
+  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}};
+  task.fills.resize(graph.slots.size());
+  task.key_used.resize(keys.keys.size());
+  if (Status status = list_keys(task); !status) {
+    return fail(std::move(status).error());
+  }
+  if (Status status = list_slots(task); !status) {
+    return fail(std::move(status).error());
+  }
+  return task;
+}
+
+bool agrees(const Slot& slot, const MappingKey& key) {
+  if (slot.elem_type != 0 && slot.elem_type != onnx_data_type(key.dtype)) {
+    return false;
+  }
+  if (!slot.shape) {
+    return true;
+  }
+  return std::equal(slot.shape->begin(), slot.shape->end(), key.shape.begin(), key.shape.end(),
+                    [](const std::optional<std::int64_t>& dim, std::int64_t size) {
+                      return !dim || *dim == size;
+                    });
+}
+
+bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  return std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
+    return agrees(task.graph.slots[slot], task.keys.keys[key]);
+  });
+}
+
+bool has_symbolic_dimension(const Slot& slot) {
+  return slot.kind == SlotKind::kGraphInput && slot.shape &&
+         std::any_of(slot.shape->begin(), slot.shape->end(),
+                     [](const std::optional<std::int64_t>& dim) { return !dim; });
+}
+
+std::string form_of(const Slot& slot) {
+  std::string form = slot.elem_type != 0 ? std::string(onnx_type_name(slot.elem_type)) + " " : "";
+  if (!slot.shape) {
+    return form + "of unknown shape";
+  }
+  std::string dims;
+  for (const std::optional<std::int64_t>& dim : *slot.shape) {
+    dims += (dims.empty() ? "" : ", ") + (dim ? std::to_string(*dim) : "?");
+  }
+  return form + "[" + dims + "]";
+}
+
+std::string form_of(const MappingKey& key) {
+  const std::int32_t type = onnx_data_type(key.dtype);
+  const std::string_view name = type != 0 ? onnx_type_name(type) : torch_name(key.dtype);
+  return std::string(name) + " " + shape_text(key.shape);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,71 @@
+// What the rules work on: names prepared once, and which slot has got which key so far.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "onnx_external/mapping.h"
+
+namespace onnx_external {
+
+struct KeyName {
+  std::string name;     // renamed, wrappers dropped, --prefix removed
+  std::string refined;  // of `name`
+  bool usable = true;   // false: not under --prefix
+};
+
+// Slots of one name: one, or several in different subgraphs (the branches of an If). They are
+// filled together.
+struct SlotName {
+  std::string name;  // wrappers dropped
+  std::string refined;
+  std::vector<std::uint32_t> slots;
+  bool open = true;  // false: never a slot (rule 6), or filled
+};
+
+struct Fill {
+  std::uint32_t key = 0;
+  Rule rule = Rule::kExact;
+};
+
+struct MappingTask {
+  const GraphFacts& graph;
+  const MappingKeys& keys;
+  const MappingOptions& options;
+
+  std::vector<KeyName> key_names;  // same index as keys.keys
+  std::vector<SlotName> slot_names;
+  std::unordered_map<std::string_view, std::uint32_t> key_by_name;   // the checkpoint's spelling
+  std::unordered_map<std::string_view, std::uint32_t> slot_by_name;  // the graph's; -> slot_names
+  std::string option_alignment;                                      // "-P" of --prefix P
+
+  std::vector<std::optional<Fill>> fills;  // same index as graph.slots
+  std::vector<bool> key_used;              // same index as keys.keys
+
+  [[nodiscard]] const Slot& first_slot(std::uint32_t slot_name) const {
+    return graph.slots[slot_names[slot_name].slots.front()];
+  }
+  void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule);
+};
+
+// Names as --rename and --prefix make them; rule 6 closes the slots that belong to the caller.
+[[nodiscard]] Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
+                                            const MappingOptions& options);
+
+// False when a type or dimension that both state differs.
+[[nodiscard]] bool agrees(const Slot& slot, const MappingKey& key);
+[[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key);
+
+// True when the slot can be no weight: an input with a symbolic dimension, or named in --inputs.
+[[nodiscard]] bool has_symbolic_dimension(const Slot& slot);
+
+// "FLOAT [64, 3, 7, 7]", "FLOAT [?, 4]", "shape unknown" ...
+[[nodiscard]] std::string form_of(const Slot& slot);
+[[nodiscard]] std::string form_of(const MappingKey& key);
+
+}  // namespace onnx_external

@@ -194,17 +194,27 @@ def wrong_initializers(model_path: Path, truth: dict) -> list:
     return wrong
 
 
+def names_used(graph: onnx.GraphProto) -> set:
+    """The names that nodes read, those of subgraphs too, and the outputs of Identity nodes."""
+    names = set()
+    for node in graph.node:
+        names.update(node.input)
+        if node.op_type == "Identity":
+            names.update(node.output)
+        for attribute in node.attribute:
+            for subgraph in (attribute.g, *attribute.graphs):
+                names |= names_used(subgraph)
+    return names
+
+
 def expected_initializers(model: onnx.ModelProto, state: dict, name_of=lambda key: key) -> dict:
     """What a written model must hold: the value of every key that the given graph names.
 
     A key is named by a graph input, an initializer, a use, or the output of an Identity. It comes from the
     exporter's own naming, never from the tool under test. name_of: how the graph spells a key.
     """
-    names = {value.name for value in model.graph.input} | {t.name for t in model.graph.initializer}
-    for node in model.graph.node:
-        names.update(node.input)
-        if node.op_type == "Identity":
-            names.update(node.output)
+    graph = model.graph
+    names = {value.name for value in graph.input} | {t.name for t in graph.initializer} | names_used(graph)
     return {name_of(key): value for key, value in state.items() if name_of(key) in names}
 
 

@@ -198,8 +198,11 @@ class TorchZip:
         self._stream.write(data)
         self._position += len(data)
 
-    def record(self, name: str, data: Data, size: Optional[int] = None) -> None:
-        """Adds one stored record; `data` is bytes, or a function giving chunks of `size` bytes in all."""
+    def record(self, name: str, data: Data, size: Optional[int] = None) -> int:
+        """Adds one stored record; `data` is bytes, or a function giving chunks of `size` bytes in all.
+
+        Returns the offset of the record's first byte in the file.
+        """
         chunks = [data] if isinstance(data, bytes) else data()
         size = len(data) if isinstance(data, bytes) else size
         path = f"{self._prefix}/{name}".encode()
@@ -216,7 +219,7 @@ class TorchZip:
         extra = zip64 + b"FB" + struct.pack("<H", padding) + b"Z" * padding
         self._write(struct.pack("<IHHHHHIIIHH", 0x04034B50, 0, flags, 0, 0, 0, 0, 0, 0, len(path), len(extra)))
         self._write(path + extra)
-        checksum, written = 0, 0
+        first, checksum, written = self._position, 0, 0
         for chunk in chunks:
             self._write(chunk)
             written += len(chunk)
@@ -227,6 +230,7 @@ class TorchZip:
             sizes = "<IIQQ" if zip64 else "<IIII"
             self._write(struct.pack(sizes, 0x08074B50, checksum, size, size))
         self._directory.append((path, flags, checksum, size, start))
+        return first
 
     def close(self) -> None:
         """Writes the central directory and its end; the stream stays open."""

@@ -20,6 +20,7 @@ from torch import nn
 import support
 import zoo
 
+FIXTURES = support.HERE.parent.parent / "fixtures"
 SMALL = "vgg"  # convolutions, BatchNorm and linear layers, 160 KB
 
 
@@ -47,14 +48,6 @@ class Wrapper(nn.Module):
 
     def forward(self, x):
         return self.model(x)
-
-
-class UntiedGpt(zoo.TiedGpt):
-    """The output layer has a weight of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.lm_head.weight = nn.Parameter(self.lm_head.weight.detach().clone())
 
 
 def without_inputs(model: onnx.ModelProto, state: dict, keep_value_info: bool) -> onnx.ModelProto:
@@ -182,7 +175,7 @@ class FormsTest:
     def test_merged_without_trace(self) -> None:
         """The export merged two weights into one; the checkpoint holds both again."""
         tied = zoo.build("gpt_tied")
-        untied = zoo.make_case("untied", UntiedGpt, lambda: zoo.ids(96))
+        untied = zoo.make_case("untied", zoo.UntiedGpt, lambda: zoo.ids(96))
         graph = zoo.export(tied.module, tied.inputs)
         names = ["lm_head.weight", "transformer.wte.weight"]
         self.refuse("merged without a trace", graph, untied.state_dict, names)
@@ -294,7 +287,7 @@ class FormsTest:
         self.accept("names rewritten", self.graph, state, self.small, *renames)
 
     def test_tie(self) -> None:
-        untied = zoo.make_case("untied", UntiedGpt, lambda: zoo.ids(96))
+        untied = zoo.make_case("untied", zoo.UntiedGpt, lambda: zoo.ids(96))
         graph = zoo.export(untied.module, untied.inputs)
         tied = zoo.build("gpt_tied")
         state = {key: value for key, value in tied.state_dict.items() if key != "lm_head.weight"}
@@ -418,6 +411,31 @@ class FormsTest:
         state = {"alpha": torch.ones(7), "beta": torch.ones(9, 9)}
         self.refuse("nothing matches", self.graph, state, ["alpha"])
         self.refuse("no tensors at all", self.graph, {"epoch": 3}, ["checkpoint.pt"])
+
+    # --- the committed files ---
+
+    def test_fixtures(self) -> None:
+        """Each form of the tiny checkpoint gives the model that its expected.json describes."""
+        tiny, bad = FIXTURES / "tiny", FIXTURES / "bad"
+        expected = json.loads((tiny / "expected.json").read_text())
+        outputs = (torch.tensor(expected["output"]["logits"]).reshape(2, 5, -1),)
+        case = zoo.Case("tiny", None, (torch.tensor(expected["input"]["input_ids"]),), outputs)
+        state = zoo.make_case("tiny", lambda: zoo.TiedGpt(8, 24, 8, 1), lambda: zoo.ids(24, 5)).state_dict
+        truth = {name: state[name] for name in expected["initializers"]}
+        digests = {name: support.digest(support.tensor_bytes(value)) for name, value in truth.items()}
+        agree = all(digests[name] == facts["sha256"] for name, facts in expected["initializers"].items())
+        self.report.check(agree, "fixtures: expected.json is what the zoo makes")
+        forms = ("checkpoint.pt", "model.safetensors", "sharded_bin", "sharded_safetensors")
+        indexes = ("sharded_bin/pytorch_model.bin.index.json", "sharded_safetensors/model.safetensors.index.json")
+        for name in forms + indexes:
+            self.accept(f"fixture {name}", tiny / "graph.onnx", tiny / name, case, truth=truth)
+        whole = tiny / "checkpoint.pt"
+        self.accept("fixture untrained_graph", tiny / "untrained_graph.onnx", whole, case, truth=truth)
+        self.refuse("fixture missing_weight", bad / "missing_weight.onnx", whole, ["transformer.ln_f.shift", "transformer.ln_f.bias"])
+        self.refuse("fixture teacher_and_student", tiny / "graph.onnx", bad / "teacher_and_student.pt", ["--prefix"])
+        refused = "truncated.pt flipped_bit.pt legacy.pt expand_bomb.pt out_of_storage.pt overlapping.safetensors twin_names.safetensors huge_header.safetensors"
+        for name in refused.split():
+            self.refuse(f"fixture {name}", tiny / "graph.onnx", bad / name, [name])
 
     # --- the command ---
 

@@ -94,6 +94,14 @@ class TiedGpt(nn.Module):
         return self.lm_head(body["ln_f"](x))
 
 
+class UntiedGpt(TiedGpt):
+    """The output layer has a weight of its own."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.lm_head.weight = nn.Parameter(self.lm_head.weight.detach().clone())
+
+
 class SmallBert(nn.Module):
     def __init__(self):
         super().__init__()

@@ -20,7 +20,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
@@ -203,9 +202,18 @@ class Case:
         run = self._meter.run(subject.command(out))
         subject.runs.append(run)
         if number == 0 and subject.name.startswith("copy"):
-            verify = [self._arguments.bin_dir / "verify-external", out / "model.onnx", "--against", self.checkpoint]
+            verify = [
+                self._arguments.bin_dir / "verify-external",
+                out / "model.onnx",
+                "--against",
+                self.checkpoint,
+            ]
             self._meter.run(verify)
-        print(f"{self.name} round {number + 1}: {subject.name}: {run.seconds:.3f} s", file=sys.stderr, flush=True)
+        print(
+            f"{self.name} round {number + 1}: {subject.name}: {run.seconds:.3f} s",
+            file=sys.stderr,
+            flush=True,
+        )
         return run.seconds
 
     def _make_room(self) -> None:
@@ -223,7 +231,8 @@ class Case:
             peak = max(run.peak_bytes for run in subject.runs)
             loop = f"{statistics.median(subject.loop_ratios):.2f}" if subject.loop_ratios else "-"
             ratio = f"{statistics.median(subject.ratios):.2f}"
-            rows.append(f"| {self.name} | {subject.name} | {seconds:.3f} | {ratio} | {loop} | {peak / 2**20:.0f} | {len(subject.runs)} |")
+            numbers = (f"{seconds:.3f}", ratio, loop, f"{peak / 2**20:.0f}", str(len(subject.runs)))
+            rows.append("| " + " | ".join((self.name, subject.name, *numbers)) + " |")
         return rows
 
     def memory_is_bounded(self) -> bool:
@@ -286,13 +295,19 @@ def shapes_of(case: str, small_count: int) -> list:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin-dir", type=Path, required=True)
-    parser.add_argument("--work-dir", type=Path, required=True, help="on the disk to measure; emptied before and after")
+    parser.add_argument(
+        "--work-dir", type=Path, required=True, help="on the disk to measure; emptied before and after"
+    )
     parser.add_argument("--cases", default="2GB,6GB,small", help="sizes of language models, and small")
     parser.add_argument("--small-count", type=int, default=20000, help="tensors of the small case")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--peer-rounds", type=int, default=1, help="rounds that the slow Python peers take part in")
+    parser.add_argument(
+        "--peer-rounds", type=int, default=1, help="rounds that the slow Python peers take part in"
+    )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--quick", action="store_true", help="50 MB, 1,500 small tensors, one round: does it run?")
+    parser.add_argument(
+        "--quick", action="store_true", help="50 MB, 1,500 small tensors, one round: does it run?"
+    )
     arguments = parser.parse_args()
     arguments.bin_dir, arguments.work_dir = arguments.bin_dir.resolve(), arguments.work_dir.resolve()
     if arguments.quick:

@@ -161,7 +161,9 @@ def element_count(shape: Sequence[int]) -> int:
     return count
 
 
-def tensor(dtype: str, key: str, numel: int, shape, strides=None, offset: int = 0, device: str = "cpu") -> Reduce:
+def tensor(
+    dtype: str, key: str, numel: int, shape, strides=None, offset: int = 0, device: str = "cpu"
+) -> Reduce:
     """What torch writes for a tensor of `shape` over the storage `key` of `numel` elements."""
     storage_class, size = DTYPES[dtype]
     strides = contiguous_strides(shape) if strides is None else tuple(strides)
@@ -217,7 +219,9 @@ class TorchZip:
         fixed = start + 30 + len(path) + len(zip64) + 4
         padding = -fixed % self._alignment
         extra = zip64 + b"FB" + struct.pack("<H", padding) + b"Z" * padding
-        self._write(struct.pack("<IHHHHHIIIHH", 0x04034B50, 0, flags, 0, 0, 0, 0, 0, 0, len(path), len(extra)))
+        self._write(
+            struct.pack("<IHHHHHIIIHH", 0x04034B50, 0, flags, 0, 0, 0, 0, 0, 0, len(path), len(extra))
+        )
         self._write(path + extra)
         first, checksum, written = self._position, 0, 0
         for chunk in chunks:

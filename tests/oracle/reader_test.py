@@ -50,7 +50,13 @@ def of_tree(value, path: str = "") -> dict:
     """Every tensor in nested dicts, lists and tuples, under its dotted path."""
     if torch.is_tensor(value):
         return {path: of_tensor(value)}
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, (list, tuple))
+        else ()
+    )
     result = {}
     for key, item in items:
         result.update(of_tree(item, f"{path}.{key}" if path else str(key)))
@@ -59,7 +65,9 @@ def of_tree(value, path: str = "") -> dict:
 
 # --- what torch writes -------------------------------------------------------------------------
 
-TORCH_DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128".split()
+TORCH_DTYPES = (
+    "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128".split()
+)
 
 
 def ramp(*shape, dtype=torch.float32):
@@ -135,7 +143,14 @@ def save_to_bytes(value) -> bytes:
     return stream.getvalue()
 
 
-def repack(source: Path, target: Path, method: int, shuffle: bool = False, comment: bytes = b"", folders: bool = False):
+def repack(
+    source: Path,
+    target: Path,
+    method: int,
+    shuffle: bool = False,
+    comment: bytes = b"",
+    folders: bool = False,
+):
     """The archive as a zip tool writes it again."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", method) as new:
         names = old.namelist()
@@ -161,7 +176,7 @@ class ReaderTest:
         limited = self.tools.run("inspect-external", "--version", limit_bytes=MEMORY_LIMIT)
         self.limit = MEMORY_LIMIT if limited.returncode == 0 else None
         if self.limit is None:
-            print("note  the commands do not start under a memory limit (a sanitizer?): memory is not bounded here")
+            print("note  the commands do not start under a memory limit (a sanitizer?): memory is unbounded")
 
     # --- checks ---
 
@@ -171,11 +186,15 @@ class ReaderTest:
         if not self.report.check(process.returncode == 0, f"{label}: is read", support.last_line(process)):
             return None
         document = support.parse_json(process.stdout)
-        if not self.report.check(document and "format" in document, f"{label}: prints JSON", process.stdout[:100]):
+        if not self.report.check(
+            document and "format" in document, f"{label}: prints JSON", process.stdout[:100]
+        ):
             return None
         tensors = {entry["name"]: entry for entry in document["tensors"]}
         found = {n: Expected(e["dtype"], tuple(e["shape"]), e.get("sha256", "")) for n, e in tensors.items()}
-        wrong = [f"{name}: {found.get(name)} not {expected.get(name)}" for name in found.keys() | expected.keys()]
+        wrong = [
+            f"{name}: {found.get(name)} not {expected.get(name)}" for name in found.keys() | expected.keys()
+        ]
         wrong = sorted(w for w in wrong if w.split(": ")[1].split(" not ")[0] != w.split(" not ")[1])
         self.report.check(found == expected, f"{label}: names, types, shapes, digests", "; ".join(wrong[:3]))
         self.check_ranges(label, path, tensors)
@@ -198,7 +217,9 @@ class ReaderTest:
         process = self.tools.inspect(path, "--sha256", cwd=self.empty, limit_bytes=self.limit)
         text = process.stderr
         self.report.check(process.returncode == 1, f"{label}: is refused", support.last_line(process))
-        self.report.check(path.name in text and not process.stdout, f"{label}: the error names the file", text[:200])
+        self.report.check(
+            path.name in text and not process.stdout, f"{label}: the error names the file", text[:200]
+        )
         for word in words:
             self.report.check(word in text, f"{label}: the error says {word!r}", text[:200])
 
@@ -216,7 +237,9 @@ class ReaderTest:
         what = f"exit {process.returncode} after {seconds:.1f} s {process.stderr[-200:]}"
         self.report.check(process.returncode in (0, 1), f"{label}: does not crash", what)
         self.report.check(bool(process.stderr) or process.returncode == 0, f"{label}: says why", what)
-        self.report.check(not os.listdir(self.empty), f"{label}: leaves nothing behind", str(os.listdir(self.empty)))
+        self.report.check(
+            not os.listdir(self.empty), f"{label}: leaves nothing behind", str(os.listdir(self.empty))
+        )
 
     # --- torch's own files ---
 
@@ -226,12 +249,18 @@ class ReaderTest:
             "views": views(),
             "nested": nested(),
             "module_state": WithBuffers().state_dict(),
-            "parameters": {"p": nn.Parameter(ramp(2, 3)), "frozen": nn.Parameter(ramp(4), requires_grad=False)},
+            "parameters": {
+                "p": nn.Parameter(ramp(2, 3)),
+                "frozen": nn.Parameter(ramp(4), requires_grad=False),
+            },
             "list": [ramp(2), ramp(3)],
             "bare_tensor": ramp(2, 2),
             "empty_dict": {},
             "many": {f"block.{index}.weight": torch.full((3,), float(index)) for index in range(1500)},
-            "odd_names": {name: torch.full((2,), float(i)) for i, name in enumerate(["a/b", "../x", "ü.ö", "n w", "q\"", "", "t\tb"])},
+            "odd_names": {
+                name: torch.full((2,), float(i))
+                for i, name in enumerate(["a/b", "../x", "ü.ö", "n w", 'q"', "", "t\tb"])
+            },
             "long_name": {"n" * 70000: ramp(2)},
         }
         for name, value in cases.items():
@@ -383,7 +412,9 @@ class ReaderTest:
         path = self.folder / "all.safetensors"
         save_safetensors(state, path)
         self.expect("safetensors/dtypes", path, of_tree(state))
-        floats = [n for n in modern_pt.DTYPES if n.startswith("float8") or n in ("uint16", "uint32", "uint64")]
+        floats = [
+            n for n in modern_pt.DTYPES if n.startswith("float8") or n in ("uint16", "uint32", "uint64")
+        ]
         tensors = [(n, n, (4,), bytes(range(4 * modern_pt.DTYPES[n][1]))) for n in floats]
         path = self.folder / "modern.safetensors"
         safetensors_file.save(str(path), tensors, {"format": "pt"})
@@ -394,7 +425,11 @@ class ReaderTest:
         }
         path = self.folder / "order.safetensors"
         path.write_bytes(safetensors_file.header_bytes(header) + b"abcde")
-        self.expect("safetensors/order", path, {"first": of_bytes("uint8", (3,), b"abc"), "second": of_bytes("uint8", (2,), b"de")})
+        self.expect(
+            "safetensors/order",
+            path,
+            {"first": of_bytes("uint8", (3,), b"abc"), "second": of_bytes("uint8", (2,), b"de")},
+        )
 
     # --- damage ---
 
@@ -422,7 +457,9 @@ class ReaderTest:
                     del data[rng.randrange(len(data)) :]
                 for _ in range(rng.randrange(1, 4)):
                     if data:
-                        data[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+                        data[rng.randrange(len(data))] = rng.choice(
+                            (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
+                        )
                 path.write_bytes(bytes(data))
                 process = self.tools.inspect(path, "--sha256", cwd=self.empty, limit_bytes=self.limit)
                 if process.returncode not in (0, 1):
@@ -456,7 +493,10 @@ class ReaderTest:
             return {f["path"]: Expected(f["dtype"], tuple(f["shape"]), f["sha256"]) for f in facts}
         if len(data) > 9 and data[8:9] == b"{" and struct.unpack("<Q", data[:8])[0] <= len(data) - 8:
             try:
-                return {name: of_bytes(dtype, shape, raw) for name, dtype, shape, raw in safetensors_file.load(str(path))}
+                return {
+                    name: of_bytes(dtype, shape, raw)
+                    for name, dtype, shape, raw in safetensors_file.load(str(path))
+                }
             except (ValueError, KeyError, AssertionError):
                 return None
         return None

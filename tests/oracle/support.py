@@ -7,10 +7,8 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.external_data_helper
 import onnx.numpy_helper
@@ -48,7 +46,9 @@ class Report:
 def parse_arguments(description: str, *extra) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bin-dir", required=True, type=Path, help="folder of the three commands")
-    parser.add_argument("--work-dir", required=True, type=Path, help="folder to work in; what it holds is replaced")
+    parser.add_argument(
+        "--work-dir", required=True, type=Path, help="folder to work in; what it holds is replaced"
+    )
     parser.add_argument("--only", default="", help="run only the cases whose name contains this")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what passes, too")
     for names, settings in extra:
@@ -58,10 +58,8 @@ def parse_arguments(description: str, *extra) -> argparse.Namespace:
     return arguments
 
 
-NODE_MODULES = (
-    ("--node-modules",),
-    dict(type=Path, help="folder that holds onnxruntime-node; default: WORK_DIR/node, installed there if absent"),
-)
+def is_empty(folder: Path) -> bool:
+    return not folder.exists() or not os.listdir(folder)
 
 
 def fresh_folder(path: Path) -> Path:
@@ -89,7 +87,13 @@ class Tools:
 
         command = [str(self._bin_dir / tool), *(str(argument) for argument in arguments)]
         return subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, errors="replace", timeout=timeout, preexec_fn=limit
+            command,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            preexec_fn=limit,
         )
 
     def save(self, graph, *checkpoint_and_options):
@@ -169,7 +173,9 @@ def initializer_bytes(tensor: onnx.TensorProto) -> bytes:
 def load_initializers(model_path: Path) -> dict:
     """name -> (dims, bytes) of the main graph's initializers, read by python onnx."""
     model = onnx.load(str(model_path))
-    return {tensor.name: (tuple(tensor.dims), initializer_bytes(tensor)) for tensor in model.graph.initializer}
+    return {
+        tensor.name: (tuple(tensor.dims), initializer_bytes(tensor)) for tensor in model.graph.initializer
+    }
 
 
 def external_entries(model_path: Path) -> dict:
@@ -234,87 +240,3 @@ def rename_values(model: onnx.ModelProto, names: dict) -> onnx.ModelProto:
 
 def underscored(key: str) -> str:
     return key.replace(".", "_")
-
-
-# --- ONNX Runtime ------------------------------------------------------------------------------
-
-
-def install_runtime(arguments: argparse.Namespace) -> Path:
-    """The folder with onnxruntime-node; installs it from the registry that npm is set to, if absent.
-
-    The package carries its CPU library, so no install script has to run.
-    """
-    if arguments.node_modules:
-        return arguments.node_modules.resolve()
-    folder = arguments.work_dir.resolve() / "node"
-    if not (folder / "node_modules" / "onnxruntime-node").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HERE / "package.json", folder)
-        command = ["npm", "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
-        subprocess.run(command, cwd=folder, check=True, timeout=600)
-    return folder / "node_modules"
-
-
-class Runtime:
-    """ONNX Runtime in one node process a batch of models."""
-
-    def __init__(self, node_modules: Path, folder: Path):
-        self._node_modules = node_modules
-        self._folder = folder
-        self._jobs = []
-
-    def feed(self, case, model: onnx.ModelProto) -> list:
-        """Writes the case's inputs; their descriptions, named as the graph's first inputs."""
-        feeds = []
-        for index, value in enumerate(case.inputs):
-            file = self._folder / f"{case.name}.input{index}.bin"
-            file.write_bytes(tensor_bytes(value))
-            name = model.graph.input[index].name
-            feeds.append({"name": name, "dtype": short_dtype(value), "shape": list(value.shape), "file": str(file)})
-        return feeds
-
-    def add(self, label: str, model_path: Path, feeds: list, outputs: tuple) -> None:
-        """Plans a run whose outputs must be these."""
-        out = self._folder / f"outputs{len(self._jobs)}"
-        self._jobs.append((label, {"model": str(model_path), "inputs": feeds, "out": str(out)}, outputs))
-
-    def run(self) -> list:
-        """(label, what is wrong or None) for each planned run, and forgets them."""
-        jobs, self._jobs = self._jobs, []
-        if not jobs:
-            return []
-        listing = self._folder / "jobs.json"
-        listing.write_text(json.dumps([job for _, job, _ in jobs]))
-        command = ["node", str(HERE / "ort_run.js"), str(self._node_modules), str(listing)]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        answers = [parse_json(line) for line in process.stdout.splitlines()]
-        answers += [{"ok": False, "error": f"node: {last_line(process)}"}] * (len(jobs) - len(answers))
-        return [(label, difference(answer, job, outputs)) for (label, job, outputs), answer in zip(jobs, answers)]
-
-
-def difference(answer: dict, job: dict, outputs: tuple):
-    """None when ONNX Runtime's outputs are torch's: max|a-b| <= 1e-4 max|b|; else what differs."""
-    if not answer["ok"]:
-        return f"ONNX Runtime refuses: {answer['error'][:300]}"
-    if len(answer["outputs"]) != len(outputs):
-        return f"{len(answer['outputs'])} outputs, not {len(outputs)}"
-    for index, (facts, expected) in enumerate(zip(answer["outputs"], outputs)):
-        data = (Path(job["out"]) / f"{index}.bin").read_bytes()
-        got = np.frombuffer(data, dtype=facts["dtype"]).reshape(facts["shape"])
-        want = expected.numpy()
-        if got.shape != want.shape:
-            return f"output {index} has shape {got.shape}, not {want.shape}"
-        error, scale = float(np.abs(got - want).max()), float(np.abs(want).max())
-        if not error <= 1e-4 * scale:
-            return f"output {index} differs from torch's by {error:.3g} (largest value {scale:.3g})"
-    return None
-
-
-def stop_without(condition, reason: str) -> None:
-    if not condition:
-        print(f"skipped: {reason}")
-        sys.exit(0)
-
-
-def is_empty(folder: Path) -> bool:
-    return not folder.exists() or not os.listdir(folder)

@@ -35,7 +35,9 @@ class SmallVgg(nn.Module):
                 layers += [nn.Conv2d(previous, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
                 previous = width
         self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn.Dropout(), nn.Linear(64, 64), nn.Linear(64, 10))
+        self.classifier = nn.Sequential(
+            nn.Linear(128, 64), nn.ReLU(), nn.Dropout(), nn.Linear(64, 64), nn.Linear(64, 10)
+        )
 
     def forward(self, x):
         return self.classifier(torch.flatten(self.features(x), 1))
@@ -255,7 +257,9 @@ def run_module(module: nn.Module, inputs: tuple) -> tuple:
     return tuple(t.detach() for t in (result if isinstance(result, tuple) else (result,)))
 
 
-def make_case(name: str, make: Callable, inputs: Callable, distinct: bool = True, seed_shift: int = 0) -> Case:
+def make_case(
+    name: str, make: Callable, inputs: Callable, distinct: bool = True, seed_shift: int = 0
+) -> Case:
     seed = seed_of(name) + seed_shift
     torch.manual_seed(seed)
     with warnings.catch_warnings():
@@ -266,7 +270,10 @@ def make_case(name: str, make: Callable, inputs: Callable, distinct: bool = True
     example = inputs()
     outputs = run_module(module, example)
     for output in outputs:
-        assert torch.isfinite(output).all() and 1e-3 < float(output.abs().max()) < 1e4, (name, output.abs().max())
+        assert torch.isfinite(output).all() and 1e-3 < float(output.abs().max()) < 1e4, (
+            name,
+            output.abs().max(),
+        )
     return Case(name, module, example, outputs)
 
 
@@ -279,7 +286,9 @@ def build(name: str, **options) -> Case:
 # --- graphs ------------------------------------------------------------------------------------
 
 
-def export(module, inputs: tuple, with_weights: bool = False, fold: bool = False, **options) -> onnx.ModelProto:
+def export(
+    module, inputs: tuple, with_weights: bool = False, fold: bool = False, **options
+) -> onnx.ModelProto:
     """The module's graph; without weights they are graph inputs named by their state-dict keys."""
     settings = dict(opset_version=OPSET, do_constant_folding=fold, export_params=with_weights)
     settings.update(keep_initializers_as_inputs=not with_weights)

@@ -16,6 +16,7 @@ from pathlib import Path
 import onnx
 import torch
 
+import runtime
 import seed_algorithm
 import support
 import zoo
@@ -102,17 +103,29 @@ def check_swapped(report, tools, label: str, model: Path, checkpoint: Path, trut
     process = tools.verify(copy / model.name, "--against", checkpoint)
     document = support.parse_json(process.stdout) or {}
     named = {finding["tensor"] for finding in document.get("findings", [])}
-    report.check(process.returncode == 1, f"{label}: verify-external --against refuses the swapped pair", support.last_line(process))
-    report.check(document.get("ok") is False and named == set(pair), f"{label}: ... and names it", f"{pair} {named}")
+    report.check(
+        process.returncode == 1,
+        f"{label}: verify-external --against refuses the swapped pair",
+        support.last_line(process),
+    )
+    report.check(
+        document.get("ok") is False and named == set(pair), f"{label}: ... and names it", f"{pair} {named}"
+    )
     process = tools.verify(copy / model.name)
-    report.check(process.returncode == 1, f"{label}: verify-external finds it by the manifest", support.last_line(process))
+    report.check(
+        process.returncode == 1,
+        f"{label}: verify-external finds it by the manifest",
+        support.last_line(process),
+    )
 
 
 def run_seed(graph: onnx.ModelProto, checkpoint: Path, out: Path, truth: dict) -> str:
     """What goes wrong when the seed's algorithm does the same job; empty when nothing does."""
     out.mkdir(parents=True)
     try:
-        seed_algorithm.save_model_with_external_data(str(out), "model.onnx", "initializers", (str(checkpoint),), graph)
+        seed_algorithm.save_model_with_external_data(
+            str(out), "model.onnx", "initializers", (str(checkpoint),), graph
+        )
     except Exception as error:
         return f"stops: {type(error).__name__}"
     wrong = support.wrong_initializers(out / "model.onnx", truth)
@@ -123,9 +136,9 @@ class ZooTest:
     def __init__(self, arguments):
         self.report = support.Report(arguments.verbose)
         self.tools = support.Tools(arguments.bin_dir)
-        node_modules = support.install_runtime(arguments)
+        node_modules = runtime.install(arguments)
         self.folder = support.fresh_folder(arguments.work_dir / "zoo")
-        self.runtime = support.Runtime(node_modules, self.folder)
+        self.runtime = runtime.Runtime(node_modules, self.folder)
         self.seed_failures = Counter()
 
     def run_variant(self, case, exported: onnx.ModelProto, variant: Variant) -> None:
@@ -148,7 +161,9 @@ class ZooTest:
         report.check(not wrong, f"{label}: every initializer's bytes", str(wrong[:4]))
         self.runtime.add(label, out / "model.onnx", self.runtime.feed(case, graph), case.outputs)
         process = self.tools.verify(out / "model.onnx", "--against", checkpoint)
-        report.check(process.returncode == 0, f"{label}: verify-external --against", support.last_line(process))
+        report.check(
+            process.returncode == 0, f"{label}: verify-external --against", support.last_line(process)
+        )
         if variant is VARIANTS[0]:
             check_swapped(report, self.tools, label, out / "model.onnx", checkpoint, truth)
 
@@ -170,7 +185,9 @@ class ZooTest:
             for variant in VARIANTS:
                 self.run_variant(case, exported, variant)
             for label, fault in self.runtime.run():
-                self.report.check(fault is None, f"{label}: ONNX Runtime computes what torch computes", str(fault))
+                self.report.check(
+                    fault is None, f"{label}: ONNX Runtime computes what torch computes", str(fault)
+                )
             shutil.rmtree(self.folder / name)
             print(f"done  {name}: {len(case.state_dict)} tensors, {len(VARIANTS)} variants", flush=True)
         counts = self.seed_failures
@@ -179,5 +196,5 @@ class ZooTest:
 
 
 if __name__ == "__main__":
-    parsed = support.parse_arguments(__doc__.splitlines()[0], support.NODE_MODULES)
+    parsed = support.parse_arguments(__doc__.splitlines()[0], runtime.NODE_MODULES)
     sys.exit(ZooTest(parsed).run(parsed.only))

@@ -60,9 +60,15 @@ void run(benchmark::State& state, const std::string& key_prefix, bool underscore
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-void bm_equal_names(benchmark::State& state) { run(state, "", false); }
-void bm_prefix_removed(benchmark::State& state) { run(state, "module.model.", false); }
-void bm_prefix_removed_underscored(benchmark::State& state) { run(state, "module.model.", true); }
+void bm_equal_names(benchmark::State& state) {
+  run(state, "", false);
+}
+void bm_prefix_removed(benchmark::State& state) {
+  run(state, "module.model.", false);
+}
+void bm_prefix_removed_underscored(benchmark::State& state) {
+  run(state, "module.model.", true);
+}
 
 BENCHMARK(bm_equal_names)->Arg(1'000)->Arg(20'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 BENCHMARK(bm_prefix_removed)->Arg(20'000)->Arg(100'000)->Unit(benchmark::kMillisecond);

@@ -57,7 +57,7 @@ struct Rename {
 struct MappingOptions {
   Match match = Match::kAuto;
   Unmatched unmatched = Unmatched::kSkip;
-  Partial partial = Partial::kRefuse;                     // allow missing and mixed weights
+  Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   // Only keys under it (with or without its last dot); it is removed. "": the keys' own names are
   // meant, so no prefix is looked for.
   std::optional<std::string> prefix;
@@ -126,7 +126,8 @@ inline constexpr std::size_t kMaxListed = 8;
 [[nodiscard]] std::string map_file_text(const GraphFacts& graph, const MappingKeys& keys,
                                         const Mapping& mapping);
 
-// "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad expression.
+// "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad
+// expression.
 [[nodiscard]] Result<Rename> parse_rename(std::string_view text);
 
 }  // namespace onnx_external

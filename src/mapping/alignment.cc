@@ -55,8 +55,8 @@ class Aligner {
         }
       }
     }
-    for (const NameIndex::Entry& slot : only_none ? std::span<const NameIndex::Entry>()
-                                                  : slots_.all()) {
+    for (const NameIndex::Entry& slot :
+         only_none ? std::span<const NameIndex::Entry>() : slots_.all()) {
       for (const std::size_t at : boundaries(slot.name)) {
         const auto met = keys_.refined_as(slot.refined.substr(at));
         if (!met.empty()) {
@@ -84,9 +84,8 @@ class Aligner {
         hits.emplace_back(bucket, entry.id);
       }
     }
-    std::stable_sort(hits.begin(), hits.end(), [](const auto& a, const auto& b) {
-      return a.first.data() < b.first.data();
-    });
+    std::stable_sort(hits.begin(), hits.end(),
+                     [](const auto& a, const auto& b) { return a.first.data() < b.first.data(); });
     for (std::size_t i = 0; i < hits.size();) {
       std::vector<std::uint32_t> members;
       const auto bucket = hits[i].first;
@@ -178,17 +177,17 @@ class Aligner {
               Aligned& aligned) const {
     const Alignment& alignment = aligned.alignment;
     if (slots.size() == 1 && keys.size() == 1) {
-      const bool exact =
-          tail(true, slots[0], alignment) == tail(false, keys[0], alignment);
+      const bool exact = tail(true, slots[0], alignment) == tail(false, keys[0], alignment);
       pair(slots[0], keys[0], exact, aligned);
       return;
     }
-    pair_equal(slots, keys, aligned,
-               [&](std::uint32_t s) { return std::string_view(task_.first_slot(s).name); },
-               [&](std::uint32_t k) { return std::string_view(task_.keys.keys[k].name); });
-    pair_equal(slots, keys, aligned,
-               [&](std::uint32_t s) { return tail(true, s, alignment); },
-               [&](std::uint32_t k) { return tail(false, k, alignment); });
+    pair_equal(
+        slots, keys, aligned,
+        [&](std::uint32_t s) { return std::string_view(task_.first_slot(s).name); },
+        [&](std::uint32_t k) { return std::string_view(task_.keys.keys[k].name); });
+    pair_equal(
+        slots, keys, aligned, [&](std::uint32_t s) { return tail(true, s, alignment); },
+        [&](std::uint32_t k) { return tail(false, k, alignment); });
     if (slots.size() == 1 && keys.size() == 1) {
       pair(slots[0], keys[0], false, aligned);
     } else if (!slots.empty() && !keys.empty()) {
@@ -305,8 +304,8 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
   return spoken(aligned.alignment);
 }
 
-// The candidates that can be the best or rival it, in order of evidence; when none fills a slot, the
-// one under which most names meet.
+// The candidates that can be the best or rival it, in order of evidence; when none fills a slot,
+// the one under which most names meet.
 std::vector<Aligned> worth_comparing(Aligner& aligner) {
   std::vector<Aligned> all;
   std::uint64_t best = 0;
@@ -343,8 +342,8 @@ Status refuse_rivals(const MappingTask& task, const std::vector<Aligned>& all,
   if (listed == 0) {
     return {};
   }
-  return fail(ErrorCode::kAmbiguous, "the keys fit the graph in more than one way: " + fits +
-                                         "; choose with " + choices);
+  return fail(ErrorCode::kAmbiguous,
+              "the keys fit the graph in more than one way: " + fits + "; choose with " + choices);
 }
 
 }  // namespace

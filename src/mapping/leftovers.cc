@@ -45,8 +45,8 @@ class InputSorter {
       if (states_[i] == InputState::kFilled) {
         continue;
       }
-      const bool callers = states_[i] != InputState::kOpen ||
-                           (i >= first && i < last && !looks_like_weight(input));
+      const bool callers =
+          states_[i] != InputState::kOpen || (i >= first && i < last && !looks_like_weight(input));
       if (callers) {
         leftovers.inputs_left.push_back(input);
       } else {

@@ -23,8 +23,7 @@ std::vector<std::string> key_names(const MappingTask& task, std::span<const std:
   return names;
 }
 
-std::vector<std::string> slot_names(const MappingTask& task,
-                                    std::span<const std::uint32_t> slots) {
+std::vector<std::string> slot_names(const MappingTask& task, std::span<const std::uint32_t> slots) {
   std::vector<std::string> names;
   for (const std::uint32_t slot : slots) {
     names.push_back(task.graph.slots[slot].name);
@@ -129,9 +128,8 @@ std::string missing_text(const MappingTask& task, const Slot& slot,
     text += ", made equal to " + quote(slot.merged_into) + " at export";
   } else if (!slot.consumers.empty()) {
     text += ", used by " + slot.consumers.front();
-    text += slot.consumer_count > 1
-                ? " and " + std::to_string(slot.consumer_count - 1) + " more"
-                : "";
+    text +=
+        slot.consumer_count > 1 ? " and " + std::to_string(slot.consumer_count - 1) + " more" : "";
   }
   text += ")";
   const std::vector<std::string> nearest = nearest_names(slot.name, leftover_names, kNearest);
@@ -178,10 +176,9 @@ Status refuse_missing(const MappingTask& task, const Leftovers& leftovers) {
   text += lifted ? " (names like 'val_7' are constants that an optimizing export lifts out of the "
                    "graph; export with optimize=False to keep them in it)"
                  : "";
-  return fail(ErrorCode::kNotFound,
-              text + "; give their keys with --map or --tie SLOT=KEY" +
-                  (input ? ", name the caller's inputs with --inputs" : "") +
-                  ", or leave them without data with --partial");
+  return fail(ErrorCode::kNotFound, text + "; give their keys with --map or --tie SLOT=KEY" +
+                                        (input ? ", name the caller's inputs with --inputs" : "") +
+                                        ", or leave them without data with --partial");
 }
 
 bool is_big_float(const Slot& slot) {
@@ -200,12 +197,12 @@ Status refuse_mixed(const MappingTask& task, const Leftovers& leftovers) {
   if (kept.empty() || keys.empty()) {
     return {};
   }
-  return fail(ErrorCode::kNotFound,
-              "old and new weights would be mixed: initializers " +
-                  quote_list(slot_names(task, kept), kMaxListed) +
-                  " keep their data, while keys " + quote_list(key_names(task, keys), kMaxListed) +
-                  " have no slot" + fold_hint(task, leftovers) +
-                  "; pair them with --map, or accept it with --partial");
+  return fail(ErrorCode::kNotFound, "old and new weights would be mixed: initializers " +
+                                        quote_list(slot_names(task, kept), kMaxListed) +
+                                        " keep their data, while keys " +
+                                        quote_list(key_names(task, keys), kMaxListed) +
+                                        " have no slot" + fold_hint(task, leftovers) +
+                                        "; pair them with --map, or accept it with --partial");
 }
 
 // Inputs that would pass for the caller's, were it not for BatchNorm having vanished: folded
@@ -283,10 +280,10 @@ Status refuse_merged(const MappingTask& task, const Leftovers& leftovers) {
 
 Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
   if (task.options.unmatched == Unmatched::kError && !leftovers.keys.empty()) {
-    return fail(ErrorCode::kNotFound,
-                std::to_string(leftovers.keys.size()) + " keys have no slot: " +
-                    quote_list(key_names(task, leftovers.keys), kMaxListed) +
-                    "; leave them out with --unmatched skip");
+    return fail(ErrorCode::kNotFound, std::to_string(leftovers.keys.size()) +
+                                          " keys have no slot: " +
+                                          quote_list(key_names(task, leftovers.keys), kMaxListed) +
+                                          "; leave them out with --unmatched skip");
   }
   if (task.options.unmatched != Unmatched::kKeep) {
     return {};

@@ -56,14 +56,15 @@ Status fill_pairs(const std::vector<std::pair<std::string, std::string>>& pairs,
       if (old->key == key_found->second) {
         continue;
       }
-      return fail(ErrorCode::kAmbiguous, where + ": two keys for one slot: " +
-                                             quote(task.keys.keys[old->key].name) + " and " +
-                                             quote(key));
+      return fail(ErrorCode::kAmbiguous,
+                  where + ": two keys for one slot: " + quote(task.keys.keys[old->key].name) +
+                      " and " + quote(key));
     }
     if (!task.slot_names[slot_name].open) {
       return fail(ErrorCode::kInvalidArgument,
-                  where + ": it is an input of the caller (named in --inputs, or with a symbolic "
-                          "dimension), never a slot");
+                  where +
+                      ": it is an input of the caller (named in --inputs, or with a symbolic "
+                      "dimension), never a slot");
     }
     if (!agrees(task, slot_name, key_found->second)) {
       return fail(ErrorCode::kMismatch,
@@ -98,10 +99,10 @@ Status refuse_conflict(const AlignmentConflict& conflict, const MappingTask& tas
   for (const std::uint32_t key : conflict.keys) {
     keys.push_back(task.keys.keys[key].name);
   }
-  return fail(ErrorCode::kAmbiguous,
-              "names that differ in dots and underscores only: slots " +
-                  quote_list(slots, kMaxListed) + ", keys " + quote_list(keys, kMaxListed) +
-                  "; say which is which with --map");
+  return fail(ErrorCode::kAmbiguous, "names that differ in dots and underscores only: slots " +
+                                         quote_list(slots, kMaxListed) + ", keys " +
+                                         quote_list(keys, kMaxListed) +
+                                         "; say which is which with --map");
 }
 
 Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
@@ -267,15 +268,15 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
       continue;
     }
     for (const std::uint32_t slot : slots.refined_as(refine(*name))) {
-      const bool same = slots.refined_as(refine(*name)).size() == 1 ||
-                        task.slot_names[slot].name == *name;
+      const bool same =
+          slots.refined_as(refine(*name)).size() == 1 || task.slot_names[slot].name == *name;
       if (!same || !task.slot_names[slot].open) {
         continue;
       }
       if (!agrees(task, slot, key->second)) {
-        return fail(ErrorCode::kMismatch,
-                    "safetensors ties " + quote(dropped) + " to " + quote(kept) + ", but " +
-                        clash_text(task, slot, key->second));
+        return fail(ErrorCode::kMismatch, "safetensors ties " + quote(dropped) + " to " +
+                                              quote(kept) + ", but " +
+                                              clash_text(task, slot, key->second));
       }
       task.fill(slot, key->second, Rule::kMetadataTie);
     }

@@ -21,7 +21,8 @@ Status apply_renames(MappingTask& task) {
     const RE2 pattern(rename.pattern, quiet);
     std::string why;
     if (!pattern.ok() || !pattern.CheckRewriteString(rename.replacement, &why)) {
-      return fail(ErrorCode::kInvalidArgument, shown + ": " + (pattern.ok() ? why : pattern.error()));
+      return fail(ErrorCode::kInvalidArgument,
+                  shown + ": " + (pattern.ok() ? why : pattern.error()));
     }
     bool any = false;
     for (KeyName& key : task.key_names) {
@@ -112,17 +113,17 @@ Status list_slots(MappingTask& task) {
   const std::unordered_set<std::string_view> known(graph_inputs.begin(), graph_inputs.end());
   for (const std::string& input : task.options.inputs) {
     if (!known.contains(input)) {
-      return fail(ErrorCode::kNotFound,
-                  "--inputs: the graph has no input " + quote(input) + "; its inputs are " +
-                      quote_list(graph_inputs, kMaxListed));
+      return fail(ErrorCode::kNotFound, "--inputs: the graph has no input " + quote(input) +
+                                            "; its inputs are " +
+                                            quote_list(graph_inputs, kMaxListed));
     }
   }
   const std::unordered_set<std::string_view> callers(task.options.inputs.begin(),
                                                      task.options.inputs.end());
   for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
-    const auto [found, fresh] = task.slot_by_name.emplace(
-        slot.name, static_cast<std::uint32_t>(task.slot_names.size()));
+    const auto [found, fresh] =
+        task.slot_by_name.emplace(slot.name, static_cast<std::uint32_t>(task.slot_names.size()));
     if (fresh) {
       SlotName& added = task.slot_names.emplace_back();
       added.name = drop_wrappers(slot.name);

@@ -37,8 +37,8 @@ Status check_attachments(const GraphFacts& facts, std::span<const Attachment> at
       }
       continue;
     }
-    const bool defined = std::binary_search(facts.defined_names.begin(), facts.defined_names.end(),
-                                            attachment.name);
+    const bool defined =
+        std::binary_search(facts.defined_names.begin(), facts.defined_names.end(), attachment.name);
     if (attachment.name.empty() || defined || !names.insert(attachment.name).second) {
       return fail(ErrorCode::kInvalidArgument, "new initializer " + quote(attachment.name) +
                                                    ": the graph defines that name already");

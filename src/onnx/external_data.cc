@@ -49,8 +49,8 @@ Result<Entries> collect_entries(const onnx::TensorProto& tensor) {
 Result<std::uint64_t> number(const std::string& text, std::string_view key) {
   const std::optional<std::uint64_t> value = parse_decimal(text);
   if (!value) {
-    return fail(ErrorCode::kCorrupt,
-                "external_data " + std::string(key) + " " + quote(text) + " is no plain decimal number");
+    return fail(ErrorCode::kCorrupt, "external_data " + std::string(key) + " " + quote(text) +
+                                         " is no plain decimal number");
   }
   return *value;
 }
@@ -75,10 +75,10 @@ Result<std::uint64_t> data_length(const ExternalTensor& tensor,
     return computed;
   }
   if (computed && *length != *computed) {
-    return fail(ErrorCode::kCorrupt,
-                "external_data length is " + std::to_string(*length) + ", but " +
-                    std::string(onnx_type_name(tensor.data_type)) + " " + shape_text(tensor.dims) +
-                    " takes " + std::to_string(*computed) + " bytes");
+    return fail(ErrorCode::kCorrupt, "external_data length is " + std::to_string(*length) +
+                                         ", but " + std::string(onnx_type_name(tensor.data_type)) +
+                                         " " + shape_text(tensor.dims) + " takes " +
+                                         std::to_string(*computed) + " bytes");
   }
   return length;
 }
@@ -135,8 +135,7 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text) {
   return value;
 }
 
-Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor,
-                                             std::uint32_t graph) {
+Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor, std::uint32_t graph) {
   Result<ExternalTensor> external = read_entries(tensor, graph);
   if (!external) {
     return fail_in("initializer " + quote(tensor.name()), std::move(external).error());

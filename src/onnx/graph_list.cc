@@ -12,8 +12,8 @@ namespace {
 Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
              std::vector<GraphNode>& list) {
   if (depth > kMaxGraphDepth) {
-    return fail(ErrorCode::kUnsupported, "subgraphs are nested more than " +
-                                             std::to_string(kMaxGraphDepth) + " deep");
+    return fail(ErrorCode::kUnsupported,
+                "subgraphs are nested more than " + std::to_string(kMaxGraphDepth) + " deep");
   }
   const auto self = static_cast<std::uint32_t>(list.size());
   list.push_back({&graph, parent});

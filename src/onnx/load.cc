@@ -29,8 +29,8 @@ class SourceStream final : public google::protobuf::io::CopyingInputStream {
   int Read(void* buffer, int size) override {
     const std::uint64_t left = file_.size() - position_;
     const auto count = std::min(left, static_cast<std::uint64_t>(size));
-    status_ = file_.read(position_, {static_cast<std::byte*>(buffer),
-                                     static_cast<std::size_t>(count)});
+    status_ =
+        file_.read(position_, {static_cast<std::byte*>(buffer), static_cast<std::size_t>(count)});
     if (!status_) {
       return -1;
     }
@@ -66,7 +66,8 @@ std::string_view seems_to_be(std::string_view head) {
   if (head.size() > 8 && head[8] == '{' && head.substr(5, 3) == std::string_view("\0\0\0", 3)) {
     return "it is a safetensors checkpoint; the graph comes first, then the checkpoint";
   }
-  if (head.starts_with("\x80\x02") || head.starts_with("\x80\x03") || head.starts_with("\x80\x04")) {
+  if (head.starts_with("\x80\x02") || head.starts_with("\x80\x03") ||
+      head.starts_with("\x80\x04")) {
     return "it is a Python pickle, perhaps a PyTorch checkpoint; the graph comes first, then the "
            "checkpoint";
   }

@@ -37,8 +37,8 @@ Status check_other_tensors(const onnx::GraphProto& graph) {
   for (const onnx::NodeProto& node : graph.node()) {
     for (const onnx::AttributeProto& attribute : node.attribute()) {
       const auto& list = attribute.tensors();
-      const bool sparse_external = attribute.has_sparse_tensor() &&
-                                   is_external(attribute.sparse_tensor().values());
+      const bool sparse_external =
+          attribute.has_sparse_tensor() && is_external(attribute.sparse_tensor().values());
       if ((attribute.has_t() && is_external(attribute.t())) || sparse_external ||
           std::any_of(list.begin(), list.end(), is_external)) {
         return fail(ErrorCode::kUnsupported,

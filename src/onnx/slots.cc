@@ -31,8 +31,8 @@ bool is_identity(const onnx::NodeProto& node) {
 
 // True when the output's element type is that of input number `input`.
 bool keeps_type(const onnx::NodeProto& node, int input) {
-  static constexpr std::array<std::string_view, 8> kAllInputs = {"MatMul",    "Gemm", "Conv", "Add",
-                                                                 "Transpose", "Mul",  "Sub",  "Div"};
+  static constexpr std::array<std::string_view, 8> kAllInputs = {
+      "MatMul", "Gemm", "Conv", "Add", "Transpose", "Mul", "Sub", "Div"};
   if (!is_default_domain(node) || node.output_size() == 0) {
     return false;
   }
@@ -57,9 +57,8 @@ std::optional<SymbolicShape> shape_of(const onnx::TypeProto::Tensor& type) {
 // Plain for the operators that exist, quoted for anything else that a file may say.
 std::string op_text(const onnx::NodeProto& node) {
   const std::string& op = node.op_type();
-  const bool plain = std::all_of(op.begin(), op.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_';
-  });
+  const bool plain = std::all_of(op.begin(), op.end(),
+                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   return plain && op.size() <= kMaxQuotedBytes ? op : quote(op);
 }
 
@@ -219,8 +218,8 @@ class Collector {
   void count_consumers(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
     for (const auto& node : graph.node()) {
-      const bool scales = is_default_domain(node) &&
-                          (node.op_type() == "Resize" || node.op_type() == "Upsample");
+      const bool scales =
+          is_default_domain(node) && (node.op_type() == "Resize" || node.op_type() == "Upsample");
       for (int i = 0; i < node.input_size(); ++i) {
         if (Slot* slot = slot_of(g, node.input(i))) {
           consume(*slot, node);

@@ -167,7 +167,7 @@ void expect_no_wrong_pair(const Case& c, const Mapping& mapping) {
   }
 }
 
-const std::vector<std::string> kPrefixes = {"",        "module.", "model.", "module.model.",
+const std::vector<std::string> kPrefixes = {"",         "module.", "model.",     "module.model.",
                                             "encoder.", "net.",    "backbone.0."};
 
 TEST(MappingProperty, PlainCasesAreNeverRefused) {
@@ -281,9 +281,8 @@ TEST(MappingProperty, MergedWeightsGetTheirOwnKeys) {
         std::erase(c.graph.graph_inputs, slot.name);
       }
     }
-    std::stable_partition(c.graph.slots.begin(), c.graph.slots.end(), [](const Slot& slot) {
-      return slot.kind == SlotKind::kGraphInput;
-    });
+    std::stable_partition(c.graph.slots.begin(), c.graph.slots.end(),
+                          [](const Slot& slot) { return slot.kind == SlotKind::kGraphInput; });
     const auto mapping = map_tensors(c.graph, c.keys, {});
     ASSERT_TRUE(mapping.has_value()) << "seed " << seed << ": " << mapping.error().message;
     ASSERT_EQ(mapping->pairs.size(), net.size());

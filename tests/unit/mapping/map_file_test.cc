@@ -1,0 +1,66 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/result_matchers.h"
+#include "support/temp_dir.h"
+#include "unit/mapping/mapping_builder.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+TEST(MapFile, RepeatsTheMappingThatItWasWrittenFrom) {
+  MappingCase c;
+  c.open("a\"b");
+  c.open("w");
+  c.key("module.w");
+  c.key("module.a\"b");
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  const TempDir dir;
+  const auto pairs = read_map_file(dir.write("map.json", map_file_text(c.graph, c.keys, *mapping)));
+  ASSERT_THAT(pairs, IsOk());
+  EXPECT_THAT(*pairs, ElementsAre(Pair("a\"b", "module.a\"b"), Pair("w", "module.w")));
+  c.options.map = *pairs;
+  EXPECT_THAT(c.pairs(), ElementsAre("a\"b<-module.a\"b (map)", "w<-module.w (map)"));
+}
+
+TEST(MapFile, ReadsAPlainObject) {
+  const TempDir dir;
+  EXPECT_THAT(*read_map_file(dir.write("m", R"({"slot": "key"})")),
+              ElementsAre(Pair("slot", "key")));
+}
+
+TEST(MapFile, RefusesOtherForms) {
+  const TempDir dir;
+  for (const char* text : {"[]", "{\"a\": 1}", "{\"a\": \"b\", \"a\": \"c\"}", "", "{"}) {
+    EXPECT_THAT(read_map_file(dir.write("m", text)), FailsWith(ErrorCode::kCorrupt, "m'")) << text;
+  }
+  EXPECT_THAT(read_map_file(dir.path() / "none"), FailsWith(ErrorCode::kNotFound, "none"));
+}
+
+TEST(Rename, ReadsTheFormsOfSed) {
+  const auto plain = parse_rename("s/^a/b/");
+  ASSERT_THAT(plain, IsOk());
+  EXPECT_EQ(plain->pattern, "^a");
+  EXPECT_EQ(plain->replacement, "b");
+  EXPECT_FALSE(plain->every);
+  const auto other = parse_rename(R"(s|a/(b)|\1\||g)");
+  ASSERT_THAT(other, IsOk());
+  EXPECT_EQ(other->pattern, "a/(b)");
+  EXPECT_EQ(other->replacement, R"(\1|)");
+  EXPECT_TRUE(other->every);
+}
+
+TEST(Rename, RefusesOtherForms) {
+  for (const char* text : {"", "s", "s/a", "s/a/b", "s//b/", "y/a/b/", "s/a/b/x"}) {
+    EXPECT_THAT(parse_rename(text), FailsWith(ErrorCode::kInvalidArgument, "the form is")) << text;
+  }
+  EXPECT_FALSE(parse_rename("s/(/b/").has_value());
+  EXPECT_FALSE(parse_rename(R"(s/a/\9/)").has_value());
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -1,0 +1,231 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/result_matchers.h"
+#include "unit/mapping/mapping_builder.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(MappingRules, EqualNamesAndRefinedNames) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.open("conv1_weight");
+  c.key("conv1.weight");
+  c.key("fc.weight");
+  EXPECT_THAT(c.pairs(),
+              ElementsAre("fc.weight<-fc.weight (exact)", "conv1_weight<-conv1.weight (refined)"));
+}
+
+TEST(MappingRules, ExactlyEqualBeatsRefined) {
+  MappingCase c;
+  c.open("a.b_c");
+  c.open("a_b.c");
+  c.key("a_b.c");
+  c.key("a.b_c");
+  EXPECT_THAT(c.pairs(), ElementsAre("a.b_c<-a.b_c (exact)", "a_b.c<-a_b.c (exact)"));
+}
+
+TEST(MappingRules, TwoKeysThatRefineAlikeAreAmbiguous) {
+  MappingCase c;
+  c.open("a_b_c");
+  c.key("a.b_c");
+  c.key("a_b.c");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "keys 'a.b_c' and 'a_b.c'"));
+}
+
+TEST(MappingRules, OnePrefixIsAddedOrRemoved) {
+  MappingCase removed;
+  removed.open("fc.weight");
+  removed.key("module.fc.weight");
+  EXPECT_THAT(removed.pairs(), ElementsAre("fc.weight<-module.fc.weight (prefix-removed)"));
+  EXPECT_EQ(removed.map()->alignment, "-module.");
+  MappingCase added;
+  added.open("model_fc_weight");
+  added.key("fc.weight");
+  EXPECT_THAT(added.pairs(), ElementsAre("model_fc_weight<-fc.weight (prefix-added)"));
+  EXPECT_EQ(added.map()->alignment, "+model_");
+}
+
+TEST(MappingRules, AKeyUnderAnotherModuleWithAFittingNameIsNoRival) {
+  MappingCase c;
+  for (const char* name : {"fc.weight", "fc.bias", "sub.fc.weight", "sub.fc.bias"}) {
+    c.open(name);
+    c.key(name);
+  }
+  EXPECT_EQ(c.map()->pairs.size(), 4U);
+}
+
+TEST(MappingRules, TeacherAndStudentNeedAPrefix) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.key("teacher.fc.weight");
+  c.key("student.fc.weight");
+  EXPECT_THAT(c.map(),
+              FailsWith(ErrorCode::kAmbiguous, "--prefix 'student' or --prefix 'teacher'"));
+  for (const char* prefix : {"student", "student."}) {
+    c.options.prefix = prefix;
+    EXPECT_THAT(c.pairs(), ElementsAre("fc.weight<-student.fc.weight (prefix-removed)"));
+    EXPECT_EQ(c.map()->alignment, "-student.");
+  }
+}
+
+TEST(MappingRules, AnEmptyPrefixMeansTheNamesAsTheyAre) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.key("fc.weight");
+  c.key("ema.fc.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "--prefix ''"));
+  c.options.prefix = "";
+  EXPECT_THAT(c.pairs(), ElementsAre("fc.weight<-fc.weight (exact)"));
+}
+
+TEST(MappingRules, WrapperComponentsAreDroppedAnywhere) {
+  MappingCase c;
+  c.open("layers.0.w");
+  c.key("_orig_mod.layers._fsdp_wrapped_module.0._checkpoint_wrapped_module.w");
+  EXPECT_EQ(c.map()->pairs[0].rule, Rule::kExact);
+}
+
+TEST(MappingRules, RenamesComeBeforeEverythingElse) {
+  MappingCase c;
+  c.open("decoder.0.w");
+  c.key("blocks.0.w");
+  c.options.renames = {*parse_rename("s/^blocks/decoder/")};
+  EXPECT_THAT(c.pairs(), ElementsAre("decoder.0.w<-blocks.0.w (exact)"));
+  c.options.renames = {*parse_rename("s/nothing//")};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "matches no key"));
+}
+
+TEST(MappingRules, ASymbolicDimensionAgreesWithAnyOtherSizeDoesNot) {
+  MappingCase c;
+  c.slot("w", SlotKind::kUndefinedName, SymbolicShape{std::nullopt, 2});
+  c.key("w", {7, 2});
+  EXPECT_EQ(c.map()->pairs.size(), 1U);
+  c.keys.keys[0].shape = {7, 3};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch,
+                                 "slot 'w' is FLOAT [?, 2], but key 'w' is FLOAT [7, 3]"));
+}
+
+TEST(MappingRules, AScalarIsNoVectorOfOne) {
+  MappingCase c;
+  c.open("w", {1});
+  c.key("w", {});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch, "FLOAT []"));
+}
+
+TEST(MappingRules, AnotherElementTypeIsAMismatch) {
+  MappingCase c;
+  c.open("w");
+  c.key("w").dtype = DType::kFloat16;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch, "FLOAT16 [2, 2]"));
+}
+
+TEST(MappingRules, ASuffixCountsOnlyWhenNoAlignmentFillsAnything) {
+  MappingCase c;
+  c.open("head_fc.weight");
+  c.key("fc.weight");
+  EXPECT_THAT(c.pairs(), ElementsAre("head_fc.weight<-fc.weight (suffix)"));
+  c.key("other_fc.weight");
+  c.open("fc.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'head_fc.weight'"));
+}
+
+TEST(MappingRules, ASuffixMustBeUniqueAndNeverReplacesData) {
+  MappingCase twice;
+  twice.open("head_fc.weight");
+  twice.open("tail_fc.weight");
+  twice.key("fc.weight");
+  EXPECT_THAT(twice.map(), FailsWith(ErrorCode::kNotFound, "no key fits any slot"));
+  MappingCase data;
+  data.slot("head_fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  data.key("fc.weight");
+  EXPECT_FALSE(data.map().has_value());
+}
+
+TEST(MappingRules, ExactStopsAfterEqualNames) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.key("module.fc.weight");
+  c.options.match = Match::kExact;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no key fits"));
+}
+
+TEST(MappingRules, SeedTakesTheFirstSuffixHoweverWrong) {
+  MappingCase c;
+  c.input("x");
+  c.input("bn1_bias");
+  c.input("layer4_1_bn1_bias");
+  c.key("bn1.bias");
+  c.key("layer4.1.bn1.bias");
+  c.options.match = Match::kSeed;
+  EXPECT_THAT(c.pairs(), ElementsAre("bn1_bias<-layer4.1.bn1.bias (seed)"));
+}
+
+TEST(MappingRules, MapAndTieAreExplicit) {
+  MappingCase c;
+  c.open("embed.weight");
+  c.open("lm_head.weight");
+  c.key("embed.weight");
+  c.options.ties = {{"lm_head.weight", "embed.weight"}};
+  EXPECT_THAT(c.pairs(), ElementsAre("embed.weight<-embed.weight (exact)",
+                                     "lm_head.weight<-embed.weight (tie)"));
+  c.options.map = {{"embed.weight", "embed.weihgt"}};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "did you mean 'embed.weight'"));
+  c.options.map = {{"nothing", "embed.weight"}};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no such slot"));
+}
+
+TEST(MappingRules, SafetensorsRecordOfADroppedNameFillsIt) {
+  MappingCase c;
+  c.open("embed.weight");
+  c.open("lm_head.weight");
+  c.key("model.embed.weight");
+  c.keys.tied_names = {{"model.lm_head.weight", "model.embed.weight"}};
+  EXPECT_THAT(c.pairs(), ElementsAre("embed.weight<-model.embed.weight (prefix-removed)",
+                                     "lm_head.weight<-model.embed.weight (metadata-tie)"));
+}
+
+TEST(MappingRules, ALeftoverKeyOfTheSameBytesIsTied) {
+  MappingCase c;
+  c.open("embed.weight").consumer_count = 2;
+  c.key("embed.weight").bytes_id = 7;
+  c.key("lm_head.weight").bytes_id = 7;
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  ASSERT_EQ(mapping->tied_keys.size(), 1U);
+  EXPECT_EQ(mapping->tied_keys[0].key, 1U);
+  EXPECT_TRUE(mapping->unmatched_keys.empty());
+}
+
+TEST(MappingRules, InputsWithASymbolicDimensionOrNamedAreNeverSlots) {
+  MappingCase c;
+  c.input("x", {std::nullopt, 2});
+  c.input("w");
+  c.key("x", {2, 2});
+  c.key("w");
+  EXPECT_THAT(c.pairs(), ElementsAre("w<-w (exact)"));
+  EXPECT_THAT(c.map()->inputs_left, ElementsAre("x"));
+  c.graph.slots[0].shape = SymbolicShape{2, 2};
+  EXPECT_EQ(c.map()->pairs.size(), 2U);
+  c.options.inputs = {"x"};
+  EXPECT_THAT(c.pairs(), ElementsAre("w<-w (exact)"));
+  c.options.inputs = {"y"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no input 'y'"));
+}
+
+TEST(MappingRules, AnIdentityOutputIsUsedOnlyWhenAKeyHasItsName) {
+  MappingCase c;
+  c.open("a.weight");
+  Slot& merged = c.slot("b.weight", SlotKind::kIdentityOutput, SymbolicShape{2, 2});
+  merged.merged_into = "a.weight";
+  c.slot("onnx::Add_3", SlotKind::kIdentityOutput, SymbolicShape{2, 2}).merged_into = "a.weight";
+  c.key("a.weight");
+  c.key("b.weight");
+  EXPECT_THAT(c.pairs(), ElementsAre("a.weight<-a.weight (exact)", "b.weight<-b.weight (exact)"));
+}
+
+}  // namespace
+}  // namespace onnx_external

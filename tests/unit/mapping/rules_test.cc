@@ -33,7 +33,7 @@ TEST(MappingRules, TwoKeysThatRefineAlikeAreAmbiguous) {
   c.open("a_b_c");
   c.key("a.b_c");
   c.key("a_b.c");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "keys 'a.b_c' and 'a_b.c'"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "keys 'a.b_c', 'a_b.c'"));
 }
 
 TEST(MappingRules, OnePrefixIsAddedOrRemoved) {

@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"SetItemOnAStorage", "NQNNs.", ErrorCode::kCorrupt, "cannot add to a storage"},
         Lie{"TextNotANumber", "Ix\n.", ErrorCode::kCorrupt, "not an int"},
         Lie{"TextWithoutQuotes", "Sx\n.", ErrorCode::kCorrupt, "without quotes"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& lie) { return std::string(lie.param.name); });
 
 TEST(Pickle, EveryCutOfAStateDictIsRefusedOrReadWithoutACrash) {
   const std::string whole = state_dict_pickle({{.name = "w", .shape = {2}, .bytes = f32({1, 2})}});

@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"MetadataNotObject", R"({"__metadata__":[]})", "", "is not an object"},
         Lie{"OddF4", one("[3]", "[0,2]", "F4"), "ab", "even last dimension"},
         Lie{"ScalarF4", one("[]", "[0,1]", "F4"), "a", "even last dimension"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& lie) { return std::string(lie.param.name); });
 
 TEST(Safetensors, RefusesUnknownTypesOrListsThem) {
   const std::string bytes = safetensors(one("[1]", "[0,1]", "X9"), "a");

@@ -156,7 +156,7 @@ TEST(ZipArchive, RefusesLocalSizesOrCrcThatDifferWhenNoDescriptorFollows) {
 }
 
 TEST(ZipArchive, RefusesEncryptionAndPatchFlagsInEitherHeader) {
-  for (const std::uint16_t flag : {0x1, 0x20, 0x40}) {
+  for (const int flag : {0x1, 0x20, 0x40}) {
     const auto set = [flag](ZipFields& fields) {
       fields.flags = static_cast<std::uint16_t>(fields.flags | flag);
     };

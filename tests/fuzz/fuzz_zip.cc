@@ -1,4 +1,6 @@
 // Any bytes as a torch zip file: opened, and every small tensor read.
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "checkpoint/torch_zip.h"

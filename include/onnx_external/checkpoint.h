@@ -32,13 +32,15 @@ enum class Selection {
 struct OpenOptions {
   Selection selection = Selection::kStateDict;
 
-  // Dotted path of the mapping to use ("state_dict", "ema.model"). Empty: the only mapping of names
-  // to tensors, at the root or nested; when there are several, opening fails with kAmbiguous and
-  // the message lists the candidates.
-  std::string key;
+  // Dotted path of the mapping to use ("state_dict", "ema.model", "." for the root); mappings
+  // inside it add their keys with dots. Empty: the only mapping of names to tensors, at the root or
+  // nested under string keys; when there are several, opening fails with kAmbiguous and the message
+  // lists the candidates. Only its own tensors are listed then.
+  std::string key = {};
 
-  // A strided view may be larger than the bytes behind it (stride 0). The contiguous size of all
-  // expanded tensors together may be at most this many times the size of the files.
+  // Views may be larger than the bytes behind them (stride 0, overlaps). The contiguous size of all
+  // tensors together, equal views counted once, may be at most this many times the size of the
+  // files or of their uncompressed storages, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
   // Where compressed records are inflated to (nameless temporary files) when their bytes are read.
@@ -120,7 +122,7 @@ class Checkpoint {
 
   // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
   // row-major tensor, whatever its form in the file. Memory: at most kReadScratchBytes beside
-  // `out`. Best in steps of 1 MiB or more. Thread-safe.
+  // `out`. Best in steps of 1 MiB or more (8 MiB for transposed views). Thread-safe.
   // kIo; kCorrupt when the file shrank, or an inflated record is damaged.
   // Requires: first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,

@@ -59,18 +59,6 @@ Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
 }
 
 Status ZipArchive::index_names() {
-  by_name_.resize(entries_.size());
-  std::iota(by_name_.begin(), by_name_.end(), 0U);
-  std::sort(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return compare_folded(entries_[a].name, entries_[b].name) < 0;
-  });
-  for (std::size_t i = 1; i < by_name_.size(); ++i) {
-    const std::string_view name = entries_[by_name_[i]].name;
-    if (compare_folded(entries_[by_name_[i - 1]].name, name) == 0) {
-      return fail(ErrorCode::kCorrupt,
-                  file_->name() + ": record " + quote(name) + ": two zip records have this name");
-    }
-  }
   for (const ZipEntry& entry : entries_) {
     const std::size_t slash = entry.name.find('/');
     if (slash == std::string_view::npos || slash == 0) {
@@ -87,16 +75,27 @@ Status ZipArchive::index_names() {
                                            ": lies outside the folder " + quote(root_));
     }
   }
+  by_name_.resize(entries_.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0U);
+  std::sort(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return compare_folded(name_in_root(a), name_in_root(b)) < 0;
+  });
+  for (std::size_t i = 1; i < by_name_.size(); ++i) {
+    if (compare_folded(name_in_root(by_name_[i - 1]), name_in_root(by_name_[i])) == 0) {
+      return fail(ErrorCode::kCorrupt, file_->name() + ": record " +
+                                           quote(entries_[by_name_[i]].name) +
+                                           ": two zip records have this name");
+    }
+  }
   return {};
 }
 
 const ZipEntry* ZipArchive::find(std::string_view name) const {
-  const std::string whole = std::string(root_) + "/" + std::string(name);
-  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), whole,
-                                      [&](std::uint32_t index, const std::string& key) {
-                                        return compare_folded(entries_[index].name, key) < 0;
+  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                      [&](std::uint32_t index, std::string_view key) {
+                                        return compare_folded(name_in_root(index), key) < 0;
                                       });
-  if (found == by_name_.end() || entries_[*found].name != whole) {
+  if (found == by_name_.end() || name_in_root(*found) != name) {
     return nullptr;
   }
   return &entries_[*found];

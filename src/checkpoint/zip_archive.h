@@ -52,6 +52,9 @@ class ZipArchive {
  private:
   ZipArchive() = default;
   [[nodiscard]] Status index_names();
+  [[nodiscard]] std::string_view name_in_root(std::uint32_t entry) const {
+    return entries_[entry].name.substr(root_.size() + 1);
+  }
 
   std::shared_ptr<const SourceFile> file_;
   std::unique_ptr<std::string> directory_;  // on the heap: moving the archive keeps names valid

@@ -182,13 +182,14 @@ Status resolve_zip64(const SourceFile& file, std::uint64_t at, std::string_view 
 
 Status check_method(const SourceFile& file, std::string_view name, std::uint16_t flags,
                     std::uint16_t method) {
-  const std::string where = file.name() + ": record " + quote(name);
+  const auto where = [&] { return file.name() + ": record " + quote(name); };
   if ((flags & kRefusedFlags) != 0) {
-    return fail(ErrorCode::kUnsupported, where + ": encrypted or patched zip records are not read");
+    return fail(ErrorCode::kUnsupported,
+                where() + ": encrypted or patched zip records are not read");
   }
   if (method != kMethodStored && method != kMethodDeflate) {
     return fail(ErrorCode::kUnsupported,
-                where + ": zip compression method " + std::to_string(method) +
+                where() + ": zip compression method " + std::to_string(method) +
                     " is not read; save the checkpoint again with torch.save");
   }
   return {};

@@ -1,0 +1,26 @@
+// Any bytes as a pickle: parsed, walked and named.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/pickle.h"
+#include "checkpoint/torch_names.h"
+#include "checkpoint/torch_objects.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace onnx_external;
+  const auto pickle = Pickle::parse(std::string(reinterpret_cast<const char*>(data), size));
+  if (!pickle) {
+    return 0;
+  }
+  for (const auto& named : {name_everything(*pickle), name_state_dict(*pickle, ""),
+                            name_state_dict(*pickle, "."), name_state_dict(*pickle, "a.b")}) {
+    if (!named) {
+      continue;
+    }
+    for (const NamedTensor& tensor : named->tensors) {
+      (void)declared_tensor(*pickle, tensor.node).has_value();
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,169 @@
+#include <gmock/gmock.h>
+
+#include "onnx_external/checkpoint.h"
+#include "support/pickle_builder.h"
+#include "support/result_matchers.h"
+#include "support/temp_dir.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+Result<Checkpoint> open(const std::vector<fs::path>& paths) {
+  return open_checkpoint(paths);
+}
+
+std::string one_tensor(const std::string& name) {
+  return torch_zip({{.name = name, .shape = {1}, .bytes = f32({1})}});
+}
+
+TEST(OpenCheckpoint, JoinsArgumentsInOrder) {
+  const TempDir dir;
+  const auto checkpoint =
+      open({dir.write("1.pt", one_tensor("a")), dir.write("2.pt", one_tensor("b"))});
+  ASSERT_THAT(checkpoint, IsOk());
+  ASSERT_EQ(checkpoint->tensors().size(), 2U);
+  EXPECT_EQ(checkpoint->tensors()[1].name, "b");
+  EXPECT_EQ(checkpoint->argument_of(1), 1U);
+  EXPECT_EQ(checkpoint->storages()[1].file, 1U);
+}
+
+TEST(OpenCheckpoint, RefusesOneNameInTwoArguments) {
+  const TempDir dir;
+  const auto path = dir.write("1.pt", one_tensor("a"));
+  EXPECT_THAT(open({path, path}), FailsWith(ErrorCode::kAmbiguous, "tensor 'a' is in"));
+  EXPECT_THAT(open({}), FailsWith(ErrorCode::kInvalidArgument, "no checkpoint"));
+}
+
+TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
+  const TempDir dir;
+  const auto message = [&](const std::string& bytes) {
+    const auto result = open({dir.write("x.pt", bytes)});
+    return result ? std::string() : result.error().message;
+  };
+  using ::testing::HasSubstr;
+  using namespace std::string_literals;
+  EXPECT_THAT(message("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s),
+              HasSubstr("legacy torch checkpoint"));
+  EXPECT_THAT(message(std::string(257, '\0') + "ustar" + std::string(250, '\0')),
+              HasSubstr("tar file"));
+  EXPECT_THAT(message("\x80\x04N."s), HasSubstr("plain pickle"));
+  EXPECT_THAT(message("\x1f\x8b\x08\x00"s), HasSubstr("not a checkpoint"));
+  EXPECT_THAT(message(""), HasSubstr("empty file"));
+  EXPECT_THAT(message("hello"), HasSubstr("known format"));
+}
+
+TEST(OpenCheckpoint, TakesTheFirstOfAFoldersUsualFiles) {
+  const TempDir dir;
+  dir.write("pytorch_model.bin", one_tensor("old"));
+  EXPECT_EQ(open({dir.path()})->tensors()[0].name, "old");
+  dir.write("model.safetensors", one_tensor("new"));  // told by content, not by name
+  EXPECT_EQ(open({dir.path()})->tensors()[0].name, "new");
+}
+
+TEST(OpenCheckpoint, ListsTheFilesOfAnAmbiguousFolder) {
+  const TempDir dir;
+  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kNotFound, "no checkpoint file"));
+  dir.write("config.json", "{}");
+  dir.write("a.pt", one_tensor("a"));
+  EXPECT_THAT(open({dir.path()}), IsOk());
+  dir.write("b.pt", one_tensor("b"));
+  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kAmbiguous, "'a.pt', 'b.pt'"));
+}
+
+TEST(OpenCheckpoint, NamesADistributedCheckpoint) {
+  const TempDir dir;
+  dir.write(".metadata", "x");
+  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kUnsupported, "DCP"));
+}
+
+class ShardIndex : public ::testing::Test {
+ protected:
+  Result<Checkpoint> open_index(const std::string& weight_map) {
+    return open({dir_.write("pytorch_model.bin.index.json",
+                            R"({"metadata":{"total_size":8},"weight_map":)" + weight_map + "}")});
+  }
+  TempDir dir_;
+};
+
+TEST_F(ShardIndex, ReadsShardsInTheOrderOfTheIndex) {
+  dir_.write("1.bin", one_tensor("a"));
+  dir_.write("2.bin", one_tensor("b"));
+  const auto checkpoint = open_index(R"({"b":"2.bin","a":"1.bin"})");
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->format(), "sharded torch-zip");
+  EXPECT_EQ(checkpoint->tensors()[0].name, "b");
+  EXPECT_EQ(checkpoint->argument_of(1), 0U);
+}
+
+TEST_F(ShardIndex, RefusesATensorThatItsShardDoesNotHold) {
+  dir_.write("1.bin", one_tensor("a"));
+  EXPECT_THAT(open_index(R"({"a":"1.bin","lost":"1.bin"})"),
+              FailsWith(ErrorCode::kCorrupt, "tensor 'lost' is not in its shard '1.bin'"));
+}
+
+TEST_F(ShardIndex, LetsTheMapDecideBetweenTwoShardsAndKeepsUnmentionedTensors) {
+  dir_.write("1.bin", torch_zip({{.name = "a", .shape = {1}, .bytes = f32({1})},
+                                 {.name = "extra", .shape = {1}, .bytes = f32({3})}}));
+  dir_.write("2.bin", torch_zip({{.name = "a", .shape = {1}, .bytes = f32({2})},
+                                 {.name = "b", .shape = {1}, .bytes = f32({2})}}));
+  const auto checkpoint = open_index(R"({"a":"1.bin","b":"2.bin"})");
+  ASSERT_THAT(checkpoint, IsOk());
+  ASSERT_EQ(checkpoint->tensors().size(), 3U);
+  EXPECT_EQ(checkpoint->tensors()[0].storage, 0U);
+  EXPECT_EQ(checkpoint->tensors()[1].name, "extra");
+}
+
+TEST_F(ShardIndex, RefusesAnUnmentionedTensorInTwoShards) {
+  const auto shard = [](const std::string& name) {
+    return torch_zip({{.name = name, .shape = {1}, .bytes = f32({1})},
+                      {.name = "twin", .shape = {1}, .bytes = f32({1})}});
+  };
+  dir_.write("1.bin", shard("a"));
+  dir_.write("2.bin", shard("b"));
+  EXPECT_THAT(open_index(R"({"a":"1.bin","b":"2.bin"})"),
+              FailsWith(ErrorCode::kCorrupt, "stands in two shards"));
+}
+
+TEST_F(ShardIndex, RefusesNamesThatAreNotPlain) {
+  for (const char* name : {"../x", "/etc/passwd", "sub/x", "..", "", "a\\\\b", "a\\u0000b"}) {
+    EXPECT_FALSE(open_index(R"({"a":")" + std::string(name) + "\"}").has_value()) << name;
+  }
+}
+
+TEST_F(ShardIndex, RefusesLinksThatLeaveTheFolder) {
+  const TempDir other;
+  fs::create_symlink(other.write("secret.bin", one_tensor("a")), dir_.path() / "1.bin");
+  EXPECT_THAT(open_index(R"({"a":"1.bin"})"),
+              FailsWith(ErrorCode::kInvalidArgument, "symbolic link"));
+}
+
+TEST_F(ShardIndex, RefusesFoldersAndMissingShards) {
+  fs::create_directory(dir_.path() / "1.bin");
+  EXPECT_FALSE(open_index(R"({"a":"1.bin"})").has_value());
+  EXPECT_THAT(open_index(R"({"a":"2.bin"})"), FailsWith(ErrorCode::kNotFound, "2.bin"));
+}
+
+TEST_F(ShardIndex, RefusesJsonThatIsNoIndex) {
+  EXPECT_THAT(open({dir_.write("x.index.json", R"({"a":1})")}),
+              FailsWith(ErrorCode::kUnsupported, "not a shard index"));
+  EXPECT_THAT(open_index(R"({"a":1})"), FailsWith(ErrorCode::kCorrupt, "is not a string"));
+}
+
+TEST(OpenCheckpoint, FollowsLinksInAHuggingFaceCacheOnly) {
+  const TempDir dir;
+  dir.write("hub/blobs/abc123", one_tensor("a"));
+  fs::create_directories(dir.path() / "hub/snapshots/rev");
+  fs::create_directories(dir.path() / "hub/elsewhere/rev");
+  for (const char* folder : {"hub/snapshots/rev", "hub/elsewhere/rev"}) {
+    fs::create_symlink("../../blobs/abc123", dir.path() / folder / "model.safetensors");
+  }
+  EXPECT_THAT(open({dir.path() / "hub/snapshots/rev"}), IsOk());
+  EXPECT_THAT(open({dir.path() / "hub/snapshots/rev/"}), IsOk());
+  EXPECT_THAT(open({dir.path() / "hub/elsewhere/rev"}),
+              FailsWith(ErrorCode::kInvalidArgument, "Hugging Face cache"));
+}
+
+}  // namespace
+}  // namespace onnx_external

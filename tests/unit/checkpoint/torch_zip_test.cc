@@ -1,0 +1,401 @@
+#include <gmock/gmock.h>
+
+#include "onnx_external/checkpoint.h"
+#include "support/pickle_builder.h"
+#include "support/result_matchers.h"
+#include "support/temp_dir.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::ElementsAre;
+
+Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions& options = {}) {
+  const TempDir dir;  // the open descriptor outlives it
+  const std::vector<std::filesystem::path> paths{dir.write("c.pt", bytes)};
+  return open_checkpoint(paths, options);
+}
+
+std::vector<std::string> names(const Checkpoint& checkpoint) {
+  std::vector<std::string> all;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    all.push_back(tensor.name);
+  }
+  return all;
+}
+
+std::string read_all(const Checkpoint& checkpoint, std::size_t tensor) {
+  std::string bytes(checkpoint.nbytes(tensor), '\0');
+  EXPECT_THAT(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
+  return bytes;
+}
+
+// A zip around a pickle, with one record data/0 of `storage`.
+std::string zip_of(const PickleBuilder& pickle, const std::string& storage = f32({1, 2, 3, 4})) {
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = pickle.bytes()});
+  zip.add({.name = "a/data/0", .data = storage});
+  zip.add({.name = "a/version", .data = "3\n"});
+  return zip.finish();
+}
+
+void put_w(PickleBuilder& pickle, const std::string& name = "w") {
+  pickle.string(name);
+  put_tensor(pickle, {.name = name, .shape = {4}}, "0", 16);
+}
+
+TEST(TorchZip, ListsTensorsWithTypeShapeAndPlace) {
+  const auto checkpoint = open_bytes(torch_zip({
+      {.name = "a", .shape = {2, 2}, .bytes = f32({1, 2, 3, 4})},
+      {.name = "b", .dtype = DType::kFloat8E4M3Fn, .shape = {3}, .bytes = "abc"},
+      {.name = "tied", .shape = {2, 2}, .shares = "a"},
+      {.name = "part", .shape = {2}, .offset = 1, .shares = "a"},
+  }));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->format(), "torch-zip");
+  EXPECT_THAT(names(*checkpoint), ElementsAre("a", "b", "tied", "part"));
+  EXPECT_EQ(checkpoint->tensors()[1].dtype, DType::kFloat8E4M3Fn);
+  EXPECT_EQ(checkpoint->plain_range(0), checkpoint->plain_range(2));
+  EXPECT_EQ(checkpoint->plain_range(3)->offset, checkpoint->plain_range(0)->offset + 4);
+  EXPECT_EQ(read_all(*checkpoint, 3), f32({2, 3}));
+  EXPECT_EQ(read_all(*checkpoint, 1), "abc");
+}
+
+TEST(TorchZip, ReadsEveryStoredTypeByItsOwnName) {
+  for (std::size_t i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const std::string bytes(2 * byte_size(dtype), '\x01');
+    const auto checkpoint =
+        open_bytes(torch_zip({{.name = "w", .dtype = dtype, .shape = {2}, .bytes = bytes}}));
+    ASSERT_THAT(checkpoint, IsOk());
+    EXPECT_EQ(checkpoint->tensors()[0].dtype, dtype) << torch_name(dtype);
+    EXPECT_EQ(read_all(*checkpoint, 0), bytes);
+  }
+}
+
+TEST(TorchZip, FindsTheOnlyNestedMappingAndSkipsOtherValues) {
+  const auto bytes =
+      torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}}, {.nested_in = "state_dict"});
+  const auto checkpoint = open_bytes(bytes);
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("w"));
+  const auto everything = open_bytes(bytes, {.selection = Selection::kEverything});
+  ASSERT_THAT(everything, IsOk());
+  EXPECT_THAT(names(*everything), ElementsAre("state_dict.w"));
+}
+
+std::string two_models() {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("model").empty_dict().mark();
+  put_w(pickle);
+  pickle.set_items().string("ema").empty_dict().mark();
+  put_w(pickle);
+  put_w(pickle, "v");
+  pickle.set_items().set_items().stop();
+  return zip_of(pickle);
+}
+
+TEST(TorchZip, ListsTheCandidatesWhenSeveralMappingsFit) {
+  EXPECT_THAT(open_bytes(two_models()),
+              FailsWith(ErrorCode::kAmbiguous,
+                        "'model' (1 tensor), 'ema' (2 tensors); choose one "
+                        "with --key NAME"));
+}
+
+TEST(TorchZip, TakesTheMappingThatTheKeyNames) {
+  const auto one = open_bytes(two_models(), {.key = "ema"});
+  ASSERT_THAT(one, IsOk());
+  EXPECT_THAT(names(*one), ElementsAre("w", "v"));
+  const auto all = open_bytes(two_models(), {.key = "."});
+  ASSERT_THAT(all, IsOk());
+  EXPECT_THAT(names(*all), ElementsAre("model.w", "ema.w", "ema.v"));
+  EXPECT_THAT(open_bytes(two_models(), {.key = "emma"}),
+              FailsWith(ErrorCode::kNotFound, "no mapping at the key 'emma'; there are 'model'"));
+}
+
+TEST(TorchZip, DoesNotTakeAnOptimizersStateForNames) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("model").empty_dict().mark();
+  put_w(pickle);
+  pickle.set_items().string("state").empty_dict().mark().integer(0).empty_dict().mark();
+  put_w(pickle, "exp_avg");
+  pickle.set_items().set_items().set_items().stop();
+  const auto checkpoint = open_bytes(zip_of(pickle));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("w"));
+}
+
+TEST(TorchZip, ReadsOrderedDictsOfPairsAsPython2WroteThem) {
+  PickleBuilder pickle;
+  pickle.proto().global("collections", "OrderedDict").empty_list().mark().empty_list().mark();
+  put_w(pickle);
+  pickle.append_items().append_items().op('\x85').reduce().stop();
+  const auto checkpoint = open_bytes(zip_of(pickle));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("w"));
+}
+
+TEST(TorchZip, UnwrapsParametersAndSubclasses) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("p");
+  pickle.global("torch._utils", "_rebuild_parameter").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.boolean(true).ordered_dict().tuple().reduce();
+  pickle.string("s").global("torch._tensor", "_rebuild_from_type_v2").mark();
+  pickle.global("torch._utils", "_rebuild_tensor_v2").global("my", "Tensor").mark();
+  pickle.mark().string("storage").global("torch", "FloatStorage").string("0").string("cuda:0");
+  pickle.integer(4).tuple().persistent_id().integer(0).integers({4}).integers({1});
+  pickle.boolean(false).ordered_dict().tuple().empty_dict().tuple().reduce();
+  pickle.set_items().stop();
+  const auto checkpoint = open_bytes(zip_of(pickle));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("p", "s"));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({1, 2, 3, 4}));
+}
+
+TEST(TorchZip, ReportsUnknownObjectsAndReachesTensorsInsideThem) {
+  PickleBuilder pickle;
+  pickle.proto().global("evil", "Model").empty_tuple().new_object().empty_dict().mark();
+  put_w(pickle, "weight");
+  pickle.set_items().build().stop();
+  const auto checkpoint = open_bytes(zip_of(pickle), {.selection = Selection::kEverything});
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("weight"));
+  ASSERT_EQ(checkpoint->opaque_objects().size(), 1U);
+  EXPECT_EQ(checkpoint->opaque_objects()[0].type, "evil.Model");
+  EXPECT_THAT(open_bytes(zip_of(pickle)),
+              FailsWith(ErrorCode::kNotFound, "'evil.Model', not a mapping of names"));
+}
+
+TEST(TorchZip, ListsABareTensorUnderTheEmptyPath) {
+  PickleBuilder pickle;
+  pickle.proto();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.stop();
+  const auto checkpoint = open_bytes(zip_of(pickle), {.selection = Selection::kEverything});
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre(""));
+  EXPECT_THAT(open_bytes(zip_of(pickle)),
+              FailsWith(ErrorCode::kNotFound, "one tensor without a name"));
+}
+
+TEST(TorchZip, ReadsBigEndianStorages) {
+  const std::string one = {'\x3f', '\x80', '\0', '\0'};
+  const auto checkpoint = open_bytes(
+      torch_zip({{.name = "w", .shape = {2}, .bytes = one + one}}, {.byte_order = "big"}));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({1, 1}));
+  EXPECT_EQ(checkpoint->plain_range(0), std::nullopt);
+  std::string middle(3, '\0');  // cuts both elements
+  EXPECT_THAT(checkpoint->read(0, 3, std::as_writable_bytes(std::span(middle))), IsOk());
+  EXPECT_EQ(middle, f32({1, 1}).substr(3, 3));
+}
+
+TEST(TorchZip, InflatesCompressedStorages) {
+  const std::string values = f32(std::vector<float>(100'000, 2));
+  const auto checkpoint = open_bytes(
+      torch_zip({{.name = "w", .shape = {100'000}, .bytes = values}}, {.deflated = true}));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->plain_range(0), std::nullopt);
+  EXPECT_EQ(read_all(*checkpoint, 0), values);
+  EXPECT_THAT(checkpoint->check_storage(0), IsOk());
+}
+
+TEST(TorchZip, ReadsTransposedExpandedAndSlicedViews) {
+  const auto checkpoint = open_bytes(torch_zip({
+      {.name = "w", .shape = {2, 3}, .bytes = f32({1, 2, 3, 4, 5, 6})},
+      {.name = "t", .shape = {3, 2}, .strides = {{1, 3}}, .shares = "w"},
+      {.name = "e", .shape = {2, 2}, .strides = {{0, 1}}, .offset = 4, .shares = "w"},
+      {.name = "s", .shape = {2}, .strides = {{3}}, .offset = 1, .shares = "w"},
+      {.name = "scalar", .shape = {}, .offset = 5, .shares = "w"},
+      {.name = "none", .shape = {0, 3}, .offset = 99, .shares = "w"},
+  }));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(read_all(*checkpoint, 2), f32({5, 6, 5, 6}));
+  EXPECT_EQ(read_all(*checkpoint, 3), f32({2, 5}));
+  EXPECT_EQ(read_all(*checkpoint, 4), f32({6}));
+  EXPECT_EQ(checkpoint->plain_range(5)->length, 0U);
+}
+
+TEST(TorchZip, LimitsWhatExpandedViewsMayGrowTo) {
+  const auto bytes =
+      torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})},
+                 {.name = "e", .shape = {1'000'000}, .strides = {{0}}, .shares = "w"}});
+  EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
+  EXPECT_THAT(open_bytes(bytes, {.max_expand = 100'000}), IsOk());
+}
+
+TEST(TorchZip, ReportsADamagedStorage) {
+  auto bytes = torch_zip({{.name = "w", .shape = {4}, .bytes = f32({1, 2, 3, 4})}});
+  bytes[bytes.find(f32({1, 2, 3, 4}))] ^= 1;
+  const auto checkpoint = open_bytes(bytes);
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(checkpoint->check_storage(0), FailsWith(ErrorCode::kCorrupt, "CRC-32 differs"));
+}
+
+TEST(TorchZip, AcceptsStoragesWithoutACrc) {
+  const auto checkpoint =
+      open_bytes(torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}}, {.with_crc = false}));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->storages()[0].crc32, std::nullopt);
+  EXPECT_THAT(checkpoint->check_storage(0), IsOk());
+}
+
+TEST(TorchZip, RefusesTorchScriptAndOtherZipFilesByName) {
+  ZipBuilder script;
+  script.add({.name = "a/data.pkl", .data = "N."});
+  script.add({.name = "a/constants.pkl", .data = "N."});
+  EXPECT_THAT(open_bytes(script.finish()), FailsWith(ErrorCode::kUnsupported, "TorchScript"));
+  ZipBuilder other;
+  other.add({.name = "a/readme.txt", .data = "hello"});
+  EXPECT_THAT(open_bytes(other.finish()),
+              FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint"));
+}
+
+TEST(TorchZip, RefusesUnknownByteOrdersAndVersions) {
+  EXPECT_THAT(open_bytes(torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}},
+                                   {.byte_order = "middle"})),
+              FailsWith(ErrorCode::kCorrupt, "neither 'little' nor 'big'"));
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = "N."});
+  zip.add({.name = "a/version", .data = "11\n"});
+  EXPECT_THAT(open_bytes(zip.finish()), FailsWith(ErrorCode::kUnsupported, "version '11"));
+}
+
+// One tensor "w" whose record has 16 bytes, with a lie in its declaration.
+Result<Checkpoint> open_lie(const TestTensor& tensor, std::uint64_t declared = 16,
+                            const std::string& key = "0") {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  put_tensor(pickle, tensor, key, declared);
+  pickle.set_items().stop();
+  return open_bytes(zip_of(pickle));
+}
+
+TEST(TorchZip, RefusesTensorsThatReachOutsideTheirStorage) {
+  const std::int64_t huge = INT64_MAX;
+  const std::vector<TestTensor> lies = {
+      {.shape = {5}},
+      {.shape = {4}, .offset = 1},
+      {.shape = {2}, .strides = {{4}}},
+      {.shape = {2}, .strides = {{huge}}},
+      {.shape = {huge}},
+      {.shape = {std::int64_t{1} << 32, std::int64_t{1} << 32}},
+      {.shape = {1}, .offset = huge},
+      {.shape = {-1}},
+      {.shape = {2}, .strides = {{-1}}, .offset = 3},
+      {.shape = {1}, .offset = -1},
+      {.shape = {2, 2}, .strides = {{1}}},
+  };
+  for (const TestTensor& lie : lies) {
+    EXPECT_THAT(open_lie(lie), FailsWith(ErrorCode::kCorrupt, "tensor 'w'"))
+        << shape_text(lie.shape);
+  }
+}
+
+TEST(TorchZip, RefusesAStorageOfAnotherSizeThanItsRecord) {
+  EXPECT_THAT(open_lie({.shape = {1}}, 12), FailsWith(ErrorCode::kCorrupt, "has 16 bytes"));
+  EXPECT_THAT(open_lie({.shape = {1}}, 20), FailsWith(ErrorCode::kCorrupt, "has 16 bytes"));
+}
+
+TEST(TorchZip, RefusesAMissingRecord) {
+  EXPECT_THAT(open_lie({.shape = {1}}, 16, "7"), FailsWith(ErrorCode::kCorrupt, "is missing"));
+}
+
+TEST(TorchZip, RefusesTwinNames) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  put_w(pickle);
+  put_w(pickle);
+  pickle.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)),
+              FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'w'"));
+}
+
+TEST(TorchZip, RefusesItemsSetOnATensor) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  put_w(pickle);
+  pickle.string("key").integer(1).op('s').set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kCorrupt, "adds items to a tensor"));
+}
+
+TEST(TorchZip, RefusesNamesThatAreNotUtf8) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  put_w(pickle, "w\xff");
+  pickle.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "not UTF-8"));
+}
+
+TEST(TorchZip, RefusesLazilyConjugatedTensors) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  pickle.global("torch._utils", "_rebuild_tensor_v2").mark();
+  pickle.mark().string("storage").global("torch", "ComplexFloatStorage").string("0").string("cpu");
+  pickle.integer(2).tuple().persistent_id().integer(0).integers({2}).integers({1});
+  pickle.boolean(false).ordered_dict().empty_dict().mark().string("conj").boolean(true);
+  pickle.set_items().tuple().reduce().set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "'conj'"));
+}
+
+TEST(TorchZip, NamesTensorsThatItCannotRead) {
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"_rebuild_sparse_tensor", "sparse"},
+      {"_rebuild_qtensor", "quantized"},
+      {"_rebuild_meta_tensor_no_storage", "meta"},
+      {"_rebuild_wrapper_subclass", "wraps"},
+      {"_rebuild_nested_tensor", "nested"}};
+  for (const auto& [function, word] : kinds) {
+    PickleBuilder pickle;
+    pickle.proto().empty_dict().mark().string("q").global("torch._utils", function);
+    pickle.empty_tuple().reduce();
+    put_w(pickle);
+    pickle.set_items().stop();
+    EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, word));
+    const auto listed = open_bytes(zip_of(pickle), {.selection = Selection::kEverything});
+    ASSERT_THAT(listed, IsOk());
+    EXPECT_THAT(names(*listed), ElementsAre("w"));
+    ASSERT_EQ(listed->refused_tensors().size(), 1U);
+    EXPECT_EQ(listed->refused_tensors()[0].path, "q");
+  }
+}
+
+TEST(TorchZip, BoundsTheWalkOfADagBomb) {
+  PickleBuilder pickle;
+  pickle.proto().empty_list().put(0);
+  for (std::uint32_t i = 1; i < 60; ++i) {
+    pickle.empty_list().mark().get(i - 1).get(i - 1).append_items().put(i);
+  }
+  pickle.stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle), {.selection = Selection::kEverything}),
+              FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
+}
+
+TEST(TorchZip, CutsCyclesAndRefusesAbsurdNesting) {
+  PickleBuilder cycle;
+  cycle.proto().empty_dict().put(0).mark();
+  put_w(cycle);
+  cycle.string("self").get(0).set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(cycle)), IsOk());
+  EXPECT_THAT(open_bytes(zip_of(cycle), {.selection = Selection::kEverything}), IsOk());
+  PickleBuilder deep;
+  deep.none().raw(std::string(100'000, '\x85')).stop();
+  EXPECT_THAT(open_bytes(zip_of(deep), {.selection = Selection::kEverything}),
+              FailsWith(ErrorCode::kUnsupported, "nested deeper"));
+}
+
+TEST(TorchZip, NoticesAFileThatChangedSinceItWasOpened) {
+  const TempDir dir;
+  const std::vector<std::filesystem::path> paths{
+      dir.write("c.pt", torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}}))};
+  const auto checkpoint = open_checkpoint(paths);
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(checkpoint->check_unchanged(), IsOk());
+  dir.write("c.pt", "shorter");
+  EXPECT_FALSE(checkpoint->check_unchanged().has_value());
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -114,6 +114,7 @@ class Model {
 
   [[nodiscard]] const onnx::ModelProto& proto() const { return proto_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
+  void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const { return facts_; }
 
   // Initializers in any graph that are external, in graph order. Their entries are checked for form

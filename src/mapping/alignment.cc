@@ -67,11 +67,11 @@ class Aligner {
     return sorted(none, removed, added);
   }
 
-  [[nodiscard]] Aligned apply(const Alignment& alignment) const {
+  [[nodiscard]] Aligned apply(const Alignment& alignment) {
     Aligned aligned;
     aligned.alignment = alignment;
     const bool add = alignment.kind == Kind::kAdd;
-    const NameIndex& walked = add ? slots_ : keys_;
+    NameIndex& walked = add ? slots_ : keys_;
     const NameIndex& met = add ? keys_ : slots_;
     // Grouped by the bucket they meet: names that refine alike are settled together.
     std::vector<std::pair<std::span<const std::uint32_t>, std::uint32_t>> hits;
@@ -95,6 +95,12 @@ class Aligner {
       }
       settle(add ? members : std::vector<std::uint32_t>(bucket.begin(), bucket.end()),
              add ? std::vector<std::uint32_t>(bucket.begin(), bucket.end()) : members, aligned);
+    }
+    // In the order of the graph, so that messages list what a reader meets first.
+    for (std::vector<AlignedPair>* pairs : {&aligned.fits, &aligned.clashes}) {
+      std::sort(pairs->begin(), pairs->end(), [](const AlignedPair& a, const AlignedPair& b) {
+        return a.slot_name < b.slot_name;
+      });
     }
     return aligned;
   }
@@ -301,7 +307,7 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
 
 // The candidates that can be the best or rival it, in order of evidence; when none fills a slot, the
 // one under which most names meet.
-std::vector<Aligned> worth_comparing(const Aligner& aligner) {
+std::vector<Aligned> worth_comparing(Aligner& aligner) {
   std::vector<Aligned> all;
   std::uint64_t best = 0;
   for (const Candidate& candidate : aligner.candidates()) {
@@ -356,7 +362,7 @@ std::string alignment_text(const Alignment& alignment) {
 }
 
 Result<Aligned> choose_alignment(const MappingTask& task) {
-  const Aligner aligner(task);
+  Aligner aligner(task);
   std::vector<Aligned> all = worth_comparing(aligner);
   if (all.empty()) {
     return Aligned{};

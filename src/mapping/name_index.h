@@ -11,8 +11,8 @@
 
 namespace onnx_external {
 
-// Holds views of the names, which must outlive it. Building is n log n, refined lookups constant,
-// prefix lookups logarithmic.
+// Holds views of the names, which must outlive it. Building is linear, refined lookups constant,
+// prefix lookups logarithmic after the first, which sorts. One thread at a time.
 class NameIndex {
  public:
   struct Entry {
@@ -21,20 +21,24 @@ class NameIndex {
     std::uint32_t id = 0;
   };
 
-  explicit NameIndex(std::vector<Entry> entries) : by_name_(std::move(entries)) {
-    std::vector<Entry> by_refined = by_name_;
-    std::sort(by_refined.begin(), by_refined.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.refined, a.id) < std::pair(b.refined, b.id);
-    });
-    std::sort(by_name_.begin(), by_name_.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.name, a.id) < std::pair(b.name, b.id);
-    });
-    ids_.reserve(by_refined.size());
-    buckets_.reserve(by_refined.size());
-    for (const Entry& entry : by_refined) {
-      auto& bucket = buckets_.try_emplace(entry.refined, ids_.size(), 0U).first->second;
-      ++bucket.second;
-      ids_.push_back(entry.id);
+  explicit NameIndex(std::vector<Entry> entries) : entries_(std::move(entries)) {
+    buckets_.reserve(entries_.size());
+    for (const Entry& entry : entries_) {
+      ++buckets_[entry.refined].count;
+    }
+    std::size_t start = 0;
+    for (const Entry& entry : entries_) {
+      auto& [first, count] = buckets_[entry.refined];
+      if (first == kNotPlaced) {
+        first = start;
+        start += count;
+        count = 0;  // counts again while the ids are put into their places
+      }
+    }
+    ids_.resize(entries_.size());
+    for (const Entry& entry : entries_) {
+      auto& [first, count] = buckets_[entry.refined];
+      ids_[first + count++] = entry.id;
     }
   }
 
@@ -44,25 +48,41 @@ class NameIndex {
     if (found == buckets_.end()) {
       return {};
     }
-    return std::span(ids_).subspan(found->second.first, found->second.second);
+    return std::span(ids_).subspan(found->second.first, found->second.count);
   }
 
-  // All names that start with `prefix`, sorted by name.
-  [[nodiscard]] std::span<const Entry> under(std::string_view prefix) const {
+  // All names that start with `prefix`.
+  [[nodiscard]] std::span<const Entry> under(std::string_view prefix) {
+    if (prefix.empty()) {
+      return entries_;
+    }
+    if (!sorted_) {
+      std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+        return std::pair(a.name, a.id) < std::pair(b.name, b.id);
+      });
+      sorted_ = true;
+    }
     const auto cut = [&](const Entry& e) { return e.name.substr(0, prefix.size()); };
-    const auto first = std::partition_point(by_name_.begin(), by_name_.end(),
+    const auto first = std::partition_point(entries_.begin(), entries_.end(),
                                             [&](const Entry& e) { return cut(e) < prefix; });
-    const auto last = std::partition_point(first, by_name_.end(),
+    const auto last = std::partition_point(first, entries_.end(),
                                            [&](const Entry& e) { return cut(e) == prefix; });
     return {first, last};
   }
 
-  [[nodiscard]] std::span<const Entry> all() const { return by_name_; }
+  [[nodiscard]] std::span<const Entry> all() const { return entries_; }
 
  private:
-  std::vector<Entry> by_name_;
+  static constexpr std::size_t kNotPlaced = static_cast<std::size_t>(-1);
+  struct Bucket {
+    std::size_t first = kNotPlaced;  // of its ids
+    std::size_t count = 0;           // how many
+  };
+
+  std::vector<Entry> entries_;
+  bool sorted_ = false;
   std::vector<std::uint32_t> ids_;  // grouped by refined form
-  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> buckets_;
+  std::unordered_map<std::string_view, Bucket> buckets_;
 };
 
 }  // namespace onnx_external

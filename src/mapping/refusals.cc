@@ -172,7 +172,7 @@ Status refuse_missing(const MappingTask& task, const Leftovers& leftovers) {
     text += "; and " + std::to_string(missing.size() - kMaxListed) + " more";
   }
   if (!names.empty()) {
-    text += ". left-over keys: " + quote_list(names, kMaxListed);
+    text += "; left-over keys: " + quote_list(names, kMaxListed);
   }
   text += fold_hint(task, leftovers);
   text += lifted ? " (names like 'val_7' are constants that an optimizing export lifts out of the "

@@ -1,0 +1,339 @@
+"""Measures save-external against cp, the seed's algorithm in Python, and onnx.save_model.
+
+Makes checkpoints shaped like language models (fp16, about 200 tensors) and one of many small tensors,
+with graphs to match; runs every subject once a round, interleaved, each into a fresh folder; prints a
+Markdown table of medians, of per-round ratios and of peak memory.
+
+What spoils such a measurement, and what is done about it: folders that held deleted files make creation
+slow for minutes (nothing is deleted between rounds while the disk has room); dirty pages of one run slow
+the next (sync before each run); a busy core (a warning is printed).
+
+usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small] [--rounds 5] [--quick]
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "oracle"))
+
+import modern_pt  # noqa: E402
+
+LAYERS = 22
+CHUNK = 4 << 20
+
+
+# --- checkpoints -------------------------------------------------------------------------------
+
+
+def llm_shapes(target_bytes: int) -> list:
+    """Names and shapes of a Llama-like model of about that many bytes in fp16; 201 tensors."""
+
+    def total(width: int) -> int:
+        return LAYERS * (4 * width**2 + 3 * width * (width * 11 // 4)) + 2 * 16 * width**2
+
+    width = 64
+    while 2 * total(width + 16) <= target_bytes:
+        width += 16
+    hidden, vocabulary = width * 11 // 4, 16 * width
+    shapes = [("model.embed_tokens.weight", [vocabulary, width])]
+    for layer in range(LAYERS):
+        base = f"model.layers.{layer}"
+        shapes += [(f"{base}.self_attn.{part}_proj.weight", [width, width]) for part in "qkvo"]
+        shapes += [(f"{base}.mlp.{part}_proj.weight", [hidden, width]) for part in ("gate", "up")]
+        shapes.append((f"{base}.mlp.down_proj.weight", [width, hidden]))
+        shapes += [(f"{base}.{part}_layernorm.weight", [width]) for part in ("input", "post_attention")]
+    return shapes + [("model.norm.weight", [width]), ("lm_head.weight", [vocabulary, width])]
+
+
+def small_shapes(count: int) -> list:
+    """Many tensors of 10 KB."""
+    return [(f"model.blocks.{index // 10}.part{index % 10}.weight", [5120]) for index in range(count)]
+
+
+def random_chunks(size: int, seed: int):
+    """A function that gives `size` bytes in chunks, never the same twice for two seeds."""
+
+    def chunks():
+        block = BLOCK[seed * 4099 % CHUNK :] + BLOCK[: seed * 4099 % CHUNK]
+        for start in range(0, size, CHUNK):
+            yield block[: min(CHUNK, size - start)]
+
+    return chunks
+
+
+BLOCK = random.Random(1).randbytes(CHUNK)
+
+
+def write_checkpoint(path: Path, shapes: list) -> list:
+    """Streams the checkpoint; (offset, length, name) of each tensor's bytes."""
+    sizes = [2 * modern_pt.element_count(shape) for _, shape in shapes]
+    nodes = []
+    for index, (name, shape) in enumerate(shapes):
+        nodes.append((name, modern_pt.tensor("float16", str(index), sizes[index] // 2, shape)))
+    places = []
+    with open(path, "wb") as stream:
+        archive = modern_pt.TorchZip(stream)
+        archive.record("data.pkl", modern_pt.pickle_bytes(modern_pt.OrderedDict(tuple(nodes), {})))
+        archive.record("byteorder", b"little")
+        for index, (name, _) in enumerate(shapes):
+            offset = archive.record(f"data/{index}", random_chunks(sizes[index], index), sizes[index])
+            places.append((offset, sizes[index], name))
+        archive.record("version", b"3\n")
+        archive.close()
+    return places
+
+
+# --- runs --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Run:
+    seconds: float
+    peak_bytes: int
+
+
+class Meter:
+    """Runs commands and measures them."""
+
+    def __init__(self, folder: Path):
+        self._program, self._result, self._log = folder / "measure", folder / "result.txt", folder / "log.txt"
+        compile_c("measure.c", self._program)
+
+    def run(self, command: list) -> Run:
+        """Wall time and peak resident memory; a command that fails ends the program."""
+        line = [str(part) for part in (self._program, self._result, *command)]
+        with open(self._log, "wb") as log:
+            code = subprocess.run(line, stdout=log, stderr=log).returncode
+        if code != 0:
+            text = self._log.read_text(errors="replace")[-2000:]
+            raise SystemExit(f"{' '.join(line[2:])}: exit {code}\n{text}")
+        seconds, peak = self._result.read_text().split()
+        return Run(float(seconds), int(peak) * 1024)
+
+
+def compile_c(source: str, program: Path) -> None:
+    subprocess.run([os.environ.get("CC", "cc"), "-O2", "-pthread", HERE / source, "-o", program], check=True)
+
+
+@dataclass
+class Subject:
+    name: str
+    command: Callable[[Path], list]  # for an output folder that does not exist yet
+    rounds: int
+    runs: list = field(default_factory=list)
+    ratios: list = field(default_factory=list)  # to cp in the same round
+    loop_ratios: list = field(default_factory=list)  # to the C loop in the same round
+
+
+class Case:
+    """One checkpoint, its graph, and everything that is run on them."""
+
+    def __init__(self, name: str, shapes: list, folder: Path, arguments):
+        self.name, self._arguments = name, arguments
+        self._folder = folder / name
+        self._folder.mkdir(parents=True)
+        self.graph, self.checkpoint = self._folder / "graph.onnx", self._folder / "checkpoint.pt"
+        self.tensors = len(shapes)
+        listing = self._folder / "tensors.json"
+        listing.write_text(json.dumps(shapes))
+        subprocess.run([sys.executable, HERE / "peers.py", "graph", listing, self.graph], check=True)
+        places = write_checkpoint(self.checkpoint, shapes)
+        self.bytes, self.graph_bytes = self.checkpoint.stat().st_size, self.graph.stat().st_size
+        self._meter = Meter(self._folder)
+        self._list = self._folder / "places.txt"
+        self._list.write_text("".join(f"{o} {n} {name.replace('.', '_')}\n" for o, n, name in places))
+        self.subjects = self._subjects()
+
+    def _subjects(self) -> list:
+        arguments = self._arguments
+        save = [arguments.bin_dir / "save-external", self.graph, self.checkpoint]
+        save += ["--threads", str(arguments.threads), "--no-progress", "-o"]
+        peers = [sys.executable, HERE / "peers.py"]
+        files = [self.graph, self.checkpoint]
+        rounds, slow = arguments.rounds, min(arguments.peer_rounds, arguments.rounds)
+        subjects = [
+            Subject("cp", lambda out: ["cp", self.checkpoint, out], rounds),
+            Subject("copy", lambda out: [*save, out, "--no-verify", "--no-fsync"], rounds),
+            Subject("copy, verify", lambda out: [*save, out, "--no-fsync"], rounds),
+            Subject("copy, verify, fsync (default)", lambda out: [*save, out], rounds),
+            Subject("dry run", lambda out: [*save, out, "--dry-run"], rounds),
+            Subject("the seed's algorithm, Python", lambda out: [*peers, "seed", *files, out], slow),
+            Subject("onnx.save_model, Python", lambda out: [*peers, "onnx", *files, out], slow),
+        ]
+        if self.tensors > 1000:
+            compile_c("write_files.c", self._folder / "write_files")
+            loop = [self._folder / "write_files", self.checkpoint, self._list]
+            subjects.insert(1, Subject("C loop", lambda out: [*loop, out, str(arguments.threads)], rounds))
+        return subjects
+
+    def allowed_memory(self) -> int:
+        """What save-external may use: 64 MiB, 4 KiB a tensor, 8 times the graph file."""
+        return (64 << 20) + 4096 * self.tensors + 8 * self.graph_bytes
+
+    def run(self) -> None:
+        for number in range(self._arguments.rounds):
+            times = {}
+            for subject in self.subjects:
+                if number < subject.rounds:
+                    times[subject.name] = self._run_one(subject, number)
+            for subject in self.subjects:
+                if subject.name in times:
+                    subject.ratios.append(times[subject.name] / times["cp"])
+                    if "C loop" in times:
+                        subject.loop_ratios.append(times[subject.name] / times["C loop"])
+
+    def _run_one(self, subject: Subject, number: int) -> float:
+        out = self._folder / f"round{number}" / subject.name.replace(" ", "_").replace(",", "")
+        out.parent.mkdir(exist_ok=True)
+        self._make_room()
+        warm(self.checkpoint)
+        os.sync()
+        run = self._meter.run(subject.command(out))
+        subject.runs.append(run)
+        if number == 0 and subject.name.startswith("copy"):
+            verify = [
+                self._arguments.bin_dir / "verify-external",
+                out / "model.onnx",
+                "--against",
+                self.checkpoint,
+            ]
+            self._meter.run(verify)
+        print(
+            f"{self.name} round {number + 1}: {subject.name}: {run.seconds:.3f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+        return run.seconds
+
+    def _make_room(self) -> None:
+        """Deletes old rounds only when the disk would fill up."""
+        for old in sorted(self._folder.glob("round*"))[:-1]:
+            if shutil.disk_usage(self._folder).free > 8 * self.bytes:
+                return
+            print(f"note: deleting {old.name}: the disk is nearly full", file=sys.stderr)
+            shutil.rmtree(old)
+
+    def rows(self) -> list:
+        rows = []
+        for subject in self.subjects:
+            seconds = statistics.median(run.seconds for run in subject.runs)
+            peak = max(run.peak_bytes for run in subject.runs)
+            loop = f"{statistics.median(subject.loop_ratios):.2f}" if subject.loop_ratios else "-"
+            ratio = f"{statistics.median(subject.ratios):.2f}"
+            numbers = (f"{seconds:.3f}", ratio, loop, f"{peak / 2**20:.0f}", str(len(subject.runs)))
+            rows.append("| " + " | ".join((self.name, subject.name, *numbers)) + " |")
+        return rows
+
+    def memory_is_bounded(self) -> bool:
+        ours = [run.peak_bytes for s in self.subjects if s.name.startswith(("copy", "dry")) for run in s.runs]
+        return max(ours) <= self.allowed_memory()
+
+
+def warm(path: Path) -> None:
+    """Brings the file into the page cache."""
+    with open(path, "rb", buffering=0) as stream:
+        while stream.read(CHUNK):
+            pass
+
+
+# --- report ------------------------------------------------------------------------------------
+
+
+def file_system_of(path: Path) -> str:
+    best = ("", "unknown")
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount, kind = line.split()[:3]
+        if str(path).startswith(mount) and len(mount) > len(best[0]):
+            best = (mount, kind)
+    return best[1]
+
+
+def machine(path: Path) -> str:
+    model = "unknown CPU"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, {memory:.0f} GiB, {file_system_of(path)}, Linux {platform.release()}"
+
+
+def report(cases: list, arguments) -> None:
+    print(f"\nMachine: {machine(arguments.work_dir)}; {arguments.threads} threads; source in the page cache.")
+    for case in cases:
+        sizes = f"{case.bytes / 1e9:.2f} GB, {case.tensors} tensors, graph {case.graph_bytes / 1e3:.0f} KB"
+        print(f"{case.name}: {sizes}; save-external may use {case.allowed_memory() / 2**20:.0f} MiB.")
+    print("\n| case | subject | median s | x cp | x C loop | peak MiB | rounds |")
+    print("|---|---|---|---|---|---|---|")
+    for case in cases:
+        print("\n".join(case.rows()))
+
+
+SIZES = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def shapes_of(case: str, small_count: int) -> list:
+    if case == "small":
+        return small_shapes(small_count)
+    number, unit = case[:-2], case[-2:]
+    if unit not in SIZES or not number.replace(".", "", 1).isdigit():
+        raise SystemExit(f"no case {case!r}: give sizes such as 2GB or 500MB, or small")
+    return llm_shapes(int(float(number) * SIZES[unit]))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin-dir", type=Path, required=True)
+    parser.add_argument(
+        "--work-dir", type=Path, required=True, help="on the disk to measure; emptied before and after"
+    )
+    parser.add_argument("--cases", default="2GB,6GB,small", help="sizes of language models, and small")
+    parser.add_argument("--small-count", type=int, default=20000, help="tensors of the small case")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--peer-rounds", type=int, default=1, help="rounds that the slow Python peers take part in"
+    )
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--quick", action="store_true", help="50 MB, 1,500 small tensors, one round: does it run?"
+    )
+    arguments = parser.parse_args()
+    arguments.bin_dir, arguments.work_dir = arguments.bin_dir.resolve(), arguments.work_dir.resolve()
+    if arguments.quick:
+        arguments.cases, arguments.small_count, arguments.rounds = "50MB,small", 1500, 1
+    return arguments
+
+
+def main() -> int:
+    arguments = parse()
+    if os.getloadavg()[0] > 0.5:
+        print(f"warning: the machine is not idle (load {os.getloadavg()[0]:.1f})", file=sys.stderr)
+    folder = arguments.work_dir / "compare"
+    shutil.rmtree(folder, ignore_errors=True)
+    cases = []
+    try:
+        for name in arguments.cases.split(","):
+            cases.append(Case(name, shapes_of(name, arguments.small_count), folder, arguments))
+            cases[-1].run()
+        report(cases, arguments)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    bounded = all(case.memory_is_bounded() for case in cases)
+    if not bounded:
+        print("save-external used more memory than it may", file=sys.stderr)
+    return 0 if bounded else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

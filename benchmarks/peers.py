@@ -1,0 +1,66 @@
+"""The Python peers that compare.py measures, and the graphs that they fill; each runs as a process.
+
+usage: peers.py seed GRAPH CHECKPOINT OUT_DIR       the seed's algorithm
+       peers.py onnx GRAPH CHECKPOINT OUT_DIR       onnx.save_model, a file a tensor
+       peers.py graph TENSORS.json GRAPH            makes the graph whose weights the tensors are
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "oracle"))
+
+
+def seed(graph: str, checkpoint: str, out: str) -> None:
+    import seed_algorithm
+
+    os.makedirs(out)
+    model = onnx.load(graph)
+    seed_algorithm.save_model_with_external_data(out, "model.onnx", "initializers", (checkpoint,), model)
+
+
+def onnx_save_model(graph: str, checkpoint: str, out: str) -> None:
+    import torch
+    from onnx import numpy_helper
+
+    os.makedirs(out)
+    model = onnx.load(graph)
+    for name, tensor in torch.load(checkpoint).items():
+        model.graph.initializer.append(numpy_helper.from_array(tensor.numpy(), name.replace(".", "_")))
+    settings = dict(save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    onnx.save_model(model, os.path.join(out, "model.onnx"), **settings)
+
+
+def consumer(index: int, name: str, shape: list) -> onnx.NodeProto:
+    """A node that uses the weight as a language model would."""
+    output = f"value_{index}"
+    if "embed" in name:
+        return helper.make_node("Gather", [name, "input_ids"], [output])
+    if len(shape) == 2:
+        return helper.make_node("Transpose", [name], [output], perm=[1, 0])
+    return helper.make_node("Mul", [name, name], [output])
+
+
+def make_graph(listing: str, path: str) -> None:
+    """Names with underscores for the checkpoint's dots, as the exporter that the seed served made them."""
+    tensors = json.loads(Path(listing).read_text())
+    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])]
+    nodes = []
+    for index, (name, shape) in enumerate(tensors):
+        name = name.replace(".", "_")
+        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape))
+        nodes.append(consumer(index, name, shape))
+    output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT16, None)
+    graph = helper.make_graph(nodes, "benchmark", inputs, [output])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, path)
+
+
+if __name__ == "__main__":
+    jobs = {"seed": seed, "onnx": onnx_save_model, "graph": make_graph}
+    jobs[sys.argv[1]](*sys.argv[2:])

@@ -24,7 +24,8 @@ struct MappingKey {
   DType dtype = DType::kFloat32;
   Shape shape;                 // as ONNX writes it
   std::uint32_t argument = 0;  // which checkpoint argument it came from
-  // Tensors with equal, present `bytes_id` are the same bytes (tied weights).
+  // Tensors with equal, present `bytes_id` are the same bytes (tied weights). mapping_keys() gives
+  // one to each range of a storage, for strided tensors to each range with its shape and strides.
   std::optional<std::uint64_t> bytes_id;
 };
 
@@ -33,7 +34,8 @@ struct MappingKeys {
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
 };
 
-// The keys of a checkpoint: same order and index as checkpoint.tensors().
+// The keys of a checkpoint: same order and index as checkpoint.tensors(). kUnsupported for a shape
+// that ONNX cannot write (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
 enum class Match : std::uint8_t {

@@ -1,0 +1,57 @@
+// The keys of a checkpoint as the mapping sees them.
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/text.h"
+#include "onnx_external/mapping.h"
+
+namespace onnx_external {
+namespace {
+
+// Numbers the places that tensors read their bytes from. A contiguous tensor is its range of the
+// storage, whatever its shape; of a strided one, element size, shape and strides decide the bytes.
+class BytesIds {
+ public:
+  std::uint64_t id_of(const TensorView& view, std::uint64_t nbytes) {
+    Place place{view.storage, view.storage_offset, nbytes, 0, {}, {}};
+    if (!is_contiguous(view.shape, view.strides)) {
+      std::get<3>(place) = byte_size(view.dtype);
+      std::get<4>(place) = view.shape;
+      std::get<5>(place) = view.strides;
+    }
+    return ids_.emplace(std::move(place), ids_.size()).first->second;
+  }
+
+ private:
+  using Place = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, Shape,
+                           std::vector<std::int64_t>>;
+  std::map<Place, std::uint64_t> ids_;
+};
+
+}  // namespace
+
+Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint) {
+  MappingKeys result;
+  result.tied_names = checkpoint.tied_names();
+  result.keys.reserve(checkpoint.tensors().size());
+  BytesIds ids;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    const TensorView& view = checkpoint.tensors()[i];
+    Result<Shape> shape = onnx_shape(view.dtype, view.shape);
+    if (!shape) {
+      return fail_in("tensor " + quote(view.name), std::move(shape).error());
+    }
+    MappingKey& key = result.keys.emplace_back();
+    key.name = view.name;
+    key.dtype = view.dtype;
+    key.shape = *std::move(shape);
+    key.argument = checkpoint.argument_of(i);
+    if (const std::uint64_t nbytes = checkpoint.nbytes(i); nbytes > 0) {
+      key.bytes_id = ids.id_of(view, nbytes);  // empty tensors share no bytes
+    }
+  }
+  return result;
+}
+
+}  // namespace onnx_external

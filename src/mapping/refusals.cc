@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -211,19 +212,23 @@ Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers)
   if (!folded_batch_norm(task, leftovers) || !task.options.inputs.empty()) {
     return {};
   }
+  std::set<std::pair<std::int32_t, SymbolicShape>> forms;  // of the left-over float keys
+  for (const std::uint32_t key : floating(task, leftovers.keys)) {
+    const MappingKey& left = task.keys.keys[key];
+    forms.emplace(onnx_data_type(left.dtype), SymbolicShape(left.shape.begin(), left.shape.end()));
+  }
   const std::unordered_set<std::string_view> left(leftovers.inputs_left.begin(),
                                                   leftovers.inputs_left.end());
   for (const Slot& slot : task.graph.slots) {
     if (slot.kind != SlotKind::kGraphInput || !left.contains(slot.name) || !slot.shape) {
       continue;
     }
-    for (const std::uint32_t key : floating(task, leftovers.keys)) {
-      if (agrees(slot, task.keys.keys[key])) {
-        return fail(ErrorCode::kNotFound,
-                    "graph input " + quote(slot.name) + " has no key, but the type and shape of " +
-                        quote(task.keys.keys[key].name) + fold_hint(task, leftovers) +
-                        "; name the caller's inputs with --inputs, or accept it with --partial");
-      }
+    if (forms.contains({slot.elem_type, *slot.shape})) {
+      return fail(ErrorCode::kNotFound,
+                  "graph input " + quote(slot.name) +
+                      " has no key, but the type and shape of a left-over one, " + form_of(slot) +
+                      fold_hint(task, leftovers) +
+                      "; name the caller's inputs with --inputs, or accept it with --partial");
     }
   }
   return {};

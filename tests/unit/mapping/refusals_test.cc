@@ -82,7 +82,8 @@ TEST(MappingRefusals, FoldedWeightsDoNotPassForTheCallersInputs) {
   c.key("fc.kernel");
   c.key("conv.weight", {4, 4});
   c.key("bn.running_mean", {4});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "shape of 'conv.weight'"));
+  EXPECT_THAT(c.map(),
+              FailsWith(ErrorCode::kNotFound, "'onnx::Conv_1' has no key, but the type and shape"));
   c.options.inputs = {"x", "onnx::Conv_1"};
   EXPECT_THAT(c.map(), IsOk());
 }

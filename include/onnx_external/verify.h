@@ -1,10 +1,16 @@
 // Reads a written model back as a stranger would, and lists what is wrong with it.
+//
+// Nothing that a model says is believed: entries are checked as the strictest loaders check them,
+// files are opened without following links, lengths are compared with dims. A finding never stops
+// the work, so one run lists them all. Memory: the model and its manifest, and two buffers of at
+// most 1 MiB a thread. The functions keep no state and may run in several threads at once.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
@@ -20,15 +26,18 @@ enum class FindingCode : std::uint8_t {
   kBadLocation,        // "bad-location": the path is absolute, leaves the folder, has ".." ...
   kMissingFile,        // "missing-file"
   kBadFileKind,        // "bad-file-kind": symlink, hard link, FIFO, folder ...
+  kUnreadable,         // "unreadable": the system refuses to open or to read the file
   kOutOfRange,         // "out-of-range": offset + length past the end of the file
   kWrongLength,        // "wrong-length": length is not dims x element size
   kInlineAndExternal,  // "inline-and-external": raw or typed data left in an external tensor
   kDuplicateName,      // "duplicate-name": two initializers of one graph share a name
   kBytesDiffer,        // "bytes-differ": not the checkpoint's bytes; says at which byte
   kCrcDiffers,         // "crc-differs": not what the manifest recorded
+  kChecksumDiffers,    // "checksum-differs": not the SHA-1 that the model states for the file
   kTypeDiffers,        // "type-differs": element type or dims are not the checkpoint's
   kManifest,           // "manifest": it is damaged, or does not describe this model
   kNotInCheckpoint,    // "not-in-checkpoint": an initializer that no key fills (--against)
+  kMissingTensor,      // "missing-tensor": the model lacks an initializer that it must have
   kModelChanged,       // "model-changed": the model file's CRC is not the manifest's
 };
 [[nodiscard]] std::string_view finding_code_name(FindingCode code);
@@ -39,6 +48,9 @@ struct Finding {
   std::string file;    // relative to the model's folder, as the model spells it
   std::string message;
 };
+
+// "code: 'tensor': 'file': message": a finding as a line of text.
+[[nodiscard]] std::string finding_text(const Finding& finding);
 
 struct VerifyReport {
   std::vector<Finding> findings;  // by tensor in graph order
@@ -71,14 +83,17 @@ struct ExpectedTensor {
 };
 
 // As verify_model, and compares every byte, type and dimension of the expected initializers
-// (external or inline) with the checkpoint.
+// (external or inline) with the checkpoint. An external initializer that is not expected is a
+// finding, unless the manifest says that it came with the given graph.
+// Fails also when the checkpoint cannot be read, or changed meanwhile.
 [[nodiscard]] Result<VerifyReport> verify_model_against(const std::filesystem::path& model_path,
                                                         const Checkpoint& checkpoint,
                                                         std::span<const ExpectedTensor> expected,
                                                         const VerifyOptions& options = {});
 
-// Finds out what a saved model's initializers should be: by the manifest's record when `options`
-// names no mapping option and there is a manifest, else by mapping anew.
+// Finds out what a saved model's initializers should be: by the manifest's record when there is one,
+// `options` names no mapping option, and the checkpoint has all the tensors that it names; else by
+// mapping anew. Errors as Model::load and map_tensors.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -1,0 +1,99 @@
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "onnx_external/model.h"
+#include "onnx_external/verify.h"
+#include "verify/manifest_check.h"
+#include "verify/model_file.h"
+
+namespace onnx_external {
+namespace {
+
+bool names_no_option(const MappingOptions& options) {
+  return options.match == Match::kAuto && options.unmatched == Unmatched::kSkip &&
+         options.partial == Partial::kRefuse && !options.prefix && options.renames.empty() &&
+         options.map.empty() && options.ties.empty() && options.inputs.empty();
+}
+
+// The model's manifest when it has one that can be read.
+Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& model_path) {
+  auto model = read_model_file(model_path);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  auto found = find_manifest(*model, list_tensors(model->proto));
+  if (!found || !found->manifest) {
+    return std::optional<Manifest>();  // a damaged one is verification's to report
+  }
+  return std::optional<Manifest>(*std::move(found->manifest));
+}
+
+// Nothing when the checkpoint lacks a tensor that the manifest names: it is another one, or was
+// opened in another way.
+std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
+                                                    const Checkpoint& checkpoint) {
+  std::unordered_map<std::string_view, std::size_t> keys;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    keys.emplace(checkpoint.tensors()[i].name, i);
+  }
+  std::vector<ExpectedTensor> expected;
+  for (const ManifestTensor& record : manifest.tensors) {
+    if (record.key.empty()) {
+      continue;  // copied from the graph's own data
+    }
+    const auto found = keys.find(record.key);
+    if (found == keys.end()) {
+      return std::nullopt;
+    }
+    expected.push_back({record.slot, record.graph, found->second});
+  }
+  return expected;
+}
+
+Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_path,
+                                           const Checkpoint& checkpoint,
+                                           const MappingOptions& options) {
+  auto model = Model::load(model_path);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  auto keys = mapping_keys(checkpoint);
+  if (!keys) {
+    return fail(std::move(keys).error());
+  }
+  auto mapping = map_tensors(model->facts(), *keys, options);
+  if (!mapping) {
+    return fail_in(model_path.string(), std::move(mapping).error());
+  }
+  std::vector<ExpectedTensor> expected;
+  for (const MappedPair& pair : mapping->pairs) {
+    const bool kept = pair.slot == Attachment::kNoSlot;
+    const Slot* slot = kept ? nullptr : &model->facts().slots[pair.slot];
+    expected.push_back(
+        {kept ? keys->keys[pair.key].name : slot->name, kept ? 0 : slot->graph, pair.key});
+  }
+  return expected;
+}
+
+}  // namespace
+
+Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path& model_path,
+                                                     const Checkpoint& checkpoint,
+                                                     const MappingOptions& options) {
+  if (names_no_option(options)) {
+    auto manifest = readable_manifest(model_path);
+    if (!manifest) {
+      return fail(std::move(manifest).error());
+    }
+    if (*manifest) {
+      if (auto expected = recorded(**manifest, checkpoint)) {
+        return *std::move(expected);
+      }
+    }
+  }
+  return mapped(model_path, checkpoint, options);
+}
+
+}  // namespace onnx_external

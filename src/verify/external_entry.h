@@ -1,0 +1,26 @@
+// What an external tensor's entry says, checked as the strictest loaders check it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onnx_external/verify.h"
+#include "verify/model_file.h"
+
+namespace onnx_external {
+
+struct ExternalEntry {
+  std::string location;  // safe to open beneath the model's folder
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;  // bytes of type and dims
+  std::string sha1;          // "checksum" in lower case; empty = not stated
+};
+
+// Reads the entry of an external tensor and appends what is wrong with it to `findings`. Nothing
+// when there is no range that could be read.
+[[nodiscard]] std::optional<ExternalEntry> read_entry(const ListedTensor& tensor,
+                                                      std::vector<Finding>& findings);
+
+}  // namespace onnx_external

@@ -1,0 +1,267 @@
+#include "verify/inspect.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "onnx_external/dtype.h"
+#include "verify/external_entry.h"
+#include "verify/model_file.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kStrings = "string";  // no fixed size, no raw bytes
+constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
+
+std::string type_text(std::int32_t data_type) {
+  const auto dtype = dtype_from_onnx(data_type);
+  return dtype ? std::string(torch_name(*dtype)) : ascii_lower(onnx_type_name(data_type));
+}
+
+// Feeds bytes in steps through one buffer a thread, counted and cancellable.
+class Feeder {
+ public:
+  explicit Feeder(ProgressMeter& meter) : meter_(meter) {}
+
+  // read(first, out) gives the bytes [first, first + out.size()).
+  template <typename Read>
+  [[nodiscard]] Status feed(Sha& sha, std::uint64_t nbytes, const Read& read) {
+    buffer_.resize(static_cast<std::size_t>(kStep));
+    for (std::uint64_t first = 0; first < nbytes; first += kStep) {
+      const auto size = static_cast<std::size_t>(std::min(kStep, nbytes - first));
+      const auto bytes = std::span(buffer_).first(size);
+      if (Status status = read(first, bytes); !status) {
+        return status;
+      }
+      sha.update(bytes);
+      if (!meter_.add(size)) {
+        return fail(ErrorCode::kCancelled, "cancelled");
+      }
+    }
+    return {};
+  }
+
+ private:
+  ProgressMeter& meter_;
+  std::vector<std::byte> buffer_;
+};
+
+// Fills in the digests of all tensors without a problem; digest(index, sha, feeder) feeds one.
+template <typename Digest>
+Status add_digests(Inspection& inspection, const InspectOptions& options, const Digest& digest) {
+  if (options.digests == Digests::kNone) {
+    return {};
+  }
+  ProgressMeter meter(options.progress);
+  meter.begin(Phase::kVerify, inspection.bytes);
+  const int threads = thread_count(options.threads);
+  std::vector<Feeder> feeders(static_cast<std::size_t>(threads), Feeder(meter));
+  Status status =
+      parallel_for(inspection.tensors.size(), threads, [&](std::size_t i, int thread) -> Status {
+        InspectedTensor& tensor = inspection.tensors[i];
+        if (!tensor.problem.empty() || tensor.dtype == kStrings) {
+          return {};
+        }
+        Sha sha(Sha::Kind::kSha256);
+        if (auto fed = digest(i, sha, feeders[static_cast<std::size_t>(thread)]); !fed) {
+          return fail_in(quote(tensor.name), std::move(fed).error());
+        }
+        tensor.sha256 = sha.hex();
+        return {};
+      });
+  return status ? meter.finish() : status;
+}
+
+std::string relative_name(const std::filesystem::path& file,
+                          const std::filesystem::path& argument) {
+  std::error_code ignored;
+  const auto base =
+      std::filesystem::is_directory(argument, ignored) ? argument : argument.parent_path();
+  const auto relative = file.lexically_relative(base.empty() ? "." : base);
+  return relative.empty() || *relative.begin() == ".." ? file.string() : relative.string();
+}
+
+// Tensors whose bytes are the same range of the same storage in the same order.
+void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
+  using Bytes = std::tuple<std::uint32_t, std::uint64_t, DType, Shape, std::vector<std::int64_t>>;
+  std::map<Bytes, std::size_t> seen;
+  const auto& tensors = checkpoint.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& view = tensors[i];
+    if (checkpoint.nbytes(i) == 0) {
+      continue;
+    }
+    const auto [first, is_new] = seen.try_emplace(
+        {view.storage, view.storage_offset, view.dtype, view.shape, view.strides}, i);
+    if (!is_new) {
+      inspection.tied.emplace_back(view.name, tensors[first->second].name);
+    }
+  }
+}
+
+Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
+                                      const InspectOptions& options) {
+  OpenOptions open;
+  open.selection = Selection::kEverything;
+  auto checkpoint = open_checkpoint(paths, open);
+  if (!checkpoint) {
+    return fail(std::move(checkpoint).error());
+  }
+  Inspection inspection;
+  inspection.format = checkpoint->format();
+  inspection.opaque_objects = checkpoint->opaque_objects();
+  inspection.refused_tensors = checkpoint->refused_tensors();
+  inspection.tied_names = checkpoint->tied_names();
+  for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
+    const TensorView& view = checkpoint->tensors()[i];
+    InspectedTensor& tensor = inspection.tensors.emplace_back();
+    tensor.name = view.name;
+    tensor.dtype = torch_name(view.dtype);
+    tensor.shape = view.shape;
+    tensor.nbytes = checkpoint->nbytes(i);
+    inspection.bytes += tensor.nbytes;
+    if (const auto range = checkpoint->plain_range(i)) {
+      tensor.file = relative_name(checkpoint->files()[range->file]->path(),
+                                  paths[checkpoint->argument_of(i)]);
+      tensor.offset = range->offset;
+    }
+  }
+  list_ties(*checkpoint, inspection);
+  Status status = add_digests(inspection, options, [&](std::size_t i, Sha& sha, Feeder& feeder) {
+    return feeder.feed(sha, inspection.tensors[i].nbytes,
+                       [&](std::uint64_t first, std::span<std::byte> out) {
+                         return checkpoint->read(i, first, out);
+                       });
+  });
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return inspection;
+}
+
+InspectedTensor inspect_initializer(const ListedTensor& listed) {
+  InspectedTensor tensor;
+  tensor.name = listed.name;
+  tensor.dtype = type_text(listed.proto->data_type());
+  tensor.shape = {listed.proto->dims().begin(), listed.proto->dims().end()};
+  if (const auto nbytes = onnx_nbytes(listed.proto->data_type(), tensor.shape)) {
+    tensor.nbytes = *nbytes;
+  } else if (tensor.dtype != kStrings) {
+    tensor.problem = nbytes.error().message;
+  }
+  if (is_external(*listed.proto)) {
+    std::vector<Finding> findings;
+    if (const auto entry = read_entry(listed, findings)) {
+      tensor.file = entry->location;
+      tensor.offset = entry->offset;
+    }
+    if (!findings.empty()) {
+      tensor.problem = findings.front().message;
+    }
+  } else if (listed.proto->has_raw_data() && listed.proto->raw_data().size() != tensor.nbytes &&
+             tensor.problem.empty()) {
+    tensor.problem = "it holds " + std::to_string(listed.proto->raw_data().size()) +
+                     " bytes, its type and dims need " + std::to_string(tensor.nbytes);
+  }
+  return tensor;
+}
+
+Status digest_initializer(const ModelFile& model, const ListedTensor& listed,
+                          const InspectedTensor& tensor, Sha& sha, Feeder& feeder) {
+  if (!tensor.file) {
+    auto bytes = inline_bytes(*listed.proto);
+    if (!bytes) {
+      return fail(std::move(bytes).error());
+    }
+    sha.update(std::as_bytes(std::span(*bytes)));
+    return {};
+  }
+  auto file = open_beneath(model.folder, *tensor.file);
+  if (!file) {
+    return fail(std::move(file).error());
+  }
+  return feeder.feed(sha, tensor.nbytes, [&](std::uint64_t first, std::span<std::byte> out) {
+    return (*file)->read(tensor.offset + first, out);
+  });
+}
+
+Result<Inspection> inspect_model(const std::filesystem::path& path, const InspectOptions& options) {
+  auto model = read_model_file(path);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  Inspection inspection;
+  inspection.format = kModelFormat;
+  std::vector<ListedTensor> listed = list_tensors(model->proto);
+  std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer; });
+  for (const ListedTensor& tensor : listed) {
+    inspection.tensors.push_back(inspect_initializer(tensor));
+    inspection.bytes += inspection.tensors.back().nbytes;
+  }
+  // A model with bad entries still has tensors to show, but no slots.
+  if (auto loaded = Model::load(path)) {
+    for (const Slot& slot : loaded->facts().slots) {
+      if (!slot.has_data && slot.kind != SlotKind::kIdentityOutput) {
+        inspection.open_slots.push_back(slot);
+      }
+    }
+  }
+  Status status = add_digests(inspection, options, [&](std::size_t i, Sha& sha, Feeder& feeder) {
+    return digest_initializer(*model, listed[i], inspection.tensors[i], sha, feeder);
+  });
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return inspection;
+}
+
+}  // namespace
+
+Result<bool> looks_like_model(const std::filesystem::path& path) {
+  auto file = SourceFile::open(path);
+  if (!file) {
+    return fail(std::move(file).error());
+  }
+  // safetensors: 8 bytes of header length, then '{'.
+  std::array<std::byte, 9> start{};
+  const auto size =
+      static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), (*file)->size()));
+  if (auto status = (*file)->read(0, std::span(start).first(size)); !status) {
+    return fail(std::move(status).error());
+  }
+  std::uint64_t header = 0;
+  std::memcpy(&header, start.data(), sizeof(header));
+  if (start[8] == std::byte{'{'} && header < (*file)->size()) {
+    return false;
+  }
+  // Tags of ModelProto's fields 1 to 8 and 14; zip, pickle, tar and JSON start with none of them.
+  static constexpr std::string_view kTags = "\x08\x12\x1a\x22\x28\x32\x3a\x42\x72";
+  return size > 0 && kTags.find(static_cast<char>(start[0])) != std::string_view::npos;
+}
+
+Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
+                           const InspectOptions& options) {
+  std::error_code ignored;
+  if (paths.size() == 1 && !std::filesystem::is_directory(paths.front(), ignored)) {
+    auto is_model = looks_like_model(paths.front());
+    if (!is_model) {
+      return fail(std::move(is_model).error());
+    }
+    if (*is_model) {
+      return inspect_model(paths.front(), options);
+    }
+  }
+  return inspect_checkpoint(paths, options);
+}
+
+}  // namespace onnx_external

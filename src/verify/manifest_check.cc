@@ -1,0 +1,128 @@
+#include "verify/manifest_check.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "base/file.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+namespace {
+
+// We write one data folder a model; others may use some.
+constexpr std::size_t kMaxDataFolders = 16;
+
+std::string_view location_of(const onnx::TensorProto& tensor) {
+  for (const auto& pair : tensor.external_data()) {
+    if (pair.key() == "location") {
+      return pair.value();
+    }
+  }
+  return {};
+}
+
+// Folders of external data, in graph order.
+std::vector<std::string> data_folders(std::span<const ListedTensor> tensors) {
+  std::set<std::string_view> seen;
+  std::vector<std::string> folders;
+  for (const ListedTensor& tensor : tensors) {
+    const std::string_view location = location_of(*tensor.proto);
+    const std::size_t slash = location.rfind('/');
+    if (!is_external(*tensor.proto) || slash == std::string_view::npos) {
+      continue;
+    }
+    const std::string_view folder = location.substr(0, slash);
+    if (folders.size() < kMaxDataFolders && seen.insert(folder).second &&
+        check_relative_location(folder)) {
+      folders.emplace_back(folder);
+    }
+  }
+  return folders;
+}
+
+Result<Manifest> read_manifest(const SourceFile& file) {
+  auto text = read_file(file, kMaxManifestBytes);
+  if (!text) {
+    return fail(std::move(text).error());
+  }
+  auto manifest = parse_manifest(*text);
+  if (!manifest) {
+    return fail_in(file.name(), std::move(manifest).error());
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::optional<FoundManifest> find_manifest(const ModelFile& model,
+                                           std::span<const ListedTensor> tensors) {
+  for (std::string& folder : data_folders(tensors)) {
+    FoundManifest found{std::move(folder), Manifest{}};
+    auto file = open_beneath(model.folder, found.location());
+    if (file) {
+      found.manifest = read_manifest(**file);
+      return found;
+    }
+    if (file.error().code != ErrorCode::kNotFound) {
+      found.manifest = fail(std::move(file).error());
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+InitializerIndex index_initializers(std::span<const ListedTensor> tensors) {
+  InitializerIndex index;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_initializer) {
+      index.try_emplace({tensors[i].graph, tensors[i].name}, i);
+    }
+  }
+  return index;
+}
+
+ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
+                             std::size_t tensors, const InitializerIndex& index) {
+  ManifestFacts facts;
+  facts.records.resize(tensors, nullptr);
+  for (const ManifestTensor& record : manifest.tensors) {
+    const auto found = index.find({record.graph, record.slot});
+    const bool twin = found != index.end() && facts.records[found->second] != nullptr;
+    if (found != index.end() && !twin) {
+      facts.records[found->second] = &record;
+    } else {
+      facts.unplaced.push_back(
+          {FindingCode::kManifest, record.slot, location,
+           twin ? "the manifest has it twice"
+                : "the manifest has it, but the model has no such initializer"});
+    }
+  }
+  return facts;
+}
+
+std::string contradiction(const ManifestTensor& record, const std::string& folder,
+                          const ListedTensor& tensor, const ExternalEntry* entry) {
+  const Shape dims(tensor.proto->dims().begin(), tensor.proto->dims().end());
+  if (record.data_type != tensor.proto->data_type() || record.dims != dims) {
+    return "the manifest has another element type or other dims";
+  }
+  if (record.file.empty() != (entry == nullptr)) {
+    return record.file.empty() ? "the manifest has it inside the model"
+                               : "the manifest has it in a file";
+  }
+  if (entry == nullptr) {
+    return {};
+  }
+  const std::string location = folder + "/" + record.file;
+  if (location != entry->location || record.offset != entry->offset ||
+      record.length != entry->length) {
+    return "the manifest has it in " + quote(location) + " at " + std::to_string(record.offset) +
+           ", " + std::to_string(record.length) + " bytes";
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,51 @@
+// The manifest of a written model: where it is, and whether it describes the model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "onnx_external/result.h"
+#include "onnx_external/verify.h"
+#include "save/manifest.h"
+#include "verify/external_entry.h"
+#include "verify/model_file.h"
+
+namespace onnx_external {
+
+struct FoundManifest {
+  std::string folder;  // the data folder, relative to the model's folder
+  Result<Manifest> manifest;
+
+  [[nodiscard]] std::string location() const { return folder + "/" + std::string(kManifestName); }
+};
+
+// Looks for a manifest in the folders that external tensors lie in; a folder of their own each, the
+// model's folder is none of them. Nothing when there is none.
+[[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
+                                                         std::span<const ListedTensor> tensors);
+
+// (graph, name) -> index into the list; the first of twins.
+using InitializerIndex = std::map<std::pair<std::uint32_t, std::string_view>, std::size_t>;
+[[nodiscard]] InitializerIndex index_initializers(std::span<const ListedTensor> tensors);
+
+// What a manifest says of each listed tensor; same index as the list.
+struct ManifestFacts {
+  std::vector<const ManifestTensor*> records;  // null: the manifest does not have it
+  std::vector<Finding> unplaced;               // records of tensors that the model does not have
+};
+[[nodiscard]] ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
+                                           std::size_t tensors, const InitializerIndex& index);
+
+// What contradicts between a record and the tensor: its file, range, type or dims; empty when
+// nothing does. `entry` is null for an inline tensor.
+[[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
+                                        const ListedTensor& tensor, const ExternalEntry* entry);
+
+}  // namespace onnx_external

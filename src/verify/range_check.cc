@@ -1,0 +1,252 @@
+#include "verify/range_check.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/parallel.h"
+#include "base/safe_path.h"
+
+namespace onnx_external {
+namespace {
+
+// Stays in a core's second-level cache between the read, the comparison and the CRC.
+constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
+// Strided and inflated tensors are gathered; Checkpoint::read wants larger steps.
+constexpr std::uint64_t kGatherStep = std::uint64_t{1} << 20;
+// A tensor larger than this is shared by several threads.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
+
+struct Piece {
+  std::size_t check = 0;
+  std::uint64_t first = 0;  // from the start of the range
+  std::uint64_t length = 0;
+};
+
+struct Buffers {
+  std::vector<std::byte> found;
+  std::vector<std::byte> wanted;
+};
+
+std::span<std::byte> sized(std::vector<std::byte>& buffer, std::uint64_t bytes) {
+  if (buffer.size() < bytes) {
+    buffer.resize(static_cast<std::size_t>(bytes));
+  }
+  return std::span(buffer).first(static_cast<std::size_t>(bytes));
+}
+
+Status counted(ProgressMeter& meter, std::uint64_t bytes) {
+  if (!meter.add(bytes)) {
+    return fail(ErrorCode::kCancelled, "cancelled");
+  }
+  return {};
+}
+
+std::optional<Difference> first_difference(std::span<const std::byte> found,
+                                           std::span<const std::byte> wanted,
+                                           std::uint64_t position) {
+  if (found.empty() || std::memcmp(found.data(), wanted.data(), found.size()) == 0) {
+    return std::nullopt;
+  }
+  const auto [a, b] = std::mismatch(found.begin(), found.end(), wanted.begin());
+  return Difference{position + static_cast<std::uint64_t>(a - found.begin()),
+                    std::to_integer<std::uint8_t>(*a), std::to_integer<std::uint8_t>(*b)};
+}
+
+std::vector<Piece> cut(std::span<const RangeCheck> checks) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < checks.size(); ++i) {
+    std::uint64_t first = 0;
+    do {  // an empty range still has a file to look at
+      const std::uint64_t length = std::min(kPieceBytes, checks[i].length - first);
+      pieces.push_back({i, first, length});
+      first += length;
+    } while (first < checks[i].length);
+  }
+  return pieces;
+}
+
+// The bytes of a checkpoint tensor, straight from its file where they are a plain range.
+class WantedBytes {
+ public:
+  WantedBytes(const Checkpoint& checkpoint, std::size_t tensor)
+      : checkpoint_(checkpoint), tensor_(tensor), range_(checkpoint.plain_range(tensor)) {}
+
+  [[nodiscard]] std::uint64_t step() const { return range_ ? kPlainStep : kGatherStep; }
+
+  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
+    return range_ ? checkpoint_.files()[range_->file]->read(range_->offset + first, out)
+                  : checkpoint_.read(tensor_, first, out);
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::size_t tensor_;
+  std::optional<FileRange> range_;
+};
+
+class PieceReader {
+ public:
+  PieceReader(const RangeCheck& check, const Piece& piece, const VerifyOptions& options)
+      : check_(check), piece_(piece), options_(options) {}
+
+  // Reads the piece; an error of the data file becomes answer.fault.
+  [[nodiscard]] Status run(const std::filesystem::path& folder, const Checkpoint* checkpoint,
+                           Buffers& buffers, ProgressMeter& meter, RangeAnswer& answer) const {
+    auto file = open_beneath(folder, check_.location);
+    if (!file) {
+      answer.fault = fault_of(file.error());
+      return counted(meter, piece_.length);
+    }
+    if (!range_fits(check_.offset, check_.length, (*file)->size())) {
+      answer.fault = {FindingCode::kOutOfRange, "bytes " + std::to_string(check_.offset) + " to " +
+                                                    std::to_string(check_.offset + check_.length) +
+                                                    ", but the file has " +
+                                                    std::to_string((*file)->size())};
+      return counted(meter, piece_.length);
+    }
+    if (options_.drop_cache == DropCache::kYes) {
+      // Advice only: dirty pages stay, and a failure changes nothing but speed.
+      (void)::posix_fadvise((*file)->fd(), static_cast<off_t>(check_.offset + piece_.first),
+                            static_cast<off_t>(piece_.length), POSIX_FADV_DONTNEED);
+    }
+    std::optional<WantedBytes> wanted;
+    if (check_.equals) {
+      wanted.emplace(*checkpoint, *check_.equals);
+    }
+    return read(**file, wanted, buffers, meter, answer);
+  }
+
+ private:
+  [[nodiscard]] Status read(const SourceFile& file, const std::optional<WantedBytes>& wanted,
+                            Buffers& buffers, ProgressMeter& meter, RangeAnswer& answer) const {
+    const std::uint64_t step = wanted ? wanted->step() : kPlainStep;
+    Crc32 crc;
+    for (std::uint64_t done = 0; done < piece_.length;) {
+      const std::uint64_t size = std::min(step, piece_.length - done);
+      const std::uint64_t first = piece_.first + done;
+      const auto found = sized(buffers.found, size);
+      if (auto status = file.read(check_.offset + first, found); !status) {
+        answer.fault = fault_of(status.error());
+        return counted(meter, piece_.length - done);
+      }
+      if (check_.wants_crc) {
+        crc.update(found);
+      }
+      if (wanted && !answer.difference) {
+        const auto expected = sized(buffers.wanted, size);
+        if (auto status = wanted->read(first, expected); !status) {
+          return status;
+        }
+        answer.difference = first_difference(found, expected, first);
+      }
+      done += size;
+      if (auto status = counted(meter, size); !status) {
+        return status;
+      }
+    }
+    answer.crc32 = crc.value();
+    return {};
+  }
+
+  const RangeCheck& check_;
+  const Piece& piece_;
+  const VerifyOptions& options_;
+};
+
+// Pieces of one range come in order: the first fault and the first difference are the range's.
+void join(RangeAnswer& range, const Piece& piece, RangeAnswer answer) {
+  if (!range.fault) {
+    range.fault = std::move(answer.fault);
+  }
+  if (!range.difference) {
+    range.difference = answer.difference;
+  }
+  range.crc32 = crc32_concat(range.crc32, answer.crc32, piece.length);
+}
+
+}  // namespace
+
+Fault fault_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kNotFound:
+      return {FindingCode::kMissingFile, error.message};
+    case ErrorCode::kInvalidArgument:
+      return {FindingCode::kBadFileKind, error.message};
+    case ErrorCode::kCorrupt:  // it became shorter while it was being read
+      return {FindingCode::kOutOfRange, error.message};
+    default:
+      return {FindingCode::kUnreadable, error.message};
+  }
+}
+
+Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
+                                              std::span<const RangeCheck> checks,
+                                              const Checkpoint* checkpoint,
+                                              const VerifyOptions& options, ProgressMeter& meter) {
+  const std::vector<Piece> pieces = cut(checks);
+  std::vector<RangeAnswer> answers(pieces.size());
+  const int threads = thread_count(options.threads);
+  std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  Status status = parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
+    const PieceReader reader(checks[pieces[i].check], pieces[i], options);
+    return reader.run(folder, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
+                      answers[i]);
+  });
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  std::vector<RangeAnswer> ranges(checks.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    join(ranges[pieces[i].check], pieces[i], std::move(answers[i]));
+  }
+  return ranges;
+}
+
+Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
+                                                const Checkpoint& checkpoint, std::size_t tensor) {
+  std::vector<std::byte> buffer;
+  for (std::uint64_t first = 0; first < bytes.size();) {
+    const std::uint64_t size = std::min<std::uint64_t>(kGatherStep, bytes.size() - first);
+    const auto wanted = sized(buffer, size);
+    if (auto status = checkpoint.read(tensor, first, wanted); !status) {
+      return fail(std::move(status).error());
+    }
+    const auto found = bytes.subspan(static_cast<std::size_t>(first), wanted.size());
+    if (auto difference = first_difference(found, wanted, first)) {
+      return difference;
+    }
+    first += size;
+  }
+  return std::optional<Difference>();
+}
+
+Result<std::string> file_sha1(const std::filesystem::path& folder, const std::string& location,
+                              ProgressMeter& meter) {
+  auto file = open_beneath(folder, location);
+  if (!file) {
+    return fail(std::move(file).error());
+  }
+  Sha sha(Sha::Kind::kSha1);
+  std::vector<std::byte> buffer;
+  for (std::uint64_t first = 0; first < (*file)->size();) {
+    const auto bytes = sized(buffer, std::min(kPlainStep, (*file)->size() - first));
+    if (auto status = (*file)->read(first, bytes); !status) {
+      return fail(std::move(status).error());
+    }
+    sha.update(bytes);
+    first += bytes.size();
+    if (auto status = counted(meter, 0); !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  return sha.hex();
+}
+
+}  // namespace onnx_external

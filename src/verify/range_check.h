@@ -1,0 +1,67 @@
+// Reads ranges of data files in parallel: is the file a file of its own, do the bytes equal the
+// checkpoint's, what is their CRC-32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/progress_meter.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "onnx_external/verify.h"
+
+namespace onnx_external {
+
+// A range of a file beneath the model's folder, and what to find out about it.
+struct RangeCheck {
+  std::string location;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::optional<std::size_t> equals;  // index into Checkpoint::tensors()
+  bool wants_crc = false;
+};
+
+struct Difference {
+  std::uint64_t byte = 0;  // counted from the start of the range
+  std::uint8_t found = 0;
+  std::uint8_t wanted = 0;
+};
+
+struct Fault {
+  FindingCode code = FindingCode::kMissingFile;
+  std::string message;
+};
+
+struct RangeAnswer {
+  std::optional<Fault> fault;  // the range could not be read; nothing else is known then
+  std::optional<Difference> difference;
+  std::uint32_t crc32 = 0;  // with wants_crc
+};
+
+// The finding that an error of open_beneath or of reading amounts to.
+[[nodiscard]] Fault fault_of(const Error& error);
+
+// One answer for each check, in order, the same for any number of threads. `checkpoint` may be null
+// when no check has `equals`. Each thread holds two buffers of at most 1 MiB.
+// Fails when the checkpoint cannot be read, or the meter says that the caller cancelled.
+[[nodiscard]] Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
+                                                            std::span<const RangeCheck> checks,
+                                                            const Checkpoint* checkpoint,
+                                                            const VerifyOptions& options,
+                                                            ProgressMeter& meter);
+
+// Compares bytes in memory with a checkpoint tensor of the same size.
+[[nodiscard]] Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
+                                                              const Checkpoint& checkpoint,
+                                                              std::size_t tensor);
+
+// The lower-case hex SHA-1 of a whole file beneath `folder`.
+[[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,
+                                            const std::string& location, ProgressMeter& meter);
+
+}  // namespace onnx_external

@@ -1,0 +1,376 @@
+#include "onnx_external/verify.h"
+
+#include <iterator>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
+#include "base/text.h"
+#include "verify/external_entry.h"
+#include "verify/manifest_check.h"
+#include "verify/model_file.h"
+#include "verify/range_check.h"
+
+namespace onnx_external {
+namespace {
+
+std::string hex_byte(std::uint8_t byte) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  return {'0', 'x', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
+}
+
+Shape dims_of(const onnx::TensorProto& tensor) {
+  return {tensor.dims().begin(), tensor.dims().end()};
+}
+
+// What is known of one tensor of the model.
+struct Subject {
+  ListedTensor tensor;
+  std::optional<ExternalEntry> entry;      // nothing: inline, or no range that could be read
+  std::optional<std::size_t> equals;       // index into Checkpoint::tensors()
+  const ManifestTensor* record = nullptr;  // nothing contradicts it
+  bool is_expected = false;
+  std::size_t check = 0;  // with `entry`: index of its range check
+  std::vector<Finding> findings;
+};
+
+// The range checks of all tensors; those that share a range and its expected bytes share a check.
+std::vector<RangeCheck> plan_checks(std::vector<Subject>& subjects, const Checkpoint* checkpoint) {
+  using Source = std::tuple<int, std::uint64_t, std::uint64_t>;
+  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, Source>, std::size_t> known;
+  std::vector<RangeCheck> checks;
+  for (Subject& subject : subjects) {
+    if (!subject.entry) {
+      continue;
+    }
+    Source source{0, 0, 0};
+    if (subject.equals) {
+      const auto range = checkpoint->plain_range(*subject.equals);
+      source = range ? Source{1, range->file, range->offset} : Source{2, *subject.equals, 0};
+    }
+    const ExternalEntry& entry = *subject.entry;
+    const auto [place, is_new] =
+        known.try_emplace({entry.location, entry.offset, entry.length, source}, checks.size());
+    if (is_new) {
+      checks.push_back({entry.location, entry.offset, entry.length, subject.equals, false});
+    }
+    subject.check = place->second;
+    checks[subject.check].wants_crc |= subject.record != nullptr;
+  }
+  return checks;
+}
+
+// One verification, step by step. Findings are kept by tensor, so that their order is the graph's
+// whatever step and whatever thread made them.
+class Verifier {
+ public:
+  Verifier(const ModelFile& model, const Checkpoint* checkpoint, const VerifyOptions& options)
+      : model_(model), checkpoint_(checkpoint), options_(options) {}
+
+  Result<VerifyReport> run(std::span<const ExpectedTensor> expected) {
+    const std::vector<ListedTensor> tensors = list_tensors(model_.proto);
+    index_ = index_initializers(tensors);
+    read_entries(tensors);
+    for (const ExpectedTensor& wanted : expected) {
+      match_expected(wanted);
+    }
+    read_manifest(tensors);
+    if (auto status = check_data(); !status) {
+      return fail(std::move(status).error());
+    }
+    return collect();
+  }
+
+ private:
+  static void report(Subject& subject, FindingCode code, std::string message) {
+    subject.findings.push_back({code, std::string(subject.tensor.name),
+                                subject.entry ? subject.entry->location : std::string(),
+                                std::move(message)});
+  }
+
+  void read_entries(const std::vector<ListedTensor>& tensors) {
+    subjects_.resize(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      Subject& subject = subjects_[i];
+      subject.tensor = tensors[i];
+      if (is_external(*tensors[i].proto)) {
+        ++report_.tensors;
+        subject.entry = read_entry(tensors[i], subject.findings);
+      }
+      if (tensors[i].is_initializer && index_.at({tensors[i].graph, tensors[i].name}) != i) {
+        report(subject, FindingCode::kDuplicateName,
+               "another initializer of its graph has this name");
+      }
+    }
+  }
+
+  void match_expected(const ExpectedTensor& wanted) {
+    const auto found = index_.find({wanted.graph, wanted.initializer});
+    if (found == index_.end()) {
+      last_.push_back({FindingCode::kMissingTensor, wanted.initializer, "",
+                       "the model has no such initializer"});
+      return;
+    }
+    Subject& subject = subjects_[found->second];
+    subject.is_expected = true;
+    const onnx::TensorProto& proto = *subject.tensor.proto;
+    const TensorView& view = checkpoint_->tensors()[wanted.tensor];
+    const auto shape = onnx_shape(view.dtype, view.shape);
+    if (shape && dims_of(proto) == *shape && proto.data_type() == onnx_data_type(view.dtype)) {
+      subject.equals = wanted.tensor;
+    } else {
+      report(subject, FindingCode::kTypeDiffers,
+             std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
+                 ", but the checkpoint's " + quote(view.name) + " is " +
+                 std::string(torch_name(view.dtype)) + " " + shape_text(view.shape));
+    }
+  }
+
+  void read_manifest(const std::vector<ListedTensor>& tensors) {
+    found_ = find_manifest(model_, tensors);
+    if (found_ && !found_->manifest) {
+      first_.push_back(
+          {FindingCode::kManifest, "", found_->location(), found_->manifest.error().message});
+    }
+    report_.used_manifest = found_ && found_->manifest;
+    ManifestFacts facts;
+    facts.records.resize(tensors.size(), nullptr);
+    if (report_.used_manifest) {
+      const Manifest& manifest = *found_->manifest;
+      if (manifest.model_bytes != model_.bytes || manifest.model_crc32 != model_.crc32) {
+        first_.push_back({FindingCode::kModelChanged, "", "",
+                          "the model file is not the one that the manifest was written for"});
+      }
+      facts = match_manifest(manifest, found_->location(), tensors.size(), index_);
+    }
+    for (std::size_t i = 0; i < subjects_.size(); ++i) {
+      check_record(subjects_[i], facts.records[i]);
+    }
+    std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
+  }
+
+  void check_record(Subject& subject, const ManifestTensor* record) {
+    const bool external = is_external(*subject.tensor.proto);
+    const bool copied_along = record != nullptr && record->key.empty();
+    if (checkpoint_ != nullptr && external && subject.tensor.is_initializer &&
+        !subject.is_expected && !copied_along) {
+      report(subject, FindingCode::kNotInCheckpoint, "no tensor of the checkpoint fills it");
+    }
+    if (external && !subject.entry) {
+      return;  // reported already; there is no range to compare
+    }
+    if (record == nullptr) {
+      if (report_.used_manifest && external && subject.tensor.is_initializer) {
+        report(subject, FindingCode::kManifest, "the manifest does not have it");
+      }
+      return;
+    }
+    std::string message = contradiction(*record, found_->folder, subject.tensor,
+                                        external ? &*subject.entry : nullptr);
+    if (message.empty()) {
+      subject.record = record;
+    } else {
+      report(subject, FindingCode::kManifest, std::move(message));
+    }
+  }
+
+  Status check_data() {
+    const std::vector<RangeCheck> checks = plan_checks(subjects_, checkpoint_);
+    for (const RangeCheck& check : checks) {
+      report_.bytes += check.length;
+    }
+    ProgressMeter meter(options_.progress);
+    meter.begin(Phase::kVerify, report_.bytes);
+    auto answers = check_ranges(model_.folder, checks, checkpoint_, options_, meter);
+    if (!answers) {
+      return fail(std::move(answers).error());
+    }
+    for (Subject& subject : subjects_) {
+      Status status =
+          subject.entry ? apply(subject, (*answers)[subject.check]) : check_inline(subject);
+      if (!status) {
+        return status;
+      }
+    }
+    if (auto status = check_checksums(meter); !status) {
+      return status;
+    }
+    if (auto status = meter.finish(); !status) {
+      return status;
+    }
+    return checkpoint_ == nullptr ? Status() : checkpoint_->check_unchanged();
+  }
+
+  Status apply(Subject& subject, const RangeAnswer& answer) {
+    if (answer.fault) {
+      report(subject, answer.fault->code, answer.fault->message);
+      return {};
+    }
+    report_bytes(subject, answer.difference, answer.crc32);
+    return {};
+  }
+
+  void report_bytes(Subject& subject, const std::optional<Difference>& difference,
+                    std::uint32_t crc32) {
+    if (difference) {
+      report(subject, FindingCode::kBytesDiffer,
+             "byte " + std::to_string(difference->byte) + " is " + hex_byte(difference->found) +
+                 ", but the checkpoint's " + quote(checkpoint_->tensors()[*subject.equals].name) +
+                 " has " + hex_byte(difference->wanted));
+    }
+    if (subject.record != nullptr && subject.record->crc32 != crc32) {
+      report(subject, FindingCode::kCrcDiffers,
+             "its bytes are not those that the manifest recorded");
+    }
+  }
+
+  Status check_inline(Subject& subject) {
+    const onnx::TensorProto& proto = *subject.tensor.proto;
+    if (is_external(proto) || (!subject.equals && subject.record == nullptr)) {
+      return {};
+    }
+    const auto data = inline_bytes(proto);
+    if (!data) {
+      report(subject, FindingCode::kBadEntry, data.error().message);
+      return {};
+    }
+    const auto bytes = std::as_bytes(std::span(*data));
+    report_.bytes += bytes.size();
+    std::optional<Difference> difference;
+    if (subject.equals) {
+      auto compared = compare_bytes(bytes, *checkpoint_, *subject.equals);
+      if (!compared) {
+        return fail(std::move(compared).error());
+      }
+      difference = *compared;
+    }
+    Crc32 crc;
+    crc.update(bytes);
+    report_bytes(subject, difference, crc.value());
+    return {};
+  }
+
+  // SHA-1 of whole files, where the model states it; runs in file order, so it is a pass of its
+  // own.
+  Status check_checksums(ProgressMeter& meter) {
+    std::map<std::string_view, std::vector<Subject*>> by_file;
+    for (Subject& subject : subjects_) {
+      if (subject.entry && !subject.entry->sha1.empty()) {
+        by_file[subject.entry->location].push_back(&subject);
+      }
+    }
+    std::vector<std::vector<Subject*>> files;
+    for (auto& [location, users] : by_file) {
+      files.push_back(std::move(users));
+    }
+    return parallel_for(files.size(), thread_count(options_.threads), [&](std::size_t i, int) {
+      auto sha1 = file_sha1(model_.folder, files[i].front()->entry->location, meter);
+      if (!sha1 && sha1.error().code == ErrorCode::kCancelled) {
+        return Status(fail(std::move(sha1).error()));
+      }
+      for (Subject* user : files[i]) {
+        if (sha1 && *sha1 != user->entry->sha1) {
+          report(*user, FindingCode::kChecksumDiffers, "the SHA-1 of its file is " + *sha1);
+        }
+      }
+      return Status();  // a file that cannot be read is a finding already
+    });
+  }
+
+  VerifyReport collect() {
+    report_.findings = std::move(first_);
+    for (Subject& subject : subjects_) {
+      std::move(subject.findings.begin(), subject.findings.end(),
+                std::back_inserter(report_.findings));
+    }
+    std::move(last_.begin(), last_.end(), std::back_inserter(report_.findings));
+    return std::move(report_);
+  }
+
+  const ModelFile& model_;
+  const Checkpoint* checkpoint_;
+  const VerifyOptions& options_;
+  InitializerIndex index_;
+  std::vector<Subject> subjects_;  // in graph order
+  std::optional<FoundManifest> found_;
+  std::vector<Finding> first_;  // of the model as a whole
+  std::vector<Finding> last_;   // of tensors that the model does not have
+  VerifyReport report_;
+};
+
+Result<VerifyReport> verify(const std::filesystem::path& model_path, const Checkpoint* checkpoint,
+                            std::span<const ExpectedTensor> expected,
+                            const VerifyOptions& options) {
+  auto model = read_model_file(model_path);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  return Verifier(*model, checkpoint, options).run(expected);
+}
+
+}  // namespace
+
+std::string_view finding_code_name(FindingCode code) {
+  switch (code) {
+    case FindingCode::kBadEntry:
+      return "bad-entry";
+    case FindingCode::kBadLocation:
+      return "bad-location";
+    case FindingCode::kMissingFile:
+      return "missing-file";
+    case FindingCode::kBadFileKind:
+      return "bad-file-kind";
+    case FindingCode::kUnreadable:
+      return "unreadable";
+    case FindingCode::kOutOfRange:
+      return "out-of-range";
+    case FindingCode::kWrongLength:
+      return "wrong-length";
+    case FindingCode::kInlineAndExternal:
+      return "inline-and-external";
+    case FindingCode::kDuplicateName:
+      return "duplicate-name";
+    case FindingCode::kBytesDiffer:
+      return "bytes-differ";
+    case FindingCode::kCrcDiffers:
+      return "crc-differs";
+    case FindingCode::kChecksumDiffers:
+      return "checksum-differs";
+    case FindingCode::kTypeDiffers:
+      return "type-differs";
+    case FindingCode::kManifest:
+      return "manifest";
+    case FindingCode::kNotInCheckpoint:
+      return "not-in-checkpoint";
+    case FindingCode::kMissingTensor:
+      return "missing-tensor";
+    case FindingCode::kModelChanged:
+      return "model-changed";
+  }
+  return "unknown";
+}
+
+std::string finding_text(const Finding& finding) {
+  std::string text(finding_code_name(finding.code));
+  text += finding.tensor.empty() ? "" : ": " + quote(finding.tensor);
+  text += finding.file.empty() ? "" : ": " + quote(finding.file);
+  return text + ": " + finding.message;
+}
+
+Result<VerifyReport> verify_model(const std::filesystem::path& model_path,
+                                  const VerifyOptions& options) {
+  return verify(model_path, nullptr, {}, options);
+}
+
+Result<VerifyReport> verify_model_against(const std::filesystem::path& model_path,
+                                          const Checkpoint& checkpoint,
+                                          std::span<const ExpectedTensor> expected,
+                                          const VerifyOptions& options) {
+  return verify(model_path, &checkpoint, expected, options);
+}
+
+}  // namespace onnx_external

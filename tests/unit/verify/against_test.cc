@@ -1,0 +1,272 @@
+// What verify_model_against finds, and what a model is expected to hold.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "onnx_external/verify.h"
+#include "support/pickle_builder.h"
+#include "support/result_matchers.h"
+#include "unit/verify/written_model.h"
+
+namespace onnx_external {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// A written model and a checkpoint, to be made differ.
+class Pair {
+ public:
+  WrittenModel model;
+  std::vector<TestTensor> tensors;
+
+  Pair& add(const std::string& name, const std::string& bytes) {
+    model.add(name, bytes);
+    tensors.push_back(
+        {.name = name, .shape = {static_cast<std::int64_t>(bytes.size() / 4)}, .bytes = bytes});
+    expected.push_back({name, 0, tensors.size() - 1});
+    return *this;
+  }
+
+  Result<Checkpoint> checkpoint(const TorchZipOptions& options = {}) const {
+    const std::array paths{files_.write("checkpoint.pt", torch_zip(tensors, options))};
+    return open_checkpoint(paths);
+  }
+
+  Result<VerifyReport> verify(const std::filesystem::path& path, const VerifyOptions& options = {},
+                              const TorchZipOptions& zip = {}) const {
+    auto opened = checkpoint(zip);
+    if (!opened) {
+      return fail(std::move(opened).error());
+    }
+    return verify_model_against(path, *opened, expected, options);
+  }
+
+  std::vector<ExpectedTensor> expected;
+
+ private:
+  TempDir files_;
+};
+
+TEST(VerifyAgainst, AcceptsEqualBytes) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400)).add("b", pattern_bytes(8, 2));
+  const auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), IsEmpty());
+  EXPECT_EQ(report->bytes, 408U);
+}
+
+TEST(VerifyAgainst, NamesTheFirstDifferingByte) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400)).add("b", pattern_bytes(8, 2));
+  const auto path = pair.model.write();
+  pair.model.files().write("initializers/a", std::string(400, '\0'));
+  pair.model.flip("b", 5);
+  const auto report = pair.verify(path);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("bytes-differ a", "bytes-differ b"));
+  EXPECT_THAT(report->findings[1].message, HasSubstr("byte 5 is 0x"));
+  EXPECT_THAT(report->findings[1].message, HasSubstr("'b' has 0x"));
+}
+
+TEST(VerifyAgainst, NamesTheFirstDifferingByteOfALargeTensorForAnyNumberOfThreads) {
+  constexpr std::size_t kThreePieces = 70'000'000;
+  Pair pair;
+  pair.add("large", pattern_bytes(kThreePieces));
+  const auto path = pair.model.write();
+  pair.model.flip("large", 69'999'999);
+  pair.model.flip("large", 40'000'001);
+  for (const int threads : {1, 3}) {
+    const auto report = pair.verify(path, {.threads = threads, .progress = {}});
+    ASSERT_THAT(report, IsOk());
+    ASSERT_THAT(codes(*report), ElementsAre("bytes-differ large"));
+    EXPECT_THAT(report->findings[0].message, HasSubstr("byte 40000001 is"));
+  }
+}
+
+TEST(VerifyAgainst, ComparesTensorsThatAreNoPlainRange) {
+  for (const std::string form : {"transposed", "deflated", "big"}) {
+    Pair pair;
+    const std::string rows = bytes_of<std::uint32_t>({1, 2, 3, 4, 5, 6});
+    const std::string columns = bytes_of<std::uint32_t>({1, 3, 5, 2, 4, 6});
+    std::string swapped = rows;
+    for (std::size_t i = 0; i < swapped.size(); i += 4) {
+      std::reverse(swapped.begin() + static_cast<std::ptrdiff_t>(i),
+                   swapped.begin() + static_cast<std::ptrdiff_t>(i + 4));
+    }
+    pair.add("w", rows);
+    TestTensor& tensor = pair.tensors[0];
+    if (form == "transposed") {
+      tensor.bytes = columns;
+      tensor.shape = {3, 2};
+      tensor.strides = {1, 3};
+      auto* written = pair.model.graph.model().mutable_graph()->mutable_initializer(0);
+      written->set_dims(0, 3);
+      written->add_dims(2);
+    } else if (form == "big") {
+      tensor.bytes = swapped;
+    }
+    const TorchZipOptions zip{.byte_order = form == "big" ? "big" : "little",
+                              .deflated = form == "deflated"};
+    const auto path = pair.model.write();
+    auto report = pair.verify(path, {}, zip);
+    ASSERT_THAT(report, IsOk()) << form;
+    EXPECT_THAT(codes(*report), IsEmpty()) << form;
+    pair.model.flip("w", 23);
+    report = pair.verify(path, {}, zip);
+    ASSERT_THAT(report, IsOk()) << form;
+    EXPECT_THAT(codes(*report), ElementsAre("bytes-differ w")) << form;
+  }
+}
+
+TEST(VerifyAgainst, ComparesInlineInitializersRawAndTyped) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  const std::string values = bytes_of<float>({1.0F, 2.0F});
+  for (const char* name : {"raw", "typed", "raw wrong", "typed wrong", "short"}) {
+    pair.tensors.push_back({.name = name, .shape = {2}, .bytes = values});
+    pair.expected.push_back({name, 0, pair.tensors.size() - 1});
+    pair.model.graph.initializer(name, kFloat, {2}, "");
+  }
+  auto& graph = *pair.model.graph.model().mutable_graph();
+  graph.mutable_initializer(1)->set_raw_data(values);
+  graph.mutable_initializer(3)->set_raw_data(bytes_of<float>({1.0F, 3.0F}));
+  graph.mutable_initializer(5)->set_raw_data("abcd");
+  for (const int i : {2, 4}) {
+    graph.mutable_initializer(i)->add_float_data(i == 2 ? 1.0F : 4.0F);
+    graph.mutable_initializer(i)->add_float_data(2.0F);
+  }
+  const auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report),
+              ElementsAre("bytes-differ raw wrong", "bytes-differ typed wrong", "bad-entry short"));
+}
+
+TEST(VerifyAgainst, FindsOtherTypesAndDims) {
+  Pair pair;
+  pair.add("type", pattern_bytes(8)).add("dims", pattern_bytes(8));
+  pair.tensors[0].dtype = DType::kInt32;
+  pair.tensors[1].shape = {1, 2};
+  const auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("type-differs type", "type-differs dims"));
+  EXPECT_EQ(report->findings[0].message, "FLOAT [2], but the checkpoint's 'type' is int32 [2]");
+}
+
+TEST(VerifyAgainst, FindsExternalTensorsThatNoKeyFills) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
+  pair.expected.pop_back();
+  pair.model.graph.initializer("inline constant", kFloat, {1}, "abcd");
+  auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("not-in-checkpoint b"));
+
+  pair.model.manifest.tensors[1].key.clear();  // it came with the given graph
+  pair.model.manifest.tensors[1].rule.clear();
+  report = pair.verify(pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), IsEmpty());
+}
+
+TEST(VerifyAgainst, FindsExpectedTensorsThatTheModelLacks) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  pair.expected.push_back({"b", 0, 0});
+  pair.expected.push_back({"a", 1, 0});
+  const auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("missing-tensor b", "missing-tensor a"));
+}
+
+TEST(VerifyAgainst, ChecksTheManifestToo) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  pair.model.manifest.tensors[0].crc32 ^= 1U;
+  const auto path = pair.model.write_with_manifest();
+  auto report = pair.verify(path);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("crc-differs a"));
+  pair.model.flip("a", 0);
+  report = pair.verify(path);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("bytes-differ a", "crc-differs a"));
+}
+
+TEST(VerifyAgainst, ComparesARangeThatTensorsShareWithEachExpectation) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8, 1));
+  pair.tensors.push_back({.name = "tied", .shape = {2}, .shares = "a"});
+  pair.tensors.push_back({.name = "other", .shape = {2}, .bytes = pattern_bytes(8, 2)});
+  for (const char* name : {"tied", "other"}) {
+    pair.model.graph.external(name, kFloat, {2}, {{"location", "initializers/a"}});
+    pair.expected.push_back({name, 0, name == std::string("tied") ? 1U : 2U});
+  }
+  const auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("bytes-differ other"));
+  EXPECT_EQ(report->bytes, 16U) << "the tied pair is read once";
+}
+
+TEST(ExpectedTensors, ComeFromTheManifest) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
+  pair.model.manifest.tensors[0].key = "b";
+  pair.model.manifest.tensors[1].key.clear();
+  const auto checkpoint = pair.checkpoint();
+  ASSERT_THAT(checkpoint, IsOk());
+  const auto expected = expected_tensors(pair.model.write_with_manifest(), *checkpoint, {});
+  ASSERT_THAT(expected, IsOk());
+  ASSERT_EQ(expected->size(), 1U);
+  EXPECT_EQ((*expected)[0].initializer, "a");
+  EXPECT_EQ((*expected)[0].tensor, 1U);
+}
+
+TEST(ExpectedTensors, AreMappedAnewWithoutAManifestOrWithAnOption) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
+  pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
+  pair.model.manifest.tensors[0].key = "b";
+  const auto checkpoint = pair.checkpoint();
+  ASSERT_THAT(checkpoint, IsOk());
+  for (const bool with_manifest : {false, true}) {
+    MappingOptions options;
+    options.match = with_manifest ? Match::kExact : Match::kAuto;
+    const auto path = with_manifest ? pair.model.write_with_manifest() : pair.model.write();
+    const auto expected = expected_tensors(path, *checkpoint, options);
+    ASSERT_THAT(expected, IsOk());
+    ASSERT_EQ(expected->size(), 2U);
+    for (const ExpectedTensor& tensor : *expected) {
+      EXPECT_EQ(tensor.tensor, tensor.initializer == "a" ? 0U : 1U);
+    }
+  }
+}
+
+TEST(ExpectedTensors, AreMappedAnewWhenTheCheckpointIsNotTheManifests) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  pair.model.graph.node("Relu", {"a"}, {"y"}).output("y", kFloat, {2});
+  pair.model.manifest.tensors[0].key = "elsewhere";
+  const auto checkpoint = pair.checkpoint();
+  ASSERT_THAT(checkpoint, IsOk());
+  const auto expected = expected_tensors(pair.model.write_with_manifest(), *checkpoint, {});
+  ASSERT_THAT(expected, IsOk());
+  ASSERT_EQ(expected->size(), 1U);
+  EXPECT_EQ((*expected)[0].initializer, "a");
+}
+
+TEST(ExpectedTensors, FailWhenNothingMatches) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  pair.model.graph.node("Relu", {"a"}, {"y"}).output("y", kFloat, {2});
+  pair.tensors[0].name = "b";
+  const auto checkpoint = pair.checkpoint();
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_FALSE(expected_tensors(pair.model.write(), *checkpoint, {}));
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -1,0 +1,116 @@
+#include "common/command.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/stubs/common.h>
+#include <libdeflate.h>
+#include <openssl/crypto.h>
+#include <zlib.h>
+
+#include <cctype>
+#include <csignal>
+#include <exception>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "common/output.h"
+
+namespace onnx_external {
+namespace {
+
+volatile std::sig_atomic_t interrupted_flag = 0;
+
+void on_signal(int) {
+  interrupted_flag = 1;
+}
+
+void handle_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  // A second signal must end a command that cleans up for long.
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, nullptr);
+  ::sigaction(SIGXFSZ, &action, nullptr);
+}
+
+std::string version_text(const std::string& name) {
+  return fmt::format(
+      "{} {}\n"
+      "protobuf {}\nonnx {}\nzlib {}\nlibdeflate {}\n{}\nCLI11 {}\nfmt {}.{}.{}\n"
+      "nlohmann-json {}.{}.{}\n",
+      name, ONNX_EXTERNAL_VERSION,
+      google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION), ONNX_PACKAGE_VERSION,
+      zlibVersion(), LIBDEFLATE_VERSION_STRING, OpenSSL_version(OPENSSL_VERSION), CLI11_VERSION,
+      FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
+      NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH);
+}
+
+// Our messages start in lower case; an option's name stays as it is.
+std::string lower_first(std::string text) {
+  if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  }
+  return text;
+}
+
+}  // namespace
+
+Command::Command(std::string name, std::string help)
+    : name_(std::move(name)), help_(std::move(help)) {
+  app_.name(name_);
+  app_.set_help_flag("-h,--help");
+  app_.set_version_flag("--version", "");
+}
+
+std::optional<int> Command::parse(int argc, char** argv) {
+  try {
+    app_.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    return answer(help_);
+  } catch (const CLI::CallForVersion&) {
+    return answer(version_text(name_));
+  } catch (const CLI::ParseError& error) {
+    return misuse(lower_first(error.what()));
+  }
+}
+
+int Command::fail(std::string_view message) const {
+  write_stderr(fmt::format("{}: error: {}\n", name_, message));
+  return kFailed;
+}
+
+int Command::misuse(std::string_view message) const {
+  write_stderr(fmt::format("{}: error: {}; see {} --help\n", name_, message, name_));
+  return kUsage;
+}
+
+void Command::note(std::string_view message) const {
+  write_stderr(fmt::format("{}: {}\n", name_, message));
+}
+
+int Command::answer(std::string_view text) const {
+  Status status = write_stdout(text);
+  return status ? static_cast<int>(kDone) : fail(status.error().message);
+}
+
+int run_command(const char* name, const std::function<int()>& command) {
+  handle_signals();
+  try {
+    return command();
+  } catch (const std::bad_alloc&) {
+    write_stderr(fmt::format("{}: error: out of memory\n", name));
+  } catch (const std::exception& error) {
+    write_stderr(fmt::format("{}: error: unexpected: {}\n", name, error.what()));
+  }
+  return kFailed;
+}
+
+bool interrupted() {
+  return interrupted_flag != 0;
+}
+
+}  // namespace onnx_external

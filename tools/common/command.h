@@ -1,0 +1,54 @@
+// What every command does alike: parse, help, version, errors, exit codes, signals.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Printed in every help text and documented in docs/cli.md.
+enum ExitCode : int {
+  kDone = 0,
+  kFailed = 1,  // it ran: the data, the disk, the mapping or the verification is wrong
+  kUsage = 2,   // the command line is wrong
+};
+
+// One command line. Options are added to app(); nothing in it is printed by CLI11 itself.
+class Command {
+ public:
+  // `help` is the whole help text.
+  Command(std::string name, std::string help);
+
+  [[nodiscard]] CLI::App& app() { return app_; }
+
+  // Parses the command line. The exit code when the command ends here: help, version or an error.
+  [[nodiscard]] std::optional<int> parse(int argc, char** argv);
+
+  // "name: error: message" on stderr; kFailed.
+  [[nodiscard]] int fail(std::string_view message) const;
+  // The same for a wrong command line, with where to look; kUsage.
+  [[nodiscard]] int misuse(std::string_view message) const;
+  // "name: message" on stderr, for what is said beside the answer.
+  void note(std::string_view message) const;
+  // Writes the answer to stdout; kDone, or kFailed when that fails.
+  [[nodiscard]] int answer(std::string_view text) const;
+
+ private:
+  std::string name_;
+  std::string help_;
+  CLI::App app_;
+};
+
+// Runs a command: signals become interrupted(), SIGPIPE and SIGXFSZ become errors of the calls,
+// exceptions that nothing may throw become kFailed.
+[[nodiscard]] int run_command(const char* name, const std::function<int()>& command);
+
+// True once SIGINT or SIGTERM arrived. The second such signal ends the process at once.
+[[nodiscard]] bool interrupted();
+
+}  // namespace onnx_external

@@ -1,0 +1,171 @@
+#include "common/documents.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "onnx_external/dtype.h"
+
+namespace onnx_external {
+namespace {
+
+using Document = nlohmann::ordered_json;
+
+// Plain ASCII, so that a name cannot send a terminal its control characters.
+std::string compact(const Document& value) {
+  return value.dump(-1, ' ', true, Document::error_handler_t::replace);
+}
+
+// One member a line, and one element a line in lists of objects.
+std::string document_text(const Document& document) {
+  std::string out = "{";
+  for (const auto& [key, value] : document.items()) {
+    out += (out.size() == 1 ? "\n  " : ",\n  ") + compact(key) + ": ";
+    if (!value.is_array() || value.empty() || !value.front().is_object()) {
+      out += compact(value);
+      continue;
+    }
+    std::string_view separator = "[\n    ";
+    for (const Document& element : value) {
+      out += std::string(separator) + compact(element);
+      separator = ",\n    ";
+    }
+    out += "\n  ]";
+  }
+  return out + "\n}\n";
+}
+
+Document pairs(const std::vector<std::pair<std::string, std::string>>& list, const char* first,
+               const char* second) {
+  Document out = Document::array();
+  for (const auto& [a, b] : list) {
+    out.push_back({{first, a}, {second, b}});
+  }
+  return out;
+}
+
+Document saved_tensor(const SavedTensor& tensor) {
+  Document out = Document::object();
+  if (tensor.rule) {
+    out["key"] = tensor.key;
+  }
+  out["slot"] = tensor.slot;
+  if (tensor.rule) {
+    out["rule"] = rule_name(*tensor.rule);
+  }
+  if (!tensor.file.empty()) {
+    out["file"] = tensor.file;
+    out["offset"] = tensor.offset;
+  }
+  out["length"] = tensor.length;
+  return out;
+}
+
+Document inspected_tensor(const InspectedTensor& tensor) {
+  Document out{{"name", tensor.name},
+               {"dtype", tensor.dtype},
+               {"shape", tensor.shape},
+               {"nbytes", tensor.nbytes}};
+  if (tensor.file) {
+    out["file"] = *tensor.file;
+    out["offset"] = tensor.offset;
+  }
+  if (!tensor.sha256.empty()) {
+    out["sha256"] = tensor.sha256;
+  }
+  if (!tensor.problem.empty()) {
+    out["problem"] = tensor.problem;
+  }
+  return out;
+}
+
+Document open_slot(const Slot& slot) {
+  Document out{{"name", slot.name}, {"kind", slot_kind_name(slot.kind)}};
+  if (slot.elem_type != 0) {
+    const auto dtype = dtype_from_onnx(slot.elem_type);
+    out["dtype"] = dtype ? torch_name(*dtype) : onnx_type_name(slot.elem_type);
+  }
+  if (slot.shape) {
+    Document shape = Document::array();
+    for (const auto& dim : *slot.shape) {
+      shape.push_back(dim ? Document(*dim) : Document(nullptr));
+    }
+    out["shape"] = shape;
+  }
+  return out;
+}
+
+template <typename Items, typename ToDocument>
+Document list_of(const Items& items, const ToDocument& to_document) {
+  Document out = Document::array();
+  for (const auto& item : items) {
+    out.push_back(to_document(item));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view slot_kind_name(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::kGraphInput:
+      return "graph-input";
+    case SlotKind::kUndefinedName:
+      return "undefined-name";
+    case SlotKind::kInitializer:
+      return "initializer";
+    case SlotKind::kIdentityOutput:
+      return "identity-output";
+  }
+  return "";
+}
+
+std::string save_document(const SaveReport& report, RunMode mode) {
+  return document_text({{"model", report.model.string()},
+                        {"dry_run", mode == RunMode::kDryRun},
+                        {"tensors", list_of(report.tensors, saved_tensor)},
+                        {"unmatched_keys", report.unmatched_keys},
+                        {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
+                        {"inputs_left", report.inputs_left},
+                        {"initializers_kept", report.initializers_kept},
+                        {"slots_left", report.slots_left},
+                        {"alignment", report.alignment},
+                        {"bytes", report.bytes},
+                        {"seconds", report.seconds},
+                        {"verified", report.verified}});
+}
+
+std::string verify_document(const VerifyReport& report) {
+  const auto finding = [](const Finding& f) {
+    return Document{{"code", finding_code_name(f.code)},
+                    {"tensor", f.tensor},
+                    {"file", f.file},
+                    {"message", f.message}};
+  };
+  return document_text({{"ok", report.ok()},
+                        {"findings", list_of(report.findings, finding)},
+                        {"tensors", report.tensors},
+                        {"bytes", report.bytes},
+                        {"used_manifest", report.used_manifest}});
+}
+
+std::string inspect_document(const Inspection& inspection) {
+  Document document{{"format", inspection.format},
+                    {"tensors", list_of(inspection.tensors, inspected_tensor)},
+                    {"bytes", inspection.bytes}};
+  if (inspection.format == kModelFormat) {
+    document["open_slots"] = list_of(inspection.open_slots, open_slot);
+    return document_text(document);
+  }
+  document["tied"] = pairs(inspection.tied, "name", "first");
+  document["tied_names"] = pairs(inspection.tied_names, "dropped", "kept");
+  document["opaque_objects"] = list_of(inspection.opaque_objects, [](const OpaqueObject& object) {
+    return Document{{"path", object.path}, {"type", object.type}};
+  });
+  document["refused_tensors"] =
+      list_of(inspection.refused_tensors, [](const RefusedTensor& refused) {
+        return Document{{"path", refused.path}, {"reason", refused.reason}};
+      });
+  return document_text(document);
+}
+
+}  // namespace onnx_external

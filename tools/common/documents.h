@@ -1,0 +1,19 @@
+// The JSON documents that the commands print with --json. docs/cli.md documents every key.
+#pragma once
+
+#include <string>
+
+#include "onnx_external/save_external.h"
+#include "onnx_external/verify.h"
+#include "verify/inspect.h"
+
+namespace onnx_external {
+
+[[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode);
+[[nodiscard]] std::string verify_document(const VerifyReport& report);
+[[nodiscard]] std::string inspect_document(const Inspection& inspection);
+
+// "graph-input", "undefined-name", "initializer", "identity-output".
+[[nodiscard]] std::string_view slot_kind_name(SlotKind kind);
+
+}  // namespace onnx_external

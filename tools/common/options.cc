@@ -1,0 +1,157 @@
+#include "common/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/safe_path.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kMaxThreads = 1024;
+constexpr std::uint64_t kMaxExpand = 1'000'000;
+
+[[noreturn]] void refuse(const std::string& option, const std::string& why) {
+  throw CLI::ValidationError(option, why);
+}
+
+std::uint64_t parse_number(const std::string& option, const std::string& text, std::uint64_t least,
+                           std::uint64_t most) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || value < least || value > most) {
+    refuse(option, "'" + text + "' is no whole number from " + std::to_string(least) + " to " +
+                       std::to_string(most));
+  }
+  return value;
+}
+
+template <typename Choice>
+void add_choice(CLI::App& app, const std::string& name, Choice& out,
+                const std::map<std::string, Choice>& choices) {
+  app.add_option_function<std::string>(name, [name, &out, choices](const std::string& text) {
+    const auto found = choices.find(text);
+    if (found == choices.end()) {
+      std::string list;
+      for (const auto& [choice, value] : choices) {
+        list += (list.empty() ? "" : ", ") + choice;
+      }
+      refuse(name, "'" + text + "' is none of " + list);
+    }
+    out = found->second;
+  });
+}
+
+void add_tie(MappingOptions& options, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    refuse("--tie", "'" + text + "' is not SLOT=KEY");
+  }
+  options.ties.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+}
+
+void add_inputs(MappingOptions& options, std::string_view text) {
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', start), text.size());
+    if (comma == start) {
+      refuse("--inputs", "an empty name");
+    }
+    options.inputs.emplace_back(text.substr(start, comma - start));
+    start = comma + 1;
+  }
+}
+
+template <typename Number>
+void add_number(CLI::App& app, const std::string& name, Number& out, std::uint64_t least,
+                std::uint64_t most) {
+  app.add_option_function<std::string>(name, [=, &out](const std::string& text) {
+    out = static_cast<Number>(parse_number(name, text, least, most));
+  });
+}
+
+}  // namespace
+
+void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
+  app.add_option("--key", options.key);
+  add_number(app, "--max-expand", options.max_expand, 1, kMaxExpand);
+}
+
+void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {
+  app.add_option_function<std::string>(name, [name, &out](const std::string& text) {
+    if (auto plain = check_plain_name(text); !plain) {
+      refuse(name, plain.error().message);
+    }
+    out = text;
+  });
+}
+
+void add_threads_option(CLI::App& app, int& threads) {
+  add_number(app, "--threads", threads, 1, kMaxThreads);
+}
+
+void add_mapping_options(CLI::App& app, MappingArguments& arguments) {
+  MappingOptions& options = arguments.options;
+  app.add_option_function<std::string>("--prefix",
+                                       [&](const std::string& text) { options.prefix = text; });
+  add_choice<Match>(app, "--match", options.match,
+                    {{"auto", Match::kAuto}, {"exact", Match::kExact}, {"seed", Match::kSeed}});
+  app.add_option("--map", arguments.map_file);
+  using Texts = std::vector<std::string>;
+  app.add_option_function<Texts>("--rename",
+                                 [&](const Texts& texts) {
+                                   for (const std::string& text : texts) {
+                                     auto rename = parse_rename(text);
+                                     if (!rename) {
+                                       // The message names the option itself.
+                                       throw CLI::ValidationError(rename.error().message,
+                                                                  CLI::ExitCodes::ValidationError);
+                                     }
+                                     options.renames.push_back(*std::move(rename));
+                                   }
+                                 })
+      ->allow_extra_args(false);
+  app.add_option_function<Texts>("--tie",
+                                 [&](const Texts& texts) {
+                                   for (const std::string& text : texts) {
+                                     add_tie(options, text);
+                                   }
+                                 })
+      ->allow_extra_args(false);
+  app.add_flag_callback("--partial", [&] { options.partial = Partial::kAllow; });
+  add_choice<Unmatched>(
+      app, "--unmatched", options.unmatched,
+      {{"skip", Unmatched::kSkip}, {"keep", Unmatched::kKeep}, {"error", Unmatched::kError}});
+  app.add_option_function<Texts>("--inputs",
+                                 [&](const Texts& texts) {
+                                   for (const std::string& text : texts) {
+                                     add_inputs(options, text);
+                                   }
+                                 })
+      ->allow_extra_args(false);
+}
+
+Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
+  MappingOptions options = arguments.options;
+  if (!arguments.map_file.empty()) {
+    auto map = read_map_file(arguments.map_file);
+    if (!map) {
+      return fail(std::move(map).error());
+    }
+    options.map = *std::move(map);
+  }
+  return options;
+}
+
+void add_common_options(CLI::App& app, CommonArguments& arguments) {
+  app.add_flag("--json", arguments.json);
+  app.add_flag("--progress,!--no-progress", arguments.progress);
+  auto* quiet = app.add_flag("-q,--quiet", arguments.quiet);
+  app.add_flag("-v,--verbose", arguments.verbose)->excludes(quiet);
+}
+
+}  // namespace onnx_external

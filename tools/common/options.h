@@ -1,0 +1,67 @@
+// Options that several commands share. Numbers are decimal; one out of range is a wrong command
+// line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/progress_bar.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// The lines of the help texts that stand for the options below.
+inline constexpr const char* kCheckpointHelp =
+    "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
+    "                         e.g. state_dict or ema.model\n"
+    "  --max-expand N         let expanded views grow to N times the files (default 4)\n";
+inline constexpr const char* kMappingHelp =
+    "  --prefix P             only keys that start with P; P is removed\n"
+    "  --match HOW            auto: all rules (default); exact: equal names only;\n"
+    "                         seed: first suffix that fits, often wrong, to compare\n"
+    "  --map FILE             JSON file with {\"slot\": \"key\", ...}\n"
+    "  --rename s/RE/REPL/    rewrite keys before they are matched (RE2; repeatable)\n"
+    "  --tie SLOT=KEY         fill SLOT from KEY, whatever else KEY fills (repeatable)\n"
+    "  --partial              allow slots without weights, and old weights beside new\n"
+    "  --unmatched WHAT       keys without a slot: skip (default), keep, error\n"
+    "  --inputs NAMES         graph inputs that are the caller's, separated by commas\n";
+inline constexpr const char* kCommonHelp =
+    "  --json                 print one JSON document\n"
+    "  --no-progress          no progress bar; there is none unless stderr is a terminal\n"
+    "  -q, --quiet            print errors only\n"
+    "  -v, --verbose          also print options, time and peak memory\n"
+    "  --version              print the versions of this program and its libraries\n"
+    "  -h, --help             print this\n";
+inline constexpr const char* kThreadsHelp =
+    "  --threads N            1 to 1024 (default: one per CPU)\n";
+
+void add_checkpoint_options(CLI::App& app, OpenOptions& options);
+// A file name without a folder.
+void add_plain_name(CLI::App& app, const std::string& name, std::string& out);
+void add_threads_option(CLI::App& app, int& threads);
+
+struct MappingArguments {
+  MappingOptions options;
+  std::filesystem::path map_file;
+};
+void add_mapping_options(CLI::App& app, MappingArguments& arguments);
+// The mapping options with the map file read.
+[[nodiscard]] Result<MappingOptions> mapping_options(const MappingArguments& arguments);
+
+struct CommonArguments {
+  bool json = false;
+  bool progress = true;
+  bool quiet = false;
+  bool verbose = false;
+
+  [[nodiscard]] ShowProgress show_progress() const {
+    return progress && !quiet ? ShowProgress::kYes : ShowProgress::kNo;
+  }
+};
+void add_common_options(CLI::App& app, CommonArguments& arguments);
+
+}  // namespace onnx_external

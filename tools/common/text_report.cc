@@ -1,0 +1,182 @@
+#include "common/text_report.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+#include "common/documents.h"
+#include "common/output.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kListedNames = 5;
+
+// "label: 7: 'a', 'b' and 5 more"; nothing for an empty list.
+std::string names_line(std::string_view label, const std::vector<std::string>& names) {
+  return names.empty()
+             ? std::string()
+             : fmt::format("{}: {}: {}\n", label, names.size(), quote_list(names, kListedNames));
+}
+
+std::vector<std::string> tied_lines(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  std::vector<std::string> names;
+  for (const auto& [key, matched] : pairs) {
+    names.push_back(key);
+  }
+  return names;
+}
+
+// What both reports of save-external say of names that found no partner.
+std::string leftovers_text(const SaveReport& report) {
+  return names_line("keys without a slot, skipped", report.unmatched_keys) +
+         names_line("keys with the bytes of a matched one", tied_lines(report.tied_keys)) +
+         names_line("inputs left to the caller", report.inputs_left) +
+         names_line("initializers kept as they were", report.initializers_kept) +
+         names_line("slots left without weights", report.slots_left);
+}
+
+// "122 tensors, 46.8 MB in 102 files".
+std::string totals_text(const SaveReport& report) {
+  std::set<std::string_view> files;
+  for (const SavedTensor& tensor : report.tensors) {
+    if (!tensor.file.empty()) {
+      files.insert(tensor.file);
+    }
+  }
+  return fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
+                     size_text(report.bytes), count_text(files.size(), "file"));
+}
+
+// "'initializers/'", the folder that the files share.
+std::string data_folder(const SaveReport& report) {
+  for (const SavedTensor& tensor : report.tensors) {
+    const std::size_t slash = tensor.file.rfind('/');
+    if (slash != std::string::npos) {
+      return (report.model.parent_path() / tensor.file.substr(0, slash)).string();
+    }
+  }
+  return {};
+}
+
+std::string shape_and_type(const InspectedTensor& tensor) {
+  return tensor.dtype + " " + shape_text(tensor.shape);
+}
+
+std::string slot_shape(const Slot& slot) {
+  if (!slot.shape) {
+    return "shape not stated";
+  }
+  std::string out = "[";
+  for (const auto& dim : *slot.shape) {
+    out += (out.size() == 1 ? "" : ", ") + (dim ? std::to_string(*dim) : "?");
+  }
+  return out + "]";
+}
+
+std::string place_text(const InspectedTensor& tensor) {
+  if (!tensor.problem.empty()) {
+    return "problem: " + shown(tensor.problem);
+  }
+  return tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset) : "-";
+}
+
+std::string inspect_table(const Inspection& inspection) {
+  const bool digests = std::any_of(inspection.tensors.begin(), inspection.tensors.end(),
+                                   [](const InspectedTensor& t) { return !t.sha256.empty(); });
+  std::vector<std::vector<std::string>> rows{{"name", "type", "bytes", "place"}};
+  if (digests) {
+    rows.front().emplace_back("sha256");
+  }
+  for (const InspectedTensor& tensor : inspection.tensors) {
+    rows.push_back({shown(tensor.name), shape_and_type(tensor), std::to_string(tensor.nbytes),
+                    place_text(tensor)});
+    if (digests) {
+      rows.back().push_back(tensor.sha256);
+    }
+  }
+  return table_text(rows, {2});
+}
+
+}  // namespace
+
+std::string save_text(const SaveReport& report) {
+  const std::string folder = data_folder(report);
+  return fmt::format("{}: {}{}; {}\n{}", shown(report.model.string()), totals_text(report),
+                     folder.empty() ? "" : " in " + shown(folder) + "/",
+                     report.verified ? "verified, every byte" : "not verified",
+                     leftovers_text(report));
+}
+
+std::string dry_run_text(const SaveReport& report) {
+  std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "bytes"}};
+  for (const SavedTensor& tensor : report.tensors) {
+    rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
+                    tensor.rule ? std::string(rule_name(*tensor.rule)) : "copied",
+                    tensor.file.empty() ? "(inline)" : shown(tensor.file),
+                    std::to_string(tensor.length)});
+  }
+  return table_text(rows, {4}) + leftovers_text(report) +
+         fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
+                     totals_text(report));
+}
+
+std::string verify_text(const std::filesystem::path& model, const VerifyReport& report,
+                        Compared compared) {
+  std::string out;
+  for (const Finding& finding : report.findings) {
+    out += finding_text(finding) + "\n";
+  }
+  const std::string_view how =
+      compared == Compared::kCheckpoint ? "every byte equals the checkpoint's"
+      : report.used_manifest            ? "every byte is what the manifest recorded"
+                                        : "structure only: no manifest, and no --against";
+  return out + fmt::format("{}: {}, {}: {}\n", shown(model.string()),
+                           count_text(report.tensors, "external tensor"), size_text(report.bytes),
+                           report.ok() ? fmt::format("ok; {}", how)
+                                       : count_text(report.findings.size(), "finding"));
+}
+
+std::string inspect_text(const Inspection& inspection) {
+  std::string out = inspection.tensors.empty() ? "" : inspect_table(inspection);
+  for (const Slot& slot : inspection.open_slots) {
+    out += fmt::format(
+        "open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
+        ascii_lower(slot.elem_type == 0 ? "type not stated" : onnx_type_name(slot.elem_type)),
+        slot_shape(slot));
+  }
+  for (const auto& [name, first] : inspection.tied) {
+    out += fmt::format("tied: {} has the bytes of {}\n", quote(name), quote(first));
+  }
+  for (const auto& [dropped, kept] : inspection.tied_names) {
+    out += fmt::format("tied: {} was dropped for {}\n", quote(dropped), quote(kept));
+  }
+  for (const OpaqueObject& object : inspection.opaque_objects) {
+    out += fmt::format("object: {}: {}, not read\n", quote(object.path), quote(object.type));
+  }
+  for (const RefusedTensor& refused : inspection.refused_tensors) {
+    out += fmt::format("refused: {}: {}\n", quote(refused.path), refused.reason);
+  }
+  return out + fmt::format("{}: {}, {}\n", inspection.format,
+                           count_text(inspection.tensors.size(), "tensor"),
+                           size_text(inspection.bytes));
+}
+
+std::string speed_text(std::uint64_t bytes, double seconds) {
+  return seconds > 0 ? fmt::format("{:.2f} s, {:.2f} GB/s", seconds,
+                                   static_cast<double>(bytes) / seconds / 1e9)
+                     : "0.00 s";
+}
+
+std::string peak_memory_text() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return size_text(static_cast<std::uint64_t>(usage.ru_maxrss) * 1024) + " peak memory";
+}
+
+}  // namespace onnx_external

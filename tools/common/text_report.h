@@ -1,0 +1,30 @@
+// What the commands print for people.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "onnx_external/save_external.h"
+#include "onnx_external/verify.h"
+#include "verify/inspect.h"
+
+namespace onnx_external {
+
+[[nodiscard]] std::string save_text(const SaveReport& report);
+// The plan, a line a slot.
+[[nodiscard]] std::string dry_run_text(const SaveReport& report);
+
+enum class Compared { kNothing, kCheckpoint };
+[[nodiscard]] std::string verify_text(const std::filesystem::path& model,
+                                      const VerifyReport& report, Compared compared);
+
+[[nodiscard]] std::string inspect_text(const Inspection& inspection);
+
+// "1.24 s, 1.77 GB/s".
+[[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);
+
+// Peak memory of this process.
+[[nodiscard]] std::string peak_memory_text();
+
+}  // namespace onnx_external

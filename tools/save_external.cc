@@ -1,0 +1,197 @@
+// save-external: the whole job, from a graph and a checkpoint to a verified model.
+#include "onnx_external/save_external.h"
+
+#include <fmt/format.h>
+
+#include <system_error>
+#include <utility>
+
+#include "common/command.h"
+#include "common/documents.h"
+#include "common/options.h"
+#include "common/output.h"
+#include "common/progress_bar.h"
+#include "common/text_report.h"
+
+namespace onnx_external {
+namespace {
+
+std::string help_text() {
+  return fmt::format(
+      R"(save-external attaches the weights of a PyTorch checkpoint to an ONNX graph as external data.
+
+usage: save-external GRAPH.onnx CHECKPOINT... -o OUT_DIR [options]
+
+examples:
+  save-external graph.onnx checkpoint.pt -o out
+  save-external graph.onnx llama-7b-hf/ -o out --dry-run
+
+input:
+  GRAPH.onnx             a graph whose weights were left out, or are to be replaced
+  CHECKPOINT...          .pt .pth .bin .safetensors files, shard indexes or folders;
+                         several are one checkpoint
+{}
+mapping (docs/mapping.md has the rules):
+{}  --save-map FILE        write the mapping that was used, for --map
+
+output:
+  -o, --output OUT_DIR   the folder for the model and its data; made if missing
+  --model-name NAME      default: model.onnx
+  --data-dir NAME        folder of the data inside OUT_DIR; default: initializers
+  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
+  --checksum sha1        record the SHA-1 of each data file in the model
+  --overwrite            replace a complete old model by the complete new one
+  --dry-run              print what would fill what, and write no model
+
+work:
+{}  --no-verify            do not read everything back and compare it
+  --no-fsync             do not wait until the bytes are on the disk
+
+common:
+{}
+exit codes:
+  0  done
+  1  the data, the disk, the mapping or the verification is wrong; no model was written
+  2  the command line is wrong
+)",
+      kCheckpointHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+}
+
+struct Arguments {
+  std::filesystem::path graph;
+  std::vector<std::filesystem::path> checkpoints;
+  std::filesystem::path out_dir;
+  std::string model_name = "model.onnx";
+  std::string data_dir = "initializers";
+  std::filesystem::path save_map;
+  std::string checksum;
+  bool keep_inputs = false;
+  bool overwrite = false;
+  bool dry_run = false;
+  bool verify = true;
+  bool fsync = true;
+  MappingArguments mapping;
+  CommonArguments common;
+  SaveOptions options;
+};
+
+void set_up(CLI::App& app, Arguments& arguments) {
+  app.add_option("GRAPH", arguments.graph);
+  app.add_option("CHECKPOINT", arguments.checkpoints);
+  app.add_option("-o,--output", arguments.out_dir);
+  add_plain_name(app, "--model-name", arguments.model_name);
+  add_plain_name(app, "--data-dir", arguments.data_dir);
+  app.add_option("--save-map", arguments.save_map);
+  app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
+  app.add_flag("--keep-inputs", arguments.keep_inputs);
+  app.add_flag("--overwrite", arguments.overwrite);
+  app.add_flag("--dry-run", arguments.dry_run);
+  app.add_flag("--verify,!--no-verify", arguments.verify);
+  app.add_flag("--fsync,!--no-fsync", arguments.fsync);
+  add_checkpoint_options(app, arguments.options.open);
+  add_threads_option(app, arguments.options.write.threads);
+  add_mapping_options(app, arguments.mapping);
+  add_common_options(app, arguments.common);
+}
+
+// What is missing on the command line; empty when nothing is.
+std::string missing_argument(const Arguments& arguments) {
+  if (arguments.graph.empty()) {
+    return "no GRAPH.onnx is given";
+  }
+  if (arguments.checkpoints.empty()) {
+    return "no CHECKPOINT is given";
+  }
+  return arguments.out_dir.empty() ? "no -o OUT_DIR is given" : "";
+}
+
+void fill_options(Arguments& arguments) {
+  SaveOptions& options = arguments.options;
+  options.verification = arguments.verify ? Verification::kOn : Verification::kOff;
+  options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
+  options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
+  options.write.overwrite = arguments.overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
+  options.write.checksum = arguments.checksum.empty() ? Checksum::kNone : Checksum::kSha1;
+  options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
+}
+
+// Before hours of work rather than after them.
+Status check_map_target(const Arguments& arguments) {
+  std::error_code ignored;
+  if (!arguments.save_map.empty() && !arguments.overwrite &&
+      std::filesystem::exists(arguments.save_map, ignored)) {
+    return fail(ErrorCode::kAlreadyExists,
+                arguments.save_map.string() + ": exists; --overwrite replaces it");
+  }
+  return {};
+}
+
+Result<SaveReport> save(Arguments& arguments) {
+  if (auto status = check_map_target(arguments); !status) {
+    return fail(std::move(status).error());
+  }
+  auto mapping = mapping_options(arguments.mapping);
+  if (!mapping) {
+    return fail(std::move(mapping).error());
+  }
+  fill_options(arguments);
+  arguments.options.mapping = *std::move(mapping);
+  ProgressBar bar(arguments.common.show_progress());
+  arguments.options.write.progress = bar.callback();
+  auto report =
+      save_graph_with_external_data(arguments.out_dir, arguments.model_name, arguments.data_dir,
+                                    arguments.checkpoints, arguments.graph, arguments.options);
+  if (!report || arguments.save_map.empty()) {
+    return report;
+  }
+  auto status = write_file(arguments.save_map, report->map_file, arguments.options.write.overwrite);
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return report;
+}
+
+void note_details(const Command& command, const Arguments& arguments, const SaveReport& report) {
+  const int threads = arguments.options.write.threads;
+  command.note(fmt::format("verify {}, fsync {}, threads {}, names aligned by '{}'",
+                           arguments.verify ? "on" : "off", arguments.fsync ? "on" : "off",
+                           threads == 0 ? "one per CPU" : std::to_string(threads),
+                           shown(report.alignment)));
+  command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
+}
+
+int run(int argc, char** argv) {
+  Command command("save-external", help_text());
+  Arguments arguments;
+  set_up(command.app(), arguments);
+  if (auto code = command.parse(argc, argv)) {
+    return *code;
+  }
+  if (const std::string missing = missing_argument(arguments); !missing.empty()) {
+    return command.misuse(missing);
+  }
+  auto report = save(arguments);
+  if (!report) {
+    return command.fail(report.error().code == ErrorCode::kCancelled
+                            ? "interrupted; nothing was written"
+                            : report.error().message);
+  }
+  if (arguments.common.verbose) {
+    note_details(command, arguments, *report);
+  }
+  if (arguments.common.json) {
+    return command.answer(save_document(*report, arguments.options.mode));
+  }
+  if (arguments.common.quiet) {
+    return kDone;
+  }
+  return command.answer(arguments.dry_run ? dry_run_text(*report) : save_text(*report));
+}
+
+}  // namespace
+}  // namespace onnx_external
+
+int main(int argc, char** argv) {
+  return onnx_external::run_command("save-external",
+                                    [=] { return onnx_external::run(argc, argv); });
+}

@@ -1,0 +1,140 @@
+// verify-external: reads a written model back and lists what is wrong with it.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "common/command.h"
+#include "common/documents.h"
+#include "common/options.h"
+#include "common/progress_bar.h"
+#include "common/text_report.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/verify.h"
+
+namespace onnx_external {
+namespace {
+
+std::string help_text() {
+  return fmt::format(
+      R"(verify-external reads an ONNX model's external data back and lists what is wrong with it.
+
+usage: verify-external MODEL.onnx [--against CHECKPOINT...] [options]
+
+examples:
+  verify-external out/model.onnx
+  verify-external out/model.onnx --against checkpoint.pt
+
+Entries, paths, kinds of files, lengths and dims are always checked, and the CRC-32 of
+every tensor and of the model when save-external left its manifest.
+
+input:
+  MODEL.onnx             the model; its data is found beside it
+  --against CHECKPOINT...
+                         compare every byte with these files, indexes or folders,
+                         matched as the manifest says or, where it cannot be, anew
+{}
+mapping (docs/mapping.md has the rules):
+{}
+work:
+{}
+common:
+{}
+exit codes:
+  0  no findings
+  1  there are findings, or the model or the checkpoint cannot be read
+  2  the command line is wrong
+)",
+      kCheckpointHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+}
+
+struct Arguments {
+  std::filesystem::path model;
+  std::vector<std::filesystem::path> checkpoints;
+  OpenOptions open;
+  MappingArguments mapping;
+  CommonArguments common;
+  VerifyOptions options;
+};
+
+void set_up(CLI::App& app, Arguments& arguments) {
+  app.add_option("MODEL", arguments.model);
+  app.add_option("--against", arguments.checkpoints);
+  add_checkpoint_options(app, arguments.open);
+  add_threads_option(app, arguments.options.threads);
+  add_mapping_options(app, arguments.mapping);
+  add_common_options(app, arguments.common);
+}
+
+Result<VerifyReport> verify_against(const Arguments& arguments) {
+  auto mapping = mapping_options(arguments.mapping);
+  if (!mapping) {
+    return fail(std::move(mapping).error());
+  }
+  auto checkpoint = open_checkpoint(arguments.checkpoints, arguments.open);
+  if (!checkpoint) {
+    return fail(std::move(checkpoint).error());
+  }
+  auto expected = expected_tensors(arguments.model, *checkpoint, *mapping);
+  if (!expected) {
+    return fail(std::move(expected).error());
+  }
+  return verify_model_against(arguments.model, *checkpoint, *expected, arguments.options);
+}
+
+Result<VerifyReport> verify(Arguments& arguments) {
+  ProgressBar bar(arguments.common.show_progress());
+  arguments.options.progress = bar.callback();
+  return arguments.checkpoints.empty() ? verify_model(arguments.model, arguments.options)
+                                       : verify_against(arguments);
+}
+
+std::string answer_text(const Arguments& arguments, const VerifyReport& report) {
+  if (arguments.common.json) {
+    return verify_document(report);
+  }
+  if (arguments.common.quiet) {
+    return {};
+  }
+  return verify_text(arguments.model, report,
+                     arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint);
+}
+
+int run(int argc, char** argv) {
+  Command command("verify-external", help_text());
+  Arguments arguments;
+  set_up(command.app(), arguments);
+  if (auto code = command.parse(argc, argv)) {
+    return *code;
+  }
+  if (arguments.model.empty()) {
+    return command.misuse("no MODEL.onnx is given");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  auto report = verify(arguments);
+  if (!report) {
+    return command.fail(report.error().code == ErrorCode::kCancelled ? "interrupted"
+                                                                     : report.error().message);
+  }
+  if (arguments.common.verbose) {
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    command.note(
+        fmt::format("{}, {}", speed_text(report->bytes, time.count()), peak_memory_text()));
+  }
+  const int answered = command.answer(answer_text(arguments, *report));
+  if (answered != kDone || report->ok()) {
+    return answered;
+  }
+  return command.fail(fmt::format("{}: {} finding{}", arguments.model.string(),
+                                  report->findings.size(),
+                                  report->findings.size() == 1 ? "" : "s"));
+}
+
+}  // namespace
+}  // namespace onnx_external
+
+int main(int argc, char** argv) {
+  return onnx_external::run_command("verify-external",
+                                    [=] { return onnx_external::run(argc, argv); });
+}

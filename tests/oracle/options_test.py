@@ -15,7 +15,7 @@ import torch
 import runtime
 import support
 import zoo
-from save_cases import SaveTest
+from save_cases import SaveTest, prefixed
 
 FIXTURES = support.HERE.parent.parent / "fixtures"
 REFUSED_FIXTURES = (
@@ -267,12 +267,9 @@ class OptionsTest(SaveTest):
     # --- the command ---
 
     def test_modes(self) -> None:
-        graph = support.rename_values(
-            self.graph, {key: support.underscored(key) for key in self.small.state_dict}
-        )
-        self.refuse(
-            "--match exact on refined names", graph, self.small.state_dict, ["features"], "--match", "exact"
-        )
+        state = prefixed(self.small.state_dict, "module.")
+        self.refuse("--match exact on a prefix", self.graph, state, ["features.0"], "--match", "exact")
+        self.accept("--match auto on a prefix", self.graph, state, self.small)
         self.accept("--match exact", self.graph, self.small.state_dict, self.small, "--match", "exact")
         unused = ["num_batches_tracked"]
         self.refuse("--unmatched error", self.graph, self.small.state_dict, unused, "--unmatched", "error")
@@ -294,6 +291,7 @@ class OptionsTest(SaveTest):
         result = self.accept("a first save", self.graph, self.small.state_dict, self.small)
         if not result:
             return
+        self.compute()
         out = result[0].parent
         truth = support.expected_initializers(self.graph, self.small.state_dict)
         folder, graph, checkpoint = self.write("a second save", self.graph, self.other.state_dict)

@@ -192,7 +192,9 @@ class ReaderTest:
             return None
         tensors = {entry["name"]: entry for entry in document["tensors"]}
         found = {n: Expected(e["dtype"], tuple(e["shape"]), e.get("sha256", "")) for n, e in tensors.items()}
-        wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        wrong = sorted(
+            name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
+        )
         detail = "; ".join(f"{name!r}: {found.get(name)}, not {expected.get(name)}" for name in wrong[:3])
         self.report.check(not wrong, f"{label}: names, types, shapes, digests", detail)
         self.check_ranges(label, path, tensors)

@@ -49,22 +49,19 @@ class Runtime:
         self._folder = folder
         self._jobs = []
 
-    def feed(self, case, model: onnx.ModelProto) -> list:
-        """Writes the case's inputs; their descriptions, named as the graph's first inputs."""
+    def add(self, label: str, model_path: Path, case, graph: onnx.ModelProto) -> None:
+        """Plans a run on the case's inputs, which are the graph's first; its outputs must be the case's."""
+        out = self._folder / f"outputs{len(self._jobs)}"
         feeds = []
         for index, value in enumerate(case.inputs):
-            file = self._folder / f"{case.name}.input{index}.bin"
+            file = self._folder / f"inputs{len(self._jobs)}.{index}.bin"
             file.write_bytes(tensor_bytes(value))
-            name = model.graph.input[index].name
+            name = graph.graph.input[index].name
             feeds.append(
-                {"name": name, "dtype": short_dtype(value), "shape": list(value.shape), "file": str(file)}
+                {"name": name, "dtype": short_dtype(value), "shape": [*value.shape], "file": str(file)}
             )
-        return feeds
-
-    def add(self, label: str, model_path: Path, feeds: list, outputs: tuple) -> None:
-        """Plans a run whose outputs must be these."""
-        out = self._folder / f"outputs{len(self._jobs)}"
-        self._jobs.append((label, {"model": str(model_path), "inputs": feeds, "out": str(out)}, outputs))
+        job = {"model": str(model_path), "inputs": feeds, "out": str(out)}
+        self._jobs.append((label, job, case.outputs))
 
     def run(self) -> list:
         """(label, what is wrong or None) for each planned run, and forgets them."""

@@ -70,7 +70,7 @@ class SaveTest:
             truth = support.expected_initializers(given, case.state_dict)
         wrong = support.wrong_initializers(model, truth)
         self.report.check(truth and not wrong, f"{label}: every initializer's bytes", str(wrong[:4]))
-        self.runtime.add(label, model, self.runtime.feed(case, given), case.outputs)
+        self.runtime.add(label, model, case, given)
         verified = self.tools.verify(
             model, "--against", checkpoint_path, *(options if against is None else against)
         )
@@ -92,15 +92,19 @@ class SaveTest:
         left = support.is_empty(folder / "refused")
         self.report.check(left, f"{label}: nothing is left", "the output folder is not empty")
 
+    def compute(self) -> None:
+        """Has ONNX Runtime run the models accepted so far, as long as they are there."""
+        for label, fault in self.runtime.run():
+            self.report.check(
+                fault is None, f"{label}: ONNX Runtime computes what torch computes", str(fault)
+            )
+
     def run(self) -> int:
         for name in [name for name in dir(self) if name.startswith("test_") and self.only in name]:
             try:
                 getattr(self, name)()
             except Exception as error:
                 self.report.check(False, f"{name} runs to its end", repr(error))
+            self.compute()
             print(f"done  {name[5:]}", flush=True)
-        for label, fault in self.runtime.run():
-            self.report.check(
-                fault is None, f"{label}: ONNX Runtime computes what torch computes", str(fault)
-            )
         return self.report.close()

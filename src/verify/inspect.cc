@@ -149,6 +149,14 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   return inspection;
 }
 
+// Without data, and not surely an input of the caller: those have a symbolic dimension.
+bool is_open(const Slot& slot) {
+  const bool symbolic = slot.shape && std::find(slot.shape->begin(), slot.shape->end(),
+                                                std::nullopt) != slot.shape->end();
+  return !slot.has_data && slot.kind != SlotKind::kIdentityOutput &&
+         !(slot.kind == SlotKind::kGraphInput && symbolic);
+}
+
 InspectedTensor inspect_initializer(const ListedTensor& listed) {
   InspectedTensor tensor;
   tensor.name = listed.name;
@@ -211,7 +219,7 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
   // A model with bad entries still has tensors to show, but no slots.
   if (auto loaded = Model::load(path)) {
     for (const Slot& slot : loaded->facts().slots) {
-      if (!slot.has_data && slot.kind != SlotKind::kIdentityOutput) {
+      if (is_open(slot)) {
         inspection.open_slots.push_back(slot);
       }
     }

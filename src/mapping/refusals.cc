@@ -61,8 +61,9 @@ std::optional<std::string> folded_batch_norm(const MappingTask& task, const Left
   for (const std::uint32_t key : leftovers.keys) {
     const std::string_view name = task.key_names[key].name;
     const std::string_view module = parent_of(name);
+    // Anywhere, not only beside it: in a Sequential of convolutions all that is near is folded too.
     if (name.ends_with(".running_mean") && !with_matches.contains(module) &&
-        with_matches.contains(parent_of(module))) {
+        with_matches.contains("")) {
       return task.keys.keys[key].name;
     }
   }

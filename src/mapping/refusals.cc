@@ -45,7 +45,7 @@ std::string_view parent_of(std::string_view name) {
   return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
 }
 
-// A module M whose M.running_mean found no slot, nor anything else of M, while its neighbours did:
+// A module M whose M.running_mean found no slot, nor anything else of M, while other modules did:
 // the export folded BatchNorm into the layer before it.
 std::optional<std::string> folded_batch_norm(const MappingTask& task, const Leftovers& leftovers) {
   std::unordered_set<std::string_view> with_matches;  // every module that holds a used key

@@ -15,6 +15,8 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_externalConfig.cmake
               cmake/Dependencies.cmake
         DESTINATION ${package_dir})
 
+# Relative, so that the installed tree can be moved and `cmake --install --prefix` works.
+file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/onnx_external.pc.in onnx_external.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_external.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

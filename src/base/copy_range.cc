@@ -127,13 +127,9 @@ Status RangeCopier::splice_range(Range& range, bool& supported) {
 }
 
 Status RangeCopier::copy_buffered(Range& range, Crc32* crc, Sha* sha) {
-  if (!buffer_) {
-    buffer_ = std::make_unique_for_overwrite<std::byte[]>(kCopyBufferBytes);
-  }
   while (range.length > 0) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
-    const std::span<std::byte> piece(buffer_.get(), count);
+    const std::span<std::byte> piece =
+        buffer_.first(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
     if (Status status = range.source.read(range.source_offset, piece); !status) {
       return status;
     }
@@ -146,7 +142,7 @@ Status RangeCopier::copy_buffered(Range& range, Crc32* crc, Sha* sha) {
     if (Status status = range.target.write(range.target_offset, piece); !status) {
       return status;
     }
-    if (!range.advance(count)) {
+    if (!range.advance(piece.size())) {
       return cancelled();
     }
   }

@@ -5,10 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "onnx_external/result.h"
 
@@ -56,7 +56,7 @@ class RangeCopier {
   [[nodiscard]] Status copy_buffered(Range& range, Crc32* crc, Sha* sha);
 
   Pipe pipe_;
-  std::unique_ptr<std::byte[]> buffer_;
+  IoBuffer buffer_;
 };
 
 }  // namespace onnx_external

@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/safe_path.h"
@@ -36,15 +37,13 @@ class Feeder {
   // read(first, out) gives the bytes [first, first + out.size()).
   template <typename Read>
   [[nodiscard]] Status feed(Sha& sha, std::uint64_t nbytes, const Read& read) {
-    buffer_.resize(static_cast<std::size_t>(kStep));
     for (std::uint64_t first = 0; first < nbytes; first += kStep) {
-      const auto size = static_cast<std::size_t>(std::min(kStep, nbytes - first));
-      const auto bytes = std::span(buffer_).first(size);
+      const auto bytes = buffer_.first(std::min(kStep, nbytes - first));
       if (Status status = read(first, bytes); !status) {
         return status;
       }
       sha.update(bytes);
-      if (!meter_.add(size)) {
+      if (!meter_.add(bytes.size())) {
         return fail(ErrorCode::kCancelled, "cancelled");
       }
     }
@@ -53,7 +52,7 @@ class Feeder {
 
  private:
   ProgressMeter& meter_;
-  std::vector<std::byte> buffer_;
+  IoBuffer buffer_;
 };
 
 // Fills in the digests of all tensors without a problem; digest(index, sha, feeder) feeds one.
@@ -65,7 +64,10 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
   ProgressMeter meter(options.progress);
   meter.begin(Phase::kVerify, inspection.bytes);
   const int threads = thread_count(options.threads);
-  std::vector<Feeder> feeders(static_cast<std::size_t>(threads), Feeder(meter));
+  std::vector<Feeder> feeders;
+  for (int i = 0; i < threads; ++i) {
+    feeders.emplace_back(meter);
+  }
   Status status =
       parallel_for(inspection.tensors.size(), threads, [&](std::size_t i, int thread) -> Status {
         InspectedTensor& tensor = inspection.tensors[i];

@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/io_buffer.h"
 #include "onnx/load.h"
 #include "onnx_external/tensor.h"
 
@@ -140,10 +141,9 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path) {
   model.bytes = (*file)->size();
   model.folder = path.parent_path();
   Crc32 crc;
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(kStep, model.bytes)));
+  IoBuffer buffer;
   for (std::uint64_t first = 0; first < model.bytes; first += kStep) {
-    const auto size = static_cast<std::size_t>(std::min(kStep, model.bytes - first));
-    const auto bytes = std::span(buffer).first(size);
+    const auto bytes = buffer.first(std::min(kStep, model.bytes - first));
     if (auto status = (*file)->read(first, bytes); !status) {
       return fail(std::move(status).error());
     }

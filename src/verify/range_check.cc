@@ -10,6 +10,7 @@
 #include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/safe_path.h"
 
@@ -30,16 +31,9 @@ struct Piece {
 };
 
 struct Buffers {
-  std::vector<std::byte> found;
-  std::vector<std::byte> wanted;
+  IoBuffer found;
+  IoBuffer wanted;
 };
-
-std::span<std::byte> sized(std::vector<std::byte>& buffer, std::uint64_t bytes) {
-  if (buffer.size() < bytes) {
-    buffer.resize(static_cast<std::size_t>(bytes));
-  }
-  return std::span(buffer).first(static_cast<std::size_t>(bytes));
-}
 
 Status counted(ProgressMeter& meter, std::uint64_t bytes) {
   if (!meter.add(bytes)) {
@@ -131,7 +125,7 @@ class PieceReader {
     for (std::uint64_t done = 0; done < piece_.length;) {
       const std::uint64_t size = std::min(step, piece_.length - done);
       const std::uint64_t first = piece_.first + done;
-      const auto found = sized(buffers.found, size);
+      const auto found = buffers.found.first(size);
       if (auto status = file.read(check_.offset + first, found); !status) {
         answer.fault = fault_of(status.error());
         return counted(meter, piece_.length - done);
@@ -140,7 +134,7 @@ class PieceReader {
         crc.update(found);
       }
       if (wanted && !answer.difference) {
-        const auto expected = sized(buffers.wanted, size);
+        const auto expected = buffers.wanted.first(size);
         if (auto status = wanted->read(first, expected); !status) {
           return status;
         }
@@ -211,10 +205,10 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
 
 Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
                                                 const Checkpoint& checkpoint, std::size_t tensor) {
-  std::vector<std::byte> buffer;
+  IoBuffer buffer;
   for (std::uint64_t first = 0; first < bytes.size();) {
     const std::uint64_t size = std::min<std::uint64_t>(kGatherStep, bytes.size() - first);
-    const auto wanted = sized(buffer, size);
+    const auto wanted = buffer.first(size);
     if (auto status = checkpoint.read(tensor, first, wanted); !status) {
       return fail(std::move(status).error());
     }
@@ -234,9 +228,9 @@ Result<std::string> file_sha1(const std::filesystem::path& folder, const std::st
     return fail(std::move(file).error());
   }
   Sha sha(Sha::Kind::kSha1);
-  std::vector<std::byte> buffer;
+  IoBuffer buffer;
   for (std::uint64_t first = 0; first < (*file)->size();) {
-    const auto bytes = sized(buffer, std::min(kPlainStep, (*file)->size() - first));
+    const auto bytes = buffer.first(std::min(kPlainStep, (*file)->size() - first));
     if (auto status = (*file)->read(first, bytes); !status) {
       return fail(std::move(status).error());
     }

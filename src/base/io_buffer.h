@@ -1,0 +1,38 @@
+// Memory to read files into.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace onnx_external {
+
+// Bytes that start on a page boundary; grows as asked, keeps nothing when it grows. Where malloc
+// puts large blocks (16 bytes into a page), a read from the start of a page took 4.5 times as long:
+// 2.7 instead of 12.5 GB/s (AMD EPYC, warm, 256 KiB steps; the processor's copy instruction is slow
+// when the target lies just behind the source within a page). One thread at a time.
+class IoBuffer {
+ public:
+  // The first `bytes` of it.
+  [[nodiscard]] std::span<std::byte> first(std::uint64_t bytes) {
+    const auto size = static_cast<std::size_t>(bytes);
+    if (!data_ || size > size_) {
+      data_.reset();
+      data_.reset(new (kPage) std::byte[size]);
+      size_ = size;
+    }
+    return {data_.get(), size};
+  }
+
+ private:
+  static constexpr std::align_val_t kPage{4096};
+  struct Delete {
+    void operator()(std::byte* data) const { ::operator delete[](data, kPage); }
+  };
+  std::unique_ptr<std::byte[], Delete> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace onnx_external

@@ -101,13 +101,21 @@ Result<std::shared_ptr<const SourceFile>> open_beneath(const std::filesystem::pa
   if (!status) {
     return fail(std::move(status).error());
   }
-  const std::filesystem::path base = folder.empty() ? std::filesystem::path(".") : folder;
-  const UniqueFd directory(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  auto directory = Directory::open(folder);
   if (!directory) {
-    return fail(errno_error(errno, base.string() + ": cannot open the folder"));
+    return fail(std::move(directory).error());
   }
-  const std::filesystem::path path = base / location;
-  UniqueFd fd(open_in(directory.get(), location));
+  return open_beneath(*directory, location);
+}
+
+Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
+                                                       std::string_view location) {
+  Status status = check_relative_location(location);
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  const std::filesystem::path path = folder.path() / location;
+  UniqueFd fd(open_in(folder.fd(), location));
   if (!fd) {
     if (errno == ELOOP || errno == EXDEV) {
       return fail(ErrorCode::kInvalidArgument,

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/directory.h"
 #include "base/file.h"
 #include "onnx_external/result.h"
 
@@ -25,5 +26,9 @@ namespace onnx_external {
 // kInvalidArgument: bad location or kind of file; kNotFound; kIo.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_beneath(
     const std::filesystem::path& folder, std::string_view location);
+
+// The same in a folder that is open already: two system calls less, for many files.
+[[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
+                                                                     std::string_view location);
 
 }  // namespace onnx_external

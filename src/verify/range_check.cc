@@ -9,6 +9,7 @@
 
 #include "base/checked_math.h"
 #include "base/digest.h"
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/io_buffer.h"
 #include "base/parallel.h"
@@ -91,8 +92,8 @@ class PieceReader {
       : check_(check), piece_(piece), options_(options) {}
 
   // Reads the piece; an error of the data file becomes answer.fault.
-  [[nodiscard]] Status run(const std::filesystem::path& folder, const Checkpoint* checkpoint,
-                           Buffers& buffers, ProgressMeter& meter, RangeAnswer& answer) const {
+  [[nodiscard]] Status run(const Directory& folder, const Checkpoint* checkpoint, Buffers& buffers,
+                           ProgressMeter& meter, RangeAnswer& answer) const {
     auto file = open_beneath(folder, check_.location);
     if (!file) {
       answer.fault = fault_of(file.error());
@@ -184,13 +185,17 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
                                               std::span<const RangeCheck> checks,
                                               const Checkpoint* checkpoint,
                                               const VerifyOptions& options, ProgressMeter& meter) {
+  const auto directory = Directory::open(folder);
+  if (!directory) {
+    return fail(directory.error());
+  }
   const std::vector<Piece> pieces = cut(checks);
   std::vector<RangeAnswer> answers(pieces.size());
   const int threads = thread_count(options.threads);
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
   Status status = parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
     const PieceReader reader(checks[pieces[i].check], pieces[i], options);
-    return reader.run(folder, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
+    return reader.run(*directory, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
                       answers[i]);
   });
   if (!status) {

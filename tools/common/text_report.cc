@@ -16,6 +16,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kListedNames = 5;
+constexpr std::uint64_t kMinRatedBytes = 10'000'000;
 
 // "label: 7: 'a', 'b' and 5 more"; nothing for an empty list.
 std::string names_line(std::string_view label, const std::vector<std::string>& names) {
@@ -107,9 +108,12 @@ std::string inspect_table(const Inspection& inspection) {
 
 std::string save_text(const SaveReport& report) {
   const std::string folder = data_folder(report);
-  return fmt::format("{}: {}{}; {}\n{}", shown(report.model.string()), totals_text(report),
+  // The rate of a small save says nothing.
+  const bool has_rate = report.bytes >= kMinRatedBytes;
+  return fmt::format("{}: {}{}; {}{}\n{}", shown(report.model.string()), totals_text(report),
                      folder.empty() ? "" : " in " + shown(folder) + "/",
                      report.verified ? "verified, every byte" : "not verified",
+                     has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
                      leftovers_text(report));
 }
 

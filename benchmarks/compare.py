@@ -226,7 +226,7 @@ class Case:
 
     def rows(self) -> list:
         rows = []
-        for subject in self.subjects:
+        for subject in (each for each in self.subjects if each.runs):
             seconds = statistics.median(run.seconds for run in subject.runs)
             peak = max(run.peak_bytes for run in subject.runs)
             loop = f"{statistics.median(subject.loop_ratios):.2f}" if subject.loop_ratios else "-"

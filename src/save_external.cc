@@ -76,13 +76,10 @@ std::vector<ExpectedTensor> expected_by_plan(const SavePlan& plan, const GraphFa
 }
 
 Error verification_failed(const VerifyReport& report) {
-  std::vector<std::string> messages;
-  for (const Finding& finding : report.findings) {
-    messages.push_back(finding.message);
-  }
-  std::string text = "verification failed, nothing was published: " + messages.front();
-  if (messages.size() > 1) {
-    text += " (and " + std::to_string(messages.size() - 1) + " more findings)";
+  std::string text =
+      "verification failed, nothing was published: " + finding_text(report.findings.front());
+  if (report.findings.size() > 1) {
+    text += " (and " + std::to_string(report.findings.size() - 1) + " more findings)";
   }
   return Error{ErrorCode::kMismatch, std::move(text)};
 }

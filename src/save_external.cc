@@ -4,7 +4,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/text.h"
 
 namespace onnx_external {
 namespace {

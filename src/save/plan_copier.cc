@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
 #include "base/file.h"
@@ -96,7 +97,10 @@ class PlanCopier {
 
   Result<CopiedFiles> run() {
     meter_.begin(Phase::kCopy, job_.plan.bytes);
-    Status status = make_items();
+    Status status = check_model_sources();
+    if (status) {
+      status = make_items();
+    }
     if (status) {
       status = parallel_for(items_.size(), threads_, [this](std::size_t index, int thread) {
         const WorkItem& item = items_[index];
@@ -120,6 +124,19 @@ class PlanCopier {
   }
 
  private:
+  // The model only states its ranges: none is reserved before all are known to exist.
+  Status check_model_sources() const {
+    for (std::uint32_t file = 0; file < job_.plan.files.size(); ++file) {
+      if (is_checkpoint_file(file)) {
+        continue;
+      }
+      if (auto source = source_of(file); !source) {
+        return fail(std::move(source).error());
+      }
+    }
+    return {};
+  }
+
   bool is_split(std::uint64_t bytes) const {
     const std::uint64_t fair_share = job_.plan.bytes / static_cast<std::uint64_t>(threads_);
     return threads_ > 1 && bytes > kCopyChunkBytes && bytes > fair_share &&
@@ -178,6 +195,13 @@ class PlanCopier {
       auto source = open_beneath(job_.model.source_dir(), external.location);
       if (!source) {
         return fail_in("initializer " + quote(tensor.name), std::move(source).error());
+      }
+      if (!range_fits(external.offset, external.length, (*source)->size())) {
+        return fail(ErrorCode::kCorrupt,
+                    fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
+                                "of the file",
+                                quote(tensor.name), (*source)->name(), external.length,
+                                external.offset, (*source)->size()));
       }
       return FileSource{*std::move(source), external.offset, 0, std::nullopt};
     }

@@ -261,6 +261,22 @@ TEST_F(Writer, NamesAnExternalFileOfTheGivenModelThatIsMissing) {
   EXPECT_FALSE(fs::exists(dir_.path() / "other"));
 }
 
+TEST_F(Writer, RefusesARangeThatAnExternalFileOfTheGivenModelDoesNotHave) {
+  constexpr std::int64_t kFarMoreThanADisk = std::int64_t{1} << 60;
+  const std::vector<TestTensor> fresh{
+      {.name = "part", .shape = {10, 1000}, .bytes = noise(40'000, 9)}};
+  dir_.write("graph/big.bin", "12345678");
+  GraphBuilder graph;
+  graph.input("part", kFloat, {10, 1000}).node("Add", {"part", "big"}, {"y"});
+  graph.external("big", kFloat, {kFarMoreThanADisk}, {{"location", "big.bin"}});
+  auto model = Model::from_proto(graph.model(), dir_.path() / "graph");
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(save_all(open_one(dir_.write("f.pt", torch_zip(fresh))), *model,
+                       dir_.path() / "other", fast()),
+              FailsWith(ErrorCode::kCorrupt, "initializer 'big'"));
+  EXPECT_FALSE(fs::exists(dir_.path() / "other"));
+}
+
 TEST_F(Writer, NoticesASourceThatChangesMeanwhile) {
   const fs::path file = checkpoint_file(1);
   const Checkpoint checkpoint = open_one(file);

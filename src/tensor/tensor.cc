@@ -142,9 +142,15 @@ Result<std::uint64_t> onnx_nbytes(std::int32_t data_type, std::span<const std::i
   return *count / per_byte + (*count % per_byte == 0 ? 0 : 1);
 }
 
+// More than any library has; a file may state millions.
+constexpr std::size_t kMaxListedDims = 64;
+
 std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i == kMaxListedDims) {
+      return text + ", ...]";
+    }
     text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   }
   return text + "]";

@@ -68,5 +68,13 @@ TEST(ContiguousStrides, AreRowMajor) {
   EXPECT_EQ(contiguous_strides({}), Shape{});
 }
 
+TEST(ShapeText, ListsNoMoreThan64Dimensions) {
+  EXPECT_EQ(shape_text(Shape{2, 3}), "[2, 3]");
+  EXPECT_EQ(shape_text(Shape(64, 1)).find("..."), std::string::npos);
+  const std::string text = shape_text(Shape(100'000, 1));
+  EXPECT_EQ(text.size(), shape_text(Shape(64, 1)).size() + std::string(", ...").size());
+  EXPECT_TRUE(text.ends_with(", 1, ...]"));
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -33,7 +33,7 @@ input:
   MODEL.onnx             the model; its data is found beside it
   --against CHECKPOINT...
                          compare every byte with these files, indexes or folders,
-                         matched as the manifest says or, where it cannot be, anew
+                         matched anew, and as the manifest says where that is open
 {}
 mapping (docs/mapping.md has the rules):
 {}
@@ -67,6 +67,20 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_common_options(app, arguments.common);
 }
 
+// A model with broken entries cannot be mapped; the list of what is wrong with it tells more than
+// the mapping's first error.
+Result<VerifyReport> verify_unmapped(const Arguments& arguments, Error error) {
+  auto report = verify_model(arguments.model, arguments.options);
+  if (report && report->ok()) {
+    return fail(std::move(error));
+  }
+  if (report) {
+    report->findings.push_back(
+        {FindingCode::kNotInCheckpoint, "", "", "nothing was compared: " + error.message});
+  }
+  return report;
+}
+
 Result<VerifyReport> verify_against(const Arguments& arguments) {
   auto mapping = mapping_options(arguments.mapping);
   if (!mapping) {
@@ -78,7 +92,7 @@ Result<VerifyReport> verify_against(const Arguments& arguments) {
   }
   auto expected = expected_tensors(arguments.model, *checkpoint, *mapping);
   if (!expected) {
-    return fail(std::move(expected).error());
+    return verify_unmapped(arguments, std::move(expected).error());
   }
   return verify_model_against(arguments.model, *checkpoint, *expected, arguments.options);
 }

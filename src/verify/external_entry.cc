@@ -52,7 +52,8 @@ class EntryReader {
 
  private:
   void report(FindingCode code, std::string message) {
-    findings_.push_back({code, std::string(tensor_.name), entry_.location, std::move(message)});
+    findings_.push_back({code, name_in_finding(tensor_.name), name_in_finding(entry_.location),
+                         std::move(message)});
   }
 
   void bad_entry(std::string message) {
@@ -60,9 +61,13 @@ class EntryReader {
     readable_ = false;
   }
 
-  // Loaders disagree on twins and unknown keys; ONNX Runtime refuses the model.
+  // Loaders disagree on twins and unknown keys; ONNX Runtime refuses the model. The first bad pair
+  // is enough: a file may have any number of them.
   void collect_values() {
     for (const auto& pair : tensor_.proto->external_data()) {
+      if (!readable_) {
+        return;
+      }
       if (!values_.emplace(pair.key(), pair.value()).second) {
         bad_entry("external_data has the key " + quote(pair.key()) + " twice");
       } else if (!is_known_key(pair.key())) {
@@ -143,6 +148,11 @@ class EntryReader {
 };
 
 }  // namespace
+
+std::string name_in_finding(std::string_view name) {
+  return name.size() <= kMaxQuotedBytes ? std::string(name)
+                                        : std::string(name.substr(0, kMaxQuotedBytes)) + "...";
+}
 
 std::optional<ExternalEntry> read_entry(const ListedTensor& tensor,
                                         std::vector<Finding>& findings) {

@@ -18,6 +18,10 @@ struct ExternalEntry {
   std::string sha1;          // "checksum" in lower case; empty = not stated
 };
 
+// A name as a finding holds it: whole names of files could be millions of bytes, and each finding
+// has its own.
+[[nodiscard]] std::string name_in_finding(std::string_view name);
+
 // Reads the entry of an external tensor and appends what is wrong with it to `findings`. Nothing
 // when there is no range that could be read.
 [[nodiscard]] std::optional<ExternalEntry> read_entry(const ListedTensor& tensor,

@@ -95,7 +95,7 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
       facts.records[found->second] = &record;
     } else {
       facts.unplaced.push_back(
-          {FindingCode::kManifest, record.slot, location,
+          {FindingCode::kManifest, name_in_finding(record.slot), name_in_finding(location),
            twin ? "the manifest has it twice"
                 : "the manifest has it, but the model has no such initializer"});
     }

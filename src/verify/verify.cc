@@ -18,6 +18,9 @@
 namespace onnx_external {
 namespace {
 
+// Nobody reads more, and each may be a kilobyte.
+constexpr std::size_t kMaxFindings = 1000;
+
 std::string hex_byte(std::uint8_t byte) {
   static constexpr char kDigits[] = "0123456789abcdef";
   return {'0', 'x', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
@@ -88,8 +91,8 @@ class Verifier {
 
  private:
   static void report(Subject& subject, FindingCode code, std::string message) {
-    subject.findings.push_back({code, std::string(subject.tensor.name),
-                                subject.entry ? subject.entry->location : std::string(),
+    subject.findings.push_back({code, name_in_finding(subject.tensor.name),
+                                subject.entry ? name_in_finding(subject.entry->location) : "",
                                 std::move(message)});
   }
 
@@ -112,7 +115,7 @@ class Verifier {
   void match_expected(const ExpectedTensor& wanted) {
     const auto found = index_.find({wanted.graph, wanted.initializer});
     if (found == index_.end()) {
-      last_.push_back({FindingCode::kMissingTensor, wanted.initializer, "",
+      last_.push_back({FindingCode::kMissingTensor, name_in_finding(wanted.initializer), "",
                        "the model has no such initializer"});
       return;
     }
@@ -295,13 +298,28 @@ class Verifier {
   }
 
   VerifyReport collect() {
-    report_.findings = std::move(first_);
+    keep(first_);
     for (Subject& subject : subjects_) {
-      std::move(subject.findings.begin(), subject.findings.end(),
-                std::back_inserter(report_.findings));
+      keep(subject.findings);
     }
-    std::move(last_.begin(), last_.end(), std::back_inserter(report_.findings));
+    keep(last_);
+    if (left_out_ > 0) {
+      report_.findings.push_back({first_left_out_, "", "",
+                                  "and " + std::to_string(left_out_) +
+                                      (left_out_ == 1 ? " more finding" : " more findings")});
+    }
     return std::move(report_);
+  }
+
+  void keep(std::vector<Finding>& findings) {
+    for (Finding& finding : findings) {
+      if (report_.findings.size() < kMaxFindings) {
+        report_.findings.push_back(std::move(finding));
+      } else if (left_out_++ == 0) {
+        first_left_out_ = finding.code;
+      }
+    }
+    findings = {};
   }
 
   const ModelFile& model_;
@@ -312,6 +330,8 @@ class Verifier {
   std::optional<FoundManifest> found_;
   std::vector<Finding> first_;  // of the model as a whole
   std::vector<Finding> last_;   // of tensors that the model does not have
+  std::uint64_t left_out_ = 0;
+  FindingCode first_left_out_ = FindingCode::kBadEntry;
   VerifyReport report_;
 };
 

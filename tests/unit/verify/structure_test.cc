@@ -340,5 +340,30 @@ TEST(VerifyStructure, NeedsNoMemoryForALengthThatTheFileDoesNotHave) {
   }
 }
 
+TEST(VerifyStructure, ReportsTheFirstBadPairOfATensorAndCutsNames) {
+  WrittenModel model;
+  const Entries entries(3000, {"", ""});
+  model.graph.external(std::string(100'000, 'N'), kFloat, {1}, entries);
+  model.graph.external("w", kFloat, {1}, {{"location", std::string(100'000, 'L')}});
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_LT(report->findings.size(), 5U);
+  for (const Finding& finding : report->findings) {
+    EXPECT_LT(finding.tensor.size() + finding.file.size() + finding.message.size(), 2000U);
+  }
+}
+
+TEST(VerifyStructure, KeepsAThousandFindingsAndCountsTheRest) {
+  WrittenModel model;
+  for (int i = 0; i < 1500; ++i) {
+    model.graph.external("w" + std::to_string(i), kFloat, {1}, {{"location", "absent"}});
+  }
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->findings.size(), 1001U);
+  EXPECT_EQ(report->findings.back().message, "and 500 more findings");
+  EXPECT_FALSE(report->ok());
+}
+
 }  // namespace
 }  // namespace onnx_external

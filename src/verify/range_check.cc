@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <map>
 #include <memory>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -25,6 +29,10 @@ constexpr std::uint64_t kGatherStep = std::uint64_t{1} << 20;
 // A tensor larger than this is shared by several threads.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
 
+// Ranges that overlap are read once each, so a small model could ask for any amount of reading.
+// Below kAlwaysRead bytes nobody minds.
+constexpr std::uint64_t kMaxTimesRead = 16;
+constexpr std::uint64_t kAlwaysRead = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxPieces = 4096;
 
 struct Piece {
@@ -60,6 +68,41 @@ std::optional<Difference> first_difference(std::span<const std::byte> found,
 bool is_in_file(const Directory& folder, const RangeCheck& check) {
   const auto file = open_beneath(folder, check.location);
   return file && range_fits(check.offset, check.length, (*file)->size());
+}
+
+using Ranges = std::set<std::pair<std::uint64_t, std::uint64_t>>;  // offset, length
+
+// The bytes of all ranges that a file of `size` bytes holds; the others are not read anyway.
+std::uint64_t bytes_to_read(const Ranges& ranges, std::uint64_t size) {
+  std::uint64_t sum = 0;
+  for (const auto& [offset, length] : ranges) {
+    if (range_fits(offset, length, size)) {
+      sum = checked_add(sum, length).value_or(std::numeric_limits<std::uint64_t>::max());
+    }
+  }
+  return sum;
+}
+
+// The files whose different ranges sum to far more than the file has.
+std::set<std::string_view> overused_files(const Directory& folder,
+                                          std::span<const RangeCheck> checks) {
+  std::map<std::string_view, Ranges> ranges;
+  for (const RangeCheck& check : checks) {
+    ranges[check.location].emplace(check.offset, check.length);
+  }
+  std::set<std::string_view> overused;
+  for (const auto& [location, of_file] : ranges) {
+    if (of_file.size() <= kMaxTimesRead) {
+      continue;
+    }
+    const auto file = open_beneath(folder, location);
+    const std::uint64_t size = file ? (*file)->size() : 0;
+    const std::uint64_t bytes = bytes_to_read(of_file, size);
+    if (bytes > kAlwaysRead && bytes / kMaxTimesRead >= size) {
+      overused.insert(location);
+    }
+  }
+  return overused;
 }
 
 std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks) {
@@ -203,7 +246,10 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
   if (!directory) {
     return fail(directory.error());
   }
-  const std::vector<Piece> pieces = cut(*directory, checks);
+  const std::set<std::string_view> overused = overused_files(*directory, checks);
+  std::vector<Piece> pieces = cut(*directory, checks);
+  std::erase_if(
+      pieces, [&](const Piece& piece) { return overused.contains(checks[piece.check].location); });
   std::vector<RangeAnswer> answers(pieces.size());
   const int threads = thread_count(options.threads);
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
@@ -216,6 +262,13 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
     return fail(std::move(status).error());
   }
   std::vector<RangeAnswer> ranges(checks.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (overused.contains(checks[i].location)) {
+      ranges[i].fault = {FindingCode::kBadEntry,
+                         "the model's ranges of this file sum to more than " +
+                             std::to_string(kMaxTimesRead) + " times its size; not read"};
+    }
+  }
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     join(ranges[pieces[i].check], pieces[i], std::move(answers[i]));
   }

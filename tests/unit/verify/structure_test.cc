@@ -365,5 +365,32 @@ TEST(VerifyStructure, KeepsAThousandFindingsAndCountsTheRest) {
   EXPECT_FALSE(report->ok());
 }
 
+TEST(VerifyStructure, DoesNotReadAFileOverAndOverForOverlappingRanges) {
+  constexpr std::int64_t kFile = std::int64_t{64} << 20;
+  WrittenModel model;
+  std::filesystem::resize_file(model.files().write("sparse.bin", ""), kFile);
+  for (std::int64_t i = 0; i < 18; ++i) {
+    model.graph.external("w" + std::to_string(i), kFloat, {kFile / 4 - i},
+                         {{"location", "sparse.bin"}, {"offset", std::to_string(4 * i)}});
+  }
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->findings.size(), 18U);
+  EXPECT_THAT(report->findings[0].message, HasSubstr("more than 16 times its size"));
+}
+
+TEST(VerifyStructure, ReadsARangeThatManyTensorsShare) {
+  constexpr std::int64_t kFile = std::int64_t{64} << 20;
+  WrittenModel model;
+  std::filesystem::resize_file(model.files().write("sparse.bin", ""), kFile);
+  for (int i = 0; i < 18; ++i) {
+    model.graph.external("w" + std::to_string(i), kFloat, {kFile / 4},
+                         {{"location", "sparse.bin"}});
+  }
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), IsEmpty());
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -4,7 +4,6 @@
 #include <system_error>
 #include <utility>
 
-
 namespace onnx_external {
 namespace {
 
@@ -88,6 +87,8 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   VerifyOptions options;
   options.threads = write.threads;
   options.progress = write.progress;
+  // A spliced record took its CRC from the checkpoint's directory: this read proves it.
+  options.compare = Compare::kRecordedCrc;
   // Pages that were not synced are dirty: the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   auto report = verify_model_against(staged.model_path(), checkpoint, expected, options);

@@ -120,6 +120,10 @@ class Checkpoint {
   // tensor; nothing for compressed, strided or big-endian tensors. An empty tensor has length 0.
   [[nodiscard]] std::optional<FileRange> plain_range(std::size_t tensor) const;
 
+  // The CRC-32 of those bytes, where the tensor is a whole uncompressed record and its file records
+  // one: bytes with this CRC are the checkpoint's, and the file need not be read again to tell.
+  [[nodiscard]] std::optional<std::uint32_t> recorded_crc(std::size_t tensor) const;
+
   // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
   // row-major tensor, whatever its form in the file. Memory: at most kReadScratchBytes beside
   // `out`. Best in steps of 1 MiB or more (8 MiB for transposed views). Thread-safe.

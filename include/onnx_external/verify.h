@@ -62,8 +62,18 @@ struct VerifyReport {
 
 enum class DropCache : std::uint8_t { kNo, kYes };
 
+// How bytes are compared with a checkpoint's.
+enum class Compare : std::uint8_t {
+  kBytes,  // both are read and compared
+  // A tensor whose CRC-32 the checkpoint records (Checkpoint::recorded_crc) is read from the model
+  // alone and must have that CRC; bytes are compared only where it has not, to name the first that
+  // differs. Half the reading. Tensors without a recorded CRC are compared as with kBytes.
+  kRecordedCrc,
+};
+
 struct VerifyOptions {
-  int threads = 0;                        // 0 = one per CPU available to the process
+  int threads = 0;  // 0 = one per CPU available to the process
+  Compare compare = Compare::kBytes;
   DropCache drop_cache = DropCache::kNo;  // ask the kernel to read from the disk again
   ProgressFn progress;
 };
@@ -91,9 +101,9 @@ struct ExpectedTensor {
                                                         std::span<const ExpectedTensor> expected,
                                                         const VerifyOptions& options = {});
 
-// Finds out what a saved model's initializers should be: by the manifest's record when there is one,
-// `options` names no mapping option, and the checkpoint has all the tensors that it names; else by
-// mapping anew. Errors as Model::load and map_tensors.
+// Finds out what a saved model's initializers should be: by the manifest's record when there is
+// one, `options` names no mapping option, and the checkpoint has all the tensors that it names;
+// else by mapping anew. Errors as Model::load and map_tensors.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -214,6 +214,14 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
       .read(first, out);
 }
 
+std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const {
+  const TensorView& view = tensors()[tensor];
+  const Storage& storage = storages()[view.storage];
+  const auto range = plain_range(tensor);
+  const bool whole = range && view.storage_offset == 0 && range->length == storage.bytes;
+  return whole ? storage.crc32 : std::nullopt;
+}
+
 Status Checkpoint::check_storage(std::uint32_t index) const {
   const Storage& storage = storages()[index];
   const SourceFile& file = *files()[storage.file];

@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file.h"
+
 namespace onnx_external {
 namespace {
 
@@ -104,6 +106,18 @@ struct Target {
   const std::string& data_dir;
 };
 
+// The model may replace an old model, never the checkpoint that is being read.
+Status check_target(const Target& target, const Checkpoint& checkpoint) {
+  const auto old = SourceFile::open(target.folder / target.model_name);
+  for (const auto& file : checkpoint.files()) {
+    if (old && file->same_file(**old)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  (*old)->name() + ": is the checkpoint; give the model another name or folder");
+    }
+  }
+  return {};
+}
+
 Result<SaveReport> save(Model model, const Target& target, std::span<const fs::path> paths,
                         const SaveOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -116,11 +130,14 @@ Result<SaveReport> save(Model model, const Target& target, std::span<const fs::p
   }
   OpenOptions open = options.open;
   if (open.scratch_dir == OpenOptions{}.scratch_dir) {
-    open.scratch_dir = nearest_existing_folder(fs::absolute(target.folder));
+    open.scratch_dir = nearest_existing_folder(target.folder);
   }
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());
+  }
+  if (Status own = check_target(target, *checkpoint); !own) {
+    return fail(std::move(own).error());
   }
   auto keys = mapping_keys(*checkpoint);
   if (!keys) {

@@ -16,7 +16,8 @@ enum class Call : std::uint8_t {
   kNone,
   kTensor,       // (storage, offset, size, stride, ...)
   kTensorV3,     // the same, with a dtype
-  kWrapped,      // (tensor, ...)
+  kWrapped,      // (tensor, flag, hooks, state): at least the first
+  kConverted,    // (tensor, dtype, ...)
   kFromType,     // (function, type, arguments, state)
   kOrderedDict,  // ([pairs])
   kSize,         // ((dimensions))
@@ -36,7 +37,7 @@ constexpr std::array kSymbols = {
     Symbol{"torch._utils", "_rebuild_tensor_v3", Call::kTensorV3},
     Symbol{"torch._utils", "_rebuild_parameter", Call::kWrapped},
     Symbol{"torch._utils", "_rebuild_parameter_with_state", Call::kWrapped},
-    Symbol{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Call::kWrapped},
+    Symbol{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Call::kConverted},
     Symbol{"torch.nn.parameter", "Parameter", Call::kWrapped},
     Symbol{"torch.nn.parameter", "Buffer", Call::kWrapped},
     Symbol{"torch._tensor", "_rebuild_from_type", Call::kFromType},
@@ -181,15 +182,15 @@ Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
       id = arguments[0];
     }
   }
-  std::vector<NodeId> nodes = pickle.elements(id);
+  std::vector<NodeId> nodes = pickle.elements(id, kMaxRank + 1);
   const Arguments tuple = tuple_of(pickle, id);
   nodes.insert(nodes.end(), tuple.begin(), tuple.end());
   if (pickle.kind(id) != NodeKind::kTuple && pickle.kind(id) != NodeKind::kList) {
     return corrupt("its " + std::string(what) + " is not a tuple of ints");
   }
   if (nodes.size() > kMaxRank) {
-    return corrupt("its " + std::string(what) + " has " + std::to_string(nodes.size()) +
-                   " dimensions, torch allows " + std::to_string(kMaxRank));
+    return corrupt("its " + std::string(what) + " has more than " + std::to_string(kMaxRank) +
+                   " dimensions");
   }
   std::vector<std::int64_t> values;
   for (const NodeId node : nodes) {
@@ -202,9 +203,18 @@ Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
   return values;
 }
 
-// {'conj': True} or {'neg': True}: the bytes are not the values.
+// {'conj': True} or {'neg': True}: the bytes are not the values. torch writes a plain dict with at
+// most these two; an object that would become a dict could hide them.
 Status check_view_bits(const Pickle& pickle, NodeId metadata) {
-  for (const auto& [key, value] : pickle.items(metadata)) {
+  constexpr std::size_t kMaxBits = 8;
+  if (pickle.kind(metadata) == NodeKind::kNone) {
+    return {};
+  }
+  const auto bits = pickle.items(metadata, kMaxBits + 1);
+  if (pickle.kind(metadata) != NodeKind::kDict || bits.size() > kMaxBits) {
+    return unsupported("its metadata is no dict of at most " + std::to_string(kMaxBits) + " bits");
+  }
+  for (const auto& [key, value] : bits) {
     if (pickle.boolean(value) != false) {
       const auto name = pickle.string(key);
       return unsupported("it is a lazy view (" + quote(name.value_or("?")) +
@@ -212,6 +222,64 @@ Status check_view_bits(const Pickle& pickle, NodeId metadata) {
     }
   }
   return {};
+}
+
+// Attributes may be set on a tensor; nothing that replaces its data may.
+Status check_attributes(const Pickle& pickle, NodeId attributes) {
+  constexpr std::size_t kMaxAttributes = 64;
+  if (pickle.kind(attributes) == NodeKind::kNone) {
+    return {};
+  }
+  const auto items = pickle.items(attributes, kMaxAttributes + 1);
+  if (pickle.kind(attributes) != NodeKind::kDict || items.size() > kMaxAttributes) {
+    return unsupported("its state is no dict of at most " + std::to_string(kMaxAttributes) +
+                       " attributes; save tensor.detach().clone() instead");
+  }
+  for (const auto& [key, value] : items) {
+    const auto name = pickle.string(key);
+    if (!name || *name == "data" || *name == "real" || *name == "imag") {
+      return unsupported("its state sets " + quote(name.value_or("?")) +
+                         "; save tensor.detach().clone() instead");
+    }
+  }
+  return {};
+}
+
+// A dict of attributes, or (dict, slots). A longer tuple is Tensor.__setstate__'s: another storage.
+Status check_state(const Pickle& pickle, NodeId state) {
+  const Arguments parts = tuple_of(pickle, state);
+  if (parts.size() != 2) {
+    return check_attributes(pickle, state);
+  }
+  auto status = check_attributes(pickle, parts[0]);
+  return status ? check_attributes(pickle, parts[1]) : status;
+}
+
+// What was done to a tensor after the call that made it.
+Status check_additions(const Pickle& pickle, NodeId tensor) {
+  constexpr std::size_t kMaxStates = 4;
+  if (pickle.has_items(tensor) || pickle.has_elements(tensor)) {
+    return corrupt("the pickle adds items to a tensor");
+  }
+  const std::vector<NodeId> states = pickle.states(tensor, kMaxStates + 1);
+  if (states.size() > kMaxStates) {
+    return unsupported("more than " + std::to_string(kMaxStates) + " states are set on it");
+  }
+  for (const NodeId state : states) {
+    if (auto status = check_state(pickle, state); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Result<DType> read_dtype(const Pickle& pickle, NodeId dtype) {
+  const bool named = pickle.kind(dtype) == NodeKind::kGlobal && pickle.module(dtype) == "torch";
+  const auto known = named ? dtype_from_torch_name(pickle.name(dtype)) : std::nullopt;
+  if (!known) {
+    return unsupported("element type " + quote(type_name(pickle, dtype)) + " is not read");
+  }
+  return *known;
 }
 
 Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Arguments arguments) {
@@ -236,19 +304,43 @@ Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Argument
   tensor.shape = *std::move(shape);
   tensor.strides = *std::move(strides);
   if (v3) {
-    const NodeId dtype = arguments[6];
-    const bool named = pickle.kind(dtype) == NodeKind::kGlobal && pickle.module(dtype) == "torch";
-    const auto known = named ? dtype_from_torch_name(pickle.name(dtype)) : std::nullopt;
-    if (!known) {
-      return unsupported("element type " + quote(type_name(pickle, dtype)) + " is not read");
+    const auto dtype = read_dtype(pickle, arguments[6]);
+    if (!dtype) {
+      return fail(dtype.error());
     }
-    tensor.dtype = *known;
+    tensor.dtype = *dtype;
   }
   const std::size_t metadata = v3 ? 7 : 6;
   if (arguments.size() > metadata) {
     if (auto status = check_view_bits(pickle, arguments[metadata]); !status) {
       return fail(std::move(status).error());
     }
+  }
+  return tensor;
+}
+
+// tensor.to(dtype): read only when nothing is to convert.
+Status convert(const Pickle& pickle, Arguments arguments, std::optional<DType>& converted) {
+  if (arguments.size() < 2) {
+    return corrupt("its rebuild call has too few arguments");
+  }
+  const auto dtype = read_dtype(pickle, arguments[1]);
+  if (!dtype) {
+    return fail(dtype.error());
+  }
+  if (converted.value_or(*dtype) != *dtype) {
+    return unsupported("it is converted between types when it is loaded");
+  }
+  converted = *dtype;
+  return {};
+}
+
+Result<TensorDeclaration> of_type(Result<TensorDeclaration> tensor,
+                                  const std::optional<DType>& wanted) {
+  if (tensor && wanted && *wanted != tensor->dtype) {
+    return unsupported("it is stored as " + std::string(torch_name(tensor->dtype)) +
+                       " and converted to " + std::string(torch_name(*wanted)) +
+                       " when it is loaded; save it again from the CPU");
   }
   return tensor;
 }
@@ -268,12 +360,11 @@ bool is_tensor(const Pickle& pickle, NodeId id) {
 
 Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
   constexpr int kMaxWrappers = 16;  // Parameter of a subclass of ...
-  if (!pickle.items(id).empty() || !pickle.elements(id).empty()) {
-    return corrupt("the pickle adds items to a tensor");
-  }
+  auto status = check_additions(pickle, id);
   NodeId callable = pickle.callable(id);
   NodeId arguments_id = pickle.arguments(id);
-  for (int depth = 0; depth < kMaxWrappers; ++depth) {
+  std::optional<DType> converted;
+  for (int depth = 0; status && depth < kMaxWrappers; ++depth) {
     const Symbol* symbol = find_symbol(pickle, callable);
     const Arguments arguments = tuple_of(pickle, arguments_id);
     if (symbol == nullptr) {
@@ -282,15 +373,18 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
     switch (symbol->call) {
       case Call::kTensor:
       case Call::kTensorV3:
-        return read_rebuild(pickle, symbol->call, arguments);
+        return of_type(read_rebuild(pickle, symbol->call, arguments), converted);
       case Call::kUnsupported:
         return unsupported("it is " + std::string(symbol->refusal) + "; such tensors are not read");
+      case Call::kConverted:
       case Call::kWrapped:
         if (arguments.empty() || pickle.kind(arguments[0]) != NodeKind::kObject) {
           return corrupt("a parameter without a tensor");
         }
         callable = pickle.callable(arguments[0]);
         arguments_id = pickle.arguments(arguments[0]);
+        status = symbol->call == Call::kConverted ? convert(pickle, arguments, converted) : status;
+        status = status ? check_additions(pickle, arguments[0]) : status;
         break;
       case Call::kFromType:
         if (arguments.size() < 4) {
@@ -302,6 +396,13 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
       default:
         return corrupt("a parameter that holds " + quote(type_name(pickle, callable)));
     }
+    constexpr std::size_t kState = 3;  // of parameters with one, and of subclasses
+    if (status && symbol->call != Call::kConverted && arguments.size() > kState) {
+      status = check_state(pickle, arguments[kState]);
+    }
+  }
+  if (!status) {
+    return fail(std::move(status).error());
   }
   return corrupt("too many wrappers around a tensor");
 }

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "onnx_external/checkpoint.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
@@ -338,6 +340,117 @@ TEST(TorchZip, RefusesLazilyConjugatedTensors) {
   pickle.boolean(false).ordered_dict().empty_dict().mark().string("conj").boolean(true);
   pickle.set_items().tuple().reduce().set_items().stop();
   EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "'conj'"));
+}
+
+// One tensor "w" of four floats; `metadata` adds the seventh argument of its rebuild call.
+PickleBuilder rebuilt_with(const std::function<void(PickleBuilder&)>& metadata) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  pickle.global("torch._utils", "_rebuild_tensor_v2").mark();
+  pickle.mark().string("storage").global("torch", "FloatStorage").string("0").string("cpu");
+  pickle.integer(4).tuple().persistent_id().integer(0).integers({4}).integers({1});
+  pickle.boolean(false).ordered_dict();
+  metadata(pickle);
+  pickle.tuple().reduce().set_items().stop();
+  return pickle;
+}
+
+TEST(TorchZip, RefusesLazyBitsThatAnOrderedDictOfPairsHides) {
+  const PickleBuilder pickle = rebuilt_with([](PickleBuilder& p) {
+    p.global("collections", "OrderedDict").empty_list().mark().mark().string("neg").boolean(true);
+    p.tuple().append_items().op('\x85').reduce();
+  });
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "no dict"));
+  EXPECT_THAT(open_bytes(zip_of(rebuilt_with([](PickleBuilder& p) { p.none(); }))), IsOk());
+  EXPECT_THAT(open_bytes(zip_of(rebuilt_with([](PickleBuilder& p) { p.empty_dict(); }))), IsOk());
+}
+
+TEST(TorchZip, RefusesMetadataWithManyEntries) {
+  const PickleBuilder pickle = rebuilt_with([](PickleBuilder& p) {
+    p.empty_dict().mark();
+    for (int i = 0; i < 9; ++i) {
+      p.integer(i).boolean(false);
+    }
+    p.set_items();
+  });
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "at most 8 bits"));
+}
+
+// A tensor "w" with a state, or a parameter of such a tensor.
+std::string zip_with_state(const std::function<void(PickleBuilder&)>& state, bool in_parameter) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  if (in_parameter) {
+    pickle.global("torch._utils", "_rebuild_parameter").mark();
+  }
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  state(pickle);
+  pickle.build();
+  if (in_parameter) {
+    pickle.boolean(true).ordered_dict().tuple().reduce();
+  }
+  return zip_of(pickle.set_items().stop());
+}
+
+TEST(TorchZip, RefusesAStateThatReplacesTheBytesOfATensor) {
+  for (const bool in_parameter : {false, true}) {
+    EXPECT_THAT(open_bytes(zip_with_state(
+                    [](PickleBuilder& p) {
+                      p.mark().mark().string("storage").global("torch", "FloatStorage");
+                      p.string("0").string("cpu").integer(4).tuple().persistent_id();
+                      p.integer(2).integers({2}).integers({1}).tuple();
+                    },
+                    in_parameter)),
+                FailsWith(ErrorCode::kUnsupported, "its state is no dict"));
+    EXPECT_THAT(
+        open_bytes(zip_with_state(
+            [](PickleBuilder& p) { p.empty_dict().mark().string("data").none().set_items(); },
+            in_parameter)),
+        FailsWith(ErrorCode::kUnsupported, "sets 'data'"));
+    EXPECT_THAT(open_bytes(zip_with_state(
+                    [](PickleBuilder& p) {
+                      p.mark().empty_dict().mark().string("tag").integer(1).set_items();
+                      p.none().tuple();
+                    },
+                    in_parameter)),
+                IsOk());
+  }
+}
+
+TEST(TorchZip, RefusesItemsSetOnTheTensorInsideAParameter) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("p");
+  pickle.global("torch._utils", "_rebuild_parameter").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.string("key").integer(1).op('s').boolean(true).ordered_dict().tuple().reduce();
+  pickle.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kCorrupt, "adds items to a tensor"));
+}
+
+TEST(TorchZip, RefusesTheStateOfAParameterThatReplacesItsData) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("p");
+  pickle.global("torch._utils", "_rebuild_parameter_with_state").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.boolean(true).ordered_dict().empty_dict().mark().string("data").none().set_items();
+  pickle.tuple().reduce().set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "sets 'data'"));
+}
+
+// A tensor "w" of floats that torch makes on a device, converted to `dtype`.
+std::string zip_of_device_tensor(const std::string& dtype) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  pickle.global("torch._utils", "_rebuild_device_tensor_from_cpu_tensor").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.global("torch", dtype).string("xla:0").boolean(false).tuple().reduce();
+  return zip_of(pickle.set_items().stop());
+}
+
+TEST(TorchZip, RefusesATensorThatIsConvertedWhenItIsLoaded) {
+  EXPECT_THAT(open_bytes(zip_of_device_tensor("float32")), IsOk());
+  EXPECT_THAT(open_bytes(zip_of_device_tensor("float16")),
+              FailsWith(ErrorCode::kUnsupported, "stored as float32 and converted to float16"));
 }
 
 TEST(TorchZip, NamesTensorsThatItCannotRead) {

@@ -24,6 +24,8 @@ namespace onnx_external {
 
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
 inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
+// Marks, stack, memo and the children of containers together.
+inline constexpr std::size_t kMaxPickleReferences = 40'000'000;
 
 using NodeId = std::uint32_t;
 
@@ -59,7 +61,7 @@ class Pickle {
 
   // Parses up to STOP; bytes after it are ignored, as torch ignores them. kCorrupt with
   // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
-  // out-of-band buffers) and for more than kMaxPickleNodes.
+  // out-of-band buffers) and for more than kMaxPickleNodes or kMaxPickleReferences.
   [[nodiscard]] static Result<Pickle> parse(std::string bytes);
 
   [[nodiscard]] NodeId root() const { return root_; }

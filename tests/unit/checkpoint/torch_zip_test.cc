@@ -223,9 +223,43 @@ TEST(TorchZip, ReadsTransposedExpandedAndSlicedViews) {
 TEST(TorchZip, LimitsWhatExpandedViewsMayGrowTo) {
   const auto bytes =
       torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})},
-                 {.name = "e", .shape = {1'000'000}, .strides = {{0}}, .shares = "w"}});
+                 {.name = "e", .shape = {20'000'000}, .strides = {{0}}, .shares = "w"}});
   EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
-  EXPECT_THAT(open_bytes(bytes, {.max_expand = 100'000}), IsOk());
+  EXPECT_THAT(open_bytes(bytes, {.max_expand = 1'000'000}), IsOk());
+}
+
+TEST(TorchZip, DoesNotCountInflatedBytesAsBytesBehindAView) {
+  const auto zeros = [](std::int64_t elements) {
+    return torch_zip({{.name = "w",
+                       .shape = {elements},
+                       .bytes = std::string(static_cast<std::size_t>(elements) * 4, '\0')}},
+                     {.deflated = true});
+  };
+  EXPECT_THAT(open_bytes(zeros((64 << 20) / 4)), IsOk());
+  const std::string larger = zeros((64 << 20) / 4 + 1);
+  EXPECT_THAT(open_bytes(larger), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
+  EXPECT_THAT(open_bytes(larger, {.max_expand = 2000}), IsOk());
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST(TorchZip, InflatesAllStoragesIntoOneFile) {
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < 50; ++i) {
+    tensors.push_back({.name = std::to_string(i),
+                       .shape = {300},
+                       .bytes = f32(std::vector<float>(300, static_cast<float>(i)))});
+  }
+  const auto checkpoint = open_bytes(torch_zip(tensors, {.deflated = true}));
+  ASSERT_THAT(checkpoint, IsOk());
+  const std::size_t before = open_descriptors();
+  for (std::size_t i = tensors.size(); i-- > 0;) {
+    EXPECT_EQ(read_all(*checkpoint, i), tensors[i].bytes) << i;
+  }
+  EXPECT_EQ(open_descriptors(), before + 1);
 }
 
 TEST(TorchZip, ReportsADamagedStorage) {

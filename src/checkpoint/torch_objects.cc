@@ -129,8 +129,7 @@ Result<DType> storage_dtype(const Pickle& pickle, NodeId id) {
   const bool torch_module =
       module == "torch" || module == "torch.cuda" || module == "torch.storage";
   if (!torch_module || found == kStorageClasses.end()) {
-    return unsupported("storage class " + quote(std::string(module) + "." + std::string(name)) +
-                       " is not read");
+    return unsupported("storage class " + quote(type_name(pickle, id)) + " is not read");
   }
   return found->dtype;
 }
@@ -152,7 +151,8 @@ Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor) 
   if (!dtype) {
     return fail(dtype.error());
   }
-  if (const auto key = pickle.string(parts[2])) {
+  constexpr std::size_t kMaxKeyBytes = 1024;
+  if (const auto key = pickle.string(parts[2]); key && key->size() <= kMaxKeyBytes) {
     tensor.storage_key = *key;
   } else if (const auto number = pickle.integer(parts[2])) {
     tensor.storage_key = std::to_string(*number);
@@ -345,6 +345,33 @@ Result<TensorDeclaration> of_type(Result<TensorDeclaration> tensor,
   return tensor;
 }
 
+// The argument of an OrderedDict: a dict, or a list of pairs (so Python 2 wrote them), or an
+// OrderedDict that had its items set.
+Status add_initial_items(const Pickle& pickle, NodeId id, Items& pairs) {
+  const bool is_dict = pickle.kind(id) == NodeKind::kDict;
+  const bool is_plain =
+      call_of(pickle, id) == Call::kOrderedDict && tuple_of(pickle, pickle.arguments(id)).empty();
+  if (is_dict || is_plain) {
+    pairs = pickle.items(id);
+    return {};
+  }
+  const std::vector<NodeId> list = pickle.elements(id);
+  const Arguments tuple = tuple_of(pickle, id);
+  if (pickle.kind(id) != NodeKind::kList && pickle.kind(id) != NodeKind::kTuple) {
+    return unsupported("an OrderedDict is made neither from pairs nor from a dict");
+  }
+  for (const NodeId pair : list.empty() ? tuple : Arguments(list)) {
+    const std::vector<NodeId> in_list = pickle.elements(pair, 3);
+    const Arguments parts = in_list.empty() ? tuple_of(pickle, pair) : Arguments(in_list);
+    const NodeKind kind = pickle.kind(pair);
+    if (parts.size() != 2 || (kind != NodeKind::kList && kind != NodeKind::kTuple)) {
+      return unsupported("an OrderedDict is made from a list with an entry that is no pair");
+    }
+    pairs.emplace_back(parts[0], parts[1]);
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_tensor(const Pickle& pickle, NodeId id) {
@@ -419,23 +446,21 @@ bool is_mapping(const Pickle& pickle, NodeId id) {
   }
 }
 
-std::vector<std::pair<NodeId, NodeId>> mapping_items(const Pickle& pickle, NodeId id) {
-  std::vector<std::pair<NodeId, NodeId>> pairs;
+Result<Items> mapping_items(const Pickle& pickle, NodeId id) {
+  Items pairs;
   if (call_of(pickle, id) == Call::kOrderedDict) {
-    // Python 2 wrote OrderedDict([[key, value], ...]) instead of setting items.
     const Arguments arguments = tuple_of(pickle, pickle.arguments(id));
-    for (const NodeId pair :
-         arguments.empty() ? std::vector<NodeId>() : pickle.elements(arguments[0])) {
-      const std::vector<NodeId> list = pickle.elements(pair);
-      const Arguments tuple = tuple_of(pickle, pair);
-      if (list.size() == 2) {
-        pairs.emplace_back(list[0], list[1]);
-      } else if (tuple.size() == 2) {
-        pairs.emplace_back(tuple[0], tuple[1]);
+    if (arguments.size() > 1) {
+      return unsupported("an OrderedDict is made from more than one value");
+    }
+    if (!arguments.empty()) {
+      auto status = add_initial_items(pickle, arguments[0], pairs);
+      if (!status) {
+        return fail(std::move(status).error());
       }
     }
   }
-  const auto items = pickle.items(id);
+  const Items items = pickle.items(id);
   pairs.insert(pairs.end(), items.begin(), items.end());
   return pairs;
 }
@@ -467,7 +492,9 @@ std::string type_name(const Pickle& pickle, NodeId id) {
   if (pickle.kind(id) != NodeKind::kGlobal) {
     return "a value that is no type";
   }
-  return std::string(pickle.module(id)) + "." + std::string(pickle.name(id)) + calls;
+  constexpr std::size_t kMaxPart = 256;  // one long name may be reported many times
+  return std::string(pickle.module(id).substr(0, kMaxPart)) + "." +
+         std::string(pickle.name(id).substr(0, kMaxPart)) + calls;
 }
 
 }  // namespace onnx_external

@@ -346,7 +346,87 @@ TEST(TorchZip, RefusesTwinNames) {
   put_w(pickle);
   pickle.set_items().stop();
   EXPECT_THAT(open_bytes(zip_of(pickle)),
-              FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'w'"));
+              FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
+}
+
+TEST(TorchZip, RefusesATwinKeyWhoseLaterValueIsNoTensor) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  put_w(pickle);
+  pickle.string("w").integer(5).set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)),
+              FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
+  EXPECT_THAT(open_bytes(zip_of(pickle), {.key = "."}),
+              FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
+}
+
+TEST(TorchZip, TakesTheItemsOfTheDictThatAnOrderedDictIsMadeFrom) {
+  PickleBuilder pickle;
+  pickle.proto().global("collections", "OrderedDict").empty_dict().mark();
+  put_w(pickle, "v");
+  pickle.set_items().op('\x85').reduce().mark();
+  put_w(pickle, "w");
+  pickle.set_items().stop();
+  const auto checkpoint = open_bytes(zip_of(pickle));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("v", "w"));
+}
+
+TEST(TorchZip, RefusesAnOrderedDictOfAnythingButPairs) {
+  PickleBuilder triple;
+  triple.proto().global("collections", "OrderedDict").empty_list().mark().mark();
+  put_w(triple, "v");
+  triple.integer(1).tuple().append_items().op('\x85').reduce().mark();
+  put_w(triple, "w");
+  triple.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(triple)), FailsWith(ErrorCode::kUnsupported, "no pair"));
+  PickleBuilder number;
+  number.proto().global("collections", "OrderedDict").integer(1).op('\x85').reduce().mark();
+  put_w(number);
+  number.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(number)), FailsWith(ErrorCode::kUnsupported, "neither from pairs"));
+}
+
+TEST(TorchZip, BoundsTheExpansionOfASharedList) {
+  constexpr int kMany = 2000;
+  PickleBuilder pickle;  // kMany OrderedDicts, all made from one list of kMany pairs
+  pickle.proto().global("collections", "OrderedDict").put(0).op('0').empty_list().put(1).mark();
+  for (int i = 0; i < kMany; ++i) {
+    pickle.integer(i).none().op('\x86');
+  }
+  pickle.append_items().op('0').empty_dict().mark();
+  for (int i = 0; i < kMany; ++i) {
+    pickle.string(std::to_string(i)).get(0).get(1).op('\x85').reduce();
+  }
+  put_w(pickle);
+  pickle.set_items().stop();
+  for (const Selection selection : {Selection::kStateDict, Selection::kEverything}) {
+    EXPECT_THAT(open_bytes(zip_of(pickle), {.selection = selection}),
+                FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
+  }
+}
+
+TEST(TorchZip, BoundsTheUseOfOneLongKeyInManyMappings) {
+  PickleBuilder pickle;
+  pickle.proto().string(std::string(100'000, 'k')).put(0).op('0').empty_dict().mark();
+  for (int i = 0; i < 1000; ++i) {
+    pickle.string(std::to_string(i)).empty_dict().mark().get(0).none().set_items();
+  }
+  put_w(pickle);
+  pickle.set_items().stop();
+  for (const Selection selection : {Selection::kStateDict, Selection::kEverything}) {
+    EXPECT_THAT(open_bytes(zip_of(pickle), {.selection = selection}),
+                FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
+  }
+}
+
+TEST(TorchZip, CutsLongTypeNames) {
+  PickleBuilder pickle;
+  pickle.proto().global(std::string(100'000, 'm'), std::string(100'000, 'n')).stop();
+  const auto checkpoint = open_bytes(zip_of(pickle), {.selection = Selection::kEverything});
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->opaque_objects()[0].type,
+            std::string(256, 'm') + "." + std::string(256, 'n'));
 }
 
 TEST(TorchZip, RefusesItemsSetOnATensor) {

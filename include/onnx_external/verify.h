@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,10 @@ struct VerifyReport {
   std::vector<Finding> findings;  // by tensor in graph order
   std::uint64_t tensors = 0;      // external tensors looked at
   std::uint64_t bytes = 0;        // bytes read and compared
+  // With a checkpoint: how many of `tensors` were compared with it byte by byte, and how many of
+  // these with a tensor that only the manifest names.
+  std::uint64_t compared = 0;
+  std::uint64_t compared_by_manifest = 0;
   bool used_manifest = false;
   [[nodiscard]] bool ok() const { return findings.empty(); }
 };
@@ -85,25 +90,33 @@ struct VerifyOptions {
 [[nodiscard]] Result<VerifyReport> verify_model(const std::filesystem::path& model_path,
                                                 const VerifyOptions& options = {});
 
+// Who says which checkpoint tensor an initializer must equal. The manifest is part of what is being
+// verified: it is a hint, and the report counts the tensors that rest on it alone.
+enum class ExpectedBy : std::uint8_t { kMapping, kManifest };
+
 // One initializer and the checkpoint tensor that it must equal.
 struct ExpectedTensor {
   std::string initializer;
   std::uint32_t graph = 0;
   std::size_t tensor = 0;  // index into Checkpoint::tensors()
+  ExpectedBy by = ExpectedBy::kMapping;
+  // The tensor that the manifest names instead, when its bytes are not the same ones: a finding.
+  std::optional<std::size_t> disputed = {};
 };
 
 // As verify_model, and compares every byte, type and dimension of the expected initializers
 // (external or inline) with the checkpoint. An external initializer that is not expected is a
-// finding, unless the manifest says that it came with the given graph.
-// Fails also when the checkpoint cannot be read, or changed meanwhile.
+// finding, unless the manifest says that it came with the given graph; `compared` does not count
+// it. Fails also when the checkpoint cannot be read, or changed meanwhile.
 [[nodiscard]] Result<VerifyReport> verify_model_against(const std::filesystem::path& model_path,
                                                         const Checkpoint& checkpoint,
                                                         std::span<const ExpectedTensor> expected,
                                                         const VerifyOptions& options = {});
 
-// Finds out what a saved model's initializers should be: by the manifest's record when there is
-// one, `options` names no mapping option, and the checkpoint has all the tensors that it names;
-// else by mapping anew. Errors as Model::load and map_tensors.
+// Finds out what a saved model's initializers should be: by mapping anew and, when `options` names
+// no mapping option and the checkpoint has all the tensors that the manifest names, by its record
+// where the mapping has no answer. Errors as Model::load and map_tensors, unless there is such a
+// record: it serves alone then.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -32,15 +32,24 @@ bool is_external(const onnx::TensorProto& tensor) {
   return tensor.data_location() == onnx::TensorProto::EXTERNAL;
 }
 
-// Attribute and sparse tensors in external files would dangle in another folder.
-Status check_other_tensors(const onnx::GraphProto& graph) {
-  for (const onnx::NodeProto& node : graph.node()) {
+bool is_external_sparse(const onnx::SparseTensorProto& sparse) {
+  return is_external(sparse.values()) || is_external(sparse.indices());
+}
+
+bool keeps_external(const onnx::AttributeProto& attribute) {
+  const auto& tensors = attribute.tensors();
+  const auto& sparse = attribute.sparse_tensors();
+  return (attribute.has_t() && is_external(attribute.t())) ||
+         (attribute.has_sparse_tensor() && is_external_sparse(attribute.sparse_tensor())) ||
+         std::any_of(tensors.begin(), tensors.end(), is_external) ||
+         std::any_of(sparse.begin(), sparse.end(), is_external_sparse);
+}
+
+template <typename Nodes>
+Status check_attributes(const Nodes& nodes) {
+  for (const onnx::NodeProto& node : nodes) {
     for (const onnx::AttributeProto& attribute : node.attribute()) {
-      const auto& list = attribute.tensors();
-      const bool sparse_external =
-          attribute.has_sparse_tensor() && is_external(attribute.sparse_tensor().values());
-      if ((attribute.has_t() && is_external(attribute.t())) || sparse_external ||
-          std::any_of(list.begin(), list.end(), is_external)) {
+      if (keeps_external(attribute)) {
         return fail(ErrorCode::kUnsupported,
                     "node " + quote(node.name()) + ": attribute " + quote(attribute.name()) +
                         " keeps a tensor in an external file; save the graph with attribute "
@@ -48,10 +57,74 @@ Status check_other_tensors(const onnx::GraphProto& graph) {
       }
     }
   }
+  return {};
+}
+
+// Attribute and sparse tensors in external files would dangle in another folder.
+Status check_other_tensors(const onnx::GraphProto& graph) {
   for (const auto& sparse : graph.sparse_initializer()) {
-    if (is_external(sparse.values()) || is_external(sparse.indices())) {
+    if (is_external_sparse(sparse)) {
       return fail(ErrorCode::kUnsupported, "sparse initializer " + quote(sparse.values().name()) +
                                                " is in an external file; save it inline");
+    }
+  }
+  return check_attributes(graph.node());
+}
+
+// A graph outside the main one, whose tensors are not moved: nothing of it may be external.
+Status check_aside(onnx::GraphProto& aside) {
+  auto graphs = list_graphs(aside);
+  if (!graphs) {
+    return fail(std::move(graphs).error());
+  }
+  for (const GraphNode& each : *graphs) {
+    for (const onnx::TensorProto& tensor : each.graph->initializer()) {
+      if (is_external(tensor)) {
+        return fail(ErrorCode::kUnsupported, "initializer " + quote(tensor.name()) +
+                                                 " is in an external file; save it inline");
+      }
+    }
+    if (Status status = check_other_tensors(*each.graph); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status check_function(onnx::FunctionProto& function) {
+  for (onnx::NodeProto& node : *function.mutable_node()) {
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_g()) {
+        if (Status status = check_aside(*attribute.mutable_g()); !status) {
+          return status;
+        }
+      }
+      for (onnx::GraphProto& graph : *attribute.mutable_graphs()) {
+        if (Status status = check_aside(graph); !status) {
+          return status;
+        }
+      }
+    }
+  }
+  return check_attributes(function.node());
+}
+
+Status check_functions_and_training(onnx::ModelProto& model) {
+  for (onnx::FunctionProto& function : *model.mutable_functions()) {
+    if (Status status = check_function(function); !status) {
+      return fail_in("function " + quote(function.name()), std::move(status).error());
+    }
+  }
+  for (onnx::TrainingInfoProto& training : *model.mutable_training_info()) {
+    Status status;  // mutable_...() would add an absent graph
+    if (training.has_initialization()) {
+      status = check_aside(*training.mutable_initialization());
+    }
+    if (status && training.has_algorithm()) {
+      status = check_aside(*training.mutable_algorithm());
+    }
+    if (!status) {
+      return fail_in("training_info", std::move(status).error());
     }
   }
   return {};
@@ -110,6 +183,9 @@ Status Model::analyze() {
       external_.push_back(*std::move(external));
       external_protos_.push_back(&tensor);
     }
+  }
+  if (Status status = check_functions_and_training(proto_); !status) {
+    return status;
   }
   facts_ = collect_facts(*graphs, proto_.ir_version());
   return {};

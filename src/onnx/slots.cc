@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/text.h"
@@ -16,6 +17,9 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
+// Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
+// copy what their input states.
+constexpr int kMaxSlotRank = 64;
 
 // What a graph defines under a name, and which slot that is.
 using Names = std::unordered_map<std::string_view, std::uint32_t>;
@@ -43,7 +47,7 @@ bool keeps_type(const onnx::NodeProto& node, int input) {
 }
 
 std::optional<SymbolicShape> shape_of(const onnx::TypeProto::Tensor& type) {
-  if (!type.has_shape()) {
+  if (!type.has_shape() || type.shape().dim_size() > kMaxSlotRank) {
     return std::nullopt;
   }
   SymbolicShape shape;
@@ -65,7 +69,10 @@ std::string op_text(const onnx::NodeProto& node) {
 class Collector {
  public:
   explicit Collector(std::span<const GraphNode> graphs)
-      : graphs_(graphs), names_(graphs.size()), infos_(graphs.size()) {}
+      : graphs_(graphs),
+        names_(graphs.size()),
+        infos_(graphs.size()),
+        inline_names_(graphs.size()) {}
 
   GraphFacts collect(std::int64_t ir_version) {
     facts_.ir_version = ir_version;
@@ -137,7 +144,9 @@ class Collector {
       }
       Slot& slot = add_slot(g, tensor.name(), SlotKind::kInitializer);
       slot.elem_type = tensor.data_type();
-      slot.shape = SymbolicShape(tensor.dims().begin(), tensor.dims().end());
+      if (tensor.dims_size() <= kMaxSlotRank) {
+        slot.shape = SymbolicShape(tensor.dims().begin(), tensor.dims().end());
+      }
       slot.has_data = has_data(tensor);
     }
   }
@@ -250,7 +259,9 @@ class Collector {
   void mark_inline(std::uint32_t g, const std::string& name) {
     std::string_view current = name;
     for (std::size_t steps = 0; !current.empty() && steps <= facts_.slots.size(); ++steps) {
-      facts_.inline_names.emplace_back(current);
+      if (!inline_names_[g].insert(current).second) {
+        return;
+      }
       const Slot* slot = slot_of(g, current);
       if (slot == nullptr || slot->kind != SlotKind::kIdentityOutput || steps >= kMaxGraphDepth) {
         return;
@@ -304,6 +315,8 @@ class Collector {
           facts_.defined_names.emplace_back(name);
         }
       }
+      facts_.inline_names.insert(facts_.inline_names.end(), inline_names_[g].begin(),
+                                 inline_names_[g].end());
     }
     for (std::vector<std::string>* list : {&facts_.defined_names, &facts_.inline_names}) {
       std::sort(list->begin(), list->end());
@@ -314,6 +327,7 @@ class Collector {
   std::span<const GraphNode> graphs_;
   std::vector<Names> names_;  // one a graph; keys point into the model
   std::vector<std::unordered_map<std::string_view, const onnx::TypeProto*>> infos_;
+  std::vector<std::unordered_set<std::string_view>> inline_names_;  // one a graph, as names_
   GraphFacts facts_;
 };
 

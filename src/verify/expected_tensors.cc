@@ -1,4 +1,6 @@
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -47,23 +49,18 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
     if (found == keys.end()) {
       return std::nullopt;
     }
-    expected.push_back({record.slot, record.graph, found->second});
+    expected.push_back({record.slot, record.graph, found->second, ExpectedBy::kManifest, {}});
   }
   return expected;
 }
 
 Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_path,
-                                           const Checkpoint& checkpoint,
-                                           const MappingOptions& options) {
+                                           const MappingKeys& keys, const MappingOptions& options) {
   auto model = Model::load(model_path);
   if (!model) {
     return fail(std::move(model).error());
   }
-  auto keys = mapping_keys(checkpoint);
-  if (!keys) {
-    return fail(std::move(keys).error());
-  }
-  auto mapping = map_tensors(model->facts(), *keys, options);
+  auto mapping = map_tensors(model->facts(), keys, options);
   if (!mapping) {
     return fail_in(model_path.string(), std::move(mapping).error());
   }
@@ -72,7 +69,34 @@ Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_pa
     const bool kept = pair.slot == Attachment::kNoSlot;
     const Slot* slot = kept ? nullptr : &model->facts().slots[pair.slot];
     expected.push_back(
-        {kept ? keys->keys[pair.key].name : slot->name, kept ? 0 : slot->graph, pair.key});
+        {kept ? keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph, pair.key});
+  }
+  return expected;
+}
+
+bool same_bytes(const MappingKey& a, const MappingKey& b) {
+  return a.bytes_id && a.bytes_id == b.bytes_id;
+}
+
+// The manifest lies in the package that is being verified, so it only adds to what the mapping
+// finds: the save may have had options that this verification does not have.
+std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const MappingKeys& keys,
+                                   std::vector<ExpectedTensor> records) {
+  std::map<std::pair<std::uint32_t, std::string>, std::size_t> places;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    places.emplace(std::pair(expected[i].graph, expected[i].initializer), i);
+  }
+  for (ExpectedTensor& record : records) {
+    const auto place = places.find({record.graph, record.initializer});
+    if (place == places.end()) {
+      expected.push_back(std::move(record));
+      continue;
+    }
+    ExpectedTensor& wanted = expected[place->second];
+    if (wanted.tensor != record.tensor &&
+        !same_bytes(keys.keys[wanted.tensor], keys.keys[record.tensor])) {
+      wanted.disputed = record.tensor;
+    }
   }
   return expected;
 }
@@ -82,18 +106,26 @@ Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_pa
 Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path& model_path,
                                                      const Checkpoint& checkpoint,
                                                      const MappingOptions& options) {
+  std::optional<std::vector<ExpectedTensor>> records;
   if (names_no_option(options)) {
     auto manifest = readable_manifest(model_path);
     if (!manifest) {
       return fail(std::move(manifest).error());
     }
-    if (*manifest) {
-      if (auto expected = recorded(**manifest, checkpoint)) {
-        return *std::move(expected);
-      }
-    }
+    records = *manifest ? recorded(**manifest, checkpoint) : std::nullopt;
   }
-  return mapped(model_path, checkpoint, options);
+  auto keys = mapping_keys(checkpoint);
+  if (!keys) {
+    return fail(std::move(keys).error());
+  }
+  if (!records) {
+    return mapped(model_path, *keys, options);
+  }
+  // What mapping cannot tell, the record adds; so an incomplete mapping is better than none.
+  MappingOptions partial = options;
+  partial.partial = Partial::kAllow;
+  auto expected = mapped(model_path, *keys, partial);
+  return expected ? merged(*std::move(expected), *keys, *std::move(records)) : *std::move(records);
 }
 
 }  // namespace onnx_external

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -22,6 +23,8 @@ namespace onnx_external {
 namespace {
 
 constexpr std::string_view kStrings = "string";  // no fixed size, no raw bytes
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kMaxBlanks = 4096;
 constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
 
 std::string type_text(std::int32_t data_type) {
@@ -111,6 +114,21 @@ void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
   }
 }
 
+// A digest of damaged bytes would look like any other. Inflated records are checked as they are
+// read.
+Status check_storages(const Checkpoint& checkpoint, const InspectOptions& options) {
+  std::set<std::uint32_t> used;
+  for (const TensorView& view : checkpoint.tensors()) {
+    used.insert(view.storage);
+  }
+  const std::vector<std::uint32_t> storages(used.begin(), used.end());
+  return parallel_for(storages.size(), thread_count(options.threads), [&](std::size_t i, int) {
+    const Storage& storage = checkpoint.storages()[storages[i]];
+    return storage.compression == Compression::kNone ? checkpoint.check_storage(storages[i])
+                                                     : Status();
+  });
+}
+
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
                                       const InspectOptions& options) {
   OpenOptions open;
@@ -146,6 +164,9 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
                          return checkpoint->read(i, first, out);
                        });
   });
+  if (status && options.digests != Digests::kNone) {
+    status = check_storages(*checkpoint, options);
+  }
   if (!status) {
     return fail(std::move(status).error());
   }
@@ -243,21 +264,24 @@ Result<bool> looks_like_model(const std::filesystem::path& path) {
   if (!file) {
     return fail(std::move(file).error());
   }
-  // safetensors: 8 bytes of header length, then '{'.
-  std::array<std::byte, 9> start{};
+  // safetensors: 8 bytes of header length, then '{', which blanks may precede.
+  std::array<char, kLengthBytes + kMaxBlanks> start{};
   const auto size =
       static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), (*file)->size()));
-  if (auto status = (*file)->read(0, std::span(start).first(size)); !status) {
+  if (auto status = (*file)->read(0, std::as_writable_bytes(std::span(start).first(size)));
+      !status) {
     return fail(std::move(status).error());
   }
   std::uint64_t header = 0;
   std::memcpy(&header, start.data(), sizeof(header));
-  if (start[8] == std::byte{'{'} && header < (*file)->size()) {
+  const std::string_view text(start.data(), size);
+  const std::size_t first = text.find_first_not_of(" \t\n\r", kLengthBytes);
+  if (first != std::string_view::npos && text[first] == '{' && header < (*file)->size()) {
     return false;
   }
   // Tags of ModelProto's fields 1 to 8 and 14; zip, pickle, tar and JSON start with none of them.
   static constexpr std::string_view kTags = "\x08\x12\x1a\x22\x28\x32\x3a\x42\x72";
-  return size > 0 && kTags.find(static_cast<char>(start[0])) != std::string_view::npos;
+  return size > 0 && kTags.find(start[0]) != std::string_view::npos;
 }
 
 Result<Inspection> inspect(std::span<const std::filesystem::path> paths,

@@ -25,6 +25,8 @@ constexpr std::uint64_t kGatherStep = std::uint64_t{1} << 20;
 // A tensor larger than this is shared by several threads.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
 
+constexpr std::uint64_t kMaxPieces = 4096;
+
 struct Piece {
   std::size_t check = 0;
   std::uint64_t first = 0;  // from the start of the range
@@ -54,12 +56,24 @@ std::optional<Difference> first_difference(std::span<const std::byte> found,
                     std::to_integer<std::uint8_t>(*a), std::to_integer<std::uint8_t>(*b)};
 }
 
-std::vector<Piece> cut(std::span<const RangeCheck> checks) {
+// A length is only what the model says: before it decides on an allocation the file must have it.
+bool is_in_file(const Directory& folder, const RangeCheck& check) {
+  const auto file = open_beneath(folder, check.location);
+  return file && range_fits(check.offset, check.length, (*file)->size());
+}
+
+std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks) {
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < checks.size(); ++i) {
+    if (checks[i].length > kPieceBytes && !is_in_file(folder, checks[i])) {
+      pieces.push_back({i, 0, checks[i].length});  // its reader says what is wrong
+      continue;
+    }
+    // Sparse files can have any size, so their number of pieces has a limit of its own.
+    const std::uint64_t step = std::max(kPieceBytes, checks[i].length / kMaxPieces);
     std::uint64_t first = 0;
     do {  // an empty range still has a file to look at
-      const std::uint64_t length = std::min(kPieceBytes, checks[i].length - first);
+      const std::uint64_t length = std::min(step, checks[i].length - first);
       pieces.push_back({i, first, length});
       first += length;
     } while (first < checks[i].length);
@@ -191,7 +205,7 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   if (!directory) {
     return fail(directory.error());
   }
-  const std::vector<Piece> pieces = cut(checks);
+  const std::vector<Piece> pieces = cut(*directory, checks);
   std::vector<RangeAnswer> answers(pieces.size());
   const int threads = thread_count(options.threads);
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));

@@ -34,7 +34,8 @@ struct Subject {
   std::optional<std::size_t> equals;       // index into Checkpoint::tensors()
   const ManifestTensor* record = nullptr;  // nothing contradicts it
   bool is_expected = false;
-  std::size_t check = 0;  // with `entry`: index of its range check
+  bool by_manifest = false;  // with `equals`: only the manifest names it
+  std::size_t check = 0;     // with `entry`: index of its range check
   std::vector<Finding> findings;
 };
 
@@ -117,6 +118,14 @@ class Verifier {
     }
     Subject& subject = subjects_[found->second];
     subject.is_expected = true;
+    subject.by_manifest = wanted.by == ExpectedBy::kManifest;
+    if (wanted.disputed) {
+      report(subject, FindingCode::kManifest,
+             "the manifest has it from the checkpoint's " +
+                 quote(checkpoint_->tensors()[*wanted.disputed].name) + ", but mapping gives " +
+                 quote(checkpoint_->tensors()[wanted.tensor].name) +
+                 "; name the mapping options of the save, if it had some");
+    }
     const onnx::TensorProto& proto = *subject.tensor.proto;
     const TensorView& view = checkpoint_->tensors()[wanted.tensor];
     const auto shape = onnx_shape(view.dtype, view.shape);
@@ -209,6 +218,10 @@ class Verifier {
     if (answer.fault) {
       report(subject, answer.fault->code, answer.fault->message);
       return {};
+    }
+    if (subject.equals) {
+      ++report_.compared;
+      report_.compared_by_manifest += subject.by_manifest ? 1U : 0U;
     }
     report_bytes(subject, answer.difference, answer.crc32);
     return {};

@@ -145,6 +145,8 @@ std::string verify_document(const VerifyReport& report) {
                         {"findings", list_of(report.findings, finding)},
                         {"tensors", report.tensors},
                         {"bytes", report.bytes},
+                        {"compared", report.compared},
+                        {"compared_by_manifest", report.compared_by_manifest},
                         {"used_manifest", report.used_manifest}});
 }
 

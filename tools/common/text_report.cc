@@ -104,6 +104,20 @@ std::string inspect_table(const Inspection& inspection) {
   return table_text(rows, {2});
 }
 
+std::string compared_text(const VerifyReport& report) {
+  const std::string how =
+      report.compared_by_manifest == 0 ? ""
+      : report.compared_by_manifest == report.compared
+          ? ", which is which by the manifest's record"
+          : fmt::format(", {} of them by the manifest's record", report.compared_by_manifest);
+  if (report.compared == report.tensors && report.tensors > 0) {
+    return "every byte equals the checkpoint's" + how;
+  }
+  return fmt::format("{} of {} compared with the checkpoint{}; {} not in it", report.compared,
+                     count_text(report.tensors, "external tensor"), how,
+                     report.tensors - report.compared);
+}
+
 }  // namespace
 
 std::string save_text(const SaveReport& report) {
@@ -136,10 +150,9 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
   for (const Finding& finding : report.findings) {
     out += finding_text(finding) + "\n";
   }
-  const std::string_view how =
-      compared == Compared::kCheckpoint ? "every byte equals the checkpoint's"
-      : report.used_manifest            ? "every byte is what the manifest recorded"
-                                        : "structure only: no manifest, and no --against";
+  const std::string how = compared == Compared::kCheckpoint ? compared_text(report)
+                          : report.used_manifest ? "every byte is what the manifest recorded"
+                                                 : "structure only: no manifest, and no --against";
   return out + fmt::format("{}: {}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), size_text(report.bytes),
                            report.ok() ? fmt::format("ok; {}", how)

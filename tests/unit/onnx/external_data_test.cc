@@ -124,5 +124,60 @@ TEST(ExternalData, EveryDataFieldIsCleared) {
   EXPECT_EQ(tensor.ByteSizeLong(), 0U);
 }
 
+TEST(ExternalData, RefusesExternalTensorsWhereverTheyWouldDangle) {
+  constexpr auto kExternal = onnx::TensorProto::EXTERNAL;
+  using Breaks = void (*)(onnx::ModelProto&);
+  const std::vector<std::pair<Breaks, std::string>> cases{
+      {[](onnx::ModelProto& m) {
+         auto* node = m.mutable_graph()->mutable_node(0);
+         node->add_attribute()->add_sparse_tensors()->mutable_values()->set_data_location(
+             kExternal);
+       },
+       "attribute"},
+      {[](onnx::ModelProto& m) {
+         auto* node = m.mutable_graph()->mutable_node(0);
+         node->add_attribute()->mutable_sparse_tensor()->mutable_indices()->set_data_location(
+             kExternal);
+       },
+       "attribute"},
+      {[](onnx::ModelProto& m) {
+         auto* node = m.add_functions()->add_node();
+         node->add_attribute()->mutable_t()->set_data_location(kExternal);
+       },
+       "function"},
+      {[](onnx::ModelProto& m) {
+         auto* body = m.add_functions()->add_node()->add_attribute()->mutable_g();
+         body->add_initializer()->set_data_location(kExternal);
+       },
+       "function"},
+      {[](onnx::ModelProto& m) {
+         auto* graph = m.add_training_info()->mutable_initialization();
+         graph->add_initializer()->set_data_location(kExternal);
+       },
+       "training_info"},
+      {[](onnx::ModelProto& m) {
+         auto* graph = m.add_training_info()->mutable_algorithm();
+         graph->add_sparse_initializer()->mutable_values()->set_data_location(kExternal);
+       },
+       "training_info"},
+  };
+  for (const auto& [breaks, where] : cases) {
+    GraphBuilder b;
+    b.input("x", kFloat, {1}).node("Relu", {"x"}, {"y"});
+    breaks(b.model());
+    EXPECT_THAT(Model::from_proto(b.model(), {}), FailsWith(ErrorCode::kUnsupported, where));
+  }
+}
+
+TEST(ExternalData, LeavesFunctionsAndTrainingInfoAsTheyAre) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1}).node("Relu", {"x"}, {"y"});
+  b.model().add_functions()->add_node()->add_attribute()->mutable_t();
+  b.model().add_training_info();
+  const auto model = Model::from_proto(b.model(), {});
+  ASSERT_THAT(model, IsOk());
+  EXPECT_EQ(model->proto().SerializeAsString(), b.bytes());
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -152,6 +152,31 @@ TEST(Slots, WhatFeedsScalesMustStayInline) {
   EXPECT_FALSE(must_stay_inline(model, "x"));
 }
 
+// Copies of the name would be 2 GB before they were made unique.
+TEST(Slots, NamesThatFeedManyScalesAreKeptOnce) {
+  GraphBuilder b;
+  const std::string name(200'000, 'a');
+  std::vector<std::string> inputs(10'001, "b");
+  inputs[0] = "x";
+  b.input("x", kFloat, {1}).node("Identity", {name}, {"b"}).node("Resize", inputs, {"y"});
+  const Model model = model_of(b);
+  EXPECT_THAT(model.facts().inline_names, ElementsAre(name, "b"));
+  EXPECT_LE(model.facts().inline_names.capacity(), 16U);
+}
+
+TEST(Slots, AShapeOfARankThatNoTensorHasCountsAsNotStated) {
+  GraphBuilder b;
+  b.initializer("a", kFloat, std::vector<std::int64_t>(65, 1), "abcd");
+  b.initializer("c", kFloat, std::vector<std::int64_t>(64, 1), "abcd");
+  b.input("i", kFloat, std::vector<std::int64_t>(65, 1));
+  b.node("Identity", {"a"}, {"o"}).node("Sum", {"o", "c", "i"}, {"y"});
+  const Model model = model_of(b);
+  for (const char* name : {"a", "o", "i"}) {
+    EXPECT_FALSE(find(model, name)->shape) << name;
+  }
+  EXPECT_TRUE(find(model, "c")->shape);
+}
+
 TEST(Slots, RefusesSubgraphsNestedTooDeeply) {
   GraphBuilder b;
   for (std::size_t i = 0; i <= kMaxGraphDepth; ++i) {

@@ -244,18 +244,105 @@ TEST(VerifyAgainst, ComparesARangeThatTensorsShareWithEachExpectation) {
   EXPECT_EQ(report->bytes, 16U) << "the tied pair is read once";
 }
 
-TEST(ExpectedTensors, ComeFromTheManifest) {
+// A package that verifies itself: its manifest must not decide what is compared.
+Result<VerifyReport> verify_by_own_expectations(const Pair& pair,
+                                                const std::filesystem::path& path) {
+  const auto checkpoint = pair.checkpoint();
+  if (!checkpoint) {
+    return fail(checkpoint.error());
+  }
+  const auto expected = expected_tensors(path, *checkpoint, {});
+  if (!expected) {
+    return fail(expected.error());
+  }
+  return verify_model_against(path, *checkpoint, *expected);
+}
+
+TEST(VerifyAgainst, ComparesWhatAForgedManifestCallsCopiedAlong) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8, 2));
+  pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
+  pair.model.flip("a", 3);
+  ManifestTensor& record = pair.model.manifest.tensors[0];
+  record.key.clear();
+  record.rule.clear();
+  record.crc32 = crc_of(read_text(pair.model.file("a")));
+  const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("bytes-differ a"));
+}
+
+TEST(VerifyAgainst, ReportsAManifestThatNamesAnotherTensorThanTheMapping) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8, 2));
+  pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
+  pair.model.files().write("initializers/a", pattern_bytes(8, 2));
+  pair.model.manifest.tensors[0].key = "b";
+  pair.model.manifest.tensors[0].crc32 = crc_of(pattern_bytes(8, 2));
+  const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("manifest a", "bytes-differ a"));
+  EXPECT_THAT(report->findings[0].message, HasSubstr("'b', but mapping gives 'a'"));
+}
+
+TEST(VerifyAgainst, AcceptsAManifestThatNamesATiedTensor) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  pair.tensors.push_back({.name = "b", .shape = {2}, .shares = "a"});
+  pair.model.graph.node("Relu", {"a"}, {"y"}).output("y", kFloat, {2});
+  pair.model.manifest.tensors[0].key = "b";
+  const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), IsEmpty());
+}
+
+TEST(VerifyAgainst, ComparesInlineInitializersThatTheManifestLeavesOut) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8));
+  pair.tensors.push_back({.name = "b", .shape = {2}, .bytes = pattern_bytes(8, 2)});
+  pair.model.graph.initializer("b", kFloat, {2}, pattern_bytes(8, 3));
+  pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
+  const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), ElementsAre("bytes-differ b"));
+}
+
+TEST(VerifyAgainst, CountsWhatItComparedAndWhatRestsOnTheManifest) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("renamed", pattern_bytes(8, 2)).add("c", pattern_bytes(8, 3));
+  pair.tensors[1].name = "other";
+  pair.tensors.pop_back();
+  pair.model.manifest.tensors[1].key = "other";
+  pair.model.manifest.tensors[2].key.clear();  // it came with the given graph
+  pair.model.manifest.tensors[2].rule.clear();
+  pair.model.graph.node("Sum", {"a", "renamed", "c"}, {"y"}).output("y", kFloat, {2});
+  const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report), IsEmpty());
+  EXPECT_EQ(report->tensors, 3U);
+  EXPECT_EQ(report->compared, 2U);
+  EXPECT_EQ(report->compared_by_manifest, 1U);
+}
+
+TEST(ExpectedTensors, ComeFromTheManifestWhereMappingHasNoAnswer) {
   Pair pair;
   pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
-  pair.model.manifest.tensors[0].key = "b";
-  pair.model.manifest.tensors[1].key.clear();
-  const auto checkpoint = pair.checkpoint();
-  ASSERT_THAT(checkpoint, IsOk());
-  const auto expected = expected_tensors(pair.model.write_with_manifest(), *checkpoint, {});
-  ASSERT_THAT(expected, IsOk());
-  ASSERT_EQ(expected->size(), 1U);
-  EXPECT_EQ((*expected)[0].initializer, "a");
-  EXPECT_EQ((*expected)[0].tensor, 1U);
+  pair.tensors[0].name = "x";
+  pair.model.manifest.tensors[0].key = "x";
+  pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
+  for (const bool maps : {true, false}) {
+    pair.tensors[1].name = pair.model.manifest.tensors[1].key = maps ? "b" : "z";
+    const auto checkpoint = pair.checkpoint();
+    ASSERT_THAT(checkpoint, IsOk());
+    const auto expected = expected_tensors(pair.model.write_with_manifest(), *checkpoint, {});
+    ASSERT_THAT(expected, IsOk());
+    ASSERT_EQ(expected->size(), 2U);
+    for (const ExpectedTensor& tensor : *expected) {
+      const bool is_a = tensor.initializer == "a";
+      EXPECT_EQ(tensor.tensor, is_a ? 0U : 1U);
+      EXPECT_EQ(tensor.by, is_a || !maps ? ExpectedBy::kManifest : ExpectedBy::kMapping);
+    }
+  }
 }
 
 TEST(ExpectedTensors, AreMappedAnewWithoutAManifestOrWithAnOption) {

@@ -111,5 +111,28 @@ TEST(Inspect, FailsWithTheFilesNameForWhatIsNeither) {
   EXPECT_THAT(text.error().message, HasSubstr("notes.txt"));
 }
 
+TEST(Inspect, SeesASafetensorsFileBehindLeadingBlanks) {
+  const TempDir dir;
+  std::string header = " \n\t {\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
+  header.resize(0x108, ' ');  // the length's first byte is then a tag of ModelProto
+  std::string file(8, '\0');
+  file[0] = 0x08;
+  file[1] = 0x01;
+  const auto found = inspect_one(dir.write("a.safetensors", file + header + "abcd"));
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(found->format, "safetensors");
+}
+
+TEST(Inspect, GivesNoDigestsOfARecordWhoseCrcIsWrong) {
+  const TempDir dir;
+  const std::vector<TestTensor> tensors{
+      {.name = "a", .dtype = DType::kUInt8, .shape = {8}, .bytes = "abcdefgh"}};
+  std::string zip = torch_zip(tensors);
+  zip[zip.find("abcdefgh")] = 'A';
+  const auto path = dir.write("damaged.pt", zip);
+  EXPECT_THAT(inspect_one(path), IsOk());
+  EXPECT_THAT(inspect_one(path, Digests::kSha256), FailsWith(ErrorCode::kCorrupt, "damaged.pt"));
+}
+
 }  // namespace
 }  // namespace onnx_external

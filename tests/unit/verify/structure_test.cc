@@ -326,5 +326,19 @@ TEST(FindingText, NamesCodeTensorAndFileAndEscapesThem) {
             "model-changed: changed");
 }
 
+// 2^62 bytes in pieces would be gigabytes of bookkeeping for a file of 8 bytes.
+TEST(VerifyStructure, NeedsNoMemoryForALengthThatTheFileDoesNotHave) {
+  constexpr std::int64_t kDeclared = std::int64_t{1} << 60;
+  for (const std::string location : {"w.bin", "absent.bin"}) {
+    WrittenModel model;
+    model.files().write("w.bin", pattern_bytes(8));
+    model.graph.external("w", kFloat, {kDeclared}, {{"location", location}});
+    const auto report = verify_model(model.write());
+    ASSERT_THAT(report, IsOk());
+    EXPECT_THAT(codes(*report),
+                ElementsAre(location == "w.bin" ? "out-of-range w" : "missing-file w"));
+  }
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -5,8 +5,10 @@ with graphs to match; runs every subject once a round, interleaved, each into a 
 Markdown table of medians, of per-round ratios and of peak memory.
 
 What spoils such a measurement, and what is done about it: folders that held deleted files make creation
-slow for minutes (nothing is deleted between rounds while the disk has room); dirty pages of one run slow
-the next (sync before each run); a busy core (a warning is printed).
+slow for minutes (of many files nothing is deleted between rounds while the disk has room; of large ones
+the output goes after each run, and its pages with it); dirty pages of one run slow the next (sync before
+each run); a host that takes idle memory back makes the first use of a page slow (touch_memory before each
+run); a busy core (a warning is printed).
 
 usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small] [--rounds 5] [--quick]
 """
@@ -136,6 +138,11 @@ class Subject:
     loop_ratios: list = field(default_factory=list)  # to the C loop in the same round
 
 
+def available_memory() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+
+
 class Case:
     """One checkpoint, its graph, and everything that is run on them."""
 
@@ -151,6 +158,7 @@ class Case:
         places = write_checkpoint(self.checkpoint, shapes)
         self.bytes, self.graph_bytes = self.checkpoint.stat().st_size, self.graph.stat().st_size
         self._meter = Meter(self._folder)
+        compile_c("touch_memory.c", self._folder / "touch_memory")
         self._list = self._folder / "places.txt"
         self._list.write_text("".join(f"{o} {n} {name.replace('.', '_')}\n" for o, n, name in places))
         self.subjects = self._subjects()
@@ -197,8 +205,10 @@ class Case:
         out = self._folder / f"round{number}" / subject.name.replace(" ", "_").replace(",", "")
         out.parent.mkdir(exist_ok=True)
         self._make_room()
-        warm(self.checkpoint)
         os.sync()
+        touched = max(min(int(1.2 * self.bytes), available_memory() - self.bytes - (2 << 30)), 1 << 20)
+        subprocess.run([self._folder / "touch_memory", str(touched)], check=True)
+        warm(self.checkpoint)
         run = self._meter.run(subject.command(out))
         subject.runs.append(run)
         if number == 0 and subject.name.startswith("copy"):
@@ -209,6 +219,8 @@ class Case:
                 self.checkpoint,
             ]
             self._meter.run(verify)
+        if self.tensors <= 1000:
+            shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
         print(
             f"{self.name} round {number + 1}: {subject.name}: {run.seconds:.3f} s",
             file=sys.stderr,

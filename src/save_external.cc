@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file.h"
 
 namespace onnx_external {
 namespace {
@@ -88,6 +89,8 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   VerifyOptions options;
   options.threads = write.threads;
   options.progress = write.progress;
+  // A spliced record took its CRC from the checkpoint's directory: this read proves it.
+  options.compare = Compare::kRecordedCrc;
   // Pages that were not synced are dirty: the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   auto report = verify_model_against(staged.model_path(), checkpoint, expected, options);
@@ -103,6 +106,18 @@ struct Target {
   const std::string& data_dir;
 };
 
+// The model may replace an old model, never the checkpoint that is being read.
+Status check_target(const Target& target, const Checkpoint& checkpoint) {
+  const auto old = SourceFile::open(target.folder / target.model_name);
+  for (const auto& file : checkpoint.files()) {
+    if (old && file->same_file(**old)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  (*old)->name() + ": is the checkpoint; give the model another name or folder");
+    }
+  }
+  return {};
+}
+
 Result<SaveReport> save(Model model, const Target& target, std::span<const fs::path> paths,
                         const SaveOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -115,11 +130,14 @@ Result<SaveReport> save(Model model, const Target& target, std::span<const fs::p
   }
   OpenOptions open = options.open;
   if (open.scratch_dir == OpenOptions{}.scratch_dir) {
-    open.scratch_dir = nearest_existing_folder(fs::absolute(target.folder));
+    open.scratch_dir = nearest_existing_folder(target.folder);
   }
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());
+  }
+  if (Status own = check_target(target, *checkpoint); !own) {
+    return fail(std::move(own).error());
   }
   auto keys = mapping_keys(*checkpoint);
   if (!keys) {

@@ -26,7 +26,7 @@ examples:
 input:
   FILE...                a checkpoint (file, shard index, folder) or an ONNX model, told by
                          content; several are one checkpoint
-
+{}
 work:
   --sha256               read every tensor and print its SHA-256
 {}
@@ -37,7 +37,7 @@ exit codes:
   1  a file cannot be read, or is neither a checkpoint nor a model
   2  the command line is wrong
 )",
-      kThreadsHelp, kCommonHelp);
+      kMaxExpandHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {
@@ -50,6 +50,7 @@ struct Arguments {
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("FILE", arguments.files);
   app.add_flag("--sha256", arguments.sha256);
+  add_max_expand_option(app, arguments.options.max_expand);
   add_threads_option(app, arguments.options.threads);
   add_common_options(app, arguments.common);
 }

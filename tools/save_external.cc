@@ -2,10 +2,13 @@
 #include "onnx_external/save_external.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "base/file.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/options.h"
@@ -30,7 +33,7 @@ input:
   GRAPH.onnx             a graph whose weights were left out, or are to be replaced
   CHECKPOINT...          .pt .pth .bin .safetensors files, shard indexes or folders;
                          several are one checkpoint
-{}
+{}{}
 mapping (docs/mapping.md has the rules):
 {}  --save-map FILE        write the mapping that was used, for --map
 
@@ -51,10 +54,11 @@ common:
 {}
 exit codes:
   0  done
-  1  the data, the disk, the mapping or the verification is wrong; no model was written
+  1  the data, the disk, the mapping or the verification is wrong; no model was written,
+     unless the message is about stdout or --save-map
   2  the command line is wrong
 )",
-      kCheckpointHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+      kKeyHelp, kMaxExpandHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {
@@ -115,13 +119,33 @@ void fill_options(Arguments& arguments) {
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
 }
 
-// Before hours of work rather than after them.
+// Before hours of work rather than after them: the map file can be written, and replaces nothing
+// but a map file.
 Status check_map_target(const Arguments& arguments) {
+  const std::filesystem::path& target = arguments.save_map;
   std::error_code ignored;
-  if (!arguments.save_map.empty() && !arguments.overwrite &&
-      std::filesystem::exists(arguments.save_map, ignored)) {
-    return fail(ErrorCode::kAlreadyExists,
-                arguments.save_map.string() + ": exists; --overwrite replaces it");
+  if (target.empty()) {
+    return {};
+  }
+  const auto same = [&](const std::filesystem::path& a, const std::filesystem::path& b) {
+    return std::filesystem::weakly_canonical(a, ignored) ==
+           std::filesystem::weakly_canonical(b, ignored);
+  };
+  if (same(target, arguments.out_dir / arguments.model_name)) {
+    return fail(ErrorCode::kInvalidArgument, target.string() + ": the model goes there");
+  }
+  if (std::filesystem::exists(target, ignored)) {
+    if (!read_map_file(target)) {
+      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, and is no map file");
+    }
+    if (!arguments.overwrite) {
+      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists; --overwrite replaces it");
+    }
+  }
+  const auto folder = target.has_parent_path() ? target.parent_path() : ".";
+  const bool made_by_save = !arguments.dry_run && same(folder, arguments.out_dir);
+  if (!made_by_save && ::access(folder.c_str(), W_OK | X_OK) != 0) {
+    return fail(errno_error(errno, target.string() + ": cannot write into its folder"));
   }
   return {};
 }

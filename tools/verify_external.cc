@@ -34,7 +34,7 @@ input:
   --against CHECKPOINT...
                          compare every byte with these files, indexes or folders,
                          matched anew, and as the manifest says where that is open
-{}
+{}{}
 mapping (docs/mapping.md has the rules):
 {}
 work:
@@ -46,7 +46,7 @@ exit codes:
   1  there are findings, or the model or the checkpoint cannot be read
   2  the command line is wrong
 )",
-      kCheckpointHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+      kKeyHelp, kMaxExpandHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {
@@ -60,10 +60,16 @@ struct Arguments {
 
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("MODEL", arguments.model);
-  app.add_option("--against", arguments.checkpoints);
   add_checkpoint_options(app, arguments.open);
-  add_threads_option(app, arguments.options.threads);
   add_mapping_options(app, arguments.mapping);
+  const auto about_checkpoints = app.get_options([](const CLI::Option* option) {
+    return option->nonpositional() && option->get_name() != "--help";
+  });
+  CLI::Option* against = app.add_option("--against", arguments.checkpoints);
+  for (CLI::Option* option : about_checkpoints) {
+    option->needs(against);
+  }
+  add_threads_option(app, arguments.options.threads);
   add_common_options(app, arguments.common);
 }
 

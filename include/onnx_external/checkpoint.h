@@ -29,6 +29,9 @@ enum class Selection {
   kEverything,  // every tensor reachable, under its full dotted path (for inspection)
 };
 
+// Tensors may always expand to so many bytes: a small checkpoint of zeros, say, deflates 1000:1.
+inline constexpr std::uint64_t kAlwaysExpandedBytes = std::uint64_t{64} << 20;
+
 struct OpenOptions {
   Selection selection = Selection::kStateDict;
 
@@ -38,9 +41,9 @@ struct OpenOptions {
   // lists the candidates. Only its own tensors are listed then.
   std::string key = {};
 
-  // Views may be larger than the bytes behind them (stride 0, overlaps). The contiguous size of all
-  // tensors together, equal views counted once, may be at most this many times the size of the
-  // files or of their uncompressed storages, whichever is more. 0 counts as 1.
+  // Views may be larger than the bytes behind them (stride 0, overlaps, compressed records). The
+  // contiguous size of all tensors together, equal views counted once, may be at most this many
+  // times the size of the files, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
   // Where compressed records are inflated to (nameless temporary files) when their bytes are read.
@@ -119,6 +122,10 @@ class Checkpoint {
   // The range of a file that holds exactly the contiguous, little-endian, row-major bytes of the
   // tensor; nothing for compressed, strided or big-endian tensors. An empty tensor has length 0.
   [[nodiscard]] std::optional<FileRange> plain_range(std::size_t tensor) const;
+
+  // The CRC-32 of those bytes, where the tensor is a whole uncompressed record and its file records
+  // one: bytes with this CRC are the checkpoint's, and the file need not be read again to tell.
+  [[nodiscard]] std::optional<std::uint32_t> recorded_crc(std::size_t tensor) const;
 
   // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
   // row-major tensor, whatever its form in the file. Memory: at most kReadScratchBytes beside

@@ -67,8 +67,18 @@ struct VerifyReport {
 
 enum class DropCache : std::uint8_t { kNo, kYes };
 
+// How bytes are compared with a checkpoint's.
+enum class Compare : std::uint8_t {
+  kBytes,  // both are read and compared
+  // A tensor whose CRC-32 the checkpoint records (Checkpoint::recorded_crc) is read from the model
+  // alone and must have that CRC; bytes are compared only where it has not, to name the first that
+  // differs. Half the reading. Tensors without a recorded CRC are compared as with kBytes.
+  kRecordedCrc,
+};
+
 struct VerifyOptions {
-  int threads = 0;                        // 0 = one per CPU available to the process
+  int threads = 0;  // 0 = one per CPU available to the process
+  Compare compare = Compare::kBytes;
   DropCache drop_cache = DropCache::kNo;  // ask the kernel to read from the disk again
   ProgressFn progress;
 };

@@ -203,15 +203,24 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
                          })
         .read(first, out);
   }
-  const auto fd = contents_->inflated.get(view.storage, storage, file);
-  if (!fd) {
-    return fail(fd.error());
+  const auto place = contents_->inflated.get(view.storage, storage, file);
+  if (!place) {
+    return fail(place.error());
   }
   return ElementReader(view, storage,
                        [&](std::uint64_t offset, std::span<std::byte> piece) {
-                         return read_exact(*fd, offset, piece, "inflated record of " + file.name());
+                         return read_exact(place->fd, place->offset + offset, piece,
+                                           "inflated record of " + file.name());
                        })
       .read(first, out);
+}
+
+std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const {
+  const TensorView& view = tensors()[tensor];
+  const Storage& storage = storages()[view.storage];
+  const auto range = plain_range(tensor);
+  const bool whole = range && view.storage_offset == 0 && range->length == storage.bytes;
+  return whole ? storage.crc32 : std::nullopt;
 }
 
 Status Checkpoint::check_storage(std::uint32_t index) const {
@@ -221,8 +230,8 @@ Status Checkpoint::check_storage(std::uint32_t index) const {
     return {};
   }
   if (storage.compression != Compression::kNone) {
-    const auto fd = contents_->inflated.get(index, storage, file);
-    return fd ? Status() : fail(fd.error());
+    const auto place = contents_->inflated.get(index, storage, file);
+    return place ? Status() : fail(place.error());
   }
   std::vector<std::byte> buffer(kCheckBufferBytes);
   Crc32 crc;

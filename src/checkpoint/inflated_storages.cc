@@ -5,18 +5,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <utility>
+
+#include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/inflate.h"
 
 namespace onnx_external {
 namespace {
 
-Result<UniqueFd> inflate_to_file(const std::filesystem::path& folder, const Storage& storage,
-                                 const SourceFile& file) {
-  auto fd = open_nameless_file(folder);
-  if (!fd) {
-    return fd;
-  }
+Status inflate_to_file(int fd, std::uint64_t offset, const std::filesystem::path& folder,
+                       const Storage& storage, const SourceFile& file) {
   const std::string name = "temporary file in " + folder.string();
   Crc32 crc;
   std::uint64_t written = 0;
@@ -24,19 +23,19 @@ Result<UniqueFd> inflate_to_file(const std::filesystem::path& folder, const Stor
       file, {.offset = storage.offset, .stored = storage.stored_bytes, .size = storage.bytes},
       [&](std::span<const std::byte> piece) -> Status {
         crc.update(piece);
-        auto wrote = write_all(fd->get(), written, piece, name);
+        auto wrote = write_all(fd, offset + written, piece, name);
         written += piece.size();
         return wrote;
       });
   if (!status) {
-    return fail(std::move(status).error());
+    return status;
   }
   if (storage.crc32 && *storage.crc32 != crc.value()) {
     return fail(ErrorCode::kCorrupt, file.name() + ": byte " + std::to_string(storage.offset) +
                                          ": a compressed record is damaged (CRC-32 differs); copy "
                                          "or download the file again");
   }
-  return fd;
+  return {};
 }
 
 }  // namespace
@@ -56,26 +55,44 @@ Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder) {
   return fd;
 }
 
-Result<int> InflatedStorages::get(std::uint32_t index, const Storage& storage,
-                                  const SourceFile& file) {
-  Slot* slot = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    auto& owner = slots_[index];
-    if (!owner) {
-      owner = std::make_unique<Slot>();
-    }
-    slot = owner.get();
-  }
-  const std::lock_guard lock(slot->mutex);
-  if (!slot->fd) {
-    auto fd = inflate_to_file(scratch_dir_, storage, file);
+// Opens the file and sets a range of it aside, when the storage is asked for first.
+Result<InflatedStorages::Slot*> InflatedStorages::slot_of(std::uint32_t index,
+                                                          const Storage& storage) {
+  const std::lock_guard lock(mutex_);
+  auto& owner = slots_[index];
+  if (!fd_) {
+    auto fd = open_nameless_file(scratch_dir_);
     if (!fd) {
       return fail(std::move(fd).error());
     }
-    slot->fd = *std::move(fd);
+    fd_ = *std::move(fd);
   }
-  return slot->fd.get();
+  if (!owner) {
+    const auto end = checked_add(end_, storage.bytes);
+    if (!end) {
+      return fail(ErrorCode::kUnsupported, "compressed records of more than 2^64 bytes");
+    }
+    owner = std::make_unique<Slot>();
+    owner->offset = std::exchange(end_, *end);
+  }
+  return owner.get();
+}
+
+Result<InflatedStorages::Place> InflatedStorages::get(std::uint32_t index, const Storage& storage,
+                                                      const SourceFile& file) {
+  const auto slot = slot_of(index, storage);
+  if (!slot) {
+    return fail(slot.error());
+  }
+  const std::lock_guard lock((*slot)->mutex);
+  if (!(*slot)->inflated) {
+    auto status = inflate_to_file(fd_.get(), (*slot)->offset, scratch_dir_, storage, file);
+    if (!status) {
+      return fail(std::move(status).error());
+    }
+    (*slot)->inflated = true;
+  }
+  return Place{.fd = fd_.get(), .offset = (*slot)->offset};
 }
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Compressed storages, inflated once each into nameless temporary files.
+// Compressed storages, inflated once each into one nameless temporary file.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,28 @@ class InflatedStorages {
   explicit InflatedStorages(std::filesystem::path scratch_dir)
       : scratch_dir_(std::move(scratch_dir)) {}
 
-  // The descriptor of a file that holds exactly the storage's bytes, CRC checked. It stays open as
-  // long as this object. kCorrupt, kIo (scratch folder full or missing).
+  // Where the storage's bytes lie, CRC checked. The descriptor stays open as long as this object.
+  // kCorrupt, kIo (scratch folder full or missing).
   // Requires: storage.compression == kDeflate.
-  [[nodiscard]] Result<int> get(std::uint32_t index, const Storage& storage,
-                                const SourceFile& file);
+  struct Place {
+    int fd = -1;
+    std::uint64_t offset = 0;
+  };
+  [[nodiscard]] Result<Place> get(std::uint32_t index, const Storage& storage,
+                                  const SourceFile& file);
 
  private:
   struct Slot {
     std::mutex mutex;
-    UniqueFd fd;
+    std::uint64_t offset = 0;
+    bool inflated = false;
   };
+  [[nodiscard]] Result<Slot*> slot_of(std::uint32_t index, const Storage& storage);
+
   std::filesystem::path scratch_dir_;
-  std::mutex mutex_;  // guards slots_, not what they hold
+  std::mutex mutex_;  // guards the members below, not what the slots hold
+  UniqueFd fd_;       // opened for the first storage; then never changed
+  std::uint64_t end_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Slot>> slots_;
 };
 

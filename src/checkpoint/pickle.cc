@@ -1,5 +1,7 @@
 #include "checkpoint/pickle.h"
 
+#include <algorithm>
+
 namespace onnx_external {
 
 std::optional<std::int64_t> Pickle::integer(NodeId id) const {
@@ -34,26 +36,27 @@ std::pair<const NodeId*, std::size_t> Pickle::tuple(NodeId id) const {
   return {children_.data() + nodes_[id].first, nodes_[id].second};
 }
 
-std::vector<NodeId> Pickle::elements(NodeId id) const {
+std::vector<NodeId> Pickle::elements(NodeId id, std::size_t most) const {
   const PickleNode& node = nodes_[id];
   switch (node.kind) {
     case NodeKind::kList:
     case NodeKind::kSet:
-      return collect(node.first);
+      return collect(node.first, most);
     case NodeKind::kObject:
-      return collect(parts(id).elements.head);
+      return collect(parts(id).elements.head, most);
     default:
       return {};
   }
 }
 
-std::vector<std::pair<NodeId, NodeId>> Pickle::items(NodeId id) const {
+std::vector<std::pair<NodeId, NodeId>> Pickle::items(NodeId id, std::size_t most) const {
   const PickleNode& node = nodes_[id];
+  const std::size_t nodes = most > kAll / 2 ? kAll : 2 * most;
   std::vector<NodeId> flat;
   if (node.kind == NodeKind::kDict) {
-    flat = collect(node.first);
+    flat = collect(node.first, nodes);
   } else if (node.kind == NodeKind::kObject) {
-    flat = collect(parts(id).items.head);
+    flat = collect(parts(id).items.head, nodes);
   }
   std::vector<std::pair<NodeId, NodeId>> pairs;
   pairs.reserve(flat.size() / 2);
@@ -63,8 +66,8 @@ std::vector<std::pair<NodeId, NodeId>> Pickle::items(NodeId id) const {
   return pairs;
 }
 
-std::vector<NodeId> Pickle::states(NodeId id) const {
-  return collect(parts(id).states.head);
+std::vector<NodeId> Pickle::states(NodeId id, std::size_t most) const {
+  return collect(parts(id).states.head, most);
 }
 
 void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
@@ -89,11 +92,13 @@ void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
   }
 }
 
-std::vector<NodeId> Pickle::collect(NodeId head) const {
+std::vector<NodeId> Pickle::collect(NodeId head, std::size_t most) const {
   std::vector<NodeId> all;
-  for (NodeId block = head; block != 0; block = static_cast<NodeId>(nodes_[block].number)) {
+  for (NodeId block = head; block != 0 && all.size() < most;
+       block = static_cast<NodeId>(nodes_[block].number)) {
+    const std::size_t count = std::min<std::size_t>(nodes_[block].second, most - all.size());
     const auto begin = children_.begin() + static_cast<std::ptrdiff_t>(nodes_[block].first);
-    all.insert(all.end(), begin, begin + static_cast<std::ptrdiff_t>(nodes_[block].second));
+    all.insert(all.end(), begin, begin + static_cast<std::ptrdiff_t>(count));
   }
   return all;
 }

@@ -24,6 +24,8 @@ namespace onnx_external {
 
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
 inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
+// Marks, stack, memo and the children of containers together.
+inline constexpr std::size_t kMaxPickleReferences = 40'000'000;
 
 using NodeId = std::uint32_t;
 
@@ -55,9 +57,11 @@ struct PickleNode {
 // Immutable once parsed, movable; safe to read from several threads.
 class Pickle {
  public:
+  static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+
   // Parses up to STOP; bytes after it are ignored, as torch ignores them. kCorrupt with
   // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
-  // out-of-band buffers) and for more than kMaxPickleNodes.
+  // out-of-band buffers) and for more than kMaxPickleNodes or kMaxPickleReferences.
   [[nodiscard]] static Result<Pickle> parse(std::string bytes);
 
   [[nodiscard]] NodeId root() const { return root_; }
@@ -72,15 +76,19 @@ class Pickle {
   // Requires: kind(id) == kTuple.
   [[nodiscard]] std::pair<const NodeId*, std::size_t> tuple(NodeId id) const;
 
-  // The elements of a list or set, or those appended to an object. Copies.
-  [[nodiscard]] std::vector<NodeId> elements(NodeId id) const;
+  // The elements of a list or set, or those appended to an object; the first `most` of them.
+  // Copies.
+  [[nodiscard]] std::vector<NodeId> elements(NodeId id, std::size_t most = kAll) const;
 
-  // The (key, value) pairs of a dict, or those set on an object, in order; twins are kept. Copies.
-  [[nodiscard]] std::vector<std::pair<NodeId, NodeId>> items(NodeId id) const;
+  // The (key, value) pairs of a dict, or those set on an object, in order; twins are kept; the
+  // first `most` of them. Copies.
+  [[nodiscard]] std::vector<std::pair<NodeId, NodeId>> items(NodeId id,
+                                                             std::size_t most = kAll) const;
 
-  // True when items were set on an object.
+  // True when items were set on an object, or elements appended to it.
   // Requires: kind(id) == kObject.
   [[nodiscard]] bool has_items(NodeId id) const { return parts(id).items.head != 0; }
+  [[nodiscard]] bool has_elements(NodeId id) const { return parts(id).elements.head != 0; }
 
   // Requires: kind(id) == kGlobal.
   [[nodiscard]] std::string_view module(NodeId id) const { return text(nodes_[id].first); }
@@ -90,7 +98,8 @@ class Pickle {
   // Requires: kind(id) == kObject.
   [[nodiscard]] NodeId callable(NodeId id) const { return nodes_[id].first; }
   [[nodiscard]] NodeId arguments(NodeId id) const { return nodes_[id].second; }
-  [[nodiscard]] std::vector<NodeId> states(NodeId id) const;  // of BUILD, in order
+  // Of BUILD, in order; the first `most` of them.
+  [[nodiscard]] std::vector<NodeId> states(NodeId id, std::size_t most = kAll) const;
 
   // Requires: kind(id) == kPersistent.
   [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
@@ -108,7 +117,7 @@ class Pickle {
   };
   [[nodiscard]] std::string_view text(NodeId id) const;
   void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
-  [[nodiscard]] std::vector<NodeId> collect(NodeId head) const;
+  [[nodiscard]] std::vector<NodeId> collect(NodeId head, std::size_t most) const;
   [[nodiscard]] const ObjectParts& parts(NodeId id) const {
     return objects_[static_cast<std::size_t>(nodes_[id].number)];
   }

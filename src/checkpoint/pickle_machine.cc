@@ -168,7 +168,7 @@ Status PickleMachine::step(char op) {
   switch (op) {
     case '(':  // MARK
       marks_.push_back(stack_.size());
-      return {};
+      return check_live();
     case '.':
       return stop();
     case 'N':
@@ -242,7 +242,7 @@ Status PickleMachine::step_modern(char op) {
     case '\x95':  // FRAME
       return check_frame();
     case '\x94':  // MEMOIZE
-      return put(memoized_);
+      return put(static_cast<std::uint32_t>(memo_.size() + far_memo_.size()));
     case '\x8c':  // SHORT_BINUNICODE
       return push_counted<std::uint8_t>(NodeKind::kString);
     case '\x8d':  // BINUNICODE8
@@ -603,13 +603,14 @@ Status PickleMachine::put(std::uint32_t index) {
   }
   if (index < memo_.size()) {
     memo_[index] = stack_.back();
-  } else if (index == memo_.size()) {
+    return {};
+  }
+  if (index == memo_.size() && !far_memo_.contains(index)) {
     memo_.push_back(stack_.back());
   } else {
     far_memo_[index] = stack_.back();
   }
-  ++memoized_;
-  return {};
+  return check_live();
 }
 
 Status PickleMachine::get(std::uint32_t index) {
@@ -787,6 +788,19 @@ Status PickleMachine::push(const Result<NodeId>& id) {
     return fail(id.error());
   }
   stack_.push_back(*id);
+  return check_live();
+}
+
+// One opcode of a byte can add to any of these, and a compressed pickle costs its writer little.
+Status PickleMachine::check_live() const {
+  constexpr std::size_t kFarWeight = 8;  // what a tree's node takes beside a dense entry
+  const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
+                           kFarWeight * far_memo_.size() + pickle_.children_.size();
+  if (live > kMaxPickleReferences) {
+    return fail(ErrorCode::kUnsupported, "the pickle holds more than " +
+                                             std::to_string(kMaxPickleReferences) +
+                                             " references to objects");
+  }
   return {};
 }
 

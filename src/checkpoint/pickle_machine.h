@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/byte_reader.h"
@@ -77,15 +77,16 @@ class PickleMachine {
   [[nodiscard]] Result<NodeId> add_object(NodeId callable, NodeId arguments);
   [[nodiscard]] Status append_block(NodeId owner, NodeKind part, std::size_t from);
   [[nodiscard]] Status push(const Result<NodeId>& id);
+  [[nodiscard]] Status check_live() const;  // the limit of what is kept
   [[nodiscard]] Status push_new(const PickleNode& node) { return push(add(node)); }
 
   Pickle pickle_;
   ByteReader reader_;
   std::vector<NodeId> stack_;
-  std::vector<std::size_t> marks_;                      // stack sizes at each MARK
-  std::vector<NodeId> memo_;                            // dense: indexes 0, 1, 2, ...
-  std::unordered_map<std::uint32_t, NodeId> far_memo_;  // indexes that leave gaps
-  std::uint32_t memoized_ = 0;                          // what MEMOIZE counts
+  std::vector<std::size_t> marks_;  // stack sizes at each MARK
+  std::vector<NodeId> memo_;        // dense: indexes 0, 1, 2, ...
+  std::map<std::uint32_t, NodeId>
+      far_memo_;  // indexes that leave gaps; no hash that a file can flood
   bool stopped_ = false;
 };
 

@@ -27,11 +27,11 @@ struct Budget {
   std::uint64_t visits;
   std::uint64_t name_bytes;
 
-  [[nodiscard]] Status visit() {
-    if (visits-- == 0) {
-      visits = 0;
+  [[nodiscard]] Status visit(std::uint64_t count = 1) {
+    if (count > visits) {
       return too_much();
     }
+    visits -= count;
     return {};
   }
   [[nodiscard]] Status name(std::size_t bytes) {
@@ -76,7 +76,34 @@ void add_child(Children& out, NodeId key, NodeId node) {
   out.push_back({key, static_cast<std::uint32_t>(out.size()), node});
 }
 
-void add_items(const std::vector<std::pair<NodeId, NodeId>>& items, Children& out) {
+// The items of a mapping, paid for: one for each, and more for long keys. A dict has no twin keys,
+// so a pickle that sets one twice (Python would keep the later value) was not written by torch.
+Result<Items> paid_items(const Pickle& pickle, NodeId id, Budget& budget) {
+  constexpr std::uint64_t kFreeKeyBytes = 64;
+  auto items = mapping_items(pickle, id);
+  if (!items) {
+    return items;
+  }
+  std::uint64_t cost = items->size();
+  std::vector<std::string_view> keys;
+  for (const auto& [key, value] : *items) {
+    if (const auto text = pickle.string(key)) {
+      cost += text->size() / kFreeKeyBytes;
+      keys.push_back(*text);
+    }
+  }
+  if (auto status = budget.visit(cost); !status) {
+    return fail(std::move(status).error());
+  }
+  std::sort(keys.begin(), keys.end());
+  const auto twin = std::adjacent_find(keys.begin(), keys.end());
+  if (twin != keys.end()) {
+    return fail(ErrorCode::kCorrupt, "two values have the name " + quote(*twin));
+  }
+  return items;
+}
+
+void add_items(const Items& items, Children& out) {
   for (const auto& [key, value] : items) {
     add_child(out, key, value);
   }
@@ -96,35 +123,49 @@ std::span<const NodeId> tuple_of(const Pickle& pickle, NodeId id) {
   return {first, count};
 }
 
+Status add_mapping(const Pickle& pickle, NodeId id, Budget& budget, Children& out) {
+  const auto items = paid_items(pickle, id, budget);
+  if (!items) {
+    return fail(items.error());
+  }
+  add_items(*items, out);
+  return {};
+}
+
 // The parts of an object that may hold tensors: arguments, what was added, and its attributes.
 // The state of a mapping is not its content (state_dict()'s `_metadata` stands there).
-void add_object_parts(const Pickle& pickle, NodeId id, Children& out) {
+Status add_object_parts(const Pickle& pickle, NodeId id, Budget& budget, Children& out) {
   if (is_mapping(pickle, id)) {
-    add_items(mapping_items(pickle, id), out);
-    return;
+    return add_mapping(pickle, id, budget, out);
   }
   if (!is_opaque(pickle, id)) {
-    return;
+    return {};
   }
   add_elements(tuple_of(pickle, pickle.arguments(id)), out);
   add_elements(pickle.elements(id), out);
   for (const NodeId state : pickle.states(id)) {
-    add_items(pickle.items(state), out);
+    auto status = is_mapping(pickle, state) ? add_mapping(pickle, state, budget, out) : Status();
     for (const NodeId part : tuple_of(pickle, state)) {  // (dict, slots) among others
-      if (is_mapping(pickle, part)) {
-        add_items(mapping_items(pickle, part), out);
+      if (status && is_mapping(pickle, part)) {
+        status = add_mapping(pickle, part, budget, out);
       } else {
         add_child(out, kNoKey, part);
       }
     }
+    if (!status) {
+      return status;
+    }
   }
+  return {};
 }
 
-Children children_of(const Pickle& pickle, NodeId id) {
+// A shared container is paid for each time that it is expanded: the copy is work, and memory.
+Result<Children> children_of(const Pickle& pickle, NodeId id, Budget& budget) {
   Children out;
+  Status status;
   switch (pickle.kind(id)) {
     case NodeKind::kDict:
-      add_items(pickle.items(id), out);
+      status = add_mapping(pickle, id, budget, out);
       break;
     case NodeKind::kList:
     case NodeKind::kSet:
@@ -134,10 +175,16 @@ Children children_of(const Pickle& pickle, NodeId id) {
       add_elements(tuple_of(pickle, id), out);
       break;
     case NodeKind::kObject:
-      add_object_parts(pickle, id, out);
+      status = add_object_parts(pickle, id, budget, out);
       break;
     default:
       break;
+  }
+  if (status) {
+    status = budget.visit(out.size());
+  }
+  if (!status) {
+    return fail(std::move(status).error());
   }
   return out;
 }
@@ -219,9 +266,16 @@ class Walker {
                   "objects are nested deeper than " + std::to_string(kMaxDepth) + " levels");
     }
     auto status = report(id);
+    if (!status) {
+      return status;
+    }
+    auto children = children_of(pickle_, id, budget_);
+    if (!children) {
+      return fail(std::move(children).error());
+    }
     on_path_[id] = true;
-    frames_.push_back({id, children_of(pickle_, id), 0, path_.size()});
-    return status;
+    frames_.push_back({id, *std::move(children), 0, path_.size()});
+    return {};
   }
 
   [[nodiscard]] bool enters(NodeId id) const {
@@ -288,8 +342,9 @@ struct Reached {
 };
 
 // All mappings reachable through string keys, breadth first, each once.
-std::vector<Reached> reach_mappings(const Pickle& pickle) {
+Result<std::vector<Reached>> reach_mappings(const Pickle& pickle) {
   std::vector<Reached> reached;
+  Budget budget(pickle);
   if (!is_mapping(pickle, pickle.root())) {
     return reached;
   }
@@ -297,7 +352,11 @@ std::vector<Reached> reach_mappings(const Pickle& pickle) {
   seen[pickle.root()] = true;
   reached.push_back({pickle.root(), 0, 0, 0});
   for (std::size_t i = 0; i < reached.size(); ++i) {
-    for (const auto& [key, value] : mapping_items(pickle, reached[i].node)) {
+    const auto items = paid_items(pickle, reached[i].node, budget);
+    if (!items) {
+      return fail(items.error());
+    }
+    for (const auto& [key, value] : *items) {
       if (!pickle.string(key)) {
         continue;  // {0: {...}}: an optimizer's state, not names
       }
@@ -368,21 +427,25 @@ Error no_mapping(const Pickle& pickle) {
 }
 
 Result<NodeId> choose_only(const Pickle& pickle) {
-  const std::vector<Reached> reached = reach_mappings(pickle);
-  const std::vector<std::size_t> found = candidates(reached);
+  const auto reached = reach_mappings(pickle);
+  if (!reached) {
+    return fail(reached.error());
+  }
+  const std::vector<std::size_t> found = candidates(*reached);
   if (found.empty()) {
     return fail(no_mapping(pickle));
   }
   if (found.size() > 1) {
-    return fail(ErrorCode::kAmbiguous,
-                "several mappings of names to tensors: " + list_candidates(pickle, reached, found) +
-                    "; choose one with --key NAME (--key . takes all)");
+    return fail(ErrorCode::kAmbiguous, "several mappings of names to tensors: " +
+                                           list_candidates(pickle, *reached, found) +
+                                           "; choose one with --key NAME (--key . takes all)");
   }
-  return reached[found.front()].node;
+  return (*reached)[found.front()].node;
 }
 
 // The mapping at a dotted path; keys may hold dots themselves.
 Result<NodeId> choose_by_key(const Pickle& pickle, const std::string& key) {
+  Budget budget(pickle);
   std::set<NodeId> matches;
   std::set<std::pair<NodeId, std::size_t>> seen;
   std::vector<std::pair<NodeId, std::size_t>> open{{pickle.root(), 0}};  // node, bytes used
@@ -395,7 +458,9 @@ Result<NodeId> choose_by_key(const Pickle& pickle, const std::string& key) {
     const std::string_view rest = std::string_view(key).substr(used);
     std::string number;
     Children children;
-    add_items(mapping_items(pickle, node), children);
+    if (auto status = add_mapping(pickle, node, budget, children); !status) {
+      return fail(std::move(status).error());
+    }
     for (const Child& child : children) {
       const std::string_view name = component(pickle, child, number);
       if (rest == name && is_mapping(pickle, child.node)) {
@@ -411,12 +476,15 @@ Result<NodeId> choose_by_key(const Pickle& pickle, const std::string& key) {
   if (matches.size() > 1) {
     return fail(ErrorCode::kAmbiguous, "two mappings lie at the key " + quote(key));
   }
-  const std::vector<Reached> reached = reach_mappings(pickle);
-  const std::vector<std::size_t> found = candidates(reached);
+  const auto reached = reach_mappings(pickle);
+  if (!reached) {
+    return fail(reached.error());
+  }
+  const std::vector<std::size_t> found = candidates(*reached);
   return fail(ErrorCode::kNotFound,
               "no mapping at the key " + quote(key) +
                   (found.empty() ? std::string("; nor any other")
-                                 : "; there are " + list_candidates(pickle, reached, found)));
+                                 : "; there are " + list_candidates(pickle, *reached, found)));
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ enum class Call : std::uint8_t {
   kNone,
   kTensor,       // (storage, offset, size, stride, ...)
   kTensorV3,     // the same, with a dtype
-  kWrapped,      // (tensor, ...)
+  kWrapped,      // (tensor, flag, hooks, state): at least the first
+  kConverted,    // (tensor, dtype, ...)
   kFromType,     // (function, type, arguments, state)
   kOrderedDict,  // ([pairs])
   kSize,         // ((dimensions))
@@ -36,7 +37,7 @@ constexpr std::array kSymbols = {
     Symbol{"torch._utils", "_rebuild_tensor_v3", Call::kTensorV3},
     Symbol{"torch._utils", "_rebuild_parameter", Call::kWrapped},
     Symbol{"torch._utils", "_rebuild_parameter_with_state", Call::kWrapped},
-    Symbol{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Call::kWrapped},
+    Symbol{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", Call::kConverted},
     Symbol{"torch.nn.parameter", "Parameter", Call::kWrapped},
     Symbol{"torch.nn.parameter", "Buffer", Call::kWrapped},
     Symbol{"torch._tensor", "_rebuild_from_type", Call::kFromType},
@@ -128,8 +129,7 @@ Result<DType> storage_dtype(const Pickle& pickle, NodeId id) {
   const bool torch_module =
       module == "torch" || module == "torch.cuda" || module == "torch.storage";
   if (!torch_module || found == kStorageClasses.end()) {
-    return unsupported("storage class " + quote(std::string(module) + "." + std::string(name)) +
-                       " is not read");
+    return unsupported("storage class " + quote(type_name(pickle, id)) + " is not read");
   }
   return found->dtype;
 }
@@ -151,7 +151,8 @@ Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor) 
   if (!dtype) {
     return fail(dtype.error());
   }
-  if (const auto key = pickle.string(parts[2])) {
+  constexpr std::size_t kMaxKeyBytes = 1024;
+  if (const auto key = pickle.string(parts[2]); key && key->size() <= kMaxKeyBytes) {
     tensor.storage_key = *key;
   } else if (const auto number = pickle.integer(parts[2])) {
     tensor.storage_key = std::to_string(*number);
@@ -181,15 +182,15 @@ Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
       id = arguments[0];
     }
   }
-  std::vector<NodeId> nodes = pickle.elements(id);
+  std::vector<NodeId> nodes = pickle.elements(id, kMaxRank + 1);
   const Arguments tuple = tuple_of(pickle, id);
   nodes.insert(nodes.end(), tuple.begin(), tuple.end());
   if (pickle.kind(id) != NodeKind::kTuple && pickle.kind(id) != NodeKind::kList) {
     return corrupt("its " + std::string(what) + " is not a tuple of ints");
   }
   if (nodes.size() > kMaxRank) {
-    return corrupt("its " + std::string(what) + " has " + std::to_string(nodes.size()) +
-                   " dimensions, torch allows " + std::to_string(kMaxRank));
+    return corrupt("its " + std::string(what) + " has more than " + std::to_string(kMaxRank) +
+                   " dimensions");
   }
   std::vector<std::int64_t> values;
   for (const NodeId node : nodes) {
@@ -202,9 +203,18 @@ Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
   return values;
 }
 
-// {'conj': True} or {'neg': True}: the bytes are not the values.
+// {'conj': True} or {'neg': True}: the bytes are not the values. torch writes a plain dict with at
+// most these two; an object that would become a dict could hide them.
 Status check_view_bits(const Pickle& pickle, NodeId metadata) {
-  for (const auto& [key, value] : pickle.items(metadata)) {
+  constexpr std::size_t kMaxBits = 8;
+  if (pickle.kind(metadata) == NodeKind::kNone) {
+    return {};
+  }
+  const auto bits = pickle.items(metadata, kMaxBits + 1);
+  if (pickle.kind(metadata) != NodeKind::kDict || bits.size() > kMaxBits) {
+    return unsupported("its metadata is no dict of at most " + std::to_string(kMaxBits) + " bits");
+  }
+  for (const auto& [key, value] : bits) {
     if (pickle.boolean(value) != false) {
       const auto name = pickle.string(key);
       return unsupported("it is a lazy view (" + quote(name.value_or("?")) +
@@ -212,6 +222,64 @@ Status check_view_bits(const Pickle& pickle, NodeId metadata) {
     }
   }
   return {};
+}
+
+// Attributes may be set on a tensor; nothing that replaces its data may.
+Status check_attributes(const Pickle& pickle, NodeId attributes) {
+  constexpr std::size_t kMaxAttributes = 64;
+  if (pickle.kind(attributes) == NodeKind::kNone) {
+    return {};
+  }
+  const auto items = pickle.items(attributes, kMaxAttributes + 1);
+  if (pickle.kind(attributes) != NodeKind::kDict || items.size() > kMaxAttributes) {
+    return unsupported("its state is no dict of at most " + std::to_string(kMaxAttributes) +
+                       " attributes; save tensor.detach().clone() instead");
+  }
+  for (const auto& [key, value] : items) {
+    const auto name = pickle.string(key);
+    if (!name || *name == "data" || *name == "real" || *name == "imag") {
+      return unsupported("its state sets " + quote(name.value_or("?")) +
+                         "; save tensor.detach().clone() instead");
+    }
+  }
+  return {};
+}
+
+// A dict of attributes, or (dict, slots). A longer tuple is Tensor.__setstate__'s: another storage.
+Status check_state(const Pickle& pickle, NodeId state) {
+  const Arguments parts = tuple_of(pickle, state);
+  if (parts.size() != 2) {
+    return check_attributes(pickle, state);
+  }
+  auto status = check_attributes(pickle, parts[0]);
+  return status ? check_attributes(pickle, parts[1]) : status;
+}
+
+// What was done to a tensor after the call that made it.
+Status check_additions(const Pickle& pickle, NodeId tensor) {
+  constexpr std::size_t kMaxStates = 4;
+  if (pickle.has_items(tensor) || pickle.has_elements(tensor)) {
+    return corrupt("the pickle adds items to a tensor");
+  }
+  const std::vector<NodeId> states = pickle.states(tensor, kMaxStates + 1);
+  if (states.size() > kMaxStates) {
+    return unsupported("more than " + std::to_string(kMaxStates) + " states are set on it");
+  }
+  for (const NodeId state : states) {
+    if (auto status = check_state(pickle, state); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Result<DType> read_dtype(const Pickle& pickle, NodeId dtype) {
+  const bool named = pickle.kind(dtype) == NodeKind::kGlobal && pickle.module(dtype) == "torch";
+  const auto known = named ? dtype_from_torch_name(pickle.name(dtype)) : std::nullopt;
+  if (!known) {
+    return unsupported("element type " + quote(type_name(pickle, dtype)) + " is not read");
+  }
+  return *known;
 }
 
 Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Arguments arguments) {
@@ -236,13 +304,11 @@ Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Argument
   tensor.shape = *std::move(shape);
   tensor.strides = *std::move(strides);
   if (v3) {
-    const NodeId dtype = arguments[6];
-    const bool named = pickle.kind(dtype) == NodeKind::kGlobal && pickle.module(dtype) == "torch";
-    const auto known = named ? dtype_from_torch_name(pickle.name(dtype)) : std::nullopt;
-    if (!known) {
-      return unsupported("element type " + quote(type_name(pickle, dtype)) + " is not read");
+    const auto dtype = read_dtype(pickle, arguments[6]);
+    if (!dtype) {
+      return fail(dtype.error());
     }
-    tensor.dtype = *known;
+    tensor.dtype = *dtype;
   }
   const std::size_t metadata = v3 ? 7 : 6;
   if (arguments.size() > metadata) {
@@ -251,6 +317,59 @@ Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Argument
     }
   }
   return tensor;
+}
+
+// tensor.to(dtype): read only when nothing is to convert.
+Status convert(const Pickle& pickle, Arguments arguments, std::optional<DType>& converted) {
+  if (arguments.size() < 2) {
+    return corrupt("its rebuild call has too few arguments");
+  }
+  const auto dtype = read_dtype(pickle, arguments[1]);
+  if (!dtype) {
+    return fail(dtype.error());
+  }
+  if (converted.value_or(*dtype) != *dtype) {
+    return unsupported("it is converted between types when it is loaded");
+  }
+  converted = *dtype;
+  return {};
+}
+
+Result<TensorDeclaration> of_type(Result<TensorDeclaration> tensor,
+                                  const std::optional<DType>& wanted) {
+  if (tensor && wanted && *wanted != tensor->dtype) {
+    return unsupported("it is stored as " + std::string(torch_name(tensor->dtype)) +
+                       " and converted to " + std::string(torch_name(*wanted)) +
+                       " when it is loaded; save it again from the CPU");
+  }
+  return tensor;
+}
+
+// The argument of an OrderedDict: a dict, or a list of pairs (so Python 2 wrote them), or an
+// OrderedDict that had its items set.
+Status add_initial_items(const Pickle& pickle, NodeId id, Items& pairs) {
+  const bool is_dict = pickle.kind(id) == NodeKind::kDict;
+  const bool is_plain =
+      call_of(pickle, id) == Call::kOrderedDict && tuple_of(pickle, pickle.arguments(id)).empty();
+  if (is_dict || is_plain) {
+    pairs = pickle.items(id);
+    return {};
+  }
+  const std::vector<NodeId> list = pickle.elements(id);
+  const Arguments tuple = tuple_of(pickle, id);
+  if (pickle.kind(id) != NodeKind::kList && pickle.kind(id) != NodeKind::kTuple) {
+    return unsupported("an OrderedDict is made neither from pairs nor from a dict");
+  }
+  for (const NodeId pair : list.empty() ? tuple : Arguments(list)) {
+    const std::vector<NodeId> in_list = pickle.elements(pair, 3);
+    const Arguments parts = in_list.empty() ? tuple_of(pickle, pair) : Arguments(in_list);
+    const NodeKind kind = pickle.kind(pair);
+    if (parts.size() != 2 || (kind != NodeKind::kList && kind != NodeKind::kTuple)) {
+      return unsupported("an OrderedDict is made from a list with an entry that is no pair");
+    }
+    pairs.emplace_back(parts[0], parts[1]);
+  }
+  return {};
 }
 
 }  // namespace
@@ -268,12 +387,11 @@ bool is_tensor(const Pickle& pickle, NodeId id) {
 
 Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
   constexpr int kMaxWrappers = 16;  // Parameter of a subclass of ...
-  if (!pickle.items(id).empty() || !pickle.elements(id).empty()) {
-    return corrupt("the pickle adds items to a tensor");
-  }
+  auto status = check_additions(pickle, id);
   NodeId callable = pickle.callable(id);
   NodeId arguments_id = pickle.arguments(id);
-  for (int depth = 0; depth < kMaxWrappers; ++depth) {
+  std::optional<DType> converted;
+  for (int depth = 0; status && depth < kMaxWrappers; ++depth) {
     const Symbol* symbol = find_symbol(pickle, callable);
     const Arguments arguments = tuple_of(pickle, arguments_id);
     if (symbol == nullptr) {
@@ -282,15 +400,18 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
     switch (symbol->call) {
       case Call::kTensor:
       case Call::kTensorV3:
-        return read_rebuild(pickle, symbol->call, arguments);
+        return of_type(read_rebuild(pickle, symbol->call, arguments), converted);
       case Call::kUnsupported:
         return unsupported("it is " + std::string(symbol->refusal) + "; such tensors are not read");
+      case Call::kConverted:
       case Call::kWrapped:
         if (arguments.empty() || pickle.kind(arguments[0]) != NodeKind::kObject) {
           return corrupt("a parameter without a tensor");
         }
         callable = pickle.callable(arguments[0]);
         arguments_id = pickle.arguments(arguments[0]);
+        status = symbol->call == Call::kConverted ? convert(pickle, arguments, converted) : status;
+        status = status ? check_additions(pickle, arguments[0]) : status;
         break;
       case Call::kFromType:
         if (arguments.size() < 4) {
@@ -302,6 +423,13 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
       default:
         return corrupt("a parameter that holds " + quote(type_name(pickle, callable)));
     }
+    constexpr std::size_t kState = 3;  // of parameters with one, and of subclasses
+    if (status && symbol->call != Call::kConverted && arguments.size() > kState) {
+      status = check_state(pickle, arguments[kState]);
+    }
+  }
+  if (!status) {
+    return fail(std::move(status).error());
   }
   return corrupt("too many wrappers around a tensor");
 }
@@ -318,23 +446,21 @@ bool is_mapping(const Pickle& pickle, NodeId id) {
   }
 }
 
-std::vector<std::pair<NodeId, NodeId>> mapping_items(const Pickle& pickle, NodeId id) {
-  std::vector<std::pair<NodeId, NodeId>> pairs;
+Result<Items> mapping_items(const Pickle& pickle, NodeId id) {
+  Items pairs;
   if (call_of(pickle, id) == Call::kOrderedDict) {
-    // Python 2 wrote OrderedDict([[key, value], ...]) instead of setting items.
     const Arguments arguments = tuple_of(pickle, pickle.arguments(id));
-    for (const NodeId pair :
-         arguments.empty() ? std::vector<NodeId>() : pickle.elements(arguments[0])) {
-      const std::vector<NodeId> list = pickle.elements(pair);
-      const Arguments tuple = tuple_of(pickle, pair);
-      if (list.size() == 2) {
-        pairs.emplace_back(list[0], list[1]);
-      } else if (tuple.size() == 2) {
-        pairs.emplace_back(tuple[0], tuple[1]);
+    if (arguments.size() > 1) {
+      return unsupported("an OrderedDict is made from more than one value");
+    }
+    if (!arguments.empty()) {
+      auto status = add_initial_items(pickle, arguments[0], pairs);
+      if (!status) {
+        return fail(std::move(status).error());
       }
     }
   }
-  const auto items = pickle.items(id);
+  const Items items = pickle.items(id);
   pairs.insert(pairs.end(), items.begin(), items.end());
   return pairs;
 }
@@ -366,7 +492,9 @@ std::string type_name(const Pickle& pickle, NodeId id) {
   if (pickle.kind(id) != NodeKind::kGlobal) {
     return "a value that is no type";
   }
-  return std::string(pickle.module(id)) + "." + std::string(pickle.name(id)) + calls;
+  constexpr std::size_t kMaxPart = 256;  // one long name may be reported many times
+  return std::string(pickle.module(id).substr(0, kMaxPart)) + "." +
+         std::string(pickle.name(id).substr(0, kMaxPart)) + calls;
 }
 
 }  // namespace onnx_external

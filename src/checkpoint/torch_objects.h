@@ -39,14 +39,16 @@ struct TensorDeclaration {
 // True for a dict, an OrderedDict, and any other object that had items set on it.
 [[nodiscard]] bool is_mapping(const Pickle& pickle, NodeId id);
 
-// Its (key, value) pairs in order, whichever way they were pickled.
+// Its (key, value) pairs in order, whichever way they were pickled; twin keys are kept.
+// kUnsupported when an OrderedDict is made from anything but pairs or another mapping.
 // Requires: is_mapping(pickle, id).
-[[nodiscard]] std::vector<std::pair<NodeId, NodeId>> mapping_items(const Pickle& pickle, NodeId id);
+using Items = std::vector<std::pair<NodeId, NodeId>>;
+[[nodiscard]] Result<Items> mapping_items(const Pickle& pickle, NodeId id);
 
 // True for what is neither a plain value nor a torch.Size.
 [[nodiscard]] bool is_opaque(const Pickle& pickle, NodeId id);
 
-// "module.name" of a symbol, or of what an object would have called.
+// "module.name" of a symbol, or of what an object would have called; long names are cut.
 [[nodiscard]] std::string type_name(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -205,17 +205,12 @@ class PlanCopier {
       }
       return FileSource{*std::move(source), external.offset, 0, std::nullopt};
     }
-    const TensorView& view = job_.checkpoint.tensors()[tensor.source_index];
-    const Storage& storage = job_.checkpoint.storages()[view.storage];
     const auto range = job_.checkpoint.plain_range(tensor.source_index);
     if (!range) {
       return FileSource{nullptr, 0, tensor.source_index, std::nullopt};
     }
-    FileSource source{job_.checkpoint.files()[range->file], range->offset, 0, std::nullopt};
-    if (view.storage_offset == 0 && range->length == storage.bytes) {
-      source.recorded_crc = storage.crc32;
-    }
-    return source;
+    return FileSource{job_.checkpoint.files()[range->file], range->offset, 0,
+                      job_.checkpoint.recorded_crc(tensor.source_index)};
   }
 
   // Copies the item's bytes and returns their CRC-32.

@@ -83,6 +83,9 @@ Status check_output_name(std::string_view name, const char* what) {
   if (Status plain = check_relative_location(name); !plain || name.find('/') != name.npos) {
     return refuse("is no name of a file beside the model");
   }
+  if (!is_utf8(name)) {
+    return refuse("not UTF-8, which a location in a model must be");
+  }
   if (name.size() > kMaxOutputNameBytes) {
     return refuse(fmt::format("longer than {} bytes", kMaxOutputNameBytes));
   }

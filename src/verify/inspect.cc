@@ -133,6 +133,7 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
                                       const InspectOptions& options) {
   OpenOptions open;
   open.selection = Selection::kEverything;
+  open.max_expand = options.max_expand;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());

@@ -238,10 +238,12 @@ Fault fault_of(const Error& error) {
   }
 }
 
-Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
-                                              std::span<const RangeCheck> checks,
-                                              const Checkpoint* checkpoint,
-                                              const VerifyOptions& options, ProgressMeter& meter) {
+namespace {
+
+Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder,
+                                             std::span<const RangeCheck> checks,
+                                             const Checkpoint* checkpoint,
+                                             const VerifyOptions& options, ProgressMeter& meter) {
   const auto directory = Directory::open(folder);
   if (!directory) {
     return fail(directory.error());
@@ -273,6 +275,55 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
     join(ranges[pieces[i].check], pieces[i], std::move(answers[i]));
   }
   return ranges;
+}
+
+// The same range without a comparison: its CRC will tell.
+RangeCheck by_crc_alone(RangeCheck check) {
+  check.equals.reset();
+  check.wants_crc = true;
+  return check;
+}
+
+// The CRC of a range is not the one that the checkpoint records: which byte is it, or is it the
+// checkpoint that is damaged?
+Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
+                   const Checkpoint& checkpoint, VerifyOptions options, RangeAnswer& answer) {
+  options.progress = nullptr;
+  ProgressMeter silent(options.progress);
+  auto compared = read_ranges(folder, {&check, 1}, &checkpoint, options, silent);
+  if (!compared) {
+    return fail(std::move(compared).error());
+  }
+  answer = std::move(compared->front());
+  const bool same = !answer.fault && !answer.difference;
+  return same ? checkpoint.check_storage(checkpoint.tensors()[*check.equals].storage) : Status();
+}
+
+}  // namespace
+
+Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
+                                              std::span<const RangeCheck> checks,
+                                              const Checkpoint* checkpoint,
+                                              const VerifyOptions& options, ProgressMeter& meter) {
+  std::vector<RangeCheck> first(checks.begin(), checks.end());
+  std::vector<std::optional<std::uint32_t>> recorded(checks.size());
+  for (std::size_t i = 0; i < checks.size() && options.compare == Compare::kRecordedCrc; ++i) {
+    recorded[i] = checks[i].equals ? checkpoint->recorded_crc(*checks[i].equals) : std::nullopt;
+    if (recorded[i]) {
+      first[i] = by_crc_alone(checks[i]);
+    }
+  }
+  auto answers = read_ranges(folder, first, checkpoint, options, meter);
+  for (std::size_t i = 0; answers && i < checks.size(); ++i) {
+    RangeAnswer& answer = (*answers)[i];
+    if (!recorded[i] || answer.fault || answer.crc32 == *recorded[i]) {
+      continue;
+    }
+    if (auto status = explain_crc(folder, checks[i], *checkpoint, options, answer); !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  return answers;
 }
 
 Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,

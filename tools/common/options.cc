@@ -76,9 +76,13 @@ void add_number(CLI::App& app, const std::string& name, Number& out, std::uint64
 
 }  // namespace
 
+void add_max_expand_option(CLI::App& app, std::uint64_t& max_expand) {
+  add_number(app, "--max-expand", max_expand, 1, kMaxExpand);
+}
+
 void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
   app.add_option("--key", options.key);
-  add_number(app, "--max-expand", options.max_expand, 1, kMaxExpand);
+  add_max_expand_option(app, options.max_expand);
 }
 
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {

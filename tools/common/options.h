@@ -15,10 +15,11 @@
 namespace onnx_external {
 
 // The lines of the help texts that stand for the options below.
-inline constexpr const char* kCheckpointHelp =
-    "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
-    "                         e.g. state_dict or ema.model\n"
+inline constexpr const char* kMaxExpandHelp =
     "  --max-expand N         let expanded views grow to N times the files (default 4)\n";
+inline constexpr const char* kKeyHelp =
+    "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
+    "                         e.g. state_dict or ema.model\n";
 inline constexpr const char* kMappingHelp =
     "  --prefix P             only keys that start with P; P is removed\n"
     "  --match HOW            auto: all rules (default); exact: equal names only;\n"
@@ -39,6 +40,7 @@ inline constexpr const char* kCommonHelp =
 inline constexpr const char* kThreadsHelp =
     "  --threads N            1 to 1024 (default: one per CPU)\n";
 
+void add_max_expand_option(CLI::App& app, std::uint64_t& max_expand);
 void add_checkpoint_options(CLI::App& app, OpenOptions& options);
 // A file name without a folder.
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out);

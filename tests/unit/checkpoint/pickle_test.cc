@@ -112,6 +112,40 @@ TEST(Pickle, TakesAHugeMemoIndexWithoutHugeMemory) {
               IsOk());
 }
 
+TEST(Pickle, MemoizesUnderTheNumberOfEntriesAsPythonDoes) {
+  // Index 0 is put twice: the memo has one entry, and MEMOIZE takes index 1.
+  const auto twice = Pickle::parse(
+      "Nq\x00q\x00"
+      "0K\x02\x94"
+      "0h\x01."s);
+  ASSERT_THAT(twice, IsOk());
+  EXPECT_EQ(twice->integer(twice->root()), 2);
+  // A far index counts too: MEMOIZE takes 1, then 2.
+  const auto far = Pickle::parse(
+      "Nq\x09"
+      "0K\x01\x94"
+      "0K\x02\x94"
+      "0h\x02."s);
+  ASSERT_THAT(far, IsOk());
+  EXPECT_EQ(far->integer(far->root()), 2);
+  // An index that was far stays what it was, and is counted once, when the entries reach it.
+  const auto reached = Pickle::parse(
+      "K\x07q\x01"
+      "0K\x05q\x00"
+      "0K\x06q\x01"
+      "0K\x08\x94"
+      "0h\x02."s);
+  ASSERT_THAT(reached, IsOk());
+  EXPECT_EQ(reached->integer(reached->root()), 8);
+}
+
+TEST(Pickle, LimitsMarksStackAndMemoTogether) {
+  EXPECT_THAT(Pickle::parse(std::string(kMaxPickleReferences + 1, '(')),
+              FailsWith(ErrorCode::kUnsupported, "references to objects"));
+  EXPECT_THAT(Pickle::parse(std::string(kMaxPickleReferences + 1, 'N')),
+              FailsWith(ErrorCode::kUnsupported, "references to objects"));
+}
+
 TEST(Pickle, IgnoresBytesAfterStop) {
   EXPECT_THAT(Pickle::parse("N.cos\nsystem\n"), IsOk());
 }

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "onnx_external/checkpoint.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
@@ -221,9 +223,43 @@ TEST(TorchZip, ReadsTransposedExpandedAndSlicedViews) {
 TEST(TorchZip, LimitsWhatExpandedViewsMayGrowTo) {
   const auto bytes =
       torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})},
-                 {.name = "e", .shape = {1'000'000}, .strides = {{0}}, .shares = "w"}});
+                 {.name = "e", .shape = {20'000'000}, .strides = {{0}}, .shares = "w"}});
   EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
-  EXPECT_THAT(open_bytes(bytes, {.max_expand = 100'000}), IsOk());
+  EXPECT_THAT(open_bytes(bytes, {.max_expand = 1'000'000}), IsOk());
+}
+
+TEST(TorchZip, DoesNotCountInflatedBytesAsBytesBehindAView) {
+  const auto zeros = [](std::int64_t elements) {
+    return torch_zip({{.name = "w",
+                       .shape = {elements},
+                       .bytes = std::string(static_cast<std::size_t>(elements) * 4, '\0')}},
+                     {.deflated = true});
+  };
+  EXPECT_THAT(open_bytes(zeros((64 << 20) / 4)), IsOk());
+  const std::string larger = zeros((64 << 20) / 4 + 1);
+  EXPECT_THAT(open_bytes(larger), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
+  EXPECT_THAT(open_bytes(larger, {.max_expand = 2000}), IsOk());
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST(TorchZip, InflatesAllStoragesIntoOneFile) {
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < 50; ++i) {
+    tensors.push_back({.name = std::to_string(i),
+                       .shape = {300},
+                       .bytes = f32(std::vector<float>(300, static_cast<float>(i)))});
+  }
+  const auto checkpoint = open_bytes(torch_zip(tensors, {.deflated = true}));
+  ASSERT_THAT(checkpoint, IsOk());
+  const std::size_t before = open_descriptors();
+  for (std::size_t i = tensors.size(); i-- > 0;) {
+    EXPECT_EQ(read_all(*checkpoint, i), tensors[i].bytes) << i;
+  }
+  EXPECT_EQ(open_descriptors(), before + 1);
 }
 
 TEST(TorchZip, ReportsADamagedStorage) {
@@ -310,7 +346,87 @@ TEST(TorchZip, RefusesTwinNames) {
   put_w(pickle);
   pickle.set_items().stop();
   EXPECT_THAT(open_bytes(zip_of(pickle)),
-              FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'w'"));
+              FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
+}
+
+TEST(TorchZip, RefusesATwinKeyWhoseLaterValueIsNoTensor) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  put_w(pickle);
+  pickle.string("w").integer(5).set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)),
+              FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
+  EXPECT_THAT(open_bytes(zip_of(pickle), {.key = "."}),
+              FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
+}
+
+TEST(TorchZip, TakesTheItemsOfTheDictThatAnOrderedDictIsMadeFrom) {
+  PickleBuilder pickle;
+  pickle.proto().global("collections", "OrderedDict").empty_dict().mark();
+  put_w(pickle, "v");
+  pickle.set_items().op('\x85').reduce().mark();
+  put_w(pickle, "w");
+  pickle.set_items().stop();
+  const auto checkpoint = open_bytes(zip_of(pickle));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("v", "w"));
+}
+
+TEST(TorchZip, RefusesAnOrderedDictOfAnythingButPairs) {
+  PickleBuilder triple;
+  triple.proto().global("collections", "OrderedDict").empty_list().mark().mark();
+  put_w(triple, "v");
+  triple.integer(1).tuple().append_items().op('\x85').reduce().mark();
+  put_w(triple, "w");
+  triple.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(triple)), FailsWith(ErrorCode::kUnsupported, "no pair"));
+  PickleBuilder number;
+  number.proto().global("collections", "OrderedDict").integer(1).op('\x85').reduce().mark();
+  put_w(number);
+  number.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(number)), FailsWith(ErrorCode::kUnsupported, "neither from pairs"));
+}
+
+TEST(TorchZip, BoundsTheExpansionOfASharedList) {
+  constexpr int kMany = 2000;
+  PickleBuilder pickle;  // kMany OrderedDicts, all made from one list of kMany pairs
+  pickle.proto().global("collections", "OrderedDict").put(0).op('0').empty_list().put(1).mark();
+  for (int i = 0; i < kMany; ++i) {
+    pickle.integer(i).none().op('\x86');
+  }
+  pickle.append_items().op('0').empty_dict().mark();
+  for (int i = 0; i < kMany; ++i) {
+    pickle.string(std::to_string(i)).get(0).get(1).op('\x85').reduce();
+  }
+  put_w(pickle);
+  pickle.set_items().stop();
+  for (const Selection selection : {Selection::kStateDict, Selection::kEverything}) {
+    EXPECT_THAT(open_bytes(zip_of(pickle), {.selection = selection}),
+                FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
+  }
+}
+
+TEST(TorchZip, BoundsTheUseOfOneLongKeyInManyMappings) {
+  PickleBuilder pickle;
+  pickle.proto().string(std::string(100'000, 'k')).put(0).op('0').empty_dict().mark();
+  for (int i = 0; i < 1000; ++i) {
+    pickle.string(std::to_string(i)).empty_dict().mark().get(0).none().set_items();
+  }
+  put_w(pickle);
+  pickle.set_items().stop();
+  for (const Selection selection : {Selection::kStateDict, Selection::kEverything}) {
+    EXPECT_THAT(open_bytes(zip_of(pickle), {.selection = selection}),
+                FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
+  }
+}
+
+TEST(TorchZip, CutsLongTypeNames) {
+  PickleBuilder pickle;
+  pickle.proto().global(std::string(100'000, 'm'), std::string(100'000, 'n')).stop();
+  const auto checkpoint = open_bytes(zip_of(pickle), {.selection = Selection::kEverything});
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->opaque_objects()[0].type,
+            std::string(256, 'm') + "." + std::string(256, 'n'));
 }
 
 TEST(TorchZip, RefusesItemsSetOnATensor) {
@@ -338,6 +454,117 @@ TEST(TorchZip, RefusesLazilyConjugatedTensors) {
   pickle.boolean(false).ordered_dict().empty_dict().mark().string("conj").boolean(true);
   pickle.set_items().tuple().reduce().set_items().stop();
   EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "'conj'"));
+}
+
+// One tensor "w" of four floats; `metadata` adds the seventh argument of its rebuild call.
+PickleBuilder rebuilt_with(const std::function<void(PickleBuilder&)>& metadata) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  pickle.global("torch._utils", "_rebuild_tensor_v2").mark();
+  pickle.mark().string("storage").global("torch", "FloatStorage").string("0").string("cpu");
+  pickle.integer(4).tuple().persistent_id().integer(0).integers({4}).integers({1});
+  pickle.boolean(false).ordered_dict();
+  metadata(pickle);
+  pickle.tuple().reduce().set_items().stop();
+  return pickle;
+}
+
+TEST(TorchZip, RefusesLazyBitsThatAnOrderedDictOfPairsHides) {
+  const PickleBuilder pickle = rebuilt_with([](PickleBuilder& p) {
+    p.global("collections", "OrderedDict").empty_list().mark().mark().string("neg").boolean(true);
+    p.tuple().append_items().op('\x85').reduce();
+  });
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "no dict"));
+  EXPECT_THAT(open_bytes(zip_of(rebuilt_with([](PickleBuilder& p) { p.none(); }))), IsOk());
+  EXPECT_THAT(open_bytes(zip_of(rebuilt_with([](PickleBuilder& p) { p.empty_dict(); }))), IsOk());
+}
+
+TEST(TorchZip, RefusesMetadataWithManyEntries) {
+  const PickleBuilder pickle = rebuilt_with([](PickleBuilder& p) {
+    p.empty_dict().mark();
+    for (int i = 0; i < 9; ++i) {
+      p.integer(i).boolean(false);
+    }
+    p.set_items();
+  });
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "at most 8 bits"));
+}
+
+// A tensor "w" with a state, or a parameter of such a tensor.
+std::string zip_with_state(const std::function<void(PickleBuilder&)>& state, bool in_parameter) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  if (in_parameter) {
+    pickle.global("torch._utils", "_rebuild_parameter").mark();
+  }
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  state(pickle);
+  pickle.build();
+  if (in_parameter) {
+    pickle.boolean(true).ordered_dict().tuple().reduce();
+  }
+  return zip_of(pickle.set_items().stop());
+}
+
+TEST(TorchZip, RefusesAStateThatReplacesTheBytesOfATensor) {
+  for (const bool in_parameter : {false, true}) {
+    EXPECT_THAT(open_bytes(zip_with_state(
+                    [](PickleBuilder& p) {
+                      p.mark().mark().string("storage").global("torch", "FloatStorage");
+                      p.string("0").string("cpu").integer(4).tuple().persistent_id();
+                      p.integer(2).integers({2}).integers({1}).tuple();
+                    },
+                    in_parameter)),
+                FailsWith(ErrorCode::kUnsupported, "its state is no dict"));
+    EXPECT_THAT(
+        open_bytes(zip_with_state(
+            [](PickleBuilder& p) { p.empty_dict().mark().string("data").none().set_items(); },
+            in_parameter)),
+        FailsWith(ErrorCode::kUnsupported, "sets 'data'"));
+    EXPECT_THAT(open_bytes(zip_with_state(
+                    [](PickleBuilder& p) {
+                      p.mark().empty_dict().mark().string("tag").integer(1).set_items();
+                      p.none().tuple();
+                    },
+                    in_parameter)),
+                IsOk());
+  }
+}
+
+TEST(TorchZip, RefusesItemsSetOnTheTensorInsideAParameter) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("p");
+  pickle.global("torch._utils", "_rebuild_parameter").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.string("key").integer(1).op('s').boolean(true).ordered_dict().tuple().reduce();
+  pickle.set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kCorrupt, "adds items to a tensor"));
+}
+
+TEST(TorchZip, RefusesTheStateOfAParameterThatReplacesItsData) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("p");
+  pickle.global("torch._utils", "_rebuild_parameter_with_state").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.boolean(true).ordered_dict().empty_dict().mark().string("data").none().set_items();
+  pickle.tuple().reduce().set_items().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "sets 'data'"));
+}
+
+// A tensor "w" of floats that torch makes on a device, converted to `dtype`.
+std::string zip_of_device_tensor(const std::string& dtype) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  pickle.global("torch._utils", "_rebuild_device_tensor_from_cpu_tensor").mark();
+  put_tensor(pickle, {.shape = {4}}, "0", 16);
+  pickle.global("torch", dtype).string("xla:0").boolean(false).tuple().reduce();
+  return zip_of(pickle.set_items().stop());
+}
+
+TEST(TorchZip, RefusesATensorThatIsConvertedWhenItIsLoaded) {
+  EXPECT_THAT(open_bytes(zip_of_device_tensor("float32")), IsOk());
+  EXPECT_THAT(open_bytes(zip_of_device_tensor("float16")),
+              FailsWith(ErrorCode::kUnsupported, "stored as float32 and converted to float16"));
 }
 
 TEST(TorchZip, NamesTensorsThatItCannotRead) {

@@ -87,6 +87,39 @@ TEST(VerifyAgainst, NamesTheFirstDifferingByteOfALargeTensorForAnyNumberOfThread
   }
 }
 
+TEST(VerifyByRecordedCrc, AcceptsEqualBytesAndNamesTheFirstThatDiffers) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400)).add("b", pattern_bytes(8, 2));
+  const auto path = pair.model.write();
+  const VerifyOptions options{.compare = Compare::kRecordedCrc, .progress = {}};
+  const auto equal = pair.verify(path, options);
+  ASSERT_THAT(equal, IsOk());
+  EXPECT_THAT(codes(*equal), IsEmpty());
+  pair.model.flip("b", 5);
+  const auto report = pair.verify(path, options);
+  ASSERT_THAT(report, IsOk());
+  ASSERT_THAT(codes(*report), ElementsAre("bytes-differ b"));
+  EXPECT_THAT(report->findings[0].message, HasSubstr("byte 5 is 0x"));
+}
+
+TEST(VerifyByRecordedCrc, SaysWhenItIsTheCheckpointThatIsDamaged) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400));
+  const auto path = pair.model.write();
+  std::string zip = torch_zip(pair.tensors, {});
+  const std::size_t place = zip.find(pattern_bytes(400));
+  ASSERT_NE(place, std::string::npos);
+  zip[place + 7] = static_cast<char>(zip[place + 7] ^ 1);
+  pair.model.flip("a", 7);  // as if it had been copied: the bytes agree, the record's CRC does not
+  const TempDir files;
+  const std::array paths{files.write("damaged.pt", zip)};
+  const auto checkpoint = open_checkpoint(paths);
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(verify_model_against(path, *checkpoint, pair.expected,
+                                   {.compare = Compare::kRecordedCrc, .progress = {}}),
+              FailsWith(ErrorCode::kCorrupt, "is damaged (CRC-32 differs)"));
+}
+
 TEST(VerifyAgainst, ComparesTensorsThatAreNoPlainRange) {
   for (const std::string form : {"transposed", "deflated", "big"}) {
     Pair pair;

@@ -1,0 +1,113 @@
+"""The progress bar on a terminal, and what a signal leaves behind.
+
+usage: terminal_test.py BIN_DIR WORK_DIR
+"""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+TENSORS, BYTES = 6, 64 << 20
+MAX_TRIES = 60
+
+
+def make_input(work: Path) -> tuple:
+    """A graph with open weights, and a checkpoint of zeros that takes no room on the disk."""
+    names = [f"w{i}" for i in range(TENSORS)]
+    shape = [BYTES // 4]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    graph = helper.make_graph([helper.make_node("Sum", names, ["y"])], "g", inputs, [output])
+    onnx.save(helper.make_model(graph), work / "graph.onnx")
+    entries = {
+        name: {"dtype": "F32", "shape": shape, "data_offsets": [i * BYTES, (i + 1) * BYTES]}
+        for i, name in enumerate(names)
+    }
+    header = json.dumps(entries).encode()
+    with open(work / "model.safetensors", "wb") as stream:
+        stream.write(struct.pack("<Q", len(header)) + header)
+        stream.truncate(8 + len(header) + TENSORS * BYTES)
+    return work / "graph.onnx", work / "model.safetensors"
+
+
+def run_on_terminal(command: list) -> tuple:
+    """Exit code and everything that was drawn."""
+    main, terminal = pty.openpty()
+    environment = dict(os.environ, TERM="xterm")
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=terminal, env=environment, close_fds=True
+    )
+    os.close(terminal)
+    drawn = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        drawn += piece
+    os.close(main)
+    return process.wait(), drawn.decode()
+
+
+def check_bar(command: list, out: Path) -> None:
+    code, drawn = run_on_terminal([*command, "-o", str(out)])
+    assert code == 0, drawn
+    assert "copying" in drawn and "verifying" in drawn and "GB/s" in drawn, repr(drawn)
+    assert "\n" not in drawn, f"the bar scrolls: {drawn!r}"
+    shutil.rmtree(out)
+    code, drawn = run_on_terminal([*command, "-o", str(out), "--no-progress"])
+    assert (code, drawn) == (0, ""), repr(drawn)
+    shutil.rmtree(out)
+
+
+def interrupted_once(command: list, out: Path, number: int, delay: float) -> bool:
+    """True when the signal came in time; whatever came first, nothing half-written may stay."""
+    process = subprocess.Popen(
+        [*command, "-o", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(delay)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    if process.returncode == 0:
+        assert (out / "model.onnx").exists()
+        shutil.rmtree(out)
+        return False
+    assert not out.exists(), f"left behind: {sorted(out.rglob('*'))}"
+    if process.returncode == -number:
+        return False  # before the command could listen
+    assert process.returncode == 1, (process.returncode, errors)
+    assert errors == "save-external: error: interrupted; nothing was written\n", errors
+    return True
+
+
+def check_signal(command: list, out: Path, number: int) -> None:
+    tries = (interrupted_once(command, out, number, 0.02 + 0.01 * i) for i in range(MAX_TRIES))
+    assert any(tries), f"{signal.Signals(number).name} never came in time"
+
+
+def main() -> None:
+    bin_dir, work = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    graph, checkpoint = make_input(work)
+    command = [str(bin_dir / "save-external"), str(graph), str(checkpoint)]
+    check_bar(command, work / "out")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        check_signal(command, work / "out", number)
+    shutil.rmtree(work)
+    print("the bar draws and goes; signals leave nothing")
+
+
+main()

@@ -104,6 +104,7 @@ struct Target {
   const fs::path& folder;
   const std::string& model_name;
   const std::string& data_dir;
+  std::string graph_name;  // for messages
 };
 
 // The model may replace an old model, never the checkpoint that is being read.
@@ -145,7 +146,7 @@ Result<SaveReport> save(Model model, const Target& target, std::span<const fs::p
   }
   auto mapping = map_tensors(model.facts(), *keys, options.mapping);
   if (!mapping) {
-    return fail(std::move(mapping).error());
+    return fail_in(target.graph_name, std::move(mapping).error());
   }
   auto plan = make_plan(model, *checkpoint, *mapping, {target.model_name, *data_dir});
   if (!plan) {
@@ -191,7 +192,8 @@ Result<SaveReport> save_model_with_external_data(const fs::path& basepath,
   if (!model) {
     return fail(std::move(model).error());
   }
-  return save(*std::move(model), {basepath, model_location, initializer_location}, torch_load_paths,
+  return save(*std::move(model),
+              {basepath, model_location, initializer_location, "the given graph"}, torch_load_paths,
               options);
 }
 
@@ -208,8 +210,9 @@ Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
   if (!options.source_dir.empty()) {
     model->set_source_dir(options.source_dir);
   }
-  return save(*std::move(model), {basepath, model_location, initializer_location}, torch_load_paths,
-              options);
+  return save(*std::move(model),
+              {basepath, model_location, initializer_location, graph_path.string()},
+              torch_load_paths, options);
 }
 
 }  // namespace onnx_external

@@ -6,14 +6,13 @@
 #include <cstring>
 #include <vector>
 
-#include "base/digest.h"
+#include "base/range_crc.h"
 #include "checkpoint/contents.h"
 #include "tensor/strided_gather.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kCheckBufferBytes = std::size_t{256} << 10;
 constexpr std::size_t kMaxElementBytes = 16;
 
 template <typename T>
@@ -233,18 +232,11 @@ Status Checkpoint::check_storage(std::uint32_t index) const {
     const auto place = contents_->inflated.get(index, storage, file);
     return place ? Status() : fail(place.error());
   }
-  std::vector<std::byte> buffer(kCheckBufferBytes);
-  Crc32 crc;
-  for (std::uint64_t done = 0; done < storage.bytes;) {
-    const auto piece = std::span(buffer).first(
-        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), storage.bytes - done)));
-    if (auto status = file.read(storage.offset + done, piece); !status) {
-      return status;
-    }
-    crc.update(piece);
-    done += piece.size();
+  const auto crc = range_crc32(file, storage.offset, storage.bytes);
+  if (!crc) {
+    return fail(crc.error());
   }
-  if (crc.value() != *storage.crc32) {
+  if (*crc != *storage.crc32) {
     return fail(ErrorCode::kCorrupt,
                 file.name() + ": byte " + std::to_string(storage.offset) + ": a record of " +
                     std::to_string(storage.bytes) +

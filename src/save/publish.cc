@@ -14,10 +14,9 @@
 #include <span>
 #include <utility>
 
-#include "base/copy_range.h"
-#include "base/digest.h"
 #include "base/file.h"
 #include "base/output_file.h"
+#include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "save/manifest.h"
@@ -146,18 +145,11 @@ std::optional<ModelIdentity> identify(const Directory& folder, const std::string
   if (!file) {
     return std::nullopt;
   }
-  std::vector<std::byte> buffer(kCopyBufferBytes);
-  Crc32 crc;
-  for (std::uint64_t done = 0; done < (*file)->size();) {
-    const std::uint64_t count = std::min<std::uint64_t>(buffer.size(), (*file)->size() - done);
-    const std::span<std::byte> piece = std::span(buffer).first(static_cast<std::size_t>(count));
-    if (!(*file)->read(done, piece)) {
-      return std::nullopt;
-    }
-    crc.update(piece);
-    done += count;
+  const auto crc = range_crc32(**file, 0, (*file)->size());
+  if (!crc) {
+    return std::nullopt;
   }
-  return ModelIdentity{(*file)->size(), crc.value()};
+  return ModelIdentity{(*file)->size(), *crc};
 }
 
 // Removes the data folder `name` if its manifest says that it belongs to the model: the files that

@@ -21,7 +21,8 @@
 
 namespace onnx_external {
 
-class SourceFile;  // src/base/file.h: a regular file held open for reading
+class ClassFlattening;  // class_flattening.h
+class SourceFile;       // src/base/file.h: a regular file held open for reading
 
 // Which tensors of a nested checkpoint are listed.
 enum class Selection {
@@ -46,6 +47,16 @@ struct OpenOptions {
   // times the size of the files, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
+  // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense ones, zeros written out. Off: refused.
+  bool densify = false;
+
+  // complex32 tensors, which ONNX cannot hold, become complex64. Off: refused.
+  bool widen_complex32 = false;
+
+  // How objects of custom classes flatten to named tensors; nothing: their tensors stay out of
+  // state dicts. Not owned; used while opening only.
+  const ClassFlattening* classes = nullptr;
+
   // Where compressed records are inflated to (nameless temporary files) when their bytes are read.
   std::filesystem::path scratch_dir = "/tmp";
 };
@@ -53,7 +64,7 @@ struct OpenOptions {
 enum class Compression : std::uint8_t { kNone, kDeflate };
 enum class ByteOrder : std::uint8_t { kLittle, kBig };
 
-// A run of bytes in a file that one or more tensors view.
+// A run of bytes that one or more tensors view: a range of a file, unless it is computed.
 struct Storage {
   std::uint32_t file = 0;          // index into Checkpoint::files()
   std::uint64_t offset = 0;        // of its first byte (compressed byte) in the file
@@ -62,6 +73,10 @@ struct Storage {
   Compression compression = Compression::kNone;
   ByteOrder byte_order = ByteOrder::kLittle;
   std::optional<std::uint32_t> crc32;  // of the uncompressed bytes, where the file records one
+
+  // Put together from several ranges, converted, or held by the pickle itself: `offset` and
+  // `stored_bytes` say nothing then, and only Checkpoint::read() gives the bytes.
+  bool computed = false;
 };
 
 // A plain range of bytes of one file.
@@ -97,8 +112,8 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  // "torch-zip", "safetensors", "sharded torch-zip", "sharded safetensors"; "mixed" for several
-  // arguments of different formats.
+  // What the files are ("torch-zip", "safetensors", "sharded torch-zip", ...: docs/formats.md lists
+  // them); "mixed" for several arguments of different formats.
   [[nodiscard]] const std::string& format() const;
 
   // In the order of the files given, within a file in the file's own order. Names are unique.
@@ -120,7 +135,8 @@ class Checkpoint {
   [[nodiscard]] std::uint64_t nbytes(std::size_t tensor) const;
 
   // The range of a file that holds exactly the contiguous, little-endian, row-major bytes of the
-  // tensor; nothing for compressed, strided or big-endian tensors. An empty tensor has length 0.
+  // tensor; nothing for compressed, computed, strided, big-endian, conjugated
+  // or negated tensors. An empty tensor has length 0.
   [[nodiscard]] std::optional<FileRange> plain_range(std::size_t tensor) const;
 
   // The CRC-32 of those bytes, where the tensor is a whole uncompressed record and its file records

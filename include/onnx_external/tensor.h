@@ -30,6 +30,10 @@ struct TensorView : TensorInfo {
   std::vector<std::int64_t> strides;  // elements, one per dimension, >= 0 (0 = expanded)
   std::uint32_t storage = 0;          // index into Checkpoint::storages()
   std::uint64_t storage_offset = 0;   // bytes from the start of the storage to element 0
+
+  // torch's lazy bits: the value is the conjugate, or the negative, of what the storage holds.
+  bool conj = false;
+  bool neg = false;
 };
 
 // Number of elements. kCorrupt for a negative dimension or a product past 2^63-1.

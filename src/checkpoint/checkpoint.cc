@@ -9,6 +9,7 @@
 #include "base/range_crc.h"
 #include "checkpoint/contents.h"
 #include "tensor/strided_gather.h"
+#include "tensor/view_bits.h"
 
 namespace onnx_external {
 namespace {
@@ -66,7 +67,7 @@ class ElementReader {
 
   // Bytes [first, first + out.size()) of the row-major tensor; the ends may cut elements.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
-    if (contiguous_ && !swap_) {
+    if (contiguous_ && !swap_ && !view_.conj && !view_.neg) {
       return read_storage_(view_.storage_offset + first, out);
     }
     while (!out.empty()) {
@@ -103,6 +104,9 @@ class ElementReader {
     if (status && swap_) {
       swap_bytes(out, swap_unit(view_.dtype));
     }
+    if (status && (view_.conj || view_.neg)) {
+      apply_view_bits(view_.dtype, view_.conj, view_.neg, out);
+    }
     return status;
   }
 
@@ -138,6 +142,9 @@ void append_part(CheckpointPart& whole, CheckpointPart part) {
   append(whole.opaque, std::move(part.opaque));
   append(whole.refused, std::move(part.refused));
   append(whole.tied_names, std::move(part.tied_names));
+  for (auto& [storage, source] : part.computed) {
+    whole.computed.emplace(storage + storages, std::move(source));
+  }
 }
 
 Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -178,7 +185,8 @@ std::uint64_t Checkpoint::nbytes(std::size_t tensor) const {
 std::optional<FileRange> Checkpoint::plain_range(std::size_t tensor) const {
   const TensorView& view = tensors()[tensor];
   const Storage& storage = storages()[view.storage];
-  if (storage.compression != Compression::kNone || needs_swap(storage, view.dtype) ||
+  if (storage.compression != Compression::kNone || storage.computed ||
+      needs_swap(storage, view.dtype) || view.conj || view.neg ||
       !is_contiguous(view.shape, view.strides)) {
     return std::nullopt;
   }
@@ -194,6 +202,9 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
   assert(out.size() <= nbytes(tensor) && first <= nbytes(tensor) - out.size());
   if (out.empty()) {
     return {};
+  }
+  if (storage.computed) {
+    return ElementReader(view, storage, contents_->all.computed.at(view.storage)).read(first, out);
   }
   if (storage.compression == Compression::kNone) {
     return ElementReader(view, storage,

@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
 #include "checkpoint/inflated_storages.h"
 #include "onnx_external/checkpoint.h"
+#include "tensor/strided_gather.h"
 
 namespace onnx_external {
 
@@ -26,6 +28,10 @@ struct CheckpointPart {
   std::vector<OpaqueObject> opaque;
   std::vector<RefusedTensor> refused;
   std::vector<std::pair<std::string, std::string>> tied_names;
+
+  // For each storage with `computed` set, by its index: reads bytes of the storage, little-endian.
+  // Callable from several threads at once; keeps what it reads from alive.
+  std::unordered_map<std::uint32_t, ReadSource> computed;
 };
 
 // Moves everything of `part` but its format behind what `whole` has, and renumbers it.

@@ -4,11 +4,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/text.h"
 #include "checkpoint/pickle.h"
 #include "checkpoint/torch_names.h"
 #include "checkpoint/torch_objects.h"
+#include "checkpoint/torch_tensors.h"
 #include "checkpoint/zip_archive.h"
 
 namespace onnx_external {
@@ -73,39 +73,14 @@ Result<ByteOrder> read_byte_order(const ZipArchive& zip) {
                                        " is neither 'little' nor 'big'");
 }
 
-// Turns declarations into views of storages that were checked against their records.
-class TensorReader {
+// The records that tensors view, each one storage of `part`.
+class RecordStorages {
  public:
-  TensorReader(const ZipArchive& zip, const Pickle& pickle, ByteOrder order, CheckpointPart& part)
-      : zip_(zip), pickle_(pickle), order_(order), part_(part) {}
+  RecordStorages(const ZipArchive& zip, ByteOrder order, CheckpointPart& part)
+      : zip_(zip), order_(order), part_(part) {}
 
-  [[nodiscard]] Status add(NamedTensor named) {
-    auto declared = declared_tensor(pickle_, named.node);
-    if (!declared) {
-      return fail(std::move(declared).error());
-    }
-    const auto storage = storage_of(*declared);
-    if (!storage) {
-      return fail(storage.error());
-    }
-    const auto offset = checked_offset(*declared, part_.storages[*storage].bytes);
-    if (!offset) {
-      return fail(offset.error());
-    }
-    TensorView view;
-    view.name = std::move(named.name);
-    view.dtype = declared->dtype;
-    view.shape = std::move(declared->shape);
-    view.strides = std::move(declared->strides);
-    view.storage = *storage;
-    view.storage_offset = *offset;
-    part_.tensors.push_back(std::move(view));
-    return {};
-  }
-
- private:
   // The record must have exactly the size that each persistent id declares: newer torch demands it.
-  [[nodiscard]] Result<std::uint32_t> storage_of(const TensorDeclaration& declared) {
+  [[nodiscard]] Result<std::uint32_t> find(const TensorDeclaration& declared) {
     const ZipEntry* entry = zip_.find("data/" + declared.storage_key);
     if (entry == nullptr) {
       return fail(ErrorCode::kCorrupt, "its record " + quote("data/" + declared.storage_key) +
@@ -133,30 +108,8 @@ class TensorReader {
     return known->second;
   }
 
-  // Bytes from the start of the storage to element 0, once the whole view lies inside.
-  [[nodiscard]] static Result<std::uint64_t> checked_offset(const TensorDeclaration& declared,
-                                                            std::uint64_t storage_bytes) {
-    const auto extent = extent_bytes(declared.dtype, declared.shape, declared.strides);
-    const auto nbytes = extent ? contiguous_nbytes(declared.dtype, declared.shape) : extent;
-    if (!nbytes) {
-      return fail(nbytes.error());
-    }
-    if (*nbytes == 0) {
-      return std::uint64_t{0};  // torch lets empty tensors point anywhere
-    }
-    const auto offset = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(declared.offset),
-                                                   byte_size(declared.dtype));
-    if (!offset || !range_fits(*offset, *extent, storage_bytes)) {
-      return fail(ErrorCode::kCorrupt,
-                  "shape " + shape_text(declared.shape) + ", stride " +
-                      shape_text(declared.strides) + ", offset " + std::to_string(declared.offset) +
-                      " reach outside its record of " + std::to_string(storage_bytes) + " bytes");
-    }
-    return *offset;
-  }
-
+ private:
   const ZipArchive& zip_;
-  const Pickle& pickle_;
   ByteOrder order_;
   CheckpointPart& part_;
   std::unordered_map<const ZipEntry*, std::uint32_t> storages_;
@@ -199,25 +152,19 @@ Result<CheckpointPart> read_torch_zip(std::shared_ptr<const SourceFile> file,
   if (!pickle) {
     return fail(pickle.error());
   }
-  const bool everything = options.selection == Selection::kEverything;
-  auto named = everything ? name_everything(*pickle) : name_state_dict(*pickle, options.key);
+  auto named = name_tensors(*pickle, options);
   if (!named) {
     return fail_in(where, std::move(named).error());
   }
   CheckpointPart part;
   part.format = "torch-zip";
   part.files.push_back(std::move(file));
-  part.opaque = std::move(named->opaque);
-  part.refused = std::move(named->refused);
-  TensorReader reader(*zip, *pickle, *order, part);
-  for (NamedTensor& tensor : named->tensors) {
-    const std::string name = tensor.name;
-    status = reader.add(std::move(tensor));
-    if (!status && everything && status.error().code == ErrorCode::kUnsupported) {
-      part.refused.push_back({name, status.error().message});
-    } else if (!status) {
-      return fail_in(where + ": tensor " + quote(name), std::move(status).error());
-    }
+  RecordStorages storages(*zip, *order, part);
+  status = add_tensors(
+      *pickle, *std::move(named), options,
+      [&](const TensorDeclaration& declared) { return storages.find(declared); }, part);
+  if (!status) {
+    return fail_in(where, std::move(status).error());
   }
   return part;
 }

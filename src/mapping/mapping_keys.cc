@@ -10,12 +10,12 @@ namespace onnx_external {
 namespace {
 
 // Numbers the places that tensors read their bytes from. A contiguous tensor is its range of the
-// storage, whatever its shape; of a strided one, element size, shape and strides decide the bytes.
+// storage, whatever its shape; of any other, element size, shape, strides and bits decide.
 class BytesIds {
  public:
   std::uint64_t id_of(const TensorView& view, std::uint64_t nbytes) {
-    Place place{view.storage, view.storage_offset, nbytes, 0, {}, {}};
-    if (!is_contiguous(view.shape, view.strides)) {
+    Place place{view.storage, view.storage_offset, nbytes, 0, {}, {}, view.conj, view.neg};
+    if (!is_contiguous(view.shape, view.strides) || view.conj || view.neg) {
       std::get<3>(place) = byte_size(view.dtype);
       std::get<4>(place) = view.shape;
       std::get<5>(place) = view.strides;
@@ -25,7 +25,7 @@ class BytesIds {
 
  private:
   using Place = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, Shape,
-                           std::vector<std::int64_t>>;
+                           std::vector<std::int64_t>, bool, bool>;
   std::map<Place, std::uint64_t> ids_;
 };
 

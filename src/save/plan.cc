@@ -20,9 +20,9 @@ std::string bytes_key(const Checkpoint& checkpoint, std::size_t index) {
     return fmt::format("range {} {} {}", range->file, range->offset, range->length);
   }
   const TensorView& view = checkpoint.tensors()[index];
-  return fmt::format("view {} {} {} {} {}", view.storage, view.storage_offset,
+  return fmt::format("view {} {} {} {} {} {}{}", view.storage, view.storage_offset,
                      torch_name(view.dtype), fmt::join(view.shape, "x"),
-                     fmt::join(view.strides, "x"));
+                     fmt::join(view.strides, "x"), view.conj, view.neg);
 }
 
 std::string bytes_key(const ExternalTensor& tensor) {

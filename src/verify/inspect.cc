@@ -98,7 +98,8 @@ std::string relative_name(const std::filesystem::path& file,
 
 // Tensors whose bytes are the same range of the same storage in the same order.
 void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
-  using Bytes = std::tuple<std::uint32_t, std::uint64_t, DType, Shape, std::vector<std::int64_t>>;
+  using Bytes =
+      std::tuple<std::uint32_t, std::uint64_t, DType, Shape, std::vector<std::int64_t>, bool, bool>;
   std::map<Bytes, std::size_t> seen;
   const auto& tensors = checkpoint.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -106,8 +107,9 @@ void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
     if (checkpoint.nbytes(i) == 0) {
       continue;
     }
-    const auto [first, is_new] = seen.try_emplace(
-        {view.storage, view.storage_offset, view.dtype, view.shape, view.strides}, i);
+    const auto [first, is_new] = seen.try_emplace({view.storage, view.storage_offset, view.dtype,
+                                                   view.shape, view.strides, view.conj, view.neg},
+                                                  i);
     if (!is_new) {
       inspection.tied.emplace_back(view.name, tensors[first->second].name);
     }

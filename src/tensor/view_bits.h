@@ -1,0 +1,20 @@
+// torch's lazy conj and neg bits, applied to the stored elements.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "onnx_external/dtype.h"
+
+namespace onnx_external {
+
+// Whether the bits mean anything for the type: neg for floating and complex types of 2, 4, 8 and 16
+// bytes, conj for complex ones.
+[[nodiscard]] bool has_view_bits(DType dtype, bool conj, bool neg);
+
+// Negates every element (neg), then every imaginary part (conj), in place: flips sign bits, so
+// zeros and NaNs change as torch changes them. Little-endian.
+// Requires: has_view_bits(dtype, conj, neg); `elements` holds whole elements.
+void apply_view_bits(DType dtype, bool conj, bool neg, std::span<std::byte> elements);
+
+}  // namespace onnx_external

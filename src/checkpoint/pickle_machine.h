@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/byte_reader.h"
@@ -21,6 +22,17 @@ class PickleMachine {
   [[nodiscard]] Result<Pickle> run();
 
  private:
+  // Nodes that every pickle has. None is made first, so that 0 can mean "no block" in chains.
+  static constexpr NodeId kNoneId = 0;
+  static constexpr NodeId kFalseId = 1;
+  static constexpr NodeId kTrueId = 2;
+  static constexpr NodeId kEmptyTupleId = 3;
+
+  // An Error message without "FILE: byte N: opcode 'X'", which run() puts in front.
+  [[nodiscard]] static tl::unexpected<Error> corrupt(std::string what) {
+    return fail(ErrorCode::kCorrupt, std::move(what));
+  }
+
   // The opcodes: those of protocol 2 that torch writes, of 3 to 5, and of the text protocol 0.
   [[nodiscard]] Status step(char op);
   [[nodiscard]] Status step_modern(char op);

@@ -1,0 +1,28 @@
+// How the text opcodes of pickle spell numbers and strings.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace onnx_external {
+
+// The number that all of `text` spells, if it does.
+template <typename T>
+std::optional<T> parse_number(std::string_view text, int base = 10) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// Undoes what Python's repr() of a str does; other escapes stay as they are.
+[[nodiscard]] std::string unescape(std::string_view text);
+
+// UTF-8 from Python's raw-unicode-escape: latin-1 bytes, \uXXXX and \UXXXXXXXX.
+[[nodiscard]] std::string unescape_unicode(std::string_view text);
+
+}  // namespace onnx_external

@@ -13,16 +13,20 @@ constexpr int kMaxProtocol = 5;
 }  // namespace
 
 Result<Pickle> Pickle::parse(std::string bytes) {
-  if (bytes.size() > kMaxPickleBytes) {
-    return fail(ErrorCode::kUnsupported, "pickle of " + std::to_string(bytes.size()) +
+  return parse(PickleText{.bytes = std::move(bytes)});
+}
+
+Result<Pickle> Pickle::parse(PickleText text) {
+  if (text.bytes.size() > kMaxPickleBytes) {
+    return fail(ErrorCode::kUnsupported, "pickle of " + std::to_string(text.bytes.size()) +
                                              " bytes is larger than the limit of " +
                                              std::to_string(kMaxPickleBytes));
   }
-  return PickleMachine(std::move(bytes)).run();
+  return PickleMachine(std::move(text)).run();
 }
 
-PickleMachine::PickleMachine(std::string bytes) : reader_({}) {
-  pickle_.bytes_ = std::move(bytes);
+PickleMachine::PickleMachine(PickleText text) : reader_({}) {
+  pickle_.text_ = std::move(text);
   pickle_.nodes_ = {{.kind = NodeKind::kNone},
                     {.kind = NodeKind::kBool, .number = 0},
                     {.kind = NodeKind::kBool, .number = 1},
@@ -31,15 +35,17 @@ PickleMachine::PickleMachine(std::string bytes) : reader_({}) {
 
 Result<Pickle> PickleMachine::run() {
   // Nodes hold positions, not views: a short string's bytes move with the Pickle.
-  reader_ = ByteReader(std::as_bytes(std::span(pickle_.bytes_)));
+  reader_ = ByteReader(std::as_bytes(std::span(pickle_.text_.bytes)), pickle_.text_.begin);
   while (!stopped_) {
     const std::size_t at = reader_.position();
     auto op = reader_.read<char>("an opcode");
     if (!op) {
-      return corrupt("byte " + std::to_string(at) + ": the pickle ends without STOP");
+      return corrupt("byte " + std::to_string(pickle_.text_.place(at)) +
+                     ": the pickle ends without STOP");
     }
     if (auto status = step(*op); !status) {
-      return fail_in("byte " + std::to_string(at) + ": opcode " + quote(std::string(1, *op)),
+      return fail_in("byte " + std::to_string(pickle_.text_.place(at)) + ": opcode " +
+                         quote(std::string(1, *op)),
                      std::move(status).error());
     }
   }
@@ -237,6 +243,10 @@ Status PickleMachine::push_counted(NodeKind kind) {
   if (std::cmp_less(*length, 0)) {
     return corrupt("negative length");
   }
+  if (is_cut(kind, static_cast<std::uint64_t>(*length))) {
+    return push_new(
+        {.kind = kind, .second = Pickle::kCut, .number = static_cast<std::int64_t>(next_cut_++)});
+  }
   const auto raw = reader_.take(static_cast<std::uint64_t>(*length), "a string");
   if (!raw) {
     return fail(raw.error());
@@ -261,9 +271,11 @@ Status PickleMachine::check_frame() {
   if (!length) {
     return fail(length.error());
   }
-  if (*length > reader_.remaining()) {
-    return corrupt("a frame of " + std::to_string(*length) + " bytes, " +
-                   std::to_string(reader_.remaining()) + " left");
+  const std::uint64_t left =
+      pickle_.text_.place(pickle_.text_.bytes.size()) - pickle_.text_.place(reader_.position());
+  if (*length > left) {
+    return corrupt("a frame of " + std::to_string(*length) + " bytes, " + std::to_string(left) +
+                   " left");
   }
   return {};
 }

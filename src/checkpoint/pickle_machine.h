@@ -18,7 +18,7 @@ namespace onnx_external {
 // Used once: construct, run.
 class PickleMachine {
  public:
-  explicit PickleMachine(std::string bytes);
+  explicit PickleMachine(PickleText text);
   [[nodiscard]] Result<Pickle> run();
 
  private:
@@ -45,6 +45,7 @@ class PickleMachine {
   [[nodiscard]] Status push_long(std::uint64_t length);
   template <typename Length>
   [[nodiscard]] Status push_counted(NodeKind kind);
+  [[nodiscard]] bool is_cut(NodeKind kind, std::uint64_t length) const;
   [[nodiscard]] Status push_float();
   [[nodiscard]] Status push_text_integer();
   [[nodiscard]] Status push_text_string();
@@ -99,6 +100,7 @@ class PickleMachine {
   std::vector<NodeId> memo_;        // dense: indexes 0, 1, 2, ...
   std::map<std::uint32_t, NodeId>
       far_memo_;  // indexes that leave gaps; no hash that a file can flood
+  std::size_t next_cut_ = 0;
   bool stopped_ = false;
 };
 

@@ -67,4 +67,24 @@ std::string unescape_unicode(std::string_view text) {
   return out;
 }
 
+std::optional<std::string> latin1_bytes(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x80) {
+      out.push_back(text[i]);
+      continue;
+    }
+    const bool pair = (byte == 0xc2 || byte == 0xc3) && i + 1 < text.size() &&
+                      (static_cast<unsigned char>(text[i + 1]) & 0xc0) == 0x80;
+    if (!pair) {
+      return std::nullopt;
+    }
+    out.push_back(
+        static_cast<char>(((byte & 0x03) << 6) | (static_cast<unsigned char>(text[++i]) & 0x3f)));
+  }
+  return out;
+}
+
 }  // namespace onnx_external

@@ -25,4 +25,7 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
 // UTF-8 from Python's raw-unicode-escape: latin-1 bytes, \uXXXX and \UXXXXXXXX.
 [[nodiscard]] std::string unescape_unicode(std::string_view text);
 
+// The bytes that UTF-8 text spells one by one; nothing when it has characters past U+00FF.
+[[nodiscard]] std::optional<std::string> latin1_bytes(std::string_view text);
+
 }  // namespace onnx_external

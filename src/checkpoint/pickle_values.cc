@@ -22,6 +22,13 @@ Status PickleMachine::push_long(std::uint64_t length) {
   return push_new({.kind = NodeKind::kInteger, .number = value});
 }
 
+// True when the byte string that stands here was left out of the text.
+bool PickleMachine::is_cut(NodeKind kind, std::uint64_t length) const {
+  const auto& cuts = pickle_.text_.cuts;
+  return kind == NodeKind::kBytes && next_cut_ < cuts.size() &&
+         cuts[next_cut_].at == reader_.position() && cuts[next_cut_].place.length == length;
+}
+
 Status PickleMachine::push_float() {
   const auto raw = reader_.take(sizeof(double), "a float");
   return raw ? push_new({.kind = NodeKind::kFloat}) : Status(fail(raw.error()));
@@ -80,12 +87,12 @@ Result<std::uint32_t> PickleMachine::index_line() {
 
 Result<std::string_view> PickleMachine::line() {
   const std::size_t begin = reader_.position();
-  const std::size_t end = pickle_.bytes_.find('\n', begin);
+  const std::size_t end = pickle_.text_.bytes.find('\n', begin);
   if (end == std::string::npos) {
     return corrupt("a line without an end");
   }
   reader_.seek(end + 1);
-  return std::string_view(pickle_.bytes_).substr(begin, end - begin);
+  return std::string_view(pickle_.text_.bytes).substr(begin, end - begin);
 }
 
 Result<NodeId> PickleMachine::add(const PickleNode& node) {
@@ -100,7 +107,7 @@ Result<NodeId> PickleMachine::add(const PickleNode& node) {
 Result<NodeId> PickleMachine::add_text(NodeKind kind, std::string_view view) {
   return add({.kind = kind,
               .first = static_cast<std::uint32_t>(view.size()),
-              .number = view.data() - pickle_.bytes_.data()});
+              .number = view.data() - pickle_.text_.bytes.data()});
 }
 
 Result<NodeId> PickleMachine::add_decoded(const std::string& text) {
@@ -108,7 +115,7 @@ Result<NodeId> PickleMachine::add_decoded(const std::string& text) {
   pickle_.decoded_ += text;
   return add({.kind = NodeKind::kString,
               .first = static_cast<std::uint32_t>(text.size()),
-              .second = 1,
+              .second = Pickle::kDecoded,
               .number = position});
 }
 

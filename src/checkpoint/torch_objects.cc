@@ -245,9 +245,14 @@ Status check_attributes(const Pickle& pickle, NodeId attributes) {
   return {};
 }
 
-// A dict of attributes, or (dict, slots). A longer tuple is Tensor.__setstate__'s: another storage.
+// A dict of attributes, or (dict, slots). Of Tensor.__setstate__'s tuples that of torch before 0.4,
+// (requires_grad, volatile, hooks), says nothing about the data; a longer one holds another
+// storage.
 Status check_state(const Pickle& pickle, NodeId state) {
   const Arguments parts = tuple_of(pickle, state);
+  if (parts.size() == 3 && pickle.boolean(parts[0])) {
+    return {};
+  }
   if (parts.size() != 2) {
     return check_attributes(pickle, state);
   }
@@ -373,6 +378,12 @@ Status add_initial_items(const Pickle& pickle, NodeId id, Items& pairs) {
 }
 
 }  // namespace
+
+Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id) {
+  TensorDeclaration storage;
+  auto status = read_storage(pickle, id, storage);
+  return status ? Result<TensorDeclaration>(std::move(storage)) : fail(std::move(status).error());
+}
 
 bool is_tensor(const Pickle& pickle, NodeId id) {
   switch (call_of(pickle, id)) {

@@ -27,6 +27,10 @@ struct TensorDeclaration {
   std::uint64_t storage_bytes = 0;    // that the persistent id declares
 };
 
+// Reads ('storage', class, key, location, numel): sets dtype, storage_key and storage_bytes.
+// kUnsupported: an unknown class. kCorrupt.
+[[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
+
 // True for an object made by one of torch's rebuild functions, readable or not.
 [[nodiscard]] bool is_tensor(const Pickle& pickle, NodeId id);
 

@@ -1,14 +1,14 @@
 #include "checkpoint/torch_zip.h"
 
 #include <charconv>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/nested_storages.h"
 #include "checkpoint/pickle.h"
-#include "checkpoint/torch_names.h"
 #include "checkpoint/torch_objects.h"
-#include "checkpoint/torch_tensors.h"
 #include "checkpoint/zip_archive.h"
 
 namespace onnx_external {
@@ -148,20 +148,19 @@ Result<CheckpointPart> read_torch_zip(std::shared_ptr<const SourceFile> file,
   if (!order) {
     return fail(order.error());
   }
-  const auto pickle = read_pickle(*zip);
+  auto pickle = read_pickle(*zip);
   if (!pickle) {
     return fail(pickle.error());
   }
-  auto named = name_tensors(*pickle, options);
-  if (!named) {
-    return fail_in(where, std::move(named).error());
-  }
+  const ZipEntry& text = *zip->find("data.pkl");
+  const auto text_offset =
+      text.compression == Compression::kNone ? std::optional(text.data_offset) : std::nullopt;
   CheckpointPart part;
   part.format = "torch-zip";
   part.files.push_back(std::move(file));
   RecordStorages storages(*zip, *order, part);
-  status = add_tensors(
-      *pickle, *std::move(named), options,
+  status = add_all_tensors(
+      *pickle, text_offset, options,
       [&](const TensorDeclaration& declared) { return storages.find(declared); }, part);
   if (!status) {
     return fail_in(where, std::move(status).error());

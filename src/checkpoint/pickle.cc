@@ -7,8 +7,8 @@ namespace onnx_external {
 
 std::uint64_t PickleText::place(std::size_t position) const {
   const auto next =
-      std::lower_bound(cuts.begin(), cuts.end(), position,
-                       [](const Cut& cut, std::size_t wanted) { return cut.at < wanted; });
+      std::upper_bound(cuts.begin(), cuts.end(), position,
+                       [](std::size_t wanted, const Cut& cut) { return wanted < cut.at; });
   if (next == cuts.begin()) {
     return begin + position;
   }

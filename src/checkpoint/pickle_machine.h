@@ -61,6 +61,7 @@ class PickleMachine {
   [[nodiscard]] Status set_item();
   [[nodiscard]] Status global_from_lines();
   [[nodiscard]] Status global_from_stack();
+  [[nodiscard]] Status check_callable(NodeId id) const;
   [[nodiscard]] Status call(std::size_t operands);
   [[nodiscard]] Status call_marked(bool symbol_in_lines);
   [[nodiscard]] Status build();

@@ -121,15 +121,26 @@ Status PickleMachine::global_from_stack() {
   return push_new({.kind = NodeKind::kGlobal, .first = module, .second = name});
 }
 
+// A class may be a persistent id: legacy torch files keep the source of modules there.
+Status PickleMachine::check_callable(NodeId id) const {
+  switch (pickle_.kind(id)) {
+    case NodeKind::kGlobal:
+    case NodeKind::kObject:
+    case NodeKind::kPersistent:
+      return {};
+    default:
+      return corrupt("cannot call " + std::string(kind_name(pickle_.kind(id))));
+  }
+}
+
 // REDUCE and NEWOBJ: callable, arguments. NEWOBJ_EX: and keyword arguments, kept as a state.
 Status PickleMachine::call(std::size_t operands) {
   if (auto status = need(operands); !status) {
     return status;
   }
   const std::size_t from = stack_.size() - operands;
-  const NodeKind callable = pickle_.kind(stack_[from]);
-  if (callable != NodeKind::kGlobal && callable != NodeKind::kObject) {
-    return corrupt("cannot call " + std::string(kind_name(callable)));
+  if (auto status = check_callable(stack_[from]); !status) {
+    return status;
   }
   if (pickle_.kind(stack_[from + 1]) != NodeKind::kTuple) {
     return corrupt("arguments are not a tuple");
@@ -165,9 +176,8 @@ Status PickleMachine::call_marked(bool symbol_in_lines) {
       return corrupt("no class above the mark");
     }
     callable = stack_[(*from)++];
-    if (pickle_.kind(callable) != NodeKind::kGlobal &&
-        pickle_.kind(callable) != NodeKind::kObject) {
-      return corrupt("cannot call " + std::string(kind_name(pickle_.kind(callable))));
+    if (auto status = check_callable(callable); !status) {
+      return status;
     }
   }
   const auto arguments = add_tuple(*from);

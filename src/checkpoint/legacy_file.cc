@@ -61,10 +61,11 @@ struct View {
 };
 using Views = std::map<std::string, View>;
 
-// A storage that persistent ids declare: (bytes of an element, bytes of all).
+// A storage as the first persistent id declares it: its block counts elements of that type.
 struct Declared {
-  std::uint64_t unit = 0;
+  std::uint64_t unit = 0;  // bytes of an element
   std::uint64_t bytes = 0;
+  std::size_t number = 0;
 };
 
 // Turns the persistent ids of a legacy object into those of today and collects what they say.
@@ -105,7 +106,8 @@ class PersistentIds {
     if (!root) {
       return fail_in("a persistent id", std::move(root).error());
     }
-    storages.try_emplace(root->storage_key, Declared{byte_size(root->dtype), root->storage_bytes});
+    storages.try_emplace(root->storage_key,
+                         Declared{byte_size(root->dtype), root->storage_bytes, storages.size()});
     const bool is_view = view != tuple && pickle_.kind(view) != NodeKind::kNone;
     return is_view ? convert_view(id, view, *root) : Status();
   }
@@ -123,11 +125,12 @@ class PersistentIds {
                                            ": its view metadata is not (key, offset, size) of a "
                                            "part of it");
     }
-    // Two views of one key would be told apart; torch takes the first for both.
-    const std::string key = root.storage_key + "[" + std::to_string(*offset) + ":" +
-                            std::to_string(*offset + *size) + "]";
-    views.try_emplace(key, View{root.storage_key, static_cast<std::uint64_t>(*offset) * unit,
-                                static_cast<std::uint64_t>(*size) * unit});
+    // Two views of one key would be told apart here; torch takes the first for both. Not made from
+    // the root's key, which may be long and shared by many views.
+    const std::uint64_t first = static_cast<std::uint64_t>(*offset) * unit;
+    const std::string key = "view " + std::to_string(storages.at(root.storage_key).number) + ":" +
+                            std::to_string(first) + ":" + std::to_string(*size);
+    views.try_emplace(key, View{root.storage_key, first, static_cast<std::uint64_t>(*size) * unit});
     const NodeId type = tuple_of(pickle_, pickle_.persistent_id(id))[1];
     const std::string module(pickle_.module(type));
     const std::string name(pickle_.name(type));

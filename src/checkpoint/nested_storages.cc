@@ -66,21 +66,20 @@ Status NestedStorages::resolve_call(Pickle& pickle, NodeId id) {
   }
   const auto encoded = encoded_text(pickle, arguments[0]);
   const NodeId bytes = encoded.value_or(arguments[0]);
-  if (const auto known = known_.find(bytes); known != known_.end()) {
-    pickle.replace(id, known->second);
-    return {};
+  const auto [known, is_new] = known_.try_emplace(bytes);
+  if (is_new) {
+    const auto source = source_of(pickle, bytes, encoded.has_value());
+    const auto storage =
+        source ? read_nested(pickle, *source) : fail(ErrorCode::kUnsupported, "no bytes");
+    if (!storage && storage.error().code != ErrorCode::kUnsupported) {
+      return fail(storage.error());
+    }
+    known->second = storage ? std::optional(*storage) : std::nullopt;
   }
-  const auto source = source_of(pickle, bytes, encoded.has_value());
-  if (!source) {
-    return {};
+  if (known->second) {
+    pickle.replace(id, *known->second);
   }
-  const auto storage = read_nested(pickle, *source);
-  if (storage) {
-    known_.emplace(bytes, *storage);
-    pickle.replace(id, *storage);
-  }
-  return storage || storage.error().code == ErrorCode::kUnsupported ? Status()
-                                                                    : fail(storage.error());
+  return {};
 }
 
 std::optional<NestedStorages::Source> NestedStorages::source_of(const Pickle& pickle, NodeId bytes,

@@ -50,7 +50,8 @@ class NestedStorages {
 
   std::optional<std::uint64_t> text_offset_;
   CheckpointPart& part_;
-  std::map<NodeId, NodeId> known_;  // the bytes (or their text) -> the persistent id
+  // The bytes (or their text) -> the persistent id; nothing when they are no storage.
+  std::map<NodeId, std::optional<NodeId>> known_;
   std::map<std::string, Nested> storages_;
 };
 

@@ -46,6 +46,29 @@ def legacy_file(root, storages: Sequence[tuple]) -> bytes:
     return preamble(pickle_bytes(root), [key for key, _, _ in storages]) + b"".join(blocks)
 
 
+# --- plain pickle, by opcodes ------------------------------------------------------------------
+
+
+def opcodes(value) -> bytes:
+    return pickle_bytes(value)[2:-1]  # without PROTO and STOP
+
+
+def storage_head(dtype: str, numel: int) -> bytes:
+    """A whole file of one storage, up to its bytes."""
+    root = pickle_bytes(storage_id(dtype, "1", numel))
+    return preamble(root, ["1"]) + struct.pack("<q", numel)
+
+
+def tensor_of_bytes(opcode_and_length: bytes) -> bytes:
+    """The start of a tensor whose storage is loaded from bytes, up to these."""
+    rebuild, load = Global("torch._utils", "_rebuild_tensor"), Global("torch.storage", "_load_from_bytes")
+    return opcodes(rebuild) + b"(" + opcodes(load) + opcode_and_length
+
+
+def tensor_end(size: int) -> bytes:
+    return b"\x85R" + opcodes(0) + opcodes((size,)) + opcodes((1,)) + b"tR"
+
+
 # --- Python 2 ----------------------------------------------------------------------------------
 
 

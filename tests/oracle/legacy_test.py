@@ -19,7 +19,7 @@ from torch import nn
 import legacy_files
 import modern_pt
 import support
-from reader_test import HOLE, ReaderTest, WithBuffers, every_dtype, nested, of_tree, ramp, views
+from reader_test import ReaderTest, WithBuffers, every_dtype, nested, of_tree, ramp, views
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 PROTOCOLS = (2, 3, 4, 5)
@@ -158,25 +158,39 @@ class LegacyTest(ReaderTest):
         self.expect_as_torch("nested in a zip", path)
 
     def test_past_four_gigabytes(self) -> None:
-        """In a file with a hole: its size on disk is a few KB."""
-        path, count, tail = self.folder / "huge.pt", (1 << 32) + (1 << 20), floats(1.5, -2.0, 7.0)
+        """In files with a hole, which take a few KB of the disk."""
+        count, tail = (1 << 32) + (1 << 20), floats(1.5, -2.0, 7.0)
         root = OrderedDict(
             huge=legacy_files.tensor("uint8", "1", count, (count,)),
             tail=legacy_files.tensor("float32", "2", 3, (3,)),
         )
+        head = legacy_files.preamble(modern_pt.pickle_bytes(root), ["1", "2"]) + struct.pack("<q", count)
+        self.expect_huge("legacy/past 4 GiB", head, count, legacy_files.block("float32", tail), tail)
+
+        inner = legacy_files.storage_head("uint8", count)
+        small = legacy_files.storage_head("float32", 3) + tail
+        head = b"\x80\x04}(" + legacy_files.opcodes("huge")
+        head += legacy_files.tensor_of_bytes(b"\x8e" + struct.pack("<Q", len(inner) + count)) + inner
+        end = legacy_files.tensor_end(count) + legacy_files.opcodes("tail")
+        end += legacy_files.tensor_of_bytes(b"B" + struct.pack("<I", len(small))) + small
+        end += legacy_files.tensor_end(3) + b"u."
+        self.expect_huge("pickle/past 4 GiB", head, count, end, tail)
+
+    def expect_huge(self, label: str, head: bytes, count: int, end: bytes, tail: bytes) -> None:
+        """A file of `count` bytes of zeros between head and end, the last tensor of which is `tail`."""
+        path = self.folder / "huge"
         with open(path, "wb") as file:
-            file.write(legacy_files.preamble(modern_pt.pickle_bytes(root), ["1", "2"]))
-            file.write(struct.pack("<q", count))
-            file.seek(count // len(HOLE) * len(HOLE), os.SEEK_CUR)
-            file.write(legacy_files.block("float32", tail))
+            file.write(head)
+            file.seek(count, os.SEEK_CUR)
+            file.write(end)
         process = self.tools.inspect(path, cwd=self.empty, limit_bytes=self.limit)
         document = support.parse_json(process.stdout)
-        if self.report.check(document, "legacy/past 4 GiB: is read", support.last_line(process)):
+        if self.report.check(document, f"{label}: is read", support.last_line(process)):
             huge, last = document["tensors"]
-            self.report.check(huge["nbytes"] == count, "legacy/past 4 GiB: the size", str(huge))
+            self.report.check(huge["nbytes"] == count, f"{label}: the size", str(huge))
             with open(path, "rb") as file:
                 file.seek(last["offset"])
-                self.report.check(file.read(12) == tail, "legacy/past 4 GiB: the offset", str(last))
+                self.report.check(file.read(12) == tail, f"{label}: the offset", str(last))
         path.unlink()
 
     def test_save(self) -> None:

@@ -1,6 +1,7 @@
 #include "checkpoint/pickle.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace onnx_external {
 
@@ -20,6 +21,20 @@ std::optional<bool> Pickle::boolean(NodeId id) const {
 
 std::optional<std::string_view> Pickle::string(NodeId id) const {
   if (nodes_[id].kind != NodeKind::kString) {
+    return std::nullopt;
+  }
+  return text(id);
+}
+
+std::optional<double> Pickle::real(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kFloat) {
+    return std::nullopt;
+  }
+  return std::bit_cast<double>(nodes_[id].number);
+}
+
+std::optional<std::string_view> Pickle::bytes(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kBytes) {
     return std::nullopt;
   }
   return text(id);

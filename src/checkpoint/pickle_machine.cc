@@ -1,5 +1,6 @@
 #include "checkpoint/pickle_machine.h"
 
+#include <bit>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -74,14 +75,20 @@ void put_utf8(std::string& out, std::uint32_t code) {
 }
 
 // The number that all of `text` spells, if it does.
-template <typename T>
-std::optional<T> parse_number(std::string_view text, int base = 10) {
+template <typename T, typename... Base>
+std::optional<T> parse_number(std::string_view text, Base... base) {
   T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base...);
   if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
     return std::nullopt;
   }
   return value;
+}
+
+// The bits of the float that repr() spelled; those of a NaN for anything else.
+std::int64_t float_bits(std::string_view text) {
+  return std::bit_cast<std::int64_t>(
+      parse_number<double>(text).value_or(std::numeric_limits<double>::quiet_NaN()));
 }
 
 // Undoes what Python's repr() of a str does; other escapes stay as they are.
@@ -294,7 +301,8 @@ Status PickleMachine::step_text(char op) {
       return push_text_integer();
     case 'F': {
       const auto text = line();
-      return text ? push_new({.kind = NodeKind::kFloat}) : Status(fail(text.error()));
+      return text ? push_new({.kind = NodeKind::kFloat, .number = float_bits(*text)})
+                  : Status(fail(text.error()));
     }
     case 'S':
       return push_text_string();
@@ -377,8 +385,12 @@ Status PickleMachine::push_counted(NodeKind kind) {
 }
 
 Status PickleMachine::push_float() {
-  const auto raw = reader_.take(sizeof(double), "a float");
-  return raw ? push_new({.kind = NodeKind::kFloat}) : Status(fail(raw.error()));
+  const auto bits = reader_.read<std::uint64_t>("a float");  // big-endian
+  if (!bits) {
+    return fail(bits.error());
+  }
+  return push_new(
+      {.kind = NodeKind::kFloat, .number = static_cast<std::int64_t>(__builtin_bswap64(*bits))});
 }
 
 Status PickleMachine::push_text_integer() {

@@ -38,6 +38,12 @@ void append_part(CheckpointPart& whole, CheckpointPart part) {
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
   }
+  for (auto& [storage, from] : part.computed_from) {
+    for (std::uint32_t& one : from) {
+      one += storages;
+    }
+    whole.computed_from.emplace(storage + storages, std::move(from));
+  }
 }
 
 Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
@@ -116,6 +122,13 @@ std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const 
 Status Checkpoint::check_storage(std::uint32_t index) const {
   const Storage& storage = storages()[index];
   const SourceFile& file = *files()[storage.file];
+  const auto from = contents_->all.computed_from.find(index);
+  for (std::size_t i = 0; from != contents_->all.computed_from.end() && i < from->second.size();
+       ++i) {
+    if (auto status = check_storage(from->second[i]); !status) {
+      return status;
+    }
+  }
   if (!storage.crc32) {
     return {};
   }

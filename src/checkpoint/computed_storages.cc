@@ -32,12 +32,17 @@ MemoryBudget memory_budget(const CheckpointPart& part, std::uint64_t max_expand)
   return MemoryBudget(std::max(most, kAlwaysExpandedBytes));
 }
 
-std::uint32_t add_computed(CheckpointPart& part, std::uint32_t file, std::uint64_t bytes,
-                           ReadSource source, ByteOrder order) {
+std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource source,
+                           std::vector<std::uint32_t> from) {
   const auto index = static_cast<std::uint32_t>(part.storages.size());
-  part.storages.push_back(
-      {.file = file, .bytes = bytes, .byte_order = order, .crc32 = {}, .computed = true});
+  part.storages.push_back({.file = from.empty() ? 0 : part.storages[from.back()].file,
+                           .bytes = bytes,
+                           .crc32 = {},
+                           .computed = true});
   part.computed.emplace(index, std::move(source));
+  if (!from.empty()) {
+    part.computed_from.emplace(index, std::move(from));
+  }
   return index;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "checkpoint/contents.h"
 #include "onnx_external/result.h"
@@ -26,11 +27,10 @@ class MemoryBudget {
 // As much as tensors may expand to (open_checkpoint.cc has the same rule for those).
 [[nodiscard]] MemoryBudget memory_budget(const CheckpointPart& part, std::uint64_t max_expand);
 
-// Adds a storage of `bytes` bytes that `source` reads, and gives its index. `file` is the one that
-// it comes from.
-[[nodiscard]] std::uint32_t add_computed(CheckpointPart& part, std::uint32_t file,
-                                         std::uint64_t bytes, ReadSource source,
-                                         ByteOrder order = ByteOrder::kLittle);
+// Adds a storage of `bytes` bytes that `source` reads, and gives its index. It is put together from
+// the storages `from`.
+[[nodiscard]] std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes,
+                                         ReadSource source, std::vector<std::uint32_t> from = {});
 
 // Reads `bytes`, which it keeps.
 [[nodiscard]] ReadSource memory_source(std::string bytes);

@@ -184,8 +184,8 @@ Result<std::uint32_t> TensorAdder::storage_of_bytes(const TensorDeclaration& dec
     }
     HeldBytes held{.storage = 0, .lower_halves_are_zero = lower_halves_are_zero(*bytes)};
     const std::uint64_t size = bytes->size();
-    held.storage =
-        add_computed(part_, 0, size, memory_source(*std::move(bytes)), declared.byte_order);
+    held.storage = add_computed(part_, size, memory_source(*std::move(bytes)));
+    part_.storages[held.storage].byte_order = declared.byte_order;
     found = held_.emplace(std::pair(*declared.bytes, declared.byte_order), held).first;
   }
   if (declared.upper_halves && !found->second.lower_halves_are_zero) {
@@ -204,8 +204,8 @@ Result<TensorView> TensorAdder::widened(const TensorView& halves) {
   const ViewKey key(halves.storage, halves.storage_offset, halves.shape, halves.strides);
   auto known = widened_.find(key);
   if (known == widened_.end()) {
-    const std::uint32_t storage = add_computed(part_, part_.storages[halves.storage].file, *nbytes,
-                                               widening_source(source_of(halves)));
+    const std::uint32_t storage =
+        add_computed(part_, *nbytes, widening_source(source_of(halves)), {halves.storage});
     known = widened_.emplace(key, storage).first;
   }
   return whole_view(DType::kComplex64, halves.shape, known->second);
@@ -252,8 +252,11 @@ Result<TensorView> TensorAdder::dense_view(const TensorDeclaration& declared) {
   if (!source) {
     return fail(std::move(source).error());
   }
-  const std::uint32_t storage =
-      add_computed(part_, part_.storages[values->storage].file, *nbytes, *std::move(source));
+  std::vector<std::uint32_t> from{indices->storage, values->storage};
+  if (!coo) {
+    from.push_back(compressed->storage);
+  }
+  const std::uint32_t storage = add_computed(part_, *nbytes, *std::move(source), std::move(from));
   TensorView view = whole_view(values->dtype, declared.shape, storage);
   dense_.emplace(std::pair(parts.data, parts.layout), view);
   return view;
@@ -261,9 +264,8 @@ Result<TensorView> TensorAdder::dense_view(const TensorDeclaration& declared) {
 
 TensorView TensorAdder::memory_view(std::string name, Shape shape, Numbers numbers) {
   const std::uint64_t size = numbers.bytes.size();
-  TensorView view =
-      whole_view(numbers.dtype, std::move(shape),
-                 add_computed(part_, 0, size, memory_source(std::move(numbers.bytes))));
+  TensorView view = whole_view(numbers.dtype, std::move(shape),
+                               add_computed(part_, size, memory_source(std::move(numbers.bytes))));
   view.name = std::move(name);
   return view;
 }

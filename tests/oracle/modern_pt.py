@@ -33,6 +33,7 @@ DTYPES = {
     "float8_e5m2fnuz": (None, 1),
     "float8_e8m0fnu": (None, 1),
     "float4_e2m1fn_x2": (None, 1),
+    "complex32": (None, 4),
 }
 
 Data = Union[bytes, Callable[[], Iterable[bytes]]]

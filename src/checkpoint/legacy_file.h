@@ -10,7 +10,7 @@
 #include "checkpoint/contents.h"
 #include "checkpoint/pickle.h"
 #include "checkpoint/pickle_stream.h"
-#include "checkpoint/torch_objects.h"
+#include "checkpoint/tensor_declaration.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {

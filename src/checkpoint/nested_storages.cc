@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "checkpoint/pickle_stream.h"
 #include "checkpoint/pickle_text.h"
-#include "checkpoint/torch_objects.h"
+#include "checkpoint/tensor_declaration.h"
 
 namespace onnx_external {
 namespace {

@@ -1,6 +1,7 @@
 #include "checkpoint/pickle.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 namespace onnx_external {
@@ -35,6 +36,13 @@ std::optional<std::string_view> Pickle::string(NodeId id) const {
     return std::nullopt;
   }
   return text(id);
+}
+
+std::optional<double> Pickle::real(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kFloat) {
+    return std::nullopt;
+  }
+  return std::bit_cast<double>(nodes_[id].number);
 }
 
 // A text node: `number` = position in the text, or in decoded_, or the index of a cut, as `second`

@@ -34,7 +34,7 @@ enum class NodeKind : std::uint8_t {
   kBool,
   kInteger,     // fits 64 bits
   kBigInteger,  // does not; the value is not kept
-  kFloat,       // the value is not kept: nothing here needs it
+  kFloat,
   kString,
   kBytes,
   kTuple,
@@ -91,6 +91,7 @@ class Pickle {
 
   [[nodiscard]] std::optional<std::int64_t> integer(NodeId id) const;  // not for bools
   [[nodiscard]] std::optional<bool> boolean(NodeId id) const;
+  [[nodiscard]] std::optional<double> real(NodeId id) const;              // floats only
   [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
 
   // Where a byte string lies in the source; nothing for other kinds.

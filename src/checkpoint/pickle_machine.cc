@@ -182,7 +182,8 @@ Status PickleMachine::step_text(char op) {
       return push_text_integer();
     case 'F': {
       const auto text = line();
-      return text ? push_new({.kind = NodeKind::kFloat}) : Status(fail(text.error()));
+      return text ? push_new({.kind = NodeKind::kFloat, .number = float_bits(*text)})
+                  : Status(fail(text.error()));
     }
     case 'S':
       return push_text_string();

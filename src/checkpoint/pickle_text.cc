@@ -1,6 +1,8 @@
 #include "checkpoint/pickle_text.h"
 
+#include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace onnx_external {
 namespace {
@@ -24,6 +26,11 @@ void put_utf8(std::string& out, std::uint32_t code) {
 }
 
 }  // namespace
+
+std::int64_t float_bits(std::string_view text) {
+  return std::bit_cast<std::int64_t>(
+      parse_number<double>(text).value_or(std::numeric_limits<double>::quiet_NaN()));
+}
 
 std::string unescape(std::string_view text) {
   std::string out;

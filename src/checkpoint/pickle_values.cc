@@ -30,8 +30,12 @@ bool PickleMachine::is_cut(NodeKind kind, std::uint64_t length) const {
 }
 
 Status PickleMachine::push_float() {
-  const auto raw = reader_.take(sizeof(double), "a float");
-  return raw ? push_new({.kind = NodeKind::kFloat}) : Status(fail(raw.error()));
+  const auto bits = reader_.read<std::uint64_t>("a float");  // big-endian
+  if (!bits) {
+    return fail(bits.error());
+  }
+  return push_new(
+      {.kind = NodeKind::kFloat, .number = static_cast<std::int64_t>(__builtin_bswap64(*bits))});
 }
 
 Status PickleMachine::push_text_integer() {

@@ -133,9 +133,8 @@ Status check_storages(const Checkpoint& checkpoint, const InspectOptions& option
 
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
                                       const InspectOptions& options) {
-  OpenOptions open;
+  OpenOptions open = options.open;
   open.selection = Selection::kEverything;
-  open.max_expand = options.max_expand;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());

@@ -65,6 +65,44 @@ class LegacyTest(ReaderTest):
                 save_legacy(value, path, protocol)
                 self.expect(f"legacy/{name}, protocol {protocol}", path, of_tree(value))
 
+    def test_values(self) -> None:
+        """Quantized, sparse and numpy values list as they do in the zip form, which values_test.py judges."""
+        channels = torch.quantize_per_channel(
+            ramp(3, 4), torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0, 1, 2]), 0, torch.qint8
+        )
+        indices = torch.tensor([[0, 1, 2], [1, 0, 3]])
+        value = {
+            "tensor": torch.quantize_per_tensor(ramp(3, 5), 0.05, 3, torch.quint8),
+            "wide": torch.quantize_per_tensor(ramp(3), 0.5, 0, torch.qint32).t(),
+            "channel": channels,
+            "coo": torch.sparse_coo_tensor(indices, ramp(3), (4, 5)),
+            "csr": torch.sparse_csr_tensor([0, 1, 3], [1, 0, 2], ramp(3), size=(2, 3)),
+            "array": ramp(4, 100).numpy(),
+            "scalar": ramp(3).numpy()[1],
+            "plain": ramp(2, 2),
+        }
+        zipped = self.folder / "values.zip.pt"
+        torch.save(value, zipped)
+        listed = self.list_values(zipped)
+        self.report.check(listed and len(listed) > 8, "values: the zip form is read", str(listed)[:300])
+        for protocol in PROTOCOLS:
+            path = self.folder / f"values.{protocol}.pt"
+            save_legacy(value, path, protocol)
+            found = self.list_values(path)
+            self.report.check(found == listed, f"values: legacy, protocol {protocol}", str(found)[:300])
+            path = self.folder / f"values.{protocol}.pkl"
+            path.write_bytes(pickle.dumps(value, protocol=protocol))
+            found = self.list_values(path)
+            self.report.check(found == listed, f"values: pickle, protocol {protocol}", str(found)[:300])
+
+    def list_values(self, path: Path):
+        process = self.tools.inspect(path, "--sha256", "--densify", cwd=self.empty, limit_bytes=self.limit)
+        document = support.parse_json(process.stdout)
+        if document is None:
+            return process.stderr
+        keys = ("name", "dtype", "shape", "sha256")
+        return sorted(tuple(str(entry.get(key)) for key in keys) for entry in document["tensors"])
+
     def test_trailing_bytes(self) -> None:
         path = self.folder / "trailing.pt"
         save_legacy(nested(), path)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/module_names.h"
 #include "checkpoint/pickle_stream.h"
 #include "checkpoint/pickle_text.h"
 #include "checkpoint/tensor_declaration.h"
@@ -169,7 +170,9 @@ std::uint32_t NestedStorages::add_storage(const Nested& nested) {
 Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
                        const OpenOptions& options, const FindStorage& find, CheckpointPart& part) {
   NestedStorages nested(text_offset, part);
-  if (auto status = nested.resolve(pickle); !status) {
+  auto status = nested.resolve(pickle);
+  status = status ? expand_modules(pickle, options.selection) : status;
+  if (!status) {
     return status;
   }
   auto named = name_tensors(pickle, options);

@@ -155,6 +155,20 @@ NodeId Pickle::add_storage(std::string_view module, std::string_view name, std::
   return add({.kind = NodeKind::kPersistent, .first = id});
 }
 
+NodeId Pickle::add_dict(const std::vector<std::pair<NodeId, NodeId>>& items) {
+  const NodeId dict = add({.kind = NodeKind::kDict});
+  if (!items.empty()) {
+    const NodeId block = add({.kind = NodeKind::kBlock,
+                              .first = static_cast<std::uint32_t>(children_.size()),
+                              .second = static_cast<std::uint32_t>(2 * items.size())});
+    for (const auto& [key, value] : items) {
+      children_.insert(children_.end(), {key, value});
+    }
+    link(dict, NodeKind::kDict, block);
+  }
+  return dict;
+}
+
 void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
   PickleNode& node = nodes_[owner];
   Chain own{.head = node.first, .tail = node.second};

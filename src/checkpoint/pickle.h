@@ -132,12 +132,14 @@ class Pickle {
   // Requires: kind(id) == kPersistent.
   [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
 
-  // Editing, for readers of files that spell storages in another way than today's: they put the
-  // nodes there that today's torch would have written. Views and spans from before are invalid.
+  // Editing, for readers that put other nodes in the place of what the file spells: those that
+  // today's torch would have written, or that are walked as is. Views and spans from before are
+  // invalid.
   [[nodiscard]] NodeId add_integer(std::int64_t value);
   [[nodiscard]] NodeId add_string(std::string_view text);
   [[nodiscard]] NodeId add_global(std::string_view module, std::string_view name);
   [[nodiscard]] NodeId add_tuple(const std::vector<NodeId>& elements);
+  [[nodiscard]] NodeId add_dict(const std::vector<std::pair<NodeId, NodeId>>& items);
   [[nodiscard]] NodeId add_call(NodeId callable, NodeId arguments);
   // The persistent id ('storage', module.name, key, 'cpu', numel).
   [[nodiscard]] NodeId add_storage(std::string_view module, std::string_view name,

@@ -110,16 +110,19 @@ class LegacyTest(ReaderTest):
         self.expect("legacy/bytes behind the end", path, of_tree(nested()))
 
     def test_whole_module(self) -> None:
-        """('module', class, file, source) ids; only the tensors are compared, not their paths."""
+        """Modules list as they do in the zip form, which modules_test.py judges; so do their tensors."""
         module = nn.Sequential(WithBuffers(), nn.Linear(3, 2))
-        path = self.folder / "module.pt"
-        save_legacy(module, path)
-        process = self.tools.inspect(path, "--sha256", cwd=self.empty, limit_bytes=self.limit)
-        document = support.parse_json(process.stdout)
-        if self.report.check(document, "legacy/whole module: is read", support.last_line(process)):
-            found = sorted(entry["sha256"] for entry in document["tensors"])
-            truth = sorted(support.digest(support.tensor_bytes(t)) for t in module.state_dict().values())
-            self.report.check(found == truth, "legacy/whole module: digests", str(document)[:300])
+        zipped, legacy, plain = (self.folder / f"module.{form}" for form in ("zip.pt", "pt", "pkl"))
+        torch.save(module, zipped)
+        save_legacy(module, legacy)
+        plain.write_bytes(pickle.dumps(module))
+        listed = self.list_values(zipped)
+        digests = {support.digest(support.tensor_bytes(t)) for t in module.state_dict().values()}
+        whole = not isinstance(listed, str) and digests <= {entry[3] for entry in listed}
+        self.report.check(whole, "whole module: the zip form is read", str(listed)[:300])
+        for label, path in (("legacy", legacy), ("pickle", plain)):
+            found = self.list_values(path)
+            self.report.check(found == listed, f"whole module: {label}", str(found)[:300])
 
     def test_storage_views(self) -> None:
         data = floats(*range(12))

@@ -37,7 +37,7 @@ exit codes:
   1  a file cannot be read, or is neither a checkpoint nor a model
   2  the command line is wrong
 )",
-      kMaxExpandHelp, kThreadsHelp, kCommonHelp);
+      kValueHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {
@@ -50,7 +50,7 @@ struct Arguments {
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("FILE", arguments.files);
   app.add_flag("--sha256", arguments.sha256);
-  add_max_expand_option(app, arguments.options.max_expand);
+  add_value_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.threads);
   add_common_options(app, arguments.common);
 }

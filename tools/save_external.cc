@@ -58,7 +58,7 @@ exit codes:
      unless the message is about stdout or --save-map
   2  the command line is wrong
 )",
-      kKeyHelp, kMaxExpandHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+      kKeyHelp, kValueHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {

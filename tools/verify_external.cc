@@ -46,7 +46,7 @@ exit codes:
   1  there are findings, or the model or the checkpoint cannot be read
   2  the command line is wrong
 )",
-      kKeyHelp, kMaxExpandHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+      kKeyHelp, kValueHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {

@@ -1,11 +1,16 @@
 #include "checkpoint/checkpoint_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string_view>
 
+#include "checkpoint/pickle_file.h"
+#include "checkpoint/pickle_stream.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/torch_zip.h"
+#include "checkpoint/torch_legacy.h"
+#include "checkpoint/torch_tar.h"
+#include "checkpoint/zip_checkpoint.h"
 
 namespace onnx_external {
 namespace {
@@ -14,10 +19,8 @@ using namespace std::string_view_literals;
 
 constexpr std::size_t kSniffBytes = 512;
 constexpr std::size_t kTarMagicOffset = 257;
-// The magic number 0x1950a86a20f9469cfc6c that a legacy file pickles first, after PROTO and, in
-// protocol 4, FRAME (torch/serialization.py, MAGIC_NUMBER).
-constexpr std::string_view kLegacyMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
-constexpr std::size_t kLegacyMagicWithin = 32;
+constexpr std::array kOldPickles = {"(dp"sv,   "(lp"sv, "}q"sv, "]q"sv, "ccollections\n"sv,
+                                    "ctorch"sv};
 
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -33,12 +36,21 @@ bool looks_like_safetensors(std::string_view head) {
   return length <= kMaxSafetensorsHeader && length >= 2 && (head[8] == '{' || is_blank(head[8]));
 }
 
+// Protocols 2 and later say what they are. Of the older ones, what pickle.dump makes of dicts,
+// lists, and the few objects that a checkpoint can be.
+bool looks_like_pickle(std::string_view head) {
+  if (head.size() >= 2 && head[0] == '\x80') {
+    return head[1] >= 2 && head[1] <= 5;
+  }
+  return std::any_of(kOldPickles.begin(), kOldPickles.end(),
+                     [&](std::string_view start) { return head.starts_with(start); });
+}
+
 FileFormat format_of(std::string_view head) {
   if (head.starts_with("PK\x03\x04"sv)) {
     return FileFormat::kTorchZip;
   }
-  if (head.starts_with('\x80') &&
-      head.substr(0, kLegacyMagicWithin).find(kLegacyMagic) != std::string_view::npos) {
+  if (is_legacy_torch(head)) {
     return FileFormat::kTorchLegacy;
   }
   if (head.size() > kTarMagicOffset && head.substr(kTarMagicOffset).starts_with("ustar")) {
@@ -47,7 +59,7 @@ FileFormat format_of(std::string_view head) {
   if (looks_like_safetensors(head)) {
     return FileFormat::kSafetensors;
   }
-  if (head.size() >= 2 && head[0] == '\x80' && head[1] <= 5 && head[1] >= 0) {
+  if (looks_like_pickle(head)) {
     return FileFormat::kPickle;
   }
   for (const std::string_view magic :
@@ -83,19 +95,15 @@ Result<CheckpointPart> read_checkpoint_file(std::shared_ptr<const SourceFile> fi
   }
   switch (*format) {
     case FileFormat::kTorchZip:
-      return read_torch_zip(std::move(file), options);
+      return read_zip_checkpoint(std::move(file), options);
     case FileFormat::kSafetensors:
       return read_safetensors(std::move(file), options);
     case FileFormat::kTorchLegacy:
-      return fail(unsupported(*file,
-                              "a legacy torch checkpoint (before torch 1.6), which is not read; "
-                              "load it and save it again with a newer torch.save"));
+      return read_torch_legacy(std::move(file), options);
     case FileFormat::kTorchTar:
-      return fail(unsupported(*file,
-                              "a tar file; if torch before 0.2 wrote it, load it and save it "
-                              "again with a newer torch.save"));
+      return read_torch_tar(std::move(file), options);
     case FileFormat::kPickle:
-      return fail(unsupported(*file, "a plain pickle, not a checkpoint; save with torch.save"));
+      return read_pickle_file(std::move(file), options);
     case FileFormat::kOther:
       return fail(unsupported(*file, "not a checkpoint (gzip, 7z, npy, HDF5 or GGUF)"));
     case FileFormat::kJson:

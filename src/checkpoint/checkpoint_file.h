@@ -25,7 +25,7 @@ enum class FileFormat : std::uint8_t {
 // Looks at the first bytes. kIo.
 [[nodiscard]] Result<FileFormat> sniff_format(const SourceFile& file);
 
-// Reads a torch zip or safetensors file, told by content. kUnsupported names any other format.
+// Reads a file that holds tensors itself, told by content. kUnsupported names any other format.
 [[nodiscard]] Result<CheckpointPart> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
                                                           const OpenOptions& options);
 

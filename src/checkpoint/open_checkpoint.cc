@@ -111,8 +111,8 @@ Result<CheckpointPart> read_argument(const std::filesystem::path& path,
 }
 
 auto view_key(const TensorView& tensor) {
-  return std::tie(tensor.storage, tensor.storage_offset, tensor.dtype, tensor.shape,
-                  tensor.strides, tensor.conj, tensor.neg);
+  return std::tie(tensor.storage, tensor.storage_offset, tensor.dtype, tensor.shape, tensor.strides,
+                  tensor.conj, tensor.neg);
 }
 
 // Bytes of all tensors; those that are the same view of the same bytes count once.

@@ -1,8 +1,21 @@
 #include "checkpoint/pickle.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 
 namespace onnx_external {
+
+std::uint64_t PickleText::place(std::size_t position) const {
+  const auto next =
+      std::upper_bound(cuts.begin(), cuts.end(), position,
+                       [](std::size_t wanted, const Cut& cut) { return wanted < cut.at; });
+  if (next == cuts.begin()) {
+    return begin + position;
+  }
+  const Cut& cut = *std::prev(next);
+  return cut.place.offset + cut.place.length + (position - cut.at);
+}
 
 std::optional<std::int64_t> Pickle::integer(NodeId id) const {
   if (nodes_[id].kind != NodeKind::kInteger) {
@@ -25,11 +38,38 @@ std::optional<std::string_view> Pickle::string(NodeId id) const {
   return text(id);
 }
 
-// A text node: `number` = position in bytes_, or in decoded_ when `second` says so; `first` = size.
+std::optional<double> Pickle::real(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kFloat) {
+    return std::nullopt;
+  }
+  return std::bit_cast<double>(nodes_[id].number);
+}
+
+// A text node: `number` = position in the text, or in decoded_, or the index of a cut, as `second`
+// says; `first` = size.
 std::string_view Pickle::text(NodeId id) const {
   const PickleNode& node = nodes_[id];
-  const std::string& source = node.second != 0 ? decoded_ : bytes_;
+  const std::string& source = node.second == kDecoded ? decoded_ : text_.bytes;
   return std::string_view(source).substr(static_cast<std::size_t>(node.number), node.first);
+}
+
+std::optional<std::string_view> Pickle::bytes(NodeId id) const {
+  if (nodes_[id].kind != NodeKind::kBytes || nodes_[id].second == kCut) {
+    return std::nullopt;
+  }
+  return text(id);
+}
+
+std::optional<BytesPlace> Pickle::bytes_place(NodeId id) const {
+  const PickleNode& node = nodes_[id];
+  if (node.kind != NodeKind::kBytes) {
+    return std::nullopt;
+  }
+  const auto at = static_cast<std::size_t>(node.number);
+  if (node.second == kCut) {
+    return text_.cuts[at].place;
+  }
+  return BytesPlace{text_.place(at), node.first};
 }
 
 std::pair<const NodeId*, std::size_t> Pickle::tuple(NodeId id) const {
@@ -68,6 +108,65 @@ std::vector<std::pair<NodeId, NodeId>> Pickle::items(NodeId id, std::size_t most
 
 std::vector<NodeId> Pickle::states(NodeId id, std::size_t most) const {
   return collect(parts(id).states.head, most);
+}
+
+NodeId Pickle::add(const PickleNode& node) {
+  nodes_.push_back(node);
+  return static_cast<NodeId>(nodes_.size() - 1);
+}
+
+NodeId Pickle::add_integer(std::int64_t value) {
+  return add({.kind = NodeKind::kInteger, .number = value});
+}
+
+NodeId Pickle::add_string(std::string_view text) {
+  const auto position = static_cast<std::int64_t>(decoded_.size());
+  decoded_ += text;
+  return add({.kind = NodeKind::kString,
+              .first = static_cast<std::uint32_t>(text.size()),
+              .second = kDecoded,
+              .number = position});
+}
+
+NodeId Pickle::add_global(std::string_view module, std::string_view name) {
+  const NodeId module_id = add_string(module);
+  const NodeId name_id = add_string(name);
+  return add({.kind = NodeKind::kGlobal, .first = module_id, .second = name_id});
+}
+
+NodeId Pickle::add_tuple(const std::vector<NodeId>& elements) {
+  const std::size_t first = children_.size();
+  children_.insert(children_.end(), elements.begin(), elements.end());
+  return add({.kind = NodeKind::kTuple,
+              .first = static_cast<std::uint32_t>(first),
+              .second = static_cast<std::uint32_t>(elements.size())});
+}
+
+NodeId Pickle::add_call(NodeId callable, NodeId arguments) {
+  const auto index = static_cast<std::int64_t>(objects_.size());
+  objects_.emplace_back();
+  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments, .number = index});
+}
+
+NodeId Pickle::add_storage(std::string_view module, std::string_view name, std::string_view key,
+                           std::int64_t numel) {
+  const NodeId id = add_tuple({add_string("storage"), add_global(module, name), add_string(key),
+                               add_string("cpu"), add_integer(numel)});
+  return add({.kind = NodeKind::kPersistent, .first = id});
+}
+
+NodeId Pickle::add_dict(const std::vector<std::pair<NodeId, NodeId>>& items) {
+  const NodeId dict = add({.kind = NodeKind::kDict});
+  if (!items.empty()) {
+    const NodeId block = add({.kind = NodeKind::kBlock,
+                              .first = static_cast<std::uint32_t>(children_.size()),
+                              .second = static_cast<std::uint32_t>(2 * items.size())});
+    for (const auto& [key, value] : items) {
+      children_.insert(children_.end(), {key, value});
+    }
+    link(dict, NodeKind::kDict, block);
+  }
+  return dict;
 }
 
 void Pickle::link(NodeId owner, NodeKind part, NodeId block) {

@@ -34,7 +34,7 @@ enum class NodeKind : std::uint8_t {
   kBool,
   kInteger,     // fits 64 bits
   kBigInteger,  // does not; the value is not kept
-  kFloat,       // the value is not kept: nothing here needs it
+  kFloat,
   kString,
   kBytes,
   kTuple,
@@ -54,7 +54,27 @@ struct PickleNode {
   std::int64_t number = 0;
 };
 
-// Immutable once parsed, movable; safe to read from several threads.
+// A run of bytes in the source of a pickle.
+struct BytesPlace {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+// The text of one pickle in a larger source, long byte strings perhaps left out (pickle_stream.h).
+struct PickleText {
+  struct Cut {
+    std::size_t at = 0;  // the position in `bytes` where they would stand
+    BytesPlace place;
+  };
+  std::string bytes;
+  std::uint64_t begin = 0;     // of the pickle in its source
+  std::vector<Cut> cuts = {};  // in order
+
+  // Where a position in `bytes` lies in the source.
+  [[nodiscard]] std::uint64_t place(std::size_t position) const;
+};
+
+// Immutable once parsed and edited, movable; then safe to read from several threads.
 class Pickle {
  public:
   static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
@@ -63,6 +83,7 @@ class Pickle {
   // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
   // out-of-band buffers) and for more than kMaxPickleNodes or kMaxPickleReferences.
   [[nodiscard]] static Result<Pickle> parse(std::string bytes);
+  [[nodiscard]] static Result<Pickle> parse(PickleText text);
 
   [[nodiscard]] NodeId root() const { return root_; }
   [[nodiscard]] NodeKind kind(NodeId id) const { return nodes_[id].kind; }
@@ -70,7 +91,14 @@ class Pickle {
 
   [[nodiscard]] std::optional<std::int64_t> integer(NodeId id) const;  // not for bools
   [[nodiscard]] std::optional<bool> boolean(NodeId id) const;
+  [[nodiscard]] std::optional<double> real(NodeId id) const;              // floats only
   [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
+
+  // Where a byte string lies in the source; nothing for other kinds.
+  [[nodiscard]] std::optional<BytesPlace> bytes_place(NodeId id) const;
+
+  // The content of a byte string; nothing for other kinds and for one that was left out.
+  [[nodiscard]] std::optional<std::string_view> bytes(NodeId id) const;
 
   // The elements of a tuple (a list of children in one run).
   // Requires: kind(id) == kTuple.
@@ -104,6 +132,21 @@ class Pickle {
   // Requires: kind(id) == kPersistent.
   [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
 
+  // Editing, for readers that put other nodes in the place of what the file spells: those that
+  // today's torch would have written, or that are walked as is. Views and spans from before are
+  // invalid.
+  [[nodiscard]] NodeId add_integer(std::int64_t value);
+  [[nodiscard]] NodeId add_string(std::string_view text);
+  [[nodiscard]] NodeId add_global(std::string_view module, std::string_view name);
+  [[nodiscard]] NodeId add_tuple(const std::vector<NodeId>& elements);
+  [[nodiscard]] NodeId add_dict(const std::vector<std::pair<NodeId, NodeId>>& items);
+  [[nodiscard]] NodeId add_call(NodeId callable, NodeId arguments);
+  // The persistent id ('storage', module.name, key, 'cpu', numel).
+  [[nodiscard]] NodeId add_storage(std::string_view module, std::string_view name,
+                                   std::string_view key, std::int64_t numel);
+  void replace(NodeId id, NodeId with) { nodes_[id] = nodes_[with]; }
+  void shorten_tuple(NodeId id, std::uint32_t count) { nodes_[id].second = count; }
+
  private:
   friend class PickleMachine;
   struct Chain {  // of kBlock nodes; 0 = none
@@ -115,14 +158,16 @@ class Pickle {
     Chain items;
     Chain states;
   };
+  enum TextIn : std::uint32_t { kText, kDecoded, kCut };  // `second` of a string or byte string
   [[nodiscard]] std::string_view text(NodeId id) const;
+  NodeId add(const PickleNode& node);
   void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
   [[nodiscard]] std::vector<NodeId> collect(NodeId head, std::size_t most) const;
   [[nodiscard]] const ObjectParts& parts(NodeId id) const {
     return objects_[static_cast<std::size_t>(nodes_[id].number)];
   }
 
-  std::string bytes_;    // strings point into it
+  PickleText text_;      // strings point into it
   std::string decoded_;  // text of protocol 0, unescaped
   std::vector<PickleNode> nodes_;
   std::vector<NodeId> children_;

@@ -1,146 +1,32 @@
 #include "checkpoint/pickle_machine.h"
 
-#include <charconv>
-#include <limits>
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/pickle_text.h"
 
 namespace onnx_external {
 namespace {
 
 constexpr int kMaxProtocol = 5;
-constexpr NodeId kNoneId = 0;  // made first, so that 0 can mean "no block" in chains
-constexpr NodeId kFalseId = 1;
-constexpr NodeId kTrueId = 2;
-constexpr NodeId kEmptyTupleId = 3;
-
-// An Error message without "FILE: byte N: opcode 'X'", which run() puts in front.
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-
-std::string_view kind_name(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::kNone:
-      return "None";
-    case NodeKind::kBool:
-      return "a bool";
-    case NodeKind::kInteger:
-    case NodeKind::kBigInteger:
-      return "an int";
-    case NodeKind::kFloat:
-      return "a float";
-    case NodeKind::kString:
-      return "a string";
-    case NodeKind::kBytes:
-      return "bytes";
-    case NodeKind::kTuple:
-      return "a tuple";
-    case NodeKind::kList:
-      return "a list";
-    case NodeKind::kDict:
-      return "a dict";
-    case NodeKind::kSet:
-      return "a set";
-    case NodeKind::kGlobal:
-      return "a global name";
-    case NodeKind::kObject:
-      return "an object";
-    case NodeKind::kPersistent:
-      return "a storage";
-    case NodeKind::kBlock:
-      break;
-  }
-  return "a block";
-}
-
-void put_utf8(std::string& out, std::uint32_t code) {
-  if (code < 0x80) {
-    out.push_back(static_cast<char>(code));
-  } else if (code < 0x800) {
-    out.push_back(static_cast<char>(0xc0 | (code >> 6)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3f)));
-  } else if (code < 0x10000) {
-    out.push_back(static_cast<char>(0xe0 | (code >> 12)));
-    out.push_back(static_cast<char>(0x80 | ((code >> 6) & 0x3f)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3f)));
-  } else {
-    out.push_back(static_cast<char>(0xf0 | ((code >> 18) & 0x07)));
-    out.push_back(static_cast<char>(0x80 | ((code >> 12) & 0x3f)));
-    out.push_back(static_cast<char>(0x80 | ((code >> 6) & 0x3f)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3f)));
-  }
-}
-
-// The number that all of `text` spells, if it does.
-template <typename T>
-std::optional<T> parse_number(std::string_view text, int base = 10) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-// Undoes what Python's repr() of a str does; other escapes stay as they are.
-std::string unescape(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\' || i + 1 == text.size()) {
-      out.push_back(text[i]);
-      continue;
-    }
-    const char next = text[++i];
-    const auto hex = next == 'x' ? parse_number<std::uint32_t>(text.substr(i + 1, 2), 16)
-                                 : std::optional<std::uint32_t>();
-    if (hex && i + 2 < text.size()) {
-      out.push_back(static_cast<char>(*hex));
-      i += 2;
-    } else if (next == 'n' || next == 't' || next == 'r') {
-      out.push_back(next == 'n' ? '\n' : next == 't' ? '\t' : '\r');
-    } else if (next == '\\' || next == '\'' || next == '"') {
-      out.push_back(next);
-    } else {
-      out.push_back('\\');
-      out.push_back(next);
-    }
-  }
-  return out;
-}
-
-// Python's raw-unicode-escape: latin-1 bytes, \uXXXX and \UXXXXXXXX.
-std::string unescape_unicode(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char kind = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
-    const std::size_t digits = kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
-    if (digits != 0 && text.size() - i - 2 >= digits) {
-      if (const auto code = parse_number<std::uint32_t>(text.substr(i + 2, digits), 16)) {
-        put_utf8(out, *code);
-        i += 1 + digits;
-        continue;
-      }
-    }
-    put_utf8(out, static_cast<unsigned char>(text[i]));
-  }
-  return out;
-}
 
 }  // namespace
 
 Result<Pickle> Pickle::parse(std::string bytes) {
-  if (bytes.size() > kMaxPickleBytes) {
-    return fail(ErrorCode::kUnsupported, "pickle of " + std::to_string(bytes.size()) +
+  return parse(PickleText{.bytes = std::move(bytes)});
+}
+
+Result<Pickle> Pickle::parse(PickleText text) {
+  if (text.bytes.size() > kMaxPickleBytes) {
+    return fail(ErrorCode::kUnsupported, "pickle of " + std::to_string(text.bytes.size()) +
                                              " bytes is larger than the limit of " +
                                              std::to_string(kMaxPickleBytes));
   }
-  return PickleMachine(std::move(bytes)).run();
+  return PickleMachine(std::move(text)).run();
 }
 
-PickleMachine::PickleMachine(std::string bytes) : reader_({}) {
-  pickle_.bytes_ = std::move(bytes);
+PickleMachine::PickleMachine(PickleText text) : reader_({}) {
+  pickle_.text_ = std::move(text);
   pickle_.nodes_ = {{.kind = NodeKind::kNone},
                     {.kind = NodeKind::kBool, .number = 0},
                     {.kind = NodeKind::kBool, .number = 1},
@@ -149,15 +35,17 @@ PickleMachine::PickleMachine(std::string bytes) : reader_({}) {
 
 Result<Pickle> PickleMachine::run() {
   // Nodes hold positions, not views: a short string's bytes move with the Pickle.
-  reader_ = ByteReader(std::as_bytes(std::span(pickle_.bytes_)));
+  reader_ = ByteReader(std::as_bytes(std::span(pickle_.text_.bytes)), pickle_.text_.begin);
   while (!stopped_) {
     const std::size_t at = reader_.position();
     auto op = reader_.read<char>("an opcode");
     if (!op) {
-      return corrupt("byte " + std::to_string(at) + ": the pickle ends without STOP");
+      return corrupt("byte " + std::to_string(pickle_.text_.place(at)) +
+                     ": the pickle ends without STOP");
     }
     if (auto status = step(*op); !status) {
-      return fail_in("byte " + std::to_string(at) + ": opcode " + quote(std::string(1, *op)),
+      return fail_in("byte " + std::to_string(pickle_.text_.place(at)) + ": opcode " +
+                         quote(std::string(1, *op)),
                      std::move(status).error());
     }
   }
@@ -294,7 +182,8 @@ Status PickleMachine::step_text(char op) {
       return push_text_integer();
     case 'F': {
       const auto text = line();
-      return text ? push_new({.kind = NodeKind::kFloat}) : Status(fail(text.error()));
+      return text ? push_new({.kind = NodeKind::kFloat, .number = float_bits(*text)})
+                  : Status(fail(text.error()));
     }
     case 'S':
       return push_text_string();
@@ -346,20 +235,6 @@ Status PickleMachine::push_integer() {
   return push_new({.kind = NodeKind::kInteger, .number = *value});
 }
 
-Status PickleMachine::push_long(std::uint64_t length) {
-  const auto raw = reader_.take(length, "an int");
-  if (!raw) {
-    return fail(raw.error());
-  }
-  if (raw->size() > sizeof(std::int64_t)) {
-    return push_new({.kind = NodeKind::kBigInteger});
-  }
-  const bool negative = !raw->empty() && (raw->back() & std::byte{0x80}) != std::byte{0};
-  std::int64_t value = negative ? -1 : 0;
-  std::memcpy(&value, raw->data(), raw->size());
-  return push_new({.kind = NodeKind::kInteger, .number = value});
-}
-
 template <typename Length>
 Status PickleMachine::push_counted(NodeKind kind) {
   const auto length = reader_.read<Length>("a length");
@@ -369,55 +244,15 @@ Status PickleMachine::push_counted(NodeKind kind) {
   if (std::cmp_less(*length, 0)) {
     return corrupt("negative length");
   }
+  if (is_cut(kind, static_cast<std::uint64_t>(*length))) {
+    return push_new(
+        {.kind = kind, .second = Pickle::kCut, .number = static_cast<std::int64_t>(next_cut_++)});
+  }
   const auto raw = reader_.take(static_cast<std::uint64_t>(*length), "a string");
   if (!raw) {
     return fail(raw.error());
   }
   return push(add_text(kind, {reinterpret_cast<const char*>(raw->data()), raw->size()}));
-}
-
-Status PickleMachine::push_float() {
-  const auto raw = reader_.take(sizeof(double), "a float");
-  return raw ? push_new({.kind = NodeKind::kFloat}) : Status(fail(raw.error()));
-}
-
-Status PickleMachine::push_text_integer() {
-  auto text = line();
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  if (*text == "00" || *text == "01") {  // how protocol 0 spells bools
-    return push(*text == "01" ? kTrueId : kFalseId);
-  }
-  if (text->ends_with('L')) {
-    text->remove_suffix(1);
-  }
-  if (const auto value = parse_number<std::int64_t>(*text)) {
-    return push_new({.kind = NodeKind::kInteger, .number = *value});
-  }
-  const std::string_view digits = text->substr(text->starts_with('-') ? 1 : 0);
-  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) {
-    return corrupt("not an int: " + quote(*text));
-  }
-  return push_new({.kind = NodeKind::kBigInteger});
-}
-
-Status PickleMachine::push_text_string() {
-  const auto text = line();
-  if (!text) {
-    return fail(text.error());
-  }
-  const bool quoted = text->size() >= 2 && (text->front() == '\'' || text->front() == '"') &&
-                      text->back() == text->front();
-  if (!quoted) {
-    return corrupt("a string without quotes");
-  }
-  return push(add_decoded(unescape(text->substr(1, text->size() - 2))));
-}
-
-Status PickleMachine::push_text_unicode() {
-  const auto text = line();
-  return text ? push(add_decoded(unescape_unicode(*text))) : Status(fail(text.error()));
 }
 
 Status PickleMachine::check_protocol() {
@@ -437,164 +272,13 @@ Status PickleMachine::check_frame() {
   if (!length) {
     return fail(length.error());
   }
-  if (*length > reader_.remaining()) {
-    return corrupt("a frame of " + std::to_string(*length) + " bytes, " +
-                   std::to_string(reader_.remaining()) + " left");
+  const std::uint64_t left =
+      pickle_.text_.place(pickle_.text_.bytes.size()) - pickle_.text_.place(reader_.position());
+  if (*length > left) {
+    return corrupt("a frame of " + std::to_string(*length) + " bytes, " + std::to_string(left) +
+                   " left");
   }
   return {};
-}
-
-Status PickleMachine::pop_into_tuple(std::size_t count) {
-  if (auto status = need(count); !status) {
-    return status;
-  }
-  return push(add_tuple(stack_.size() - count));
-}
-
-Status PickleMachine::collect_marked(NodeKind kind) {
-  const auto from = take_mark();
-  if (!from) {
-    return fail(from.error());
-  }
-  if (kind == NodeKind::kTuple) {
-    return push(add_tuple(*from));
-  }
-  const auto id = add({.kind = kind});
-  if (!id) {
-    return fail(id.error());
-  }
-  if (auto status = append_block(*id, kind, *from); !status) {
-    return status;
-  }
-  return push(id);
-}
-
-Status PickleMachine::append_one() {
-  if (auto status = need(2); !status) {
-    return status;
-  }
-  return append_block(stack_[stack_.size() - 2], NodeKind::kList, stack_.size() - 1);
-}
-
-Status PickleMachine::append_marked(NodeKind target) {
-  const auto from = take_mark();
-  if (!from) {
-    return fail(from.error());
-  }
-  const std::size_t fence = marks_.empty() ? 0 : marks_.back();
-  if (*from == fence) {
-    return corrupt("the stack holds nothing to add to");
-  }
-  return append_block(stack_[*from - 1], target, *from);
-}
-
-Status PickleMachine::set_item() {
-  if (auto status = need(3); !status) {
-    return status;
-  }
-  return append_block(stack_[stack_.size() - 3], NodeKind::kDict, stack_.size() - 2);
-}
-
-Status PickleMachine::global_from_lines() {
-  const auto module = line();
-  const auto name = module ? line() : module;
-  if (!name) {
-    return fail(name.error());
-  }
-  const auto module_id = add_text(NodeKind::kString, *module);
-  const auto name_id = module_id ? add_text(NodeKind::kString, *name) : module_id;
-  if (!name_id) {
-    return fail(name_id.error());
-  }
-  return push_new({.kind = NodeKind::kGlobal, .first = *module_id, .second = *name_id});
-}
-
-Status PickleMachine::global_from_stack() {
-  if (auto status = need(2); !status) {
-    return status;
-  }
-  const NodeId name = stack_.back();
-  const NodeId module = stack_[stack_.size() - 2];
-  if (!pickle_.string(name) || !pickle_.string(module)) {
-    return corrupt("a global's module and name must be strings");
-  }
-  stack_.resize(stack_.size() - 2);
-  return push_new({.kind = NodeKind::kGlobal, .first = module, .second = name});
-}
-
-// REDUCE and NEWOBJ: callable, arguments. NEWOBJ_EX: and keyword arguments, kept as a state.
-Status PickleMachine::call(std::size_t operands) {
-  if (auto status = need(operands); !status) {
-    return status;
-  }
-  const std::size_t from = stack_.size() - operands;
-  const NodeKind callable = pickle_.kind(stack_[from]);
-  if (callable != NodeKind::kGlobal && callable != NodeKind::kObject) {
-    return corrupt("cannot call " + std::string(kind_name(callable)));
-  }
-  if (pickle_.kind(stack_[from + 1]) != NodeKind::kTuple) {
-    return corrupt("arguments are not a tuple");
-  }
-  const auto object = add_object(stack_[from], stack_[from + 1]);
-  if (!object) {
-    return fail(object.error());
-  }
-  if (operands == 3) {
-    if (auto status = append_block(*object, NodeKind::kObject, from + 2); !status) {
-      return status;
-    }
-  }
-  stack_.resize(from);
-  return push(object);
-}
-
-// INST: module and name as lines, arguments from the mark. OBJ: class and arguments from the mark.
-Status PickleMachine::call_marked(bool symbol_in_lines) {
-  auto from = take_mark();
-  if (!from) {
-    return fail(std::move(from).error());
-  }
-  NodeId callable = 0;
-  if (symbol_in_lines) {
-    if (auto status = global_from_lines(); !status) {
-      return status;
-    }
-    callable = stack_.back();
-    stack_.pop_back();
-  } else {
-    if (*from == stack_.size()) {
-      return corrupt("no class above the mark");
-    }
-    callable = stack_[(*from)++];
-    if (pickle_.kind(callable) != NodeKind::kGlobal &&
-        pickle_.kind(callable) != NodeKind::kObject) {
-      return corrupt("cannot call " + std::string(kind_name(pickle_.kind(callable))));
-    }
-  }
-  const auto arguments = add_tuple(*from);
-  if (!arguments) {
-    return fail(arguments.error());
-  }
-  if (!symbol_in_lines) {
-    stack_.pop_back();  // the class
-  }
-  return push(add_object(callable, *arguments));
-}
-
-Status PickleMachine::build() {
-  if (auto status = need(2); !status) {
-    return status;
-  }
-  return append_block(stack_[stack_.size() - 2], NodeKind::kObject, stack_.size() - 1);
-}
-
-Status PickleMachine::persistent() {
-  if (auto status = need(1); !status) {
-    return status;
-  }
-  const NodeId id = stack_.back();
-  stack_.pop_back();
-  return push_new({.kind = NodeKind::kPersistent, .first = id});
 }
 
 Status PickleMachine::put(std::uint32_t index) {
@@ -634,18 +318,6 @@ template <typename Index>
 Status PickleMachine::get_read() {
   const auto index = reader_.read<Index>("a memo index");
   return index ? get(*index) : Status(fail(index.error()));
-}
-
-Result<std::uint32_t> PickleMachine::index_line() {
-  const auto text = line();
-  if (!text) {
-    return fail(text.error());
-  }
-  const auto index = parse_number<std::uint32_t>(*text);
-  if (!index) {
-    return corrupt("not a memo index: " + quote(*text));
-  }
-  return *index;
 }
 
 Status PickleMachine::duplicate() {
@@ -698,89 +370,6 @@ Result<std::size_t> PickleMachine::take_mark() {
   const std::size_t from = marks_.back();
   marks_.pop_back();
   return from;
-}
-
-Result<std::string_view> PickleMachine::line() {
-  const std::size_t begin = reader_.position();
-  const std::size_t end = pickle_.bytes_.find('\n', begin);
-  if (end == std::string::npos) {
-    return corrupt("a line without an end");
-  }
-  reader_.seek(end + 1);
-  return std::string_view(pickle_.bytes_).substr(begin, end - begin);
-}
-
-Result<NodeId> PickleMachine::add(const PickleNode& node) {
-  if (pickle_.nodes_.size() >= kMaxPickleNodes) {
-    return fail(ErrorCode::kUnsupported,
-                "the pickle holds more than " + std::to_string(kMaxPickleNodes) + " objects");
-  }
-  pickle_.nodes_.push_back(node);
-  return static_cast<NodeId>(pickle_.nodes_.size() - 1);
-}
-
-Result<NodeId> PickleMachine::add_text(NodeKind kind, std::string_view view) {
-  return add({.kind = kind,
-              .first = static_cast<std::uint32_t>(view.size()),
-              .number = view.data() - pickle_.bytes_.data()});
-}
-
-Result<NodeId> PickleMachine::add_decoded(const std::string& text) {
-  const auto position = static_cast<std::int64_t>(pickle_.decoded_.size());
-  pickle_.decoded_ += text;
-  return add({.kind = NodeKind::kString,
-              .first = static_cast<std::uint32_t>(text.size()),
-              .second = 1,
-              .number = position});
-}
-
-Result<NodeId> PickleMachine::add_tuple(std::size_t from) {
-  const std::size_t first = pickle_.children_.size();
-  const std::size_t count = stack_.size() - from;
-  if (count == 0) {
-    return kEmptyTupleId;
-  }
-  pickle_.children_.insert(pickle_.children_.end(),
-                           stack_.begin() + static_cast<std::ptrdiff_t>(from), stack_.end());
-  stack_.resize(from);
-  return add({.kind = NodeKind::kTuple,
-              .first = static_cast<std::uint32_t>(first),
-              .second = static_cast<std::uint32_t>(count)});
-}
-
-Result<NodeId> PickleMachine::add_object(NodeId callable, NodeId arguments) {
-  const auto index = static_cast<std::int64_t>(pickle_.objects_.size());
-  pickle_.objects_.emplace_back();
-  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments, .number = index});
-}
-
-// Takes the stack from `from` and adds it to `owner`: to its list (kList), set (kSet), dict items
-// (kDict) or, for an object, states (kObject).
-Status PickleMachine::append_block(NodeId owner, NodeKind part, std::size_t from) {
-  const NodeKind kind = pickle_.kind(owner);
-  if (kind != part && kind != NodeKind::kObject) {
-    return corrupt("cannot add to " + std::string(kind_name(kind)) +
-                   " what belongs to another type");
-  }
-  const std::size_t count = stack_.size() - from;
-  if (part == NodeKind::kDict && count % 2 != 0) {
-    return corrupt("a key without a value");
-  }
-  if (count == 0) {
-    return {};
-  }
-  const std::size_t first = pickle_.children_.size();
-  pickle_.children_.insert(pickle_.children_.end(),
-                           stack_.begin() + static_cast<std::ptrdiff_t>(from), stack_.end());
-  stack_.resize(from);
-  const auto block = add({.kind = NodeKind::kBlock,
-                          .first = static_cast<std::uint32_t>(first),
-                          .second = static_cast<std::uint32_t>(count)});
-  if (!block) {
-    return fail(block.error());
-  }
-  pickle_.link(owner, part, *block);
-  return {};
 }
 
 Status PickleMachine::push(const Result<NodeId>& id) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/byte_reader.h"
@@ -17,10 +18,21 @@ namespace onnx_external {
 // Used once: construct, run.
 class PickleMachine {
  public:
-  explicit PickleMachine(std::string bytes);
+  explicit PickleMachine(PickleText text);
   [[nodiscard]] Result<Pickle> run();
 
  private:
+  // Nodes that every pickle has. None is made first, so that 0 can mean "no block" in chains.
+  static constexpr NodeId kNoneId = 0;
+  static constexpr NodeId kFalseId = 1;
+  static constexpr NodeId kTrueId = 2;
+  static constexpr NodeId kEmptyTupleId = 3;
+
+  // An Error message without "FILE: byte N: opcode 'X'", which run() puts in front.
+  [[nodiscard]] static tl::unexpected<Error> corrupt(std::string what) {
+    return fail(ErrorCode::kCorrupt, std::move(what));
+  }
+
   // The opcodes: those of protocol 2 that torch writes, of 3 to 5, and of the text protocol 0.
   [[nodiscard]] Status step(char op);
   [[nodiscard]] Status step_modern(char op);
@@ -33,6 +45,7 @@ class PickleMachine {
   [[nodiscard]] Status push_long(std::uint64_t length);
   template <typename Length>
   [[nodiscard]] Status push_counted(NodeKind kind);
+  [[nodiscard]] bool is_cut(NodeKind kind, std::uint64_t length) const;
   [[nodiscard]] Status push_float();
   [[nodiscard]] Status push_text_integer();
   [[nodiscard]] Status push_text_string();
@@ -48,6 +61,7 @@ class PickleMachine {
   [[nodiscard]] Status set_item();
   [[nodiscard]] Status global_from_lines();
   [[nodiscard]] Status global_from_stack();
+  [[nodiscard]] Status check_callable(NodeId id) const;
   [[nodiscard]] Status call(std::size_t operands);
   [[nodiscard]] Status call_marked(bool symbol_in_lines);
   [[nodiscard]] Status build();
@@ -87,6 +101,7 @@ class PickleMachine {
   std::vector<NodeId> memo_;        // dense: indexes 0, 1, 2, ...
   std::map<std::uint32_t, NodeId>
       far_memo_;  // indexes that leave gaps; no hash that a file can flood
+  std::size_t next_cut_ = 0;
   bool stopped_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/numpy_arrays.h"
 #include "checkpoint/torch_objects.h"
 
 namespace onnx_external {
@@ -339,7 +340,13 @@ struct Reached {
   std::size_t parent;  // index into the list; the root is its own parent
   NodeId key;
   std::size_t tensors;  // values that are tensors
+  std::size_t arrays = 0;
 };
+
+// A lone numpy number ("best_accuracy") stands in many dicts, and makes none of them a model.
+bool counts_as_array(const Pickle& pickle, NodeId id) {
+  return is_array(pickle, id) && call_of(pickle, id) != Call::kArrayScalar;
+}
 
 // All mappings reachable through string keys, breadth first, each once.
 Result<std::vector<Reached>> reach_mappings(const Pickle& pickle) {
@@ -360,12 +367,20 @@ Result<std::vector<Reached>> reach_mappings(const Pickle& pickle) {
       if (!pickle.string(key)) {
         continue;  // {0: {...}}: an optimizer's state, not names
       }
-      if (is_tensor(pickle, value)) {
+      if (is_torch_tensor(pickle, value)) {
         ++reached[i].tensors;
+      } else if (counts_as_array(pickle, value)) {
+        ++reached[i].arrays;
       } else if (is_mapping(pickle, value) && !seen[value]) {
         seen[value] = true;
         reached.push_back({value, i, key, 0});
       }
+    }
+  }
+  const auto has_tensors = [](const Reached& mapping) { return mapping.tensors != 0; };
+  if (std::none_of(reached.begin(), reached.end(), has_tensors)) {
+    for (Reached& mapping : reached) {
+      mapping.tensors = mapping.arrays;  // names of numpy arrays: weights as well
     }
   }
   return reached;

@@ -1,59 +1,29 @@
 #include "checkpoint/torch_tensors.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/text.h"
+#include "checkpoint/tensor_adder.h"
 
 namespace onnx_external {
 namespace {
 
-// Bytes from the start of the storage to element 0, once the whole view lies inside.
-Result<std::uint64_t> checked_offset(const TensorDeclaration& declared,
-                                     std::uint64_t storage_bytes) {
-  const auto extent = extent_bytes(declared.dtype, declared.shape, declared.strides);
-  const auto nbytes = extent ? contiguous_nbytes(declared.dtype, declared.shape) : extent;
-  if (!nbytes) {
-    return fail(nbytes.error());
+// The scale of a quantized tensor may have the name of another tensor.
+Status check_added_names(std::span<const TensorView> tensors) {
+  std::vector<std::string_view> names;
+  for (const TensorView& tensor : tensors) {
+    names.push_back(tensor.name);
   }
-  if (*nbytes == 0) {
-    return std::uint64_t{0};  // torch lets empty tensors point anywhere
+  std::sort(names.begin(), names.end());
+  const auto twin = std::adjacent_find(names.begin(), names.end());
+  if (twin == names.end()) {
+    return {};
   }
-  const auto offset = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(declared.offset),
-                                                 byte_size(declared.dtype));
-  if (!offset || !range_fits(*offset, *extent, storage_bytes)) {
-    return fail(ErrorCode::kCorrupt,
-                "shape " + shape_text(declared.shape) + ", stride " + shape_text(declared.strides) +
-                    ", offset " + std::to_string(declared.offset) +
-                    " reach outside its record of " + std::to_string(storage_bytes) + " bytes");
-  }
-  return *offset;
-}
-
-Status add_tensor(const Pickle& pickle, NamedTensor named, const FindStorage& find,
-                  CheckpointPart& part) {
-  auto declared = declared_tensor(pickle, named.node);
-  if (!declared) {
-    return fail(std::move(declared).error());
-  }
-  const auto storage = find(*declared);
-  if (!storage) {
-    return fail(storage.error());
-  }
-  const auto offset = checked_offset(*declared, part.storages[*storage].bytes);
-  if (!offset) {
-    return fail(offset.error());
-  }
-  TensorView view;
-  view.name = std::move(named.name);
-  view.dtype = declared->dtype;
-  view.shape = std::move(declared->shape);
-  view.strides = std::move(declared->strides);
-  view.storage = *storage;
-  view.storage_offset = *offset;
-  part.tensors.push_back(std::move(view));
-  return {};
+  return fail(ErrorCode::kCorrupt,
+              "two tensors have the name " + quote(*twin) +
+                  ", one of them the scale, zero point or axis of a quantized tensor");
 }
 
 }  // namespace
@@ -68,17 +38,20 @@ Status add_tensors(const Pickle& pickle, NamedTensors named, const OpenOptions& 
   std::move(named.opaque.begin(), named.opaque.end(), std::back_inserter(part.opaque));
   std::move(named.refused.begin(), named.refused.end(), std::back_inserter(part.refused));
   const bool everything = options.selection == Selection::kEverything;
-  part.tensors.reserve(part.tensors.size() + named.tensors.size());
+  const std::size_t first = part.tensors.size();
+  part.tensors.reserve(first + named.tensors.size());
+  TensorAdder adder(pickle, options, find, part);
   for (NamedTensor& tensor : named.tensors) {
-    const std::string name = tensor.name;
-    auto status = add_tensor(pickle, std::move(tensor), find, part);
+    auto status = adder.add(tensor.name, tensor.node);
     if (!status && everything && status.error().code == ErrorCode::kUnsupported) {
-      part.refused.push_back({name, status.error().message});
+      part.refused.push_back({std::move(tensor.name), status.error().message});
     } else if (!status) {
-      return fail_in("tensor " + quote(name), std::move(status).error());
+      return fail_in("tensor " + quote(tensor.name), std::move(status).error());
     }
   }
-  return {};
+  const std::size_t added = part.tensors.size() - first;
+  return added <= named.tensors.size() ? Status()
+                                       : check_added_names(std::span(part.tensors).subspan(first));
 }
 
 }  // namespace onnx_external

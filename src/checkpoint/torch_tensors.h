@@ -7,8 +7,8 @@
 
 #include "checkpoint/contents.h"
 #include "checkpoint/pickle.h"
+#include "checkpoint/tensor_declaration.h"
 #include "checkpoint/torch_names.h"
-#include "checkpoint/torch_objects.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
 

@@ -59,7 +59,8 @@ Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
 }
 
 Status ZipArchive::index_names() {
-  for (const ZipEntry& entry : entries_) {
+  const bool flat = !entries_.empty() && entries_[0].name.find('/') == std::string_view::npos;
+  for (const ZipEntry& entry : flat ? std::span<const ZipEntry>() : std::span(entries_)) {
     const std::size_t slash = entry.name.find('/');
     if (slash == std::string_view::npos || slash == 0) {
       return fail(ErrorCode::kUnsupported,

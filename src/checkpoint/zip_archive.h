@@ -37,10 +37,17 @@ class ZipArchive {
   // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
 
-  // The one folder that all records lie in.
+  // The one folder that all records lie in; "" when the first record lies in none, as in the flat
+  // archives of torch.export.
   [[nodiscard]] std::string_view root() const { return root_; }
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
   [[nodiscard]] const std::shared_ptr<const SourceFile>& file() const { return file_; }
+  [[nodiscard]] std::string name() const { return file_->name(); }  // for messages
+
+  // The name of a record without the root folder.
+  [[nodiscard]] std::string_view name_in_root(const ZipEntry& entry) const {
+    return entry.name.substr(root_.empty() ? 0 : root_.size() + 1);
+  }
 
   // The record root/`name`, or nullptr. Case matters. Logarithmic.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;
@@ -53,7 +60,7 @@ class ZipArchive {
   ZipArchive() = default;
   [[nodiscard]] Status index_names();
   [[nodiscard]] std::string_view name_in_root(std::uint32_t entry) const {
-    return entries_[entry].name.substr(root_.size() + 1);
+    return name_in_root(entries_[entry]);
   }
 
   std::shared_ptr<const SourceFile> file_;

@@ -133,9 +133,8 @@ Status check_storages(const Checkpoint& checkpoint, const InspectOptions& option
 
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
                                       const InspectOptions& options) {
-  OpenOptions open;
+  OpenOptions open = options.open;
   open.selection = Selection::kEverything;
-  open.max_expand = options.max_expand;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());
@@ -281,7 +280,11 @@ Result<bool> looks_like_model(const std::filesystem::path& path) {
   if (first != std::string_view::npos && text[first] == '{' && header < (*file)->size()) {
     return false;
   }
-  // Tags of ModelProto's fields 1 to 8 and 14; zip, pickle, tar and JSON start with none of them.
+  if (text.starts_with("(dp") || text.starts_with("(lp")) {  // a dict or list in pickle protocol 0
+    return false;
+  }
+  // Tags of ModelProto's fields 1 to 8 and 14; zip, other pickles, tar and JSON start with none of
+  // them.
   static constexpr std::string_view kTags = "\x08\x12\x1a\x22\x28\x32\x3a\x42\x72";
   return size > 0 && kTags.find(start[0]) != std::string_view::npos;
 }

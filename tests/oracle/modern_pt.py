@@ -35,6 +35,9 @@ DTYPES = {
     "float4_e2m1fn_x2": (None, 1),
 }
 
+# No ONNX type: read on request only.
+OTHER_DTYPES = {"complex32": (None, 4)}
+
 Data = Union[bytes, Callable[[], Iterable[bytes]]]
 
 
@@ -165,7 +168,7 @@ def tensor(
     dtype: str, key: str, numel: int, shape, strides=None, offset: int = 0, device: str = "cpu"
 ) -> Reduce:
     """What torch writes for a tensor of `shape` over the storage `key` of `numel` elements."""
-    storage_class, size = DTYPES[dtype]
+    storage_class, size = (DTYPES.get(dtype) or OTHER_DTYPES[dtype])
     strides = contiguous_strides(shape) if strides is None else tuple(strides)
     tail = (False, OrderedDict())
     if storage_class is not None:

@@ -76,13 +76,15 @@ void add_number(CLI::App& app, const std::string& name, Number& out, std::uint64
 
 }  // namespace
 
-void add_max_expand_option(CLI::App& app, std::uint64_t& max_expand) {
-  add_number(app, "--max-expand", max_expand, 1, kMaxExpand);
+void add_value_options(CLI::App& app, OpenOptions& options) {
+  add_number(app, "--max-expand", options.max_expand, 1, kMaxExpand);
+  app.add_flag("--densify", options.densify);
+  app.add_flag("--widen-complex32", options.widen_complex32);
 }
 
 void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
   app.add_option("--key", options.key);
-  add_max_expand_option(app, options.max_expand);
+  add_value_options(app, options);
 }
 
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {

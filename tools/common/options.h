@@ -15,8 +15,10 @@
 namespace onnx_external {
 
 // The lines of the help texts that stand for the options below.
-inline constexpr const char* kMaxExpandHelp =
-    "  --max-expand N         let expanded views grow to N times the files (default 4)\n";
+inline constexpr const char* kValueHelp =
+    "  --max-expand N         let expanded views grow to N times the files (default 4)\n"
+    "  --densify              make sparse tensors dense, their zeros written out\n"
+    "  --widen-complex32      make complex32 tensors, which ONNX lacks, complex64\n";
 inline constexpr const char* kKeyHelp =
     "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
     "                         e.g. state_dict or ema.model\n";
@@ -40,7 +42,9 @@ inline constexpr const char* kCommonHelp =
 inline constexpr const char* kThreadsHelp =
     "  --threads N            1 to 1024 (default: one per CPU)\n";
 
-void add_max_expand_option(CLI::App& app, std::uint64_t& max_expand);
+// What becomes of tensors that are more than plain numbers in a file: the lines of kValueHelp.
+void add_value_options(CLI::App& app, OpenOptions& options);
+// Those and --key.
 void add_checkpoint_options(CLI::App& app, OpenOptions& options);
 // A file name without a folder.
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out);

@@ -44,11 +44,6 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   };
   using ::testing::HasSubstr;
   using namespace std::string_literals;
-  EXPECT_THAT(message("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s),
-              HasSubstr("legacy torch checkpoint"));
-  EXPECT_THAT(message(std::string(257, '\0') + "ustar" + std::string(250, '\0')),
-              HasSubstr("tar file"));
-  EXPECT_THAT(message("\x80\x04N."s), HasSubstr("plain pickle"));
   EXPECT_THAT(message("\x1f\x8b\x08\x00"s), HasSubstr("not a checkpoint"));
   EXPECT_THAT(message(""), HasSubstr("empty file"));
   EXPECT_THAT(message("hello"), HasSubstr("known format"));

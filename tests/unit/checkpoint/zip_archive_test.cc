@@ -123,11 +123,35 @@ TEST(ZipArchive, RefusesTwinNamesAlsoWhenOnlyTheirCaseDiffers) {
               FailsWith(ErrorCode::kCorrupt, "two zip records have this name"));
 }
 
-TEST(ZipArchive, RefusesASecondRootFolderAndRecordsInNone) {
+TEST(ZipArchive, RefusesASecondRootFolderAndRecordsBesideIt) {
   EXPECT_THAT(open_zip(with_first({.name = "b/first"})),
               FailsWith(ErrorCode::kCorrupt, "outside the folder"));
-  EXPECT_THAT(open_zip(with_first({.name = "first"})),
-              FailsWith(ErrorCode::kUnsupported, "lies in no folder"));
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = "x"});
+  zip.add({.name = "beside", .data = "y"});
+  EXPECT_THAT(open_zip(zip.finish()), FailsWith(ErrorCode::kUnsupported, "lies in no folder"));
+}
+
+TEST(ZipArchive, TakesWholeNamesWhenTheFirstRecordLiesInNoFolder) {
+  const auto archive = open_zip(with_first({.name = "first", .data = "x"}));
+  ASSERT_THAT(archive, IsOk());
+  EXPECT_EQ(archive->root(), "");
+  ASSERT_NE(archive->find("first"), nullptr);
+  EXPECT_EQ(archive->name_in_root(*archive->find("first")), "first");
+}
+
+TEST(ZipArchive, ReadsARangeOfAFileAsAFile) {
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = "inner"});
+  const std::string inner = zip.finish();
+  const TempDir dir;
+  const auto file = SourceFile::open(dir.write("f", "before" + inner + "after"));
+  const auto slice = SourceFile::slice(*file, 6, inner.size());
+  ASSERT_THAT(slice, IsOk());
+  const auto archive = ZipArchive::open(*slice);
+  ASSERT_THAT(archive, IsOk());
+  ASSERT_NE(archive->find("data.pkl"), nullptr);
+  EXPECT_EQ(archive->read_record(*archive->find("data.pkl"), 100).value(), "inner");
 }
 
 TEST(ZipArchive, RefusesANulInAName) {

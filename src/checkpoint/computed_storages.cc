@@ -1,0 +1,58 @@
+#include "checkpoint/computed_storages.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "base/checked_math.h"
+
+namespace onnx_external {
+
+Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
+  const auto bytes = checked_mul(count, each);
+  if (!bytes || *bytes > left_) {
+    return fail(ErrorCode::kUnsupported,
+                "what must be kept of it in memory is more than its file allows; allow more with "
+                "--max-expand N");
+  }
+  left_ -= *bytes;
+  return {};
+}
+
+MemoryBudget memory_budget(const CheckpointPart& part, std::uint64_t max_expand) {
+  std::uint64_t files = 0;
+  for (const auto& file : part.files) {
+    files += file->size();
+  }
+  const auto most = checked_mul(files, std::max<std::uint64_t>(max_expand, 1))
+                        .value_or(std::numeric_limits<std::uint64_t>::max());
+  return MemoryBudget(std::max(most, kAlwaysExpandedBytes));
+}
+
+std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource source,
+                           std::vector<std::uint32_t> from) {
+  const auto index = static_cast<std::uint32_t>(part.storages.size());
+  part.storages.push_back({.file = from.empty() ? 0 : part.storages[from.back()].file,
+                           .bytes = bytes,
+                           .crc32 = {},
+                           .computed = true});
+  part.computed.emplace(index, std::move(source));
+  if (!from.empty()) {
+    part.computed_from.emplace(index, std::move(from));
+  }
+  return index;
+}
+
+ReadSource memory_source(std::string bytes) {
+  auto shared = std::make_shared<const std::string>(std::move(bytes));
+  return [shared = std::move(shared)](std::uint64_t offset, std::span<std::byte> out) -> Status {
+    assert(range_fits(offset, out.size(), shared->size()));
+    std::memcpy(out.data(), shared->data() + offset, out.size());
+    return {};
+  };
+}
+
+}  // namespace onnx_external

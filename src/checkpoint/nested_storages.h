@@ -1,0 +1,64 @@
+// Storages inside a pickle: torch.storage._load_from_bytes(b'<a whole legacy torch file>'), which
+// is how pickle.dump and copies of old storages spell them (torch/storage.py, __reduce__).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/contents.h"
+#include "checkpoint/legacy_file.h"
+#include "checkpoint/pickle.h"
+#include "checkpoint/torch_tensors.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Makes each such call of a pickle the persistent id of a storage that find() knows.
+class NestedStorages {
+ public:
+  // `text_offset`: what places in the pickle count from in the first file of `part`; nothing when
+  // the text does not lie there as it is (a deflated record). `part` must outlive this.
+  NestedStorages(std::optional<std::uint64_t> text_offset, CheckpointPart& part)
+      : text_offset_(text_offset), part_(part) {}
+
+  // A call of another form stays as it is, and add_tensors refuses its tensor. kCorrupt.
+  [[nodiscard]] Status resolve(Pickle& pickle);
+
+  // Its index in part.storages; nothing for storages that are not nested. kCorrupt.
+  [[nodiscard]] std::optional<Result<std::uint32_t>> find(const TensorDeclaration& declared);
+
+ private:
+  // Bytes in the first file of the part, or in memory.
+  struct Source {
+    std::shared_ptr<const std::string> memory;
+    BytesPlace place;
+  };
+  struct Nested {
+    std::shared_ptr<const std::string> memory;
+    BytesPlace place;                    // of the storage's bytes
+    std::optional<std::uint32_t> index;  // in part.storages
+  };
+  [[nodiscard]] Status resolve_call(Pickle& pickle, NodeId id);
+  [[nodiscard]] std::optional<Source> source_of(const Pickle& pickle, NodeId bytes,
+                                                bool is_encoded) const;
+  [[nodiscard]] Result<NodeId> read_nested(Pickle& pickle, const Source& source);
+  [[nodiscard]] std::uint32_t add_storage(const Nested& nested);
+
+  std::optional<std::uint64_t> text_offset_;
+  CheckpointPart& part_;
+  // The bytes (or their text) -> the persistent id; nothing when they are no storage.
+  std::map<NodeId, std::optional<NodeId>> known_;
+  std::map<std::string, Nested> storages_;
+};
+
+// Adds the tensors that `options` select, their storages nested or found by `find`. Edits `pickle`.
+// `text_offset` as above. Fails as name_tensors and add_tensors do.
+[[nodiscard]] Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
+                                     const OpenOptions& options, const FindStorage& find,
+                                     CheckpointPart& part);
+
+}  // namespace onnx_external

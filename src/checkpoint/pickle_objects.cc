@@ -1,0 +1,258 @@
+// The opcodes that make collections and objects, or add to them.
+#include <utility>
+
+#include "checkpoint/pickle_machine.h"
+
+namespace onnx_external {
+namespace {
+
+std::string_view kind_name(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::kNone:
+      return "None";
+    case NodeKind::kBool:
+      return "a bool";
+    case NodeKind::kInteger:
+    case NodeKind::kBigInteger:
+      return "an int";
+    case NodeKind::kFloat:
+      return "a float";
+    case NodeKind::kString:
+      return "a string";
+    case NodeKind::kBytes:
+      return "bytes";
+    case NodeKind::kTuple:
+      return "a tuple";
+    case NodeKind::kList:
+      return "a list";
+    case NodeKind::kDict:
+      return "a dict";
+    case NodeKind::kSet:
+      return "a set";
+    case NodeKind::kGlobal:
+      return "a global name";
+    case NodeKind::kObject:
+      return "an object";
+    case NodeKind::kPersistent:
+      return "a storage";
+    case NodeKind::kBlock:
+      break;
+  }
+  return "a block";
+}
+
+}  // namespace
+
+Status PickleMachine::pop_into_tuple(std::size_t count) {
+  if (auto status = need(count); !status) {
+    return status;
+  }
+  return push(add_tuple(stack_.size() - count));
+}
+
+Status PickleMachine::collect_marked(NodeKind kind) {
+  const auto from = take_mark();
+  if (!from) {
+    return fail(from.error());
+  }
+  if (kind == NodeKind::kTuple) {
+    return push(add_tuple(*from));
+  }
+  const auto id = add({.kind = kind});
+  if (!id) {
+    return fail(id.error());
+  }
+  if (auto status = append_block(*id, kind, *from); !status) {
+    return status;
+  }
+  return push(id);
+}
+
+Status PickleMachine::append_one() {
+  if (auto status = need(2); !status) {
+    return status;
+  }
+  return append_block(stack_[stack_.size() - 2], NodeKind::kList, stack_.size() - 1);
+}
+
+Status PickleMachine::append_marked(NodeKind target) {
+  const auto from = take_mark();
+  if (!from) {
+    return fail(from.error());
+  }
+  const std::size_t fence = marks_.empty() ? 0 : marks_.back();
+  if (*from == fence) {
+    return corrupt("the stack holds nothing to add to");
+  }
+  return append_block(stack_[*from - 1], target, *from);
+}
+
+Status PickleMachine::set_item() {
+  if (auto status = need(3); !status) {
+    return status;
+  }
+  return append_block(stack_[stack_.size() - 3], NodeKind::kDict, stack_.size() - 2);
+}
+
+Status PickleMachine::global_from_lines() {
+  const auto module = line();
+  const auto name = module ? line() : module;
+  if (!name) {
+    return fail(name.error());
+  }
+  const auto module_id = add_text(NodeKind::kString, *module);
+  const auto name_id = module_id ? add_text(NodeKind::kString, *name) : module_id;
+  if (!name_id) {
+    return fail(name_id.error());
+  }
+  return push_new({.kind = NodeKind::kGlobal, .first = *module_id, .second = *name_id});
+}
+
+Status PickleMachine::global_from_stack() {
+  if (auto status = need(2); !status) {
+    return status;
+  }
+  const NodeId name = stack_.back();
+  const NodeId module = stack_[stack_.size() - 2];
+  if (!pickle_.string(name) || !pickle_.string(module)) {
+    return corrupt("a global's module and name must be strings");
+  }
+  stack_.resize(stack_.size() - 2);
+  return push_new({.kind = NodeKind::kGlobal, .first = module, .second = name});
+}
+
+// A class may be a persistent id: legacy torch files keep the source of modules there.
+Status PickleMachine::check_callable(NodeId id) const {
+  switch (pickle_.kind(id)) {
+    case NodeKind::kGlobal:
+    case NodeKind::kObject:
+    case NodeKind::kPersistent:
+      return {};
+    default:
+      return corrupt("cannot call " + std::string(kind_name(pickle_.kind(id))));
+  }
+}
+
+// REDUCE and NEWOBJ: callable, arguments. NEWOBJ_EX: and keyword arguments, kept as a state.
+Status PickleMachine::call(std::size_t operands) {
+  if (auto status = need(operands); !status) {
+    return status;
+  }
+  const std::size_t from = stack_.size() - operands;
+  if (auto status = check_callable(stack_[from]); !status) {
+    return status;
+  }
+  if (pickle_.kind(stack_[from + 1]) != NodeKind::kTuple) {
+    return corrupt("arguments are not a tuple");
+  }
+  const auto object = add_object(stack_[from], stack_[from + 1]);
+  if (!object) {
+    return fail(object.error());
+  }
+  if (operands == 3) {
+    if (auto status = append_block(*object, NodeKind::kObject, from + 2); !status) {
+      return status;
+    }
+  }
+  stack_.resize(from);
+  return push(object);
+}
+
+// INST: module and name as lines, arguments from the mark. OBJ: class and arguments from the mark.
+Status PickleMachine::call_marked(bool symbol_in_lines) {
+  auto from = take_mark();
+  if (!from) {
+    return fail(std::move(from).error());
+  }
+  NodeId callable = 0;
+  if (symbol_in_lines) {
+    if (auto status = global_from_lines(); !status) {
+      return status;
+    }
+    callable = stack_.back();
+    stack_.pop_back();
+  } else {
+    if (*from == stack_.size()) {
+      return corrupt("no class above the mark");
+    }
+    callable = stack_[(*from)++];
+    if (auto status = check_callable(callable); !status) {
+      return status;
+    }
+  }
+  const auto arguments = add_tuple(*from);
+  if (!arguments) {
+    return fail(arguments.error());
+  }
+  if (!symbol_in_lines) {
+    stack_.pop_back();  // the class
+  }
+  return push(add_object(callable, *arguments));
+}
+
+Status PickleMachine::build() {
+  if (auto status = need(2); !status) {
+    return status;
+  }
+  return append_block(stack_[stack_.size() - 2], NodeKind::kObject, stack_.size() - 1);
+}
+
+Status PickleMachine::persistent() {
+  if (auto status = need(1); !status) {
+    return status;
+  }
+  const NodeId id = stack_.back();
+  stack_.pop_back();
+  return push_new({.kind = NodeKind::kPersistent, .first = id});
+}
+
+Result<NodeId> PickleMachine::add_tuple(std::size_t from) {
+  const std::size_t first = pickle_.children_.size();
+  const std::size_t count = stack_.size() - from;
+  if (count == 0) {
+    return kEmptyTupleId;
+  }
+  pickle_.children_.insert(pickle_.children_.end(),
+                           stack_.begin() + static_cast<std::ptrdiff_t>(from), stack_.end());
+  stack_.resize(from);
+  return add({.kind = NodeKind::kTuple,
+              .first = static_cast<std::uint32_t>(first),
+              .second = static_cast<std::uint32_t>(count)});
+}
+
+Result<NodeId> PickleMachine::add_object(NodeId callable, NodeId arguments) {
+  const auto index = static_cast<std::int64_t>(pickle_.objects_.size());
+  pickle_.objects_.emplace_back();
+  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments, .number = index});
+}
+
+// Takes the stack from `from` and adds it to `owner`: to its list (kList), set (kSet), dict items
+// (kDict) or, for an object, states (kObject).
+Status PickleMachine::append_block(NodeId owner, NodeKind part, std::size_t from) {
+  const NodeKind kind = pickle_.kind(owner);
+  if (kind != part && kind != NodeKind::kObject) {
+    return corrupt("cannot add to " + std::string(kind_name(kind)) +
+                   " what belongs to another type");
+  }
+  const std::size_t count = stack_.size() - from;
+  if (part == NodeKind::kDict && count % 2 != 0) {
+    return corrupt("a key without a value");
+  }
+  if (count == 0) {
+    return {};
+  }
+  const std::size_t first = pickle_.children_.size();
+  pickle_.children_.insert(pickle_.children_.end(),
+                           stack_.begin() + static_cast<std::ptrdiff_t>(from), stack_.end());
+  stack_.resize(from);
+  const auto block = add({.kind = NodeKind::kBlock,
+                          .first = static_cast<std::uint32_t>(first),
+                          .second = static_cast<std::uint32_t>(count)});
+  if (!block) {
+    return fail(block.error());
+  }
+  pickle_.link(owner, part, *block);
+  return {};
+}
+
+}  // namespace onnx_external

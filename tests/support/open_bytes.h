@@ -1,0 +1,36 @@
+// Opens bytes as a checkpoint, and looks at what it lists.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "support/temp_dir.h"
+
+namespace onnx_external {
+
+inline Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions& options = {}) {
+  const TempDir dir;  // the open descriptor outlives it
+  const std::vector<std::filesystem::path> paths{dir.write("c.pt", bytes)};
+  return open_checkpoint(paths, options);
+}
+
+inline std::vector<std::string> tensor_names(const Checkpoint& checkpoint) {
+  std::vector<std::string> all;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    all.push_back(tensor.name);
+  }
+  return all;
+}
+
+inline std::string read_tensor(const Checkpoint& checkpoint, std::size_t tensor) {
+  std::string bytes(checkpoint.nbytes(tensor), '\0');
+  const auto status = checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes)));
+  EXPECT_TRUE(status) << status.error().message;
+  return bytes;
+}
+
+}  // namespace onnx_external

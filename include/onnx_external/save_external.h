@@ -56,7 +56,6 @@ struct SaveReport {
   std::vector<std::string> initializers_kept;
   std::vector<std::string> slots_left;
   std::string alignment;
-  std::string map_file;     // text of a map file that repeats this mapping
   std::uint64_t bytes = 0;  // written to data files
   double seconds = 0;
   bool verified = false;

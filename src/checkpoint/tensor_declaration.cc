@@ -20,7 +20,7 @@ tl::unexpected<Error> unsupported(std::string what) {
 }
 
 // The persistent id ('storage', class, key, location, numel).
-Status read_storage(const Pickle& pickle, NodeId id, bool quantized, TensorDeclaration& tensor) {
+Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, bool& quantized) {
   if (pickle.kind(id) == NodeKind::kObject) {
     return unsupported("its storage comes from " + quote(type_name(pickle, id)) +
                        "; save it again with torch.save");
@@ -35,10 +35,6 @@ Status read_storage(const Pickle& pickle, NodeId id, bool quantized, TensorDecla
   const auto type = storage_class_of(pickle, parts[1]);
   if (!type) {
     return fail(type.error());
-  }
-  if (type->quantized != quantized) {
-    return corrupt("its storage class " + quote(type->name) +
-                   (quantized ? " is not one of quantized tensors" : " has no scale"));
   }
   if (pickle.string(parts[3]) == "meta") {
     return unsupported(
@@ -64,6 +60,7 @@ Status read_storage(const Pickle& pickle, NodeId id, bool quantized, TensorDecla
   }
   tensor.storage_bytes = *bytes;
   tensor.dtype = type->dtype;
+  quantized = type->quantized;
   return {};
 }
 
@@ -121,9 +118,14 @@ Status check_attributes(const Pickle& pickle, NodeId attributes) {
   return {};
 }
 
-// A dict of attributes, or (dict, slots). A longer tuple is Tensor.__setstate__'s: another storage.
+// A dict of attributes, or (dict, slots). Of Tensor.__setstate__'s tuples that of torch before 0.4,
+// (requires_grad, volatile, hooks), says nothing about the data; a longer one holds another
+// storage.
 Status check_state(const Pickle& pickle, NodeId state) {
   const Arguments parts = tuple_elements(pickle, state);
+  if (parts.size() == 3 && pickle.boolean(parts[0])) {
+    return {};
+  }
   if (parts.size() != 2) {
     return check_attributes(pickle, state);
   }
@@ -152,8 +154,14 @@ Status check_additions(const Pickle& pickle, NodeId tensor) {
 // (storage, offset, size, stride, ...), which all strided tensors begin with.
 Result<TensorDeclaration> read_strided(const Pickle& pickle, Arguments arguments, bool quantized) {
   TensorDeclaration tensor;
-  if (auto status = read_storage(pickle, arguments[0], quantized, tensor); !status) {
+  bool quantized_storage = false;
+  if (auto status = read_storage(pickle, arguments[0], tensor, quantized_storage); !status) {
     return fail(std::move(status).error());
+  }
+  if (quantized_storage != quantized) {
+    return corrupt(quantized
+                       ? "its storage class is not one of quantized tensors"
+                       : "its storage class is one of quantized tensors, and it has no scale");
   }
   const auto offset = pickle.integer(arguments[1]);
   if (!offset || *offset < 0) {
@@ -355,6 +363,13 @@ Result<TensorDeclaration> read_made(const Pickle& pickle, const Symbol& symbol, 
 }
 
 }  // namespace
+
+Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id) {
+  TensorDeclaration storage;
+  bool quantized = false;
+  auto status = read_storage(pickle, id, storage, quantized);
+  return status ? Result<TensorDeclaration>(std::move(storage)) : fail(std::move(status).error());
+}
 
 Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
   constexpr int kMaxWrappers = 16;   // Parameter of a subclass of ...

@@ -57,6 +57,10 @@ struct TensorDeclaration {
   std::optional<SparseParts> sparse;  // dtype, strides and storage are unknown then
 };
 
+// Reads ('storage', class, key, location, numel): sets dtype, storage_key and storage_bytes.
+// kUnsupported: an unknown class. kCorrupt.
+[[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
+
 // Unwraps parameters and subclasses and reads the rebuild call.
 // kUnsupported with the reason: nested, meta, wrapper subclasses, packed quantized tensors, unknown
 // element types. kCorrupt: arguments of the wrong kind.

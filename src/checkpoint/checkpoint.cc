@@ -1,12 +1,11 @@
 #include "onnx_external/checkpoint.h"
 
 #include <cassert>
-#include <iterator>
 #include <vector>
 
 #include "base/range_crc.h"
 #include "checkpoint/contents.h"
-#include "checkpoint/view_reader.h"
+#include "checkpoint/element_reader.h"
 
 namespace onnx_external {
 namespace {
@@ -38,11 +37,11 @@ void append_part(CheckpointPart& whole, CheckpointPart part) {
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
   }
-  for (auto& [storage, from] : part.computed_from) {
-    for (std::uint32_t& one : from) {
-      one += storages;
+  for (auto& [storage, sources] : part.made_of) {
+    for (std::uint32_t& source : sources) {
+      source += storages;
     }
-    whole.computed_from.emplace(storage + storages, std::move(from));
+    whole.made_of.emplace(storage + storages, std::move(sources));
   }
 }
 
@@ -103,12 +102,25 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
     return {};
   }
   if (storage.computed) {
-    return read_view(view, storage, contents_->all.computed.at(view.storage), first, out);
+    return ElementReader(view, storage, contents_->all.computed.at(view.storage)).read(first, out);
   }
-  const auto read_storage = [&](std::uint64_t offset, std::span<std::byte> piece) {
-    return read_file_storage(view.storage, storage, file, contents_->inflated, offset, piece);
-  };
-  return read_view(view, storage, read_storage, first, out);
+  if (storage.compression == Compression::kNone) {
+    return ElementReader(view, storage,
+                         [&](std::uint64_t offset, std::span<std::byte> piece) {
+                           return file.read(storage.offset + offset, piece);
+                         })
+        .read(first, out);
+  }
+  const auto place = contents_->inflated.get(view.storage, storage, file);
+  if (!place) {
+    return fail(place.error());
+  }
+  return ElementReader(view, storage,
+                       [&](std::uint64_t offset, std::span<std::byte> piece) {
+                         return read_exact(place->fd, place->offset + offset, piece,
+                                           "inflated record of " + file.name());
+                       })
+      .read(first, out);
 }
 
 std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const {
@@ -120,15 +132,16 @@ std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const 
 }
 
 Status Checkpoint::check_storage(std::uint32_t index) const {
-  const Storage& storage = storages()[index];
-  const SourceFile& file = *files()[storage.file];
-  const auto from = contents_->all.computed_from.find(index);
-  for (std::size_t i = 0; from != contents_->all.computed_from.end() && i < from->second.size();
-       ++i) {
-    if (auto status = check_storage(from->second[i]); !status) {
-      return status;
+  if (const auto parts = contents_->all.made_of.find(index);
+      parts != contents_->all.made_of.end()) {
+    for (const std::uint32_t part : parts->second) {
+      if (auto status = check_storage(part); !status) {
+        return status;
+      }
     }
   }
+  const Storage& storage = storages()[index];
+  const SourceFile& file = *files()[storage.file];
   if (!storage.crc32) {
     return {};
   }

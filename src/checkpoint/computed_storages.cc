@@ -41,7 +41,7 @@ std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource
                            .computed = true});
   part.computed.emplace(index, std::move(source));
   if (!from.empty()) {
-    part.computed_from.emplace(index, std::move(from));
+    part.made_of.emplace(index, std::move(from));
   }
   return index;
 }

@@ -29,12 +29,13 @@ struct CheckpointPart {
   std::vector<RefusedTensor> refused;
   std::vector<std::pair<std::string, std::string>> tied_names;
 
-  // For each storage with `computed` set, by its index: reads bytes of the storage, in its
-  // byte order. Callable from several threads at once; keeps what it reads from alive.
+  // For each storage with `computed` set, by its index: reads bytes of the storage, little-endian.
+  // Callable from several threads at once; keeps what it reads from alive.
   std::unordered_map<std::uint32_t, ReadSource> computed;
 
-  // The storages that a computed one is put together from, where it is: those have the CRCs.
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> computed_from;
+  // For computed storages: the storages that they are put together from, whose recorded CRC-32
+  // vouches for theirs.
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
 };
 
 // Moves everything of `part` but its format behind what `whole` has, and renumbers it.

@@ -11,7 +11,7 @@
 #include "checkpoint/computed_storages.h"
 #include "checkpoint/quantizer_numbers.h"
 #include "checkpoint/torch_tensors.h"
-#include "checkpoint/view_reader.h"
+#include "checkpoint/view_source.h"
 
 namespace onnx_external {
 

@@ -20,9 +20,7 @@ tl::unexpected<Error> unsupported(std::string what) {
 }
 
 // The persistent id ('storage', class, key, location, numel).
-// `quantized`: whether its class must be one of quantized tensors; nothing: it may.
-Status read_storage(const Pickle& pickle, NodeId id, std::optional<bool> quantized,
-                    TensorDeclaration& tensor) {
+Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, bool& quantized) {
   if (pickle.kind(id) == NodeKind::kObject) {
     return unsupported("its storage comes from " + quote(type_name(pickle, id)) +
                        "; save it again with torch.save");
@@ -37,10 +35,6 @@ Status read_storage(const Pickle& pickle, NodeId id, std::optional<bool> quantiz
   const auto type = storage_class_of(pickle, parts[1]);
   if (!type) {
     return fail(type.error());
-  }
-  if (quantized && type->quantized != *quantized) {
-    return corrupt("its storage class " + quote(type->name) +
-                   (*quantized ? " is not one of quantized tensors" : " has no scale"));
   }
   if (pickle.string(parts[3]) == "meta") {
     return unsupported(
@@ -66,6 +60,7 @@ Status read_storage(const Pickle& pickle, NodeId id, std::optional<bool> quantiz
   }
   tensor.storage_bytes = *bytes;
   tensor.dtype = type->dtype;
+  quantized = type->quantized;
   return {};
 }
 
@@ -159,8 +154,14 @@ Status check_additions(const Pickle& pickle, NodeId tensor) {
 // (storage, offset, size, stride, ...), which all strided tensors begin with.
 Result<TensorDeclaration> read_strided(const Pickle& pickle, Arguments arguments, bool quantized) {
   TensorDeclaration tensor;
-  if (auto status = read_storage(pickle, arguments[0], quantized, tensor); !status) {
+  bool quantized_storage = false;
+  if (auto status = read_storage(pickle, arguments[0], tensor, quantized_storage); !status) {
     return fail(std::move(status).error());
+  }
+  if (quantized_storage != quantized) {
+    return corrupt(quantized
+                       ? "its storage class is not one of quantized tensors"
+                       : "its storage class is one of quantized tensors, and it has no scale");
   }
   const auto offset = pickle.integer(arguments[1]);
   if (!offset || *offset < 0) {
@@ -365,7 +366,8 @@ Result<TensorDeclaration> read_made(const Pickle& pickle, const Symbol& symbol, 
 
 Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id) {
   TensorDeclaration storage;
-  auto status = read_storage(pickle, id, std::nullopt, storage);
+  bool quantized = false;
+  auto status = read_storage(pickle, id, storage, quantized);
   return status ? Result<TensorDeclaration>(std::move(storage)) : fail(std::move(status).error());
 }
 

@@ -57,8 +57,8 @@ struct TensorDeclaration {
   std::optional<SparseParts> sparse;  // dtype, strides and storage are unknown then
 };
 
-// Reads the persistent id ('storage', class, key, location, numel): sets dtype, storage_key and
-// storage_bytes. kUnsupported: an unknown class. kCorrupt.
+// Reads ('storage', class, key, location, numel): sets dtype, storage_key and storage_bytes.
+// kUnsupported: an unknown class. kCorrupt.
 [[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
 
 // Unwraps parameters and subclasses and reads the rebuild call.

@@ -49,7 +49,6 @@ constexpr std::array kSymbols = {
            "tensor.full_tensor() or another plain tensor instead"},
 };
 
-// Names in C++ (TorchScript) are those of c10::ScalarType, also for types without a Python class.
 constexpr std::array kStorageClasses = {
     StorageClass{"DoubleStorage", DType::kFloat64},
     StorageClass{"FloatStorage", DType::kFloat32},
@@ -61,7 +60,6 @@ constexpr std::array kStorageClasses = {
     StorageClass{"CharStorage", DType::kInt8},
     StorageClass{"ByteStorage", DType::kUInt8},
     StorageClass{"BoolStorage", DType::kBool},
-    StorageClass{"ComplexHalfStorage", DType::kComplex32},
     StorageClass{"ComplexFloatStorage", DType::kComplex64},
     StorageClass{"ComplexDoubleStorage", DType::kComplex128},
     StorageClass{"QInt8Storage", DType::kInt8, true},
@@ -70,6 +68,7 @@ constexpr std::array kStorageClasses = {
     StorageClass{"UntypedStorage", DType::kUInt8},  // its numel counts bytes
     StorageClass{"_UntypedStorage", DType::kUInt8},
     // Only TorchScript's pickler writes these: c10's names of the newer types.
+    StorageClass{"ComplexHalfStorage", DType::kComplex32},
     StorageClass{"UInt16Storage", DType::kUInt16},
     StorageClass{"UInt32Storage", DType::kUInt32},
     StorageClass{"UInt64Storage", DType::kUInt64},

@@ -98,11 +98,11 @@ TEST_F(Plan, KeepsTheScalesOfResizeInline) {
 
 TEST_F(Plan, RefusesATypeThatOnnxLacks) {
   const std::vector<TestTensor> tensors{
-      {.name = "w", .dtype = DType::kComplex32, .shape = {4}, .bytes = noise(16, 1)}};
+      {.name = "w", .dtype = DType::kFloat4E2M1FnX2, .shape = {}, .bytes = "a"}};
   GraphBuilder builder;
-  builder.input("w", kFloat, {4}).node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
+  builder.input("w", 23, {}).node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
   EXPECT_THAT(plan(tensors, Model::from_proto(builder.model(), {}).value()),
-              FailsWith(ErrorCode::kUnsupported, "'w': ONNX has no type for complex32"));
+              FailsWith(ErrorCode::kUnsupported, "'w': ONNX has no type for float4_e2m1fn_x2"));
 }
 
 TEST_F(Plan, RefusesNamesThatAreNotPlain) {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "checkpoint/safetensors.h"
-#include "checkpoint/torch_zip.h"
+#include "checkpoint/zip_checkpoint.h"
 
 namespace onnx_external {
 namespace {
@@ -83,7 +83,7 @@ Result<CheckpointPart> read_checkpoint_file(std::shared_ptr<const SourceFile> fi
   }
   switch (*format) {
     case FileFormat::kTorchZip:
-      return read_torch_zip(std::move(file), options);
+      return read_zip_checkpoint(std::move(file), options);
     case FileFormat::kSafetensors:
       return read_safetensors(std::move(file), options);
     case FileFormat::kTorchLegacy:

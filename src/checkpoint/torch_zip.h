@@ -1,10 +1,8 @@
 // Checkpoints that torch.save has written since torch 1.6: a zip file with a pickle and storages.
 #pragma once
 
-#include <memory>
-
-#include "base/file.h"
 #include "checkpoint/contents.h"
+#include "checkpoint/zip_archive.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
 
@@ -12,9 +10,10 @@ namespace onnx_external {
 
 // Format "torch-zip". One Storage for each record that a listed tensor views.
 // kCorrupt for a tensor that does not fit its record, a record of another size than its pickle
-// says, a missing record; kUnsupported for TorchScript archives and other zip files. A tensor that
-// cannot be read fails the call (kUnsupported), or is listed in `refused` with kEverything.
-[[nodiscard]] Result<CheckpointPart> read_torch_zip(std::shared_ptr<const SourceFile> file,
+// says, a missing record. A tensor that cannot be read fails the call (kUnsupported), or is listed
+// in `refused` with kEverything.
+// Requires: the archive has a record data.pkl.
+[[nodiscard]] Result<CheckpointPart> read_torch_zip(const ZipArchive& zip,
                                                     const OpenOptions& options);
 
 }  // namespace onnx_external

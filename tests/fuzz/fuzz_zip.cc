@@ -3,14 +3,14 @@
 #include <memory>
 #include <vector>
 
-#include "checkpoint/torch_zip.h"
+#include "checkpoint/zip_checkpoint.h"
 #include "fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
   constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 16;
   const auto file = memory_file(data, size);
-  auto part = read_torch_zip(file, {.selection = Selection::kEverything});
+  auto part = read_zip_checkpoint(file, {.selection = Selection::kEverything});
   if (!part) {
     return 0;
   }

@@ -278,15 +278,21 @@ TEST(TorchZip, AcceptsStoragesWithoutACrc) {
   EXPECT_THAT(checkpoint->check_storage(0), IsOk());
 }
 
-TEST(TorchZip, RefusesTorchScriptAndOtherZipFilesByName) {
-  ZipBuilder script;
-  script.add({.name = "a/data.pkl", .data = "N."});
-  script.add({.name = "a/constants.pkl", .data = "N."});
-  EXPECT_THAT(open_bytes(script.finish()), FailsWith(ErrorCode::kUnsupported, "TorchScript"));
-  ZipBuilder other;
-  other.add({.name = "a/readme.txt", .data = "hello"});
-  EXPECT_THAT(open_bytes(other.finish()),
+std::string zip_with(const std::string& record, const std::string& data = "hello") {
+  ZipBuilder zip;
+  zip.add({.name = record, .data = data});
+  return zip.finish();
+}
+
+TEST(TorchZip, RefusesOtherZipFilesByName) {
+  EXPECT_THAT(open_bytes(zip_with("a/readme.txt")),
               FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint"));
+  EXPECT_THAT(open_bytes(zip_with("readme.txt")),
+              FailsWith(ErrorCode::kUnsupported, "record 'readme.txt': lies in no folder"));
+  EXPECT_THAT(open_bytes(zip_with("a/model.json")),
+              FailsWith(ErrorCode::kUnsupported, "TorchScript archive of torch 1.0 to 1.2"));
+  EXPECT_THAT(open_bytes(zip_with("a/.data/extern_modules")),
+              FailsWith(ErrorCode::kUnsupported, "torch.package"));
 }
 
 TEST(TorchZip, RefusesUnknownByteOrdersAndVersions) {

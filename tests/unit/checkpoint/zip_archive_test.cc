@@ -123,11 +123,37 @@ TEST(ZipArchive, RefusesTwinNamesAlsoWhenOnlyTheirCaseDiffers) {
               FailsWith(ErrorCode::kCorrupt, "two zip records have this name"));
 }
 
-TEST(ZipArchive, RefusesASecondRootFolderAndRecordsInNone) {
+TEST(ZipArchive, RefusesASecondRootFolderAndRecordsBesideIt) {
   EXPECT_THAT(open_zip(with_first({.name = "b/first"})),
               FailsWith(ErrorCode::kCorrupt, "outside the folder"));
-  EXPECT_THAT(open_zip(with_first({.name = "first"})),
-              FailsWith(ErrorCode::kUnsupported, "lies in no folder"));
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = "x"});
+  zip.add({.name = "beside", .data = "y"});
+  EXPECT_THAT(open_zip(zip.finish()), FailsWith(ErrorCode::kUnsupported, "lies in no folder"));
+}
+
+TEST(ZipArchive, TakesWholeNamesWhenTheFirstRecordLiesInNoFolder) {
+  const auto archive = open_zip(with_first({.name = "first", .data = "x"}));
+  ASSERT_THAT(archive, IsOk());
+  EXPECT_EQ(archive->root(), "");
+  ASSERT_NE(archive->find("first"), nullptr);
+  EXPECT_EQ(archive->name_in_root(*archive->find("first")), "first");
+}
+
+TEST(ZipArchive, ReadsARangeOfAFileAsAFile) {
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = "inner"});
+  const std::string inner = zip.finish();
+  const TempDir dir;
+  const auto file = SourceFile::open(dir.write("f", "before" + inner + "after"));
+  const auto archive = ZipArchive::open(FileSlice(*file, 6, inner.size(), "f: its middle"));
+  ASSERT_THAT(archive, IsOk());
+  const ZipEntry* entry = archive->find("data.pkl");
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->data_offset, 6 + zip.data_offset(0));  // in the file
+  EXPECT_EQ(archive->read_record(*entry, 100).value(), "inner");
+  EXPECT_THAT(ZipArchive::open(FileSlice(*file, 5, inner.size() + 1, "f: its middle")),
+              FailsWith(ErrorCode::kCorrupt, "f: its middle: "));
 }
 
 TEST(ZipArchive, RefusesANulInAName) {

@@ -1,0 +1,101 @@
+#include "checkpoint/torch_records.h"
+
+#include <charconv>
+#include <utility>
+
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kMaxSmallRecord = 1024;  // version, byteorder
+// caffe2/serialize/versions.h: kMinSupportedFileFormatVersion, kMaxSupportedFileFormatVersion.
+constexpr int kMinVersion = 1;
+constexpr int kMaxVersion = 10;
+
+}  // namespace
+
+Status check_version(const ZipArchive& zip) {
+  const ZipEntry* entry = zip.find(".data/version");
+  entry = entry == nullptr ? zip.find("version") : entry;
+  if (entry == nullptr) {
+    return {};
+  }
+  const auto text = zip.read_record(*entry, kMaxSmallRecord);
+  if (!text) {
+    return fail(text.error());
+  }
+  int version = 0;
+  std::from_chars(text->data(), text->data() + text->size(), version);
+  if (version < kMinVersion || version > kMaxVersion) {
+    return fail(ErrorCode::kUnsupported, zip.name() + ": record " + quote(entry->name) +
+                                             ": torch format version " + quote(*text) +
+                                             "; versions 1 to 10 are read");
+  }
+  return {};
+}
+
+Result<ByteOrder> read_byte_order(const ZipArchive& zip) {
+  const ZipEntry* entry = zip.find("byteorder");
+  if (entry == nullptr) {
+    return ByteOrder::kLittle;
+  }
+  const auto text = zip.read_record(*entry, kMaxSmallRecord);
+  if (!text) {
+    return fail(text.error());
+  }
+  if (*text == "little") {
+    return ByteOrder::kLittle;
+  }
+  if (*text == "big") {
+    return ByteOrder::kBig;
+  }
+  return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(entry->name) + ": byte order " +
+                                       quote(*text) + " is neither 'little' nor 'big'");
+}
+
+Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) {
+  const ZipEntry* entry = zip.find(name);
+  if (entry == nullptr) {
+    return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(name) + " is missing");
+  }
+  auto bytes = zip.read_record(*entry, kMaxPickleBytes);
+  if (!bytes) {
+    return fail(std::move(bytes).error());
+  }
+  auto pickle = Pickle::parse(*std::move(bytes));
+  if (!pickle) {
+    return fail_in(zip.name() + ": record " + quote(entry->name), std::move(pickle).error());
+  }
+  return pickle;
+}
+
+Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_t bytes) {
+  const ZipEntry* entry = zip_.find(name);
+  if (entry == nullptr) {
+    return fail(ErrorCode::kCorrupt,
+                "its record " + quote(name) + " is missing; copy or download the file again");
+  }
+  if (entry->size != bytes) {
+    return fail(ErrorCode::kCorrupt, "its record " + quote(entry->name) + " has " +
+                                         std::to_string(entry->size) + " bytes, the pickle says " +
+                                         std::to_string(bytes));
+  }
+  const auto [known, is_new] =
+      storages_.try_emplace(entry, static_cast<std::uint32_t>(part_.storages.size()));
+  if (is_new) {
+    Storage storage{.offset = entry->data_offset,
+                    .stored_bytes = entry->stored,
+                    .bytes = entry->size,
+                    .compression = entry->compression,
+                    .byte_order = order_,
+                    .crc32 = std::nullopt};
+    if (entry->crc != 0) {  // 0 is what torch writes when told not to compute CRCs
+      storage.crc32 = entry->crc;
+    }
+    part_.storages.push_back(storage);
+  }
+  return known->second;
+}
+
+}  // namespace onnx_external

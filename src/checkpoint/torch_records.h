@@ -1,0 +1,43 @@
+// The records that torch puts into its zip files, whichever of its formats they are.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "checkpoint/contents.h"
+#include "checkpoint/pickle.h"
+#include "checkpoint/zip_archive.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Refuses a record `version` (or `.data/version`, which overrides it) of another format version
+// than 1 to 10. A missing one is accepted.
+[[nodiscard]] Status check_version(const ZipArchive& zip);
+
+// What the record `byteorder` says; little when there is none.
+[[nodiscard]] Result<ByteOrder> read_byte_order(const ZipArchive& zip);
+
+// Parses the record `name`. kCorrupt when there is none.
+[[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
+
+// The records that tensors view, each one storage of `part`.
+class RecordStorages {
+ public:
+  RecordStorages(const ZipArchive& zip, ByteOrder order, CheckpointPart& part)
+      : zip_(zip), order_(order), part_(part) {}
+
+  // The storage that the record root/`name` is; adds it when it is new. kCorrupt when it is missing
+  // or has not exactly `bytes` bytes: newer torch demands that too.
+  [[nodiscard]] Result<std::uint32_t> find(const std::string& name, std::uint64_t bytes);
+
+ private:
+  const ZipArchive& zip_;
+  ByteOrder order_;
+  CheckpointPart& part_;
+  std::unordered_map<const ZipEntry*, std::uint32_t> storages_;
+};
+
+}  // namespace onnx_external

@@ -70,6 +70,34 @@ std::vector<NodeId> Pickle::states(NodeId id, std::size_t most) const {
   return collect(parts(id).states.head, most);
 }
 
+NodeId Pickle::add(const PickleNode& node) {
+  nodes_.push_back(node);
+  return static_cast<NodeId>(nodes_.size() - 1);
+}
+
+NodeId Pickle::add_string(std::string_view text) {
+  const auto position = static_cast<std::int64_t>(decoded_.size());
+  decoded_ += text;
+  return add({.kind = NodeKind::kString,
+              .first = static_cast<std::uint32_t>(text.size()),
+              .second = 1,
+              .number = position});
+}
+
+NodeId Pickle::add_dict(const std::vector<std::pair<NodeId, NodeId>>& items) {
+  const NodeId dict = add({.kind = NodeKind::kDict});
+  if (!items.empty()) {
+    const NodeId block = add({.kind = NodeKind::kBlock,
+                              .first = static_cast<std::uint32_t>(children_.size()),
+                              .second = static_cast<std::uint32_t>(2 * items.size())});
+    for (const auto& [key, value] : items) {
+      children_.insert(children_.end(), {key, value});
+    }
+    link(dict, NodeKind::kDict, block);
+  }
+  return dict;
+}
+
 void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
   PickleNode& node = nodes_[owner];
   Chain own{.head = node.first, .tail = node.second};

@@ -54,7 +54,7 @@ struct PickleNode {
   std::int64_t number = 0;
 };
 
-// Immutable once parsed, movable; safe to read from several threads.
+// Immutable once parsed and edited, movable; then safe to read from several threads.
 class Pickle {
  public:
   static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
@@ -104,6 +104,12 @@ class Pickle {
   // Requires: kind(id) == kPersistent.
   [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
 
+  // Editing, for readers that put other nodes in the place of what the file spells. Views and spans
+  // from before are invalid.
+  [[nodiscard]] NodeId add_string(std::string_view text);
+  [[nodiscard]] NodeId add_dict(const std::vector<std::pair<NodeId, NodeId>>& items);
+  void replace(NodeId id, NodeId with) { nodes_[id] = nodes_[with]; }
+
  private:
   friend class PickleMachine;
   struct Chain {  // of kBlock nodes; 0 = none
@@ -116,6 +122,7 @@ class Pickle {
     Chain states;
   };
   [[nodiscard]] std::string_view text(NodeId id) const;
+  NodeId add(const PickleNode& node);
   void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
   [[nodiscard]] std::vector<NodeId> collect(NodeId head, std::size_t most) const;
   [[nodiscard]] const ObjectParts& parts(NodeId id) const {

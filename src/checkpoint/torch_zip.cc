@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "checkpoint/module_names.h"
 #include "checkpoint/torch_records.h"
 #include "checkpoint/torch_tensors.h"
 
@@ -15,11 +16,13 @@ Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, const OpenOptions& 
   if (!order) {
     return fail(order.error());
   }
-  const auto pickle = read_pickle_record(zip, "data.pkl");
+  auto pickle = read_pickle_record(zip, "data.pkl");
   if (!pickle) {
-    return fail(pickle.error());
+    return fail(std::move(pickle).error());
   }
-  auto named = name_tensors(*pickle, options);
+  auto status = expand_modules(*pickle, options.selection);
+  auto named = status ? name_tensors(*pickle, options)
+                      : Result<NamedTensors>(fail(std::move(status).error()));
   if (!named) {
     return fail_in(zip.name(), std::move(named).error());
   }
@@ -27,7 +30,7 @@ Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, const OpenOptions& 
   part.format = "torch-zip";
   part.files.push_back(zip.file());
   RecordStorages storages(zip, *order, part);
-  auto status = add_tensors(
+  status = add_tensors(
       *pickle, *std::move(named), options,
       [&](const TensorDeclaration& declared) {
         return storages.find("data/" + declared.storage_key, declared.storage_bytes);

@@ -366,9 +366,10 @@ class Expander {
     return enough;
   }
 
-  static tl::unexpected<Error> too_much() {
+  [[nodiscard]] tl::unexpected<Error> too_much() const {
     return fail(ErrorCode::kUnsupported,
-                "its modules repeat their parts under too many names to list them");
+                (classes_ == nullptr ? "" : classes_->archive() + ": ") +
+                    "its modules repeat their parts under too many names to list them");
   }
 
   Pickle& pickle_;

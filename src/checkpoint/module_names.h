@@ -25,7 +25,8 @@ namespace onnx_external {
 // from other tensor attributes, all of them are taken where it cannot. The lists and dicts behind
 // torch.jit._pickle's build_tensorlist, restore_type_tag and the like stand in their own place
 // then. Returns the objects that hold weights in a form of their own (packed quantized parameters)
-// and so have no place in a state_dict(). Errors of ScriptClasses::find too.
+// and so have no place in a state_dict(). Errors name the archive; those of ScriptClasses::find
+// too.
 [[nodiscard]] Result<std::vector<OpaqueObject>> expand_script_modules(Pickle& pickle,
                                                                       Selection selection,
                                                                       ScriptClasses& classes);

@@ -116,6 +116,17 @@ constexpr std::array kStorageClasses = {
     StorageClass{"ComplexDoubleStorage", DType::kComplex128},
     StorageClass{"UntypedStorage", DType::kUInt8},  // its numel counts bytes
     StorageClass{"_UntypedStorage", DType::kUInt8},
+    // Only TorchScript's pickler writes these: c10's names of the newer types.
+    StorageClass{"ComplexHalfStorage", DType::kComplex32},
+    StorageClass{"UInt16Storage", DType::kUInt16},
+    StorageClass{"UInt32Storage", DType::kUInt32},
+    StorageClass{"UInt64Storage", DType::kUInt64},
+    StorageClass{"Float8_e4m3fnStorage", DType::kFloat8E4M3Fn},
+    StorageClass{"Float8_e4m3fnuzStorage", DType::kFloat8E4M3FnUz},
+    StorageClass{"Float8_e5m2Storage", DType::kFloat8E5M2},
+    StorageClass{"Float8_e5m2fnuzStorage", DType::kFloat8E5M2FnUz},
+    StorageClass{"Float8_e8m0fnuStorage", DType::kFloat8E8M0FnU},
+    StorageClass{"Float4_e2m1fn_x2Storage", DType::kFloat4E2M1FnX2},
 };
 
 Result<DType> storage_dtype(const Pickle& pickle, NodeId id) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/torch_script.h"
 #include "checkpoint/torch_zip.h"
 #include "checkpoint/zip_archive.h"
 
@@ -41,7 +42,11 @@ Result<CheckpointPart> read_zip_checkpoint(FileSlice file, const OpenOptions& op
   if (!zip) {
     return fail(zip.error());
   }
-  if (zip->find("data.pkl") != nullptr) {
+  const bool has_pickle = zip->find("data.pkl") != nullptr;
+  if (has_pickle && zip->find("constants.pkl") != nullptr) {
+    return read_torch_script(*zip, options);
+  }
+  if (has_pickle) {
     return read_torch_zip(*zip, options);
   }
   return fail(refusal(*zip));

@@ -28,7 +28,7 @@ class ScriptClasses {
   // `zip` must outlive this object.
   explicit ScriptClasses(const ZipArchive& zip) : zip_(zip) {}
 
-  [[nodiscard]] const std::string& archive() const { return zip_.name(); }
+  [[nodiscard]] std::string archive() const { return zip_.name(); }
 
   // nullptr when the archive has no code of that class. kCorrupt: a damaged record; kUnsupported:
   // more than kMaxScriptCodeBytes of code.

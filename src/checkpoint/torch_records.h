@@ -23,6 +23,9 @@ namespace onnx_external {
 // Parses the record `name`. kCorrupt when there is none.
 [[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
 
+// kCorrupt when two tensors have one name, as those of two pickles of one archive may.
+[[nodiscard]] Status check_unique_names(const ZipArchive& zip, const CheckpointPart& part);
+
 // The records that tensors view, each one storage of `part`.
 class RecordStorages {
  public:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -80,19 +79,6 @@ Status add_source(const ZipArchive& zip, const Source& source, const OpenOptions
   return status ? status : fail_in(zip.name(), std::move(status).error());
 }
 
-// An attribute could have the name of a constant.
-Status check_names(const ZipArchive& zip, const CheckpointPart& part) {
-  std::vector<std::string_view> names;
-  for (const TensorView& tensor : part.tensors) {
-    names.push_back(tensor.name);
-  }
-  std::sort(names.begin(), names.end());
-  const auto twin = std::adjacent_find(names.begin(), names.end());
-  return twin == names.end() ? Status()
-                             : fail(ErrorCode::kCorrupt,
-                                    zip.name() + ": two tensors have the name " + quote(*twin));
-}
-
 Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordStorages& storages,
                     CheckpointPart& part) {
   const auto module = read_module(zip, options.selection, part);
@@ -103,7 +89,7 @@ Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordSto
   if (options.selection == Selection::kEverything) {
     auto status = add_source(zip, *module, options, storages, part);
     status = status ? add_source(zip, *constants, options, storages, part) : status;
-    return status ? check_names(zip, part) : status;
+    return status ? check_unique_names(zip, part) : status;
   }
   const bool by_key = options.key == kScriptConstants;
   const bool is_frozen = options.key.empty() && !has_tensors(module->pickle);

@@ -31,32 +31,29 @@ int compare_folded(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-Result<ZipArchive> ZipArchive::open(FileSlice slice) {
-  auto range = find_zip_directory(slice);
+Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
+  auto range = find_zip_directory(*file);
   if (!range) {
     return fail(std::move(range).error());
   }
-  ZipArchive archive(std::move(slice));
-  const FileSlice& file = archive.slice_;
+  ZipArchive archive;
   archive.directory_ = std::make_unique<std::string>(static_cast<std::size_t>(range->size), '\0');
-  auto status = file.read(range->offset, std::as_writable_bytes(std::span(*archive.directory_)));
+  auto status = file->read(range->offset, std::as_writable_bytes(std::span(*archive.directory_)));
   if (!status) {
     return fail(std::move(status).error());
   }
-  auto entries = parse_zip_directory(file, *archive.directory_, *range);
+  auto entries = parse_zip_directory(*file, *archive.directory_, *range);
   if (!entries) {
     return fail(std::move(entries).error());
   }
   archive.entries_ = *std::move(entries);
+  archive.file_ = std::move(file);
   status = archive.index_names();
   if (status) {
-    status = locate_zip_data(file, range->offset, archive.entries_);
+    status = locate_zip_data(*archive.file_, range->offset, archive.entries_);
   }
   if (!status) {
     return fail(std::move(status).error());
-  }
-  for (ZipEntry& entry : archive.entries_) {
-    entry.data_offset += file.offset();
   }
   return archive;
 }
@@ -67,7 +64,7 @@ Status ZipArchive::index_names() {
     const std::size_t slash = entry.name.find('/');
     if (slash == std::string_view::npos || slash == 0) {
       return fail(ErrorCode::kUnsupported,
-                  slice_.name() + ": record " + quote(entry.name) +
+                  file_->name() + ": record " + quote(entry.name) +
                       ": lies in no folder; this zip file is not a PyTorch checkpoint");
     }
     const std::string_view folder = entry.name.substr(0, slash);
@@ -75,7 +72,7 @@ Status ZipArchive::index_names() {
       root_ = folder;
     }
     if (folder != root_) {
-      return fail(ErrorCode::kCorrupt, slice_.name() + ": record " + quote(entry.name) +
+      return fail(ErrorCode::kCorrupt, file_->name() + ": record " + quote(entry.name) +
                                            ": lies outside the folder " + quote(root_));
     }
   }
@@ -86,7 +83,7 @@ Status ZipArchive::index_names() {
   });
   for (std::size_t i = 1; i < by_name_.size(); ++i) {
     if (compare_folded(name_in_root(by_name_[i - 1]), name_in_root(by_name_[i])) == 0) {
-      return fail(ErrorCode::kCorrupt, slice_.name() + ": record " +
+      return fail(ErrorCode::kCorrupt, file_->name() + ": record " +
                                            quote(entries_[by_name_[i]].name) +
                                            ": two zip records have this name");
     }
@@ -106,7 +103,7 @@ const ZipEntry* ZipArchive::find(std::string_view name) const {
 }
 
 Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t max_bytes) const {
-  const std::string where = slice_.name() + ": record " + quote(entry.name);
+  const std::string where = file_->name() + ": record " + quote(entry.name);
   if (entry.size > max_bytes) {
     return fail(ErrorCode::kUnsupported, where + ": " + std::to_string(entry.size) +
                                              " bytes, more than the limit of " +
@@ -115,14 +112,14 @@ Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t
   std::string text;
   if (entry.compression == Compression::kDeflate) {
     auto inflated = inflate_to_string(
-        *slice_.file(), {.offset = entry.data_offset, .stored = entry.stored, .size = entry.size});
+        *file_, {.offset = entry.data_offset, .stored = entry.stored, .size = entry.size});
     if (!inflated) {
       return fail(std::move(inflated).error());
     }
     text = *std::move(inflated);
   } else {
     text.resize(static_cast<std::size_t>(entry.size));
-    auto status = slice_.file()->read(entry.data_offset, std::as_writable_bytes(std::span(text)));
+    auto status = file_->read(entry.data_offset, std::as_writable_bytes(std::span(text)));
     if (!status) {
       return fail(std::move(status).error());
     }

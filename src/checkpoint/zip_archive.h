@@ -10,11 +10,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/file.h"
-#include "checkpoint/file_slice.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
 
@@ -25,27 +23,26 @@ inline constexpr std::uint64_t kMaxZipRecords = 10'000'000;
 
 struct ZipEntry {
   std::string_view name;            // whole name, in the directory's bytes
-  std::uint64_t header_offset = 0;  // of the local header, in the archive
-  std::uint64_t data_offset = 0;    // in the file
-  std::uint64_t stored = 0;         // bytes in the file
-  std::uint64_t size = 0;           // bytes when inflated
-  std::uint32_t crc = 0;            // 0 with bytes present: not computed
+  std::uint64_t header_offset = 0;  // of the local header
+  std::uint64_t data_offset = 0;
+  std::uint64_t stored = 0;  // bytes in the file
+  std::uint64_t size = 0;    // bytes when inflated
+  std::uint32_t crc = 0;     // 0 with bytes present: not computed
   Compression compression = Compression::kNone;
 };
 
 // Immutable after opening, movable; names point into it.
 class ZipArchive {
  public:
-  // A whole file, or a range of one. kCorrupt, kUnsupported (encryption, other methods, several
-  // disks), kIo.
-  [[nodiscard]] static Result<ZipArchive> open(FileSlice file);
+  // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
+  [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
 
   // The one folder that all records lie in; "" when the first record lies in none, as in the flat
   // archives of torch.export.
   [[nodiscard]] std::string_view root() const { return root_; }
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
-  [[nodiscard]] const std::shared_ptr<const SourceFile>& file() const { return slice_.file(); }
-  [[nodiscard]] const std::string& name() const { return slice_.name(); }  // for messages
+  [[nodiscard]] const std::shared_ptr<const SourceFile>& file() const { return file_; }
+  [[nodiscard]] std::string name() const { return file_->name(); }  // for messages
 
   // The name of a record without the root folder.
   [[nodiscard]] std::string_view name_in_root(const ZipEntry& entry) const {
@@ -60,13 +57,13 @@ class ZipArchive {
                                                 std::uint64_t max_bytes) const;
 
  private:
-  explicit ZipArchive(FileSlice slice) : slice_(std::move(slice)) {}
+  ZipArchive() = default;
   [[nodiscard]] Status index_names();
   [[nodiscard]] std::string_view name_in_root(std::uint32_t entry) const {
     return name_in_root(entries_[entry]);
   }
 
-  FileSlice slice_;
+  std::shared_ptr<const SourceFile> file_;
   std::unique_ptr<std::string> directory_;  // on the heap: moving the archive keeps names valid
   std::vector<ZipEntry> entries_;
   std::vector<std::uint32_t> by_name_;  // indexes into entries_, by name without ASCII case

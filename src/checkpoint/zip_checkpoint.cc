@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/exported_program.h"
 #include "checkpoint/torch_script.h"
 #include "checkpoint/torch_zip.h"
 #include "checkpoint/zip_archive.h"
@@ -37,10 +38,14 @@ Error refusal(const ZipArchive& zip) {
 
 }  // namespace
 
-Result<CheckpointPart> read_zip_checkpoint(FileSlice file, const OpenOptions& options) {
+Result<CheckpointPart> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
+                                           const OpenOptions& options) {
   const auto zip = ZipArchive::open(std::move(file));
   if (!zip) {
     return fail(zip.error());
+  }
+  if (is_exported_program(*zip)) {
+    return read_exported_program(*zip, options);
   }
   const bool has_pickle = zip->find("data.pkl") != nullptr;
   if (has_pickle && zip->find("constants.pkl") != nullptr) {

@@ -52,13 +52,13 @@ std::span<std::byte> writable(std::string& text) {
   return std::as_writable_bytes(std::span(text));
 }
 
-tl::unexpected<Error> corrupt(const FileSlice& file, std::uint64_t offset,
+tl::unexpected<Error> corrupt(const SourceFile& file, std::uint64_t offset,
                               const std::string& what) {
   return fail(ErrorCode::kCorrupt, file.name() + ": byte " + std::to_string(offset) + ": " + what);
 }
 
 // The position in `tail` of the end record: the only one whose comment ends with the file.
-Result<std::size_t> find_end_record(const FileSlice& file, std::string_view tail) {
+Result<std::size_t> find_end_record(const SourceFile& file, std::string_view tail) {
   std::optional<std::size_t> found;
   const std::uint64_t base = file.size() - tail.size();
   for (std::size_t at = tail.size() - kEndBytes + 1; at-- > 0;) {
@@ -83,7 +83,7 @@ struct Zip64End {
   std::uint64_t offset = 0;  // of the zip64 end record
 };
 
-Result<Zip64End> read_zip64_end(const FileSlice& file, std::string_view locator,
+Result<Zip64End> read_zip64_end(const SourceFile& file, std::string_view locator,
                                 std::uint64_t locator_offset) {
   const auto end_offset = field<std::uint64_t>(locator, 8);
   if (field<std::uint32_t>(locator, 4) != 0 || field<std::uint32_t>(locator, 16) > 1) {
@@ -120,7 +120,7 @@ bool agrees(std::uint64_t old_value, std::uint64_t deferred, std::uint64_t value
   return old_value == deferred || old_value == value;
 }
 
-Result<ZipDirectoryRange> check_directory(const FileSlice& file, const ZipDirectoryRange& range,
+Result<ZipDirectoryRange> check_directory(const SourceFile& file, const ZipDirectoryRange& range,
                                           std::uint64_t limit) {
   if (!range_fits(range.offset, range.size, limit) || range.offset + range.size != limit) {
     return corrupt(file, range.offset,
@@ -141,7 +141,7 @@ Result<ZipDirectoryRange> check_directory(const FileSlice& file, const ZipDirect
 }
 
 // The 64-bit values of a zip64 extra, in their fixed order, for those fields that defer to it.
-Status apply_zip64(const FileSlice& file, std::uint64_t at, std::string_view extra,
+Status apply_zip64(const SourceFile& file, std::uint64_t at, std::string_view extra,
                    std::span<std::uint64_t*> deferring) {
   for (std::size_t position = 0; position + 4 <= extra.size();) {
     const auto tag = field<std::uint16_t>(extra, position);
@@ -165,7 +165,7 @@ Status apply_zip64(const FileSlice& file, std::uint64_t at, std::string_view ext
 }
 
 // Values that read 0xFFFFFFFF stand in the zip64 extra, in the order given.
-Status resolve_zip64(const FileSlice& file, std::uint64_t at, std::string_view extra,
+Status resolve_zip64(const SourceFile& file, std::uint64_t at, std::string_view extra,
                      std::initializer_list<std::uint64_t*> values) {
   std::array<std::uint64_t*, 3> deferring{};
   std::size_t count = 0;
@@ -180,7 +180,7 @@ Status resolve_zip64(const FileSlice& file, std::uint64_t at, std::string_view e
   return apply_zip64(file, at, extra, std::span(deferring).first(count));
 }
 
-Status check_method(const FileSlice& file, std::string_view name, std::uint16_t flags,
+Status check_method(const SourceFile& file, std::string_view name, std::uint16_t flags,
                     std::uint16_t method) {
   const auto where = [&] { return file.name() + ": record " + quote(name); };
   if ((flags & kRefusedFlags) != 0) {
@@ -195,7 +195,7 @@ Status check_method(const FileSlice& file, std::string_view name, std::uint16_t 
   return {};
 }
 
-Status check_entry(const FileSlice& file, const ZipEntry& entry) {
+Status check_entry(const SourceFile& file, const ZipEntry& entry) {
   const std::string_view name = entry.name;
   if (name.find('\0') != std::string_view::npos) {
     return corrupt(file, entry.header_offset, "record name " + quote(name) + " holds a NUL");
@@ -215,7 +215,7 @@ Status check_entry(const FileSlice& file, const ZipEntry& entry) {
 }
 
 // One central header at `position` of the directory.
-Result<ZipEntry> parse_central(const FileSlice& file, std::string_view directory,
+Result<ZipEntry> parse_central(const SourceFile& file, std::string_view directory,
                                std::size_t& position, std::uint64_t at) {
   const std::string_view rest = directory.substr(position);
   if (rest.size() < kCentralBytes || field<std::uint32_t>(rest, 0) != kCentralMagic) {
@@ -256,7 +256,7 @@ Result<ZipEntry> parse_central(const FileSlice& file, std::string_view directory
 }
 
 // Where no descriptor follows the data, the local header repeats the central one.
-Status compare_sizes(const FileSlice& file, const ZipEntry& entry, std::string_view header,
+Status compare_sizes(const SourceFile& file, const ZipEntry& entry, std::string_view header,
                      std::string_view extra) {
   std::uint64_t stored = field<std::uint32_t>(header, 18);
   std::uint64_t size = field<std::uint32_t>(header, 22);
@@ -273,7 +273,7 @@ Status compare_sizes(const FileSlice& file, const ZipEntry& entry, std::string_v
   return {};
 }
 
-Status check_local(const FileSlice& file, const ZipEntry& entry, std::string_view header) {
+Status check_local(const SourceFile& file, const ZipEntry& entry, std::string_view header) {
   const auto flags = field<std::uint16_t>(header, 6);
   const auto method = field<std::uint16_t>(header, 8);
   if (auto status = check_method(file, entry.name, flags, method); !status) {
@@ -293,7 +293,7 @@ Status check_local(const FileSlice& file, const ZipEntry& entry, std::string_vie
 }
 
 // Reads the local header of `entry` into `buffer` and learns where the data starts.
-Status locate_one(const FileSlice& file, std::uint64_t limit, ZipEntry& entry,
+Status locate_one(const SourceFile& file, std::uint64_t limit, ZipEntry& entry,
                   std::string& buffer) {
   const std::uint64_t at = entry.header_offset;
   const std::size_t wanted = kLocalBytes + entry.name.size();
@@ -331,7 +331,7 @@ Status locate_one(const FileSlice& file, std::uint64_t limit, ZipEntry& entry,
 
 }  // namespace
 
-Result<ZipDirectoryRange> find_zip_directory(const FileSlice& file) {
+Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file) {
   const auto tail_size = static_cast<std::size_t>(
       std::min<std::uint64_t>(file.size(), kEndBytes + kMaxCommentBytes + kZip64LocatorBytes));
   if (tail_size < kEndBytes) {
@@ -373,7 +373,7 @@ Result<ZipDirectoryRange> find_zip_directory(const FileSlice& file) {
   return check_directory(file, zip64->range, zip64->offset);
 }
 
-Result<std::vector<ZipEntry>> parse_zip_directory(const FileSlice& file,
+Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
                                                   const std::string& directory,
                                                   const ZipDirectoryRange& range) {
   std::vector<ZipEntry> entries;
@@ -394,7 +394,7 @@ Result<std::vector<ZipEntry>> parse_zip_directory(const FileSlice& file,
   return entries;
 }
 
-Status locate_zip_data(const FileSlice& file, std::uint64_t directory_offset,
+Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                        std::vector<ZipEntry>& entries) {
   std::vector<std::uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0U);

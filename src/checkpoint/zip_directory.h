@@ -16,17 +16,17 @@ struct ZipDirectoryRange {
 };
 
 // Finds the end record (and its zip64 form) and checks that the directory ends where they begin.
-[[nodiscard]] Result<ZipDirectoryRange> find_zip_directory(const FileSlice& file);
+[[nodiscard]] Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file);
 
 // One central header each, in directory order; data_offset is still unknown. `directory` holds the
 // names and must outlive the entries.
-[[nodiscard]] Result<std::vector<ZipEntry>> parse_zip_directory(const FileSlice& file,
+[[nodiscard]] Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
                                                                 const std::string& directory,
                                                                 const ZipDirectoryRange& range);
 
 // Reads every local header, fills in data_offset, and refuses headers that contradict the central
 // ones, bytes before the first record, and records that overlap each other or the directory.
-[[nodiscard]] Status locate_zip_data(const FileSlice& file, std::uint64_t directory_offset,
+[[nodiscard]] Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                                      std::vector<ZipEntry>& entries);
 
 }  // namespace onnx_external

@@ -146,14 +146,12 @@ TEST(ZipArchive, ReadsARangeOfAFileAsAFile) {
   const std::string inner = zip.finish();
   const TempDir dir;
   const auto file = SourceFile::open(dir.write("f", "before" + inner + "after"));
-  const auto archive = ZipArchive::open(FileSlice(*file, 6, inner.size(), "f: its middle"));
+  const auto slice = SourceFile::slice(*file, 6, inner.size());
+  ASSERT_THAT(slice, IsOk());
+  const auto archive = ZipArchive::open(*slice);
   ASSERT_THAT(archive, IsOk());
-  const ZipEntry* entry = archive->find("data.pkl");
-  ASSERT_NE(entry, nullptr);
-  EXPECT_EQ(entry->data_offset, 6 + zip.data_offset(0));  // in the file
-  EXPECT_EQ(archive->read_record(*entry, 100).value(), "inner");
-  EXPECT_THAT(ZipArchive::open(FileSlice(*file, 5, inner.size() + 1, "f: its middle")),
-              FailsWith(ErrorCode::kCorrupt, "f: its middle: "));
+  ASSERT_NE(archive->find("data.pkl"), nullptr);
+  EXPECT_EQ(archive->read_record(*archive->find("data.pkl"), 100).value(), "inner");
 }
 
 TEST(ZipArchive, RefusesANulInAName) {

@@ -1,0 +1,379 @@
+#include "checkpoint/exported_program.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/text.h"
+#include "checkpoint/payload_config.h"
+#include "checkpoint/torch_records.h"
+#include "checkpoint/torch_zip.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxInflatedConfigBytes = std::uint64_t{16} << 20;  // torch stores them
+constexpr std::uint64_t kMaxSmallRecord = 1024;
+constexpr std::size_t kMaxListedPrograms = 20;
+constexpr std::string_view kModels = "models/";
+constexpr std::string_view kModelSuffix = ".json";
+constexpr std::string_view kProgram = "serialized_exported_program.json";
+
+// The two places that tensors of a program lie in: "weights" and "constants".
+struct Kind {
+  std::string_view flat;     // record of a flat archive, without its suffix
+  std::string_view folder;   // of a PT2 archive
+  std::string_view config;   // suffix of its config's name
+  std::string_view tensors;  // prefix of records that are tensors; others are objects
+};
+constexpr Kind kWeights{"serialized_state_dict", "data/weights/", "_weights_config.json", ""};
+constexpr Kind kConstants{"serialized_constants", "data/constants/", "_constants_config.json",
+                          "tensor_"};
+
+// Bytes from the start of the record to element 0, once the whole view lies inside.
+Result<std::uint64_t> checked_offset(const TensorDeclaration& tensor, std::uint64_t record_bytes) {
+  const auto extent = extent_bytes(tensor.dtype, tensor.shape, tensor.strides);
+  if (!extent) {
+    return fail(extent.error());
+  }
+  const auto offset = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.offset),
+                                                 byte_size(tensor.dtype));
+  if (*extent == 0) {
+    return std::uint64_t{0};
+  }
+  if (record_bytes == 0) {
+    return fail(ErrorCode::kUnsupported,
+                "its record is empty: the program was saved without its weights");
+  }
+  if (!offset || !range_fits(*offset, *extent, record_bytes)) {
+    return fail(ErrorCode::kCorrupt,
+                "shape " + shape_text(tensor.shape) + ", stride " + shape_text(tensor.strides) +
+                    ", offset " + std::to_string(tensor.offset) + " reach outside its record of " +
+                    std::to_string(record_bytes) + " bytes");
+  }
+  return *offset;
+}
+
+// Fills a part from the records of one archive.
+class Reader {
+ public:
+  Reader(const ZipArchive& zip, const OpenOptions& options, ByteOrder order, CheckpointPart& part)
+      : zip_(zip), options_(options), part_(part), storages_(zip, order, part) {}
+
+  // A flat archive.
+  [[nodiscard]] Status add_flat(const Kind& kind) {
+    for (const std::string_view suffix : {".pt", ".json"}) {  // .json: torch 2.1, a zip file too
+      const ZipEntry* entry = zip_.find(std::string(kind.flat) + std::string(suffix));
+      if (entry != nullptr) {
+        return entry->size == 0 ? Status() : add_saved(*entry, "");
+      }
+    }
+    return kind.flat == kConstants.flat
+               ? Status()  // torch 2.1 has none
+               : fail(ErrorCode::kCorrupt,
+                      zip_.name() + ": it has no record " + quote(std::string(kind.flat) + ".pt"));
+  }
+
+  // One program of a PT2 archive.
+  [[nodiscard]] Status add_program(const std::string& program, const Kind& kind,
+                                   const std::string& prefix) {
+    const std::string base = std::string(kind.folder) + program;
+    if (const ZipEntry* saved = zip_.find(base + ".pt")) {
+      return saved->size == 0 ? Status() : add_saved(*saved, prefix);
+    }
+    const ZipEntry* config = zip_.find(base + std::string(kind.config));
+    if (config == nullptr && kind.folder == kConstants.folder) {
+      return {};
+    }
+    if (config == nullptr) {
+      return fail(ErrorCode::kUnsupported, zip_.name() + ": program " + quote(program) +
+                                               " has neither a record " + quote(base + ".pt") +
+                                               " nor " + quote(base + std::string(kind.config)));
+    }
+    const auto text = zip_.read_record(*config, config->compression == Compression::kNone
+                                                    ? kMaxConfigBytes
+                                                    : kMaxInflatedConfigBytes);
+    const auto payloads =
+        text ? parse_payload_config(*text) : Result<std::vector<Payload>>(fail(text.error()));
+    if (!payloads) {
+      return text ? fail_in(zip_.name() + ": record " + quote(config->name), payloads.error())
+                  : Status(fail(text.error()));
+    }
+    for (const Payload& payload : *payloads) {
+      auto status = add_payload(payload, kind, prefix + payload.name);
+      if (!status && !refuse(prefix + payload.name, status.error())) {
+        return fail_in(zip_.name() + ": tensor " + quote(prefix + payload.name),
+                       std::move(status).error());
+      }
+    }
+    return {};
+  }
+
+ private:
+  // True when the listing goes on without the tensor.
+  [[nodiscard]] bool refuse(const std::string& name, const Error& error) {
+    if (options_.selection != Selection::kEverything || error.code != ErrorCode::kUnsupported) {
+      return false;
+    }
+    part_.refused.push_back({name, error.message});
+    return true;
+  }
+
+  [[nodiscard]] Status add_payload(const Payload& payload, const Kind& kind,
+                                   const std::string& name) {
+    if (!payload.record.starts_with(kind.tensors)) {
+      part_.opaque.push_back({name, "an object in the record " + quote(payload.record)});
+      return {};
+    }
+    const std::string record = std::string(kind.folder) + payload.record;
+    const ZipEntry* entry = zip_.find(record);
+    if (!payload.refusal.empty()) {
+      return fail(ErrorCode::kUnsupported, payload.refusal);
+    }
+    if (entry == nullptr) {
+      return fail(ErrorCode::kCorrupt, "its record " + quote(record) + " is missing");
+    }
+    if (payload.pickled) {
+      return add_saved_tensor(*entry, name);
+    }
+    const auto offset = checked_offset(payload.tensor, entry->size);
+    if (!offset) {
+      return fail(offset.error());
+    }
+    const auto storage = storages_.find(record, entry->size);
+    if (!storage) {
+      return fail(storage.error());
+    }
+    TensorView view;
+    view.name = name;
+    view.dtype = payload.tensor.dtype;
+    view.shape = payload.tensor.shape;
+    view.strides = payload.tensor.strides;
+    view.storage = *storage;
+    view.storage_offset = *offset;
+    part_.tensors.push_back(std::move(view));
+    return {};
+  }
+
+  // Opens a record that is itself what torch.save writes, where it lies.
+  [[nodiscard]] Result<CheckpointPart> open_saved(const ZipEntry& entry) {
+    const std::string where = zip_.name() + ": record " + quote(entry.name);
+    if (entry.compression != Compression::kNone) {
+      return fail(ErrorCode::kUnsupported,
+                  where + ": is compressed; zip the archive again without compression");
+    }
+    auto slice = SourceFile::slice(zip_.file(), entry.data_offset, entry.size);
+    auto inner = slice ? ZipArchive::open(*std::move(slice))
+                       : Result<ZipArchive>(fail(std::move(slice).error()));
+    if (!inner) {
+      return fail(std::move(inner).error());
+    }
+    OpenOptions all = options_;
+    all.selection = Selection::kEverything;
+    auto part = read_torch_zip(*inner, all);
+    for (Storage& storage : part ? std::span(part->storages) : std::span<Storage>()) {
+      storage.offset += storage.computed ? 0 : entry.data_offset;
+    }
+    return part;
+  }
+
+  // torch.save of a dict of tensors.
+  [[nodiscard]] Status add_saved(const ZipEntry& entry, const std::string& prefix) {
+    auto saved = open_saved(entry);
+    if (!saved) {
+      return fail(std::move(saved).error());
+    }
+    if (options_.selection != Selection::kEverything && !saved->refused.empty()) {
+      return fail(ErrorCode::kUnsupported, zip_.name() + ": tensor " +
+                                               quote(saved->refused[0].path) + ": " +
+                                               saved->refused[0].reason);
+    }
+    for (TensorView& tensor : saved->tensors) {
+      if (tensor.name.empty()) {
+        return fail(ErrorCode::kUnsupported, zip_.name() + ": record " + quote(entry.name) +
+                                                 " holds one tensor without a name");
+      }
+      tensor.name = prefix + tensor.name;
+    }
+    for (RefusedTensor& refused : saved->refused) {
+      refused.path = prefix + refused.path;
+    }
+    for (OpaqueObject& object : saved->opaque) {
+      object.path = prefix + object.path;
+    }
+    append(*std::move(saved));
+    return {};
+  }
+
+  // torch.save of one tensor.
+  [[nodiscard]] Status add_saved_tensor(const ZipEntry& entry, const std::string& name) {
+    auto saved = open_saved(entry);
+    if (!saved) {
+      return fail(std::move(saved).error());
+    }
+    if (!saved->refused.empty()) {
+      return fail(ErrorCode::kUnsupported, saved->refused[0].reason);
+    }
+    if (saved->tensors.size() != 1 || !saved->tensors[0].name.empty()) {
+      return fail(ErrorCode::kUnsupported,
+                  "its record " + quote(entry.name) + " holds something else than one tensor");
+    }
+    saved->tensors[0].name = name;
+    append(*std::move(saved));
+    return {};
+  }
+
+  // All that was opened lies in the one file.
+  void append(CheckpointPart saved) {
+    const std::size_t before = part_.storages.size();
+    append_part(part_, std::move(saved));
+    part_.files.resize(1);
+    for (std::size_t i = before; i < part_.storages.size(); ++i) {
+      part_.storages[i].file = 0;
+    }
+  }
+
+  const ZipArchive& zip_;
+  const OpenOptions& options_;
+  CheckpointPart& part_;
+  RecordStorages storages_;
+};
+
+std::vector<std::string> program_names(const ZipArchive& zip) {
+  std::vector<std::string> names;
+  for (const ZipEntry& entry : zip.entries()) {
+    std::string_view name = zip.name_in_root(entry);
+    if (name.starts_with(kModels) && name.ends_with(kModelSuffix) &&
+        name.size() > kModels.size() + kModelSuffix.size()) {
+      name.remove_prefix(kModels.size());
+      name.remove_suffix(kModelSuffix.size());
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+std::string list_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < kMaxListedPrograms; ++i) {
+    text += (i == 0 ? "" : ", ") + quote(names[i]);
+  }
+  return names.size() > kMaxListedPrograms
+             ? text + " and " + std::to_string(names.size() - kMaxListedPrograms) + " more"
+             : text;
+}
+
+// The programs that the options ask for, and whether their names stand before those of tensors.
+struct Chosen {
+  std::vector<std::string> programs;
+  bool prefixed = false;
+};
+
+Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options) {
+  Chosen chosen{.programs = program_names(zip)};
+  const std::vector<std::string>& all = chosen.programs;
+  if (all.empty()) {
+    return fail(ErrorCode::kUnsupported,
+                zip.name() +
+                    ": a PT2 archive without an exported program (compiled code alone); "
+                    "save the program with torch.export.save");
+  }
+  chosen.prefixed = all.size() > 1;
+  if (options.selection == Selection::kEverything || options.key == "." ||
+      (options.key.empty() && all.size() == 1)) {
+    return chosen;
+  }
+  if (options.key.empty()) {
+    return fail(ErrorCode::kAmbiguous, zip.name() +
+                                           ": several exported programs: " + list_names(all) +
+                                           "; choose one with --key NAME (--key . takes all)");
+  }
+  if (std::find(all.begin(), all.end(), options.key) == all.end()) {
+    return fail(ErrorCode::kNotFound, zip.name() + ": no exported program " + quote(options.key) +
+                                          "; there are " + list_names(all));
+  }
+  return Chosen{.programs = {options.key}};
+}
+
+Status check_archive(const ZipArchive& zip) {
+  for (const auto& [name, wanted] :
+       {std::pair<std::string_view, std::string_view>{"archive_format", "pt2"},
+        {"archive_version", "0"}}) {
+    const ZipEntry* entry = zip.find(name);
+    const auto text = entry == nullptr ? Result<std::string>(std::string(wanted))
+                                       : zip.read_record(*entry, kMaxSmallRecord);
+    if (!text) {
+      return fail(text.error());
+    }
+    if (*text != wanted) {
+      return fail(ErrorCode::kUnsupported, zip.name() + ": record " + quote(entry->name) + ": " +
+                                               quote(*text) + " is not read, only " +
+                                               quote(wanted));
+    }
+  }
+  return check_version(zip);
+}
+
+Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader) {
+  auto status = check_archive(zip);
+  if (!status) {
+    return status;
+  }
+  const auto chosen = choose_programs(zip, options);
+  if (!chosen) {
+    return fail(chosen.error());
+  }
+  for (const std::string& program : chosen->programs) {
+    if (!is_utf8(program)) {
+      return fail(ErrorCode::kUnsupported,
+                  zip.name() + ": program name " + quote(program) + " is not UTF-8");
+    }
+    const std::string prefix = chosen->prefixed ? program + "." : "";
+    status = reader.add_program(program, kWeights, prefix);
+    status = status ? reader.add_program(program, kConstants, prefix) : status;
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status read_flat(const ZipArchive& zip, const OpenOptions& options, Reader& reader) {
+  if (!options.key.empty() && options.key != ".") {
+    return fail(ErrorCode::kNotFound, zip.name() + ": no mapping at the key " + quote(options.key) +
+                                          "; an exported program has one");
+  }
+  auto status = reader.add_flat(kWeights);
+  return status ? reader.add_flat(kConstants) : status;
+}
+
+}  // namespace
+
+bool is_exported_program(const ZipArchive& zip) {
+  return zip.find(kProgram) != nullptr || zip.find("archive_format") != nullptr;
+}
+
+Result<CheckpointPart> read_exported_program(const ZipArchive& zip, const OpenOptions& options) {
+  const auto order = read_byte_order(zip);
+  if (!order) {
+    return fail(order.error());
+  }
+  CheckpointPart part;
+  part.format = "torch-export";
+  part.files.push_back(zip.file());
+  Reader reader(zip, options, *order, part);
+  auto status = zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
+                                              : read_archive(zip, options, reader);
+  status = status ? check_unique_names(zip, part) : status;
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return part;
+}
+
+}  // namespace onnx_external

@@ -14,6 +14,8 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kMaxModuleDepth = 1000;
+constexpr std::size_t kMaxPathBytes = std::size_t{1} << 20;
+constexpr std::uint64_t kFreeNameBytes = 64;
 constexpr std::string_view kScriptRoot = "__torch__";
 constexpr std::string_view kScriptBound = "__torch__.torch.classes";  // classes written in C++
 
@@ -49,21 +51,6 @@ NodeId behind_type_tags(const Pickle& pickle, NodeId id) {
   }
   const NodeKind kind = pickle.kind(value);
   return kind == NodeKind::kList || kind == NodeKind::kDict ? value : id;
-}
-
-// The strings in a set, however the protocol pickles sets.
-std::set<std::string_view> names_in(const Pickle& pickle, NodeId id) {
-  std::set<std::string_view> names;
-  if (pickle.kind(id) == NodeKind::kObject) {  // set([...])
-    const auto arguments = tuple_of(pickle, pickle.arguments(id));
-    id = arguments.empty() ? id : arguments[0];
-  }
-  for (const NodeId element : pickle.elements(id)) {
-    if (const auto name = pickle.string(element)) {
-      names.insert(*name);
-    }
-  }
-  return names;
 }
 
 bool holds(const std::vector<std::string>& sorted, std::string_view name) {
@@ -219,12 +206,15 @@ class Expander {
 
   Result<Items> python_items(NodeId module, NodeId attributes) {
     const Parts parts = *python_parts(attributes);
-    const auto not_persistent = names_in(pickle_, parts.not_persistent);
+    std::set<std::string_view> not_persistent;
+    if (!collect_names(parts.not_persistent, not_persistent)) {
+      return too_much();
+    }
     Items items;
     std::set<std::string_view> names;
     for (const NodeId part : {parts.parameters, parts.buffers, parts.modules}) {
       const auto own = mapping_items(pickle_, part);
-      if (!own || !pay(own->size() + not_persistent.size())) {
+      if (!own || !pay_for(*own)) {
         return own ? too_much() : own;
       }
       for (const auto& [key, value] : *own) {
@@ -240,7 +230,7 @@ class Expander {
       return items;
     }
     const Items others = pickle_.items(attributes);
-    if (!pay(others.size())) {
+    if (!pay_for(others)) {
       return too_much();
     }
     for (const auto& [key, value] : others) {
@@ -263,14 +253,16 @@ class Expander {
 
   Result<Items> script_items(NodeId module, NodeId attributes) {
     const Items all = pickle_.items(attributes);
-    if (!pay(all.size())) {
+    const NodeId callable = pickle_.callable(module);
+    const std::string_view file = pickle_.module(callable);
+    const std::string_view name = pickle_.name(callable);
+    if (!pay_for(all) || !pay((file.size() + name.size()) / kFreeNameBytes)) {
       return too_much();
     }
     if (everything_) {
       return all;
     }
-    const NodeId callable = pickle_.callable(module);
-    const auto found = classes_->find(pickle_.module(callable), pickle_.name(callable));
+    const auto found = classes_->find(file, name);
     if (!found) {
       return fail(found.error());
     }
@@ -279,15 +271,15 @@ class Expander {
     Items buffers;
     Items objects;
     for (const auto& item : all) {
-      const auto name = pickle_.string(item.first);
-      if (!name || (known != nullptr && !known->is_module)) {
+      const auto attribute = pickle_.string(item.first);
+      if (!attribute || (known != nullptr && !known->is_module)) {
         continue;
       }
       if (!is_tensor(pickle_, item.second)) {
         objects.push_back(item);
-      } else if (known != nullptr && holds(known->parameters, *name)) {
+      } else if (known != nullptr && holds(known->parameters, *attribute)) {
         items.push_back(item);
-      } else if (known == nullptr || !known->lists_buffers || holds(known->buffers, *name)) {
+      } else if (known == nullptr || !known->lists_buffers || holds(known->buffers, *attribute)) {
         buffers.push_back(item);
       }
     }
@@ -314,6 +306,9 @@ class Expander {
       const auto [key, value] = frame.items[frame.next++];
       if (const auto name = pickle_.string(key)) {
         prefix_ += *name;
+        if (prefix_.size() > kMaxPathBytes) {
+          return too_much();
+        }
         status = is_module(value) ? enter(value, frames, on_path) : add(value);
       }
     }
@@ -359,8 +354,36 @@ class Expander {
     return {};
   }
 
+  // The strings in a set, however the protocol pickles sets. False when it costs too much.
+  [[nodiscard]] bool collect_names(NodeId set, std::set<std::string_view>& names) {
+    if (pickle_.kind(set) == NodeKind::kObject) {  // set([...])
+      const auto arguments = tuple_of(pickle_, pickle_.arguments(set));
+      set = arguments.empty() ? set : arguments[0];
+    }
+    for (const NodeId element : pickle_.elements(set)) {
+      const auto name = pickle_.string(element);
+      if (!pay(1 + (name ? name->size() / kFreeNameBytes : 0))) {
+        return false;
+      }
+      if (name) {
+        names.insert(*name);
+      }
+    }
+    return true;
+  }
+
+  // One for each item, and more for long names.
+  [[nodiscard]] bool pay_for(const Items& items) {
+    std::uint64_t cost = items.size();
+    for (const auto& [key, value] : items) {
+      const auto name = pickle_.string(key);
+      cost += name ? name->size() / kFreeNameBytes : 0;
+    }
+    return pay(cost);
+  }
+
   // Looking at shared parts is work each time.
-  [[nodiscard]] bool pay(std::size_t count) {
+  [[nodiscard]] bool pay(std::uint64_t count) {
     const bool enough = count <= items_left_;
     items_left_ -= enough ? count : 0;
     return enough;

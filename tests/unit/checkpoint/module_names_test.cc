@@ -196,6 +196,27 @@ TEST(ModuleNames, AreRefusedWhenModulesRepeatTheirParts) {
               FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
 }
 
+// One long name, used again and again: each use is work and memory.
+TEST(ModuleNames, AreRefusedWhenModulesRepeatALongName) {
+  constexpr std::uint32_t kName = 1;
+  PickleBuilder pickle;
+  pickle.proto().string(std::string(std::size_t{2} << 20, 'n')).put(kName).op('0');
+  pickle.global("models", "Net").empty_tuple().new_object().empty_dict().mark();
+  pickle.string("_parameters").empty_dict().string("_buffers").empty_dict();
+  pickle.string("_modules").empty_dict().mark();
+  for (int i = 0; i < 100; ++i) {
+    pickle.get(kName).none();
+  }
+  pickle.set_items().set_items().build().stop();
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
+}
+
+TEST(ModuleNames, PathsOfMoreThanAMebibyteAreRefused) {
+  const std::string name(std::size_t{600} << 10, 'n');
+  EXPECT_THAT(open_bytes(zip_of({.modules = {{name, {.modules = {{name, kLinear}}}}}})),
+              FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
+}
+
 TEST(ModuleNames, TwoParametersOfOneNameAreRefused) {
   EXPECT_THAT(open_bytes(zip_of({.parameters = {"w"}, .buffers = {"w"}})),
               FailsWith(ErrorCode::kCorrupt, "'w'"));

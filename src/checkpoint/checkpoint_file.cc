@@ -62,6 +62,10 @@ FileFormat format_of(std::string_view head) {
   if (looks_like_pickle(head)) {
     return FileFormat::kPickle;
   }
+  constexpr std::size_t kFlatbufferId = 4;  // where flatbuffers name their schema
+  if (head.size() > kFlatbufferId && head.substr(kFlatbufferId).starts_with("PTMF")) {
+    return FileFormat::kOther;
+  }
   for (const std::string_view magic :
        {"\x1f\x8b"sv, "\x37\x7a\xbc\xaf\x27\x1c"sv, "\x93NUMPY"sv, "\x89HDF"sv, "GGUF"sv}) {
     if (head.starts_with(magic)) {
@@ -105,7 +109,10 @@ Result<CheckpointPart> read_checkpoint_file(std::shared_ptr<const SourceFile> fi
     case FileFormat::kPickle:
       return read_pickle_file(std::move(file), options);
     case FileFormat::kOther:
-      return fail(unsupported(*file, "not a checkpoint (gzip, 7z, npy, HDF5 or GGUF)"));
+      return fail(
+          unsupported(*file,
+                      "not a checkpoint that is read (gzip, 7z, npy, HDF5, GGUF or a mobile "
+                      "module as a flatbuffer)"));
     case FileFormat::kJson:
     case FileFormat::kUnknown:
       break;

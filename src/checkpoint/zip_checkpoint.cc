@@ -47,7 +47,7 @@ Result<CheckpointPart> read_zip_checkpoint(std::shared_ptr<const SourceFile> fil
   if (is_exported_program(*zip)) {
     return read_exported_program(*zip, options);
   }
-  const bool has_pickle = zip->find("data.pkl") != nullptr;
+  const bool has_pickle = !zip->root().empty() && zip->find("data.pkl") != nullptr;
   if (has_pickle && zip->find("constants.pkl") != nullptr) {
     return read_torch_script(*zip, options);
   }

@@ -240,6 +240,11 @@ TEST(TorchScript, ByteCodeMakesItAMobileArchive) {
   EXPECT_EQ(checkpoint->format(), "torchscript-mobile");
 }
 
+TEST(TorchScript, AMobileModuleAsAFlatbufferIsRefusedByName) {
+  EXPECT_THAT(open_bytes(std::string("\x28\0\0\0PTMF", 8) + std::string(64, '\0')),
+              FailsWith(ErrorCode::kUnsupported, "mobile module as a flatbuffer"));
+}
+
 TEST(TorchScript, AConstantMayNotHaveTheNameOfAnAttribute) {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__", "Net");

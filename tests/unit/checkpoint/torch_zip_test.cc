@@ -266,6 +266,8 @@ TEST(TorchZip, RefusesOtherZipFilesByName) {
               FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint"));
   EXPECT_THAT(open_bytes(zip_with("readme.txt")),
               FailsWith(ErrorCode::kUnsupported, "record 'readme.txt': lies in no folder"));
+  EXPECT_THAT(open_bytes(zip_with("data.pkl", "N.")),
+              FailsWith(ErrorCode::kUnsupported, "record 'data.pkl': lies in no folder"));
   EXPECT_THAT(open_bytes(zip_with("a/model.json")),
               FailsWith(ErrorCode::kUnsupported, "TorchScript archive of torch 1.0 to 1.2"));
   EXPECT_THAT(open_bytes(zip_with("a/.data/extern_modules")),

@@ -49,7 +49,10 @@ void UniqueFd::reset() {
 }
 
 Error errno_error(int error_number, const std::string& what) {
-  return Error{code_for(error_number), what + ": " + std::strerror(error_number)};
+  const bool no_descriptor = error_number == EMFILE || error_number == ENFILE;
+  return Error{code_for(error_number),
+               what + ": " + std::strerror(error_number) +
+                   (no_descriptor ? "; raise the limit of open files (ulimit -n)" : "")};
 }
 
 Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name) {
@@ -124,16 +127,42 @@ Result<std::shared_ptr<const SourceFile>> SourceFile::adopt(UniqueFd fd,
   return std::shared_ptr<const SourceFile>(std::move(file));
 }
 
+Result<std::shared_ptr<const SourceFile>> SourceFile::slice(
+    const std::shared_ptr<const SourceFile>& whole, std::uint64_t offset, std::uint64_t size) {
+  if (!range_fits(offset, size, whole->size())) {
+    return fail(ErrorCode::kCorrupt, whole->name() + ": byte " + std::to_string(offset) + ": " +
+                                         std::to_string(size) + " bytes are declared here, but " +
+                                         "the file has " + std::to_string(whole->size()));
+  }
+  auto file = std::shared_ptr<SourceFile>(new SourceFile);
+  file->whole_ = whole;
+  file->slice_offset_ = offset;
+  file->path_ = whole->path_;
+  file->size_ = size;
+  file->device_ = whole->device_;
+  file->inode_ = whole->inode_;
+  file->links_ = whole->links_;
+  return std::shared_ptr<const SourceFile>(std::move(file));
+}
+
+std::string SourceFile::name() const {
+  return whole_ ? whole_->name() + ": slice at byte " + std::to_string(slice_offset_)
+                : path_.string();
+}
+
 Status SourceFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!range_fits(offset, out.size(), size_)) {
     return fail(ErrorCode::kCorrupt,
                 name() + ": byte " + std::to_string(offset) + ": " + std::to_string(out.size()) +
                     " bytes wanted, but the file has " + std::to_string(size_));
   }
-  return read_exact(fd(), offset, out, name());
+  return whole_ ? whole_->read(slice_offset_ + offset, out) : read_exact(fd(), offset, out, name());
 }
 
 Status SourceFile::check_unchanged() const {
+  if (whole_) {
+    return whole_->check_unchanged();
+  }
   struct stat info {};
   if (::fstat(fd(), &info) != 0) {
     return fail(errno_error(errno, name() + ": cannot examine"));

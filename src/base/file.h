@@ -55,10 +55,16 @@ class SourceFile {
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> adopt(UniqueFd fd,
                                                                        std::filesystem::path path);
 
+  // The bytes [offset, offset + size) of `whole` as a file of their own, for a format that stands
+  // inside another file: size() and read() are the slice's, everything else is the whole file's.
+  // kCorrupt when the range is not inside.
+  [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> slice(
+      const std::shared_ptr<const SourceFile>& whole, std::uint64_t offset, std::uint64_t size);
+
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::string name() const { return path_.string(); }
+  [[nodiscard]] std::string name() const;                     // for messages
   [[nodiscard]] std::uint64_t size() const { return size_; }  // when it was opened
-  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] int fd() const { return whole_ ? whole_->fd() : fd_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
 
   // kCorrupt when the range is not inside size() or the file shrank since.
@@ -75,6 +81,8 @@ class SourceFile {
  private:
   SourceFile() = default;
   UniqueFd fd_;
+  std::shared_ptr<const SourceFile> whole_;  // of a slice
+  std::uint64_t slice_offset_ = 0;
   std::filesystem::path path_;
   std::uint64_t size_ = 0;
   std::uint64_t device_ = 0;

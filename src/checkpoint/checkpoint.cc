@@ -1,122 +1,14 @@
 #include "onnx_external/checkpoint.h"
 
-#include <algorithm>
-#include <array>
 #include <cassert>
-#include <cstring>
 #include <vector>
 
 #include "base/range_crc.h"
 #include "checkpoint/contents.h"
-#include "tensor/strided_gather.h"
-#include "tensor/view_bits.h"
+#include "checkpoint/element_reader.h"
 
 namespace onnx_external {
 namespace {
-
-constexpr std::size_t kMaxElementBytes = 16;
-
-template <typename T>
-void swap_all(std::span<std::byte> bytes, T (*swap)(T)) {
-  for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
-    T value{};
-    std::memcpy(&value, bytes.data() + at, sizeof(T));
-    value = swap(value);
-    std::memcpy(bytes.data() + at, &value, sizeof(T));
-  }
-}
-
-void swap_bytes(std::span<std::byte> bytes, std::uint32_t unit) {
-  switch (unit) {
-    case 2:
-      swap_all<std::uint16_t>(
-          bytes, [](std::uint16_t v) -> std::uint16_t { return __builtin_bswap16(v); });
-      break;
-    case 4:
-      swap_all<std::uint32_t>(bytes, [](std::uint32_t v) { return __builtin_bswap32(v); });
-      break;
-    case 8:
-      swap_all<std::uint64_t>(
-          bytes, [](std::uint64_t v) -> std::uint64_t { return __builtin_bswap64(v); });
-      break;
-    default:
-      break;
-  }
-}
-
-bool needs_swap(const Storage& storage, DType dtype) {
-  return storage.byte_order == ByteOrder::kBig && swap_unit(dtype) > 1;
-}
-
-// Reads elements of one tensor in row-major order, whatever their form in the storage.
-class ElementReader {
- public:
-  // `read_storage` reads bytes of the (uncompressed) storage.
-  ElementReader(const TensorView& view, const Storage& storage, ReadSource read_storage)
-      : view_(view),
-        unit_(byte_size(view.dtype)),
-        swap_(needs_swap(storage, view.dtype)),
-        contiguous_(is_contiguous(view.shape, view.strides)),
-        read_storage_(std::move(read_storage)) {
-    strided_.element_bytes = unit_;
-    for (std::size_t d = 0; d < view.shape.size() && !contiguous_; ++d) {
-      strided_.sizes.push_back(static_cast<std::uint64_t>(view.shape[d]));
-      strided_.strides.push_back(static_cast<std::uint64_t>(view.strides[d]) * unit_);
-    }
-  }
-
-  // Bytes [first, first + out.size()) of the row-major tensor; the ends may cut elements.
-  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
-    if (contiguous_ && !swap_ && !view_.conj && !view_.neg) {
-      return read_storage_(view_.storage_offset + first, out);
-    }
-    while (!out.empty()) {
-      const std::uint64_t element = first / unit_;
-      const std::uint64_t skip = first % unit_;
-      std::size_t taken = out.size() - out.size() % unit_;
-      Status status;
-      if (skip == 0 && taken != 0) {
-        status = read_whole(element, out.first(taken));
-      } else {
-        std::array<std::byte, kMaxElementBytes> one{};
-        status = read_whole(element, std::span(one).first(unit_));
-        taken = std::min<std::size_t>(out.size(), unit_ - skip);
-        std::memcpy(out.data(), one.data() + skip, taken);
-      }
-      if (!status) {
-        return status;
-      }
-      first += taken;
-      out = out.subspan(taken);
-    }
-    return {};
-  }
-
- private:
-  [[nodiscard]] Status read_whole(std::uint64_t element, std::span<std::byte> out) const {
-    const std::uint64_t start = view_.storage_offset;
-    auto status = contiguous_
-                      ? read_storage_(start + element * unit_, out)
-                      : gather_strided(strided_, element, out,
-                                       [&](std::uint64_t offset, std::span<std::byte> piece) {
-                                         return read_storage_(start + offset, piece);
-                                       });
-    if (status && swap_) {
-      swap_bytes(out, swap_unit(view_.dtype));
-    }
-    if (status && (view_.conj || view_.neg)) {
-      apply_view_bits(view_.dtype, view_.conj, view_.neg, out);
-    }
-    return status;
-  }
-
-  const TensorView& view_;
-  std::uint32_t unit_;
-  bool swap_;
-  bool contiguous_;
-  ReadSource read_storage_;
-  StridedView strided_;
-};
 
 // Places in `part` move behind what `whole` has already.
 template <typename T>
@@ -144,6 +36,12 @@ void append_part(CheckpointPart& whole, CheckpointPart part) {
   append(whole.tied_names, std::move(part.tied_names));
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
+  }
+  for (auto& [storage, sources] : part.made_of) {
+    for (std::uint32_t& source : sources) {
+      source += storages;
+    }
+    whole.made_of.emplace(storage + storages, std::move(sources));
   }
 }
 
@@ -234,6 +132,14 @@ std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const 
 }
 
 Status Checkpoint::check_storage(std::uint32_t index) const {
+  if (const auto parts = contents_->all.made_of.find(index);
+      parts != contents_->all.made_of.end()) {
+    for (const std::uint32_t part : parts->second) {
+      if (auto status = check_storage(part); !status) {
+        return status;
+      }
+    }
+  }
   const Storage& storage = storages()[index];
   const SourceFile& file = *files()[storage.file];
   if (!storage.crc32) {

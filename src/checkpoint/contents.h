@@ -32,6 +32,10 @@ struct CheckpointPart {
   // For each storage with `computed` set, by its index: reads bytes of the storage, little-endian.
   // Callable from several threads at once; keeps what it reads from alive.
   std::unordered_map<std::uint32_t, ReadSource> computed;
+
+  // For computed storages: the storages that they are put together from, whose recorded CRC-32
+  // vouches for theirs.
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
 };
 
 // Moves everything of `part` but its format behind what `whole` has, and renumbers it.

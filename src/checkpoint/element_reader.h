@@ -1,0 +1,38 @@
+// Reads the elements of one tensor in row-major order, whatever their form in its storage.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+#include "tensor/strided_gather.h"
+
+namespace onnx_external {
+
+// True when the bytes of elements of this type are in the wrong order for this machine.
+[[nodiscard]] bool needs_swap(const Storage& storage, DType dtype);
+
+// Immutable; read() may be called from several threads at once.
+class ElementReader {
+ public:
+  // `read_storage` reads bytes of the (uncompressed) storage. `view` must outlive the reader.
+  ElementReader(const TensorView& view, const Storage& storage, ReadSource read_storage);
+
+  // Bytes [first, first + out.size()) of the row-major tensor; the ends may cut elements.
+  // Memory beside `out`: kGatherScratchBytes for strided views, nothing for others.
+  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
+
+ private:
+  [[nodiscard]] Status read_whole(std::uint64_t element, std::span<std::byte> out) const;
+
+  const TensorView& view_;
+  std::uint32_t unit_;
+  bool swap_;
+  bool contiguous_;
+  ReadSource read_storage_;
+  StridedView strided_;
+};
+
+}  // namespace onnx_external

@@ -24,7 +24,7 @@ tl::unexpected<Error> corrupt(std::string what) {
 class Budget {
  public:
   explicit Budget(const Pickle& pickle)
-      : left_((std::uint64_t{1} << 20) + 4 * std::uint64_t{pickle.node_count()}) {}
+      : left_(65'536 + 2 * std::uint64_t{pickle.node_count()}) {}
 
   [[nodiscard]] Status spend(std::uint64_t cost) {
     if (cost > left_) {
@@ -33,7 +33,7 @@ class Budget {
     left_ -= cost;
     return {};
   }
-  [[nodiscard]] Status spend_text(std::string_view text) { return spend(1 + text.size() / 16); }
+  [[nodiscard]] Status spend_text(std::string_view text) { return spend(1 + text.size() / 64); }
 
  private:
   std::uint64_t left_;
@@ -238,7 +238,8 @@ class MetadataReader {
     if (!chunks) {
       return corrupt("its chunks are no list");
     }
-    if (auto status = budget_.spend(chunks->size()); !status) {
+    constexpr std::uint64_t kChunkCost = 4;  // of its own nodes it has twice as many, and more
+    if (auto status = budget_.spend(kChunkCost * chunks->size()); !status) {
       return status;
     }
     for (const NodeId chunk : *chunks) {

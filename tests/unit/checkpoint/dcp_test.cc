@@ -361,7 +361,7 @@ TEST(Dcp, NamesAFolderWithoutMetadata) {
 }
 
 TEST(Dcp, BoundsTheWorkOnSharedParts) {
-  constexpr int kMany = 4000;  // tensors that share one list of as many chunks
+  constexpr int kMany = 2000;  // tensors that share one list of as many chunks
   DcpTensorSpec tensor{.name = "t", .shape = {0}};
   tensor.chunks.assign(kMany, {.offsets = {0}, .sizes = {0}});
   PickleBuilder pickle;

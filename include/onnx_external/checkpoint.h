@@ -166,8 +166,9 @@ class Checkpoint {
 // Opens one checkpoint made of `paths`, in order: each a checkpoint file, a Hugging Face shard
 // index (*.index.json) or a folder (which must hold, first wins: model.safetensors.index.json,
 // model.safetensors, pytorch_model.bin.index.json, pytorch_model.bin, the .metadata of a
-// distributed checkpoint; else exactly one checkpoint file, otherwise kAmbiguous with the list). The format is told by content, never by suffix.
-// The same tensor name in two arguments is kAmbiguous.
+// distributed checkpoint; else exactly one checkpoint file, otherwise kAmbiguous with the list).
+// The format is told by content, never by suffix. The same tensor name in two arguments is
+// kAmbiguous.
 // kNotFound, kIo, kCorrupt, kUnsupported (naming the format, e.g. legacy torch), kAmbiguous.
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});

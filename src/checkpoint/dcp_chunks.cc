@@ -105,7 +105,6 @@ Status check_cover(std::span<const std::int64_t> shape, std::span<const ChunkBox
     }
   }
   Corners corners(shape, boxes);
-  constexpr std::size_t kMaxCutDimensions = 24;  // a single box has more corners than the limit
   const std::size_t cut = corners.cut_dimensions();
   if (cut > kMaxCutDimensions || boxes.size() > kMaxChunkCorners >> cut) {
     return fail(ErrorCode::kUnsupported, "its " + std::to_string(boxes.size()) + " chunks along " +

@@ -14,7 +14,9 @@
 
 namespace onnx_external {
 
-// The most corners that check_cover() compares; 8 bytes each.
+// What check_cover() compares at most: 8 bytes of memory for each corner. Meshes of today have up
+// to 4 dimensions; more would let a small file ask for much work.
+inline constexpr std::size_t kMaxCutDimensions = 8;
 inline constexpr std::uint64_t kMaxChunkCorners = std::uint64_t{1} << 24;
 
 // A box of elements in a tensor. Both have the tensor's rank.
@@ -26,7 +28,7 @@ struct ChunkBox {
 // kCorrupt unless every element of `shape` lies in exactly one box: the message names the first
 // element (in row-major order) that lies in none, or in more than one. Time: n log n in the corners
 // of the boxes, which are 2^k for each box, k the number of dimensions that are cut. kUnsupported
-// above kMaxChunkCorners.
+// above kMaxCutDimensions or kMaxChunkCorners.
 // Requires: element_count(shape) succeeds and is not 0.
 [[nodiscard]] Status check_cover(std::span<const std::int64_t> shape,
                                  std::span<const ChunkBox> boxes);

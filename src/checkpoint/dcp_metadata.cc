@@ -23,8 +23,7 @@ tl::unexpected<Error> corrupt(std::string what) {
 // What the pickle's parts may cost together: an honest file uses each of them once or twice.
 class Budget {
  public:
-  explicit Budget(const Pickle& pickle)
-      : left_(65'536 + 2 * std::uint64_t{pickle.node_count()}) {}
+  explicit Budget(const Pickle& pickle) : left_(65'536 + 2 * std::uint64_t{pickle.node_count()}) {}
 
   [[nodiscard]] Status spend(std::uint64_t cost) {
     if (cost > left_) {

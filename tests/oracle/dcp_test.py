@@ -3,6 +3,7 @@
 usage: dcp_test.py --bin-dir DIR --work-dir DIR [-v]
 """
 
+import random
 import sys
 from collections import OrderedDict
 from pathlib import Path
@@ -212,6 +213,24 @@ class DcpTest:
                 f"{label}: is an error",
                 support.last_line(process),
             )
+
+    def test_damaged_metadata(self) -> None:
+        """Every kind of damage: an answer or an error, never a crash, in bounded memory."""
+        folder = dcp_folder.write(self.folder / "damaged metadata", self.nested())
+        original = (folder / ".metadata").read_bytes()
+        rng = random.Random(12)
+        crashed = []
+        for _ in range(150):
+            data = bytearray(original)
+            if rng.random() < 0.1:
+                del data[rng.randrange(len(data)) :]
+            for _ in range(rng.randrange(1, 4)):
+                data[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            (folder / ".metadata").write_bytes(data)
+            process = self.tools.inspect(folder, "--sha256", limit_bytes=1 << 30)
+            if process.returncode not in (0, 1):
+                crashed.append((process.returncode, bytes(data).hex()))
+        self.report.check(not crashed, "150 damaged metadata files: no crash", str(crashed[:1]))
 
     def run(self) -> int:
         for name in sorted(vars(DcpTest)):

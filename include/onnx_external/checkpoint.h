@@ -150,7 +150,7 @@ class Checkpoint {
   // Requires: first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
                             std::span<std::byte> out) const;
-  static constexpr std::uint64_t kReadScratchBytes = std::uint64_t{8} << 20;
+  static constexpr std::uint64_t kReadScratchBytes = std::uint64_t{9} << 20;
 
   // Reads a whole storage and compares its CRC-32 with the recorded one; succeeds at once when none
   // is recorded. kCorrupt names the file and the record's offset.
@@ -165,9 +165,10 @@ class Checkpoint {
 
 // Opens one checkpoint made of `paths`, in order: each a checkpoint file, a Hugging Face shard
 // index (*.index.json) or a folder (which must hold, first wins: model.safetensors.index.json,
-// model.safetensors, pytorch_model.bin.index.json, pytorch_model.bin; else exactly one checkpoint
-// file, otherwise kAmbiguous with the list). The format is told by content, never by suffix.
-// The same tensor name in two arguments is kAmbiguous.
+// model.safetensors, pytorch_model.bin.index.json, pytorch_model.bin, the .metadata of a
+// distributed checkpoint; else exactly one checkpoint file, otherwise kAmbiguous with the list).
+// The format is told by content, never by suffix. The same tensor name in two arguments is
+// kAmbiguous.
 // kNotFound, kIo, kCorrupt, kUnsupported (naming the format, e.g. legacy torch), kAmbiguous.
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/contents.h"
+#include "checkpoint/dcp.h"
 #include "checkpoint/shard_index.h"
 #include "onnx_external/checkpoint.h"
 
@@ -76,15 +77,21 @@ Result<CheckpointPart> read_folder(const std::filesystem::path& folder,
     return file ? read_file_or_index(*std::move(file), options)
                 : Result<CheckpointPart>(fail(std::move(file).error()));
   }
-  if (std::filesystem::exists(folder / ".metadata", ignored)) {
-    return fail(ErrorCode::kUnsupported,
-                folder.string() +
-                    ": a distributed checkpoint (DCP), which is not read; convert it with "
-                    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch");
+  if (std::filesystem::exists(
+          std::filesystem::symlink_status(folder / kDcpMetadataName, ignored))) {
+    auto metadata = open_shard(folder, kDcpMetadataName);
+    return metadata ? read_dcp(*std::move(metadata), options)
+                    : Result<CheckpointPart>(fail(std::move(metadata).error()));
   }
   const auto names = list_checkpoints(folder);
   if (!names) {
     return fail(names.error());
+  }
+  if (std::any_of(names->begin(), names->end(),
+                  [](const std::string& name) { return name.ends_with(kDcpSuffix); })) {
+    return fail(ErrorCode::kNotFound, folder.string() +
+                                          ": a distributed checkpoint (DCP) without its file "
+                                          "'.metadata'; was it saved or copied to its end?");
   }
   if (names->empty()) {
     return fail(ErrorCode::kNotFound, folder.string() + ": no checkpoint file in this folder");
@@ -105,7 +112,14 @@ Result<CheckpointPart> read_argument(const std::filesystem::path& path,
   if (std::filesystem::is_directory(path, ignored)) {
     return read_folder(path, options);
   }
+  if (path.filename().string().ends_with(kDcpSuffix)) {
+    return fail(ErrorCode::kUnsupported,
+                path.string() + ": a part of a distributed checkpoint (DCP); name its folder");
+  }
   auto file = SourceFile::open(path);
+  if (file && path.filename() == kDcpMetadataName) {
+    return read_dcp(*std::move(file), options);
+  }
   return file ? read_file_or_index(*std::move(file), options)
               : Result<CheckpointPart>(fail(std::move(file).error()));
 }

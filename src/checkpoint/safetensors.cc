@@ -174,6 +174,47 @@ Status parse_metadata(const Json& json, const std::vector<std::string_view>& nam
   return {};
 }
 
+// True for {"saved_offsets": [..]} with an offset that is not 0.
+bool is_later_chunk(const Json& info) {
+  const Json* offsets = info.find("saved_offsets");
+  const JsonArray* values = offsets == nullptr ? nullptr : offsets->array();
+  return values != nullptr && std::any_of(values->begin(), values->end(), [](const Json& value) {
+           return value.uint() != nullptr && *value.uint() != 0;
+         });
+}
+
+// torch.distributed.checkpoint's writer of safetensors (hf_storage.py) records in the metadata, as
+// JSON in a string, where in the whole tensor each tensor of the file starts. The whole shape
+// stands nowhere, so the parts cannot be put together safely.
+Status refuse_later_chunks(const Json& metadata, Selection selection, CheckpointPart& part) {
+  const Json* text = metadata.find("DCP_SHARDING_INFO");
+  const auto info = text != nullptr && text->string() != nullptr ? parse_json(*text->string())
+                                                                 : Result<Json>(Json());
+  std::unordered_set<std::string_view> later;
+  if (info && info->object() != nullptr) {
+    for (const auto& [name, json] : *info->object()) {
+      if (is_later_chunk(json)) {
+        later.insert(name);
+      }
+    }
+  }
+  const std::string reason =
+      "one chunk of a tensor that torch.distributed.checkpoint has cut up; save it with "
+      "consolidated_output_path";
+  std::vector<TensorView> kept;
+  for (TensorView& tensor : part.tensors) {
+    if (!later.contains(tensor.name)) {
+      kept.push_back(std::move(tensor));
+    } else if (selection == Selection::kEverything) {
+      part.refused.push_back({tensor.name, reason});
+    } else {
+      return fail(ErrorCode::kUnsupported, "tensor " + quote(tensor.name) + ": " + reason);
+    }
+  }
+  part.tensors = std::move(kept);
+  return {};
+}
+
 Status parse_header(const JsonObject& header, std::uint64_t data_bytes, Selection selection,
                     CheckpointPart& part) {
   std::vector<Span> spans;
@@ -198,7 +239,11 @@ Status parse_header(const JsonObject& header, std::uint64_t data_bytes, Selectio
     }
   }
   auto status = check_cover(spans, names, data_bytes);
-  return status && metadata != nullptr ? parse_metadata(*metadata, names, part) : status;
+  if (!status || metadata == nullptr) {
+    return status;
+  }
+  status = parse_metadata(*metadata, names, part);
+  return status ? refuse_later_chunks(*metadata, selection, part) : status;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <limits>
 
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
@@ -48,6 +49,32 @@ TEST(SourceFile, NoticesThatItsFileWasCut) {
   EXPECT_THAT((*file)->check_unchanged(), FailsWith(ErrorCode::kCorrupt, "was changed"));
   std::array<std::byte, 8> out{};
   EXPECT_THAT((*file)->read(0, out), FailsWith(ErrorCode::kCorrupt, "the file ends here"));
+}
+
+TEST(SourceFile, GivesASliceAsAFileOfItsOwn) {
+  const TempDir dir;
+  const auto path = dir.write("a", "0123456789");
+  const auto whole = SourceFile::open(path);
+  const auto slice = SourceFile::slice(*whole, 3, 4);
+  ASSERT_THAT(slice, IsOk());
+  EXPECT_EQ((*slice)->size(), 4U);
+  EXPECT_EQ(read_file(**slice, 10).value(), "3456");
+  EXPECT_EQ(read_file(**SourceFile::slice(*slice, 1, 2), 10).value(), "45");
+  std::array<std::byte, 2> out{};
+  EXPECT_THAT((*slice)->read(3, out), FailsWith(ErrorCode::kCorrupt, "slice at byte 3: byte 3"));
+  EXPECT_TRUE((*slice)->same_file(**whole));
+  EXPECT_THAT((*slice)->check_unchanged(), IsOk());
+  std::filesystem::resize_file(path, 5);
+  EXPECT_THAT((*slice)->check_unchanged(), FailsWith(ErrorCode::kCorrupt, "was changed"));
+}
+
+TEST(SourceFile, RefusesASliceThatReachesOut) {
+  const TempDir dir;
+  const auto whole = SourceFile::open(dir.write("a", "0123456789"));
+  constexpr std::uint64_t kFar = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_THAT(SourceFile::slice(*whole, 7, 4), FailsWith(ErrorCode::kCorrupt, "the file has 10"));
+  EXPECT_THAT(SourceFile::slice(*whole, 11, 0), FailsWith(ErrorCode::kCorrupt, "the file has 10"));
+  EXPECT_THAT(SourceFile::slice(*whole, 7, kFar), FailsWith(ErrorCode::kCorrupt, "has 10"));
 }
 
 TEST(ReadFile, HoldsItsLimit) {

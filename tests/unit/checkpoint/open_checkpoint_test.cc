@@ -67,12 +67,6 @@ TEST(OpenCheckpoint, ListsTheFilesOfAnAmbiguousFolder) {
   EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kAmbiguous, "'a.pt', 'b.pt'"));
 }
 
-TEST(OpenCheckpoint, NamesADistributedCheckpoint) {
-  const TempDir dir;
-  dir.write(".metadata", "x");
-  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kUnsupported, "DCP"));
-}
-
 class ShardIndex : public ::testing::Test {
  protected:
   Result<Checkpoint> open_index(const std::string& weight_map) {

@@ -53,6 +53,22 @@ TEST(Safetensors, HalvesTheLastDimensionOfF4) {
   EXPECT_EQ(checkpoint->tensors()[0].shape, (Shape{2, 2}));
 }
 
+TEST(Safetensors, RefusesTheLaterChunksOfADistributedTensor) {
+  const auto with_offsets = [](const std::string& offsets) {
+    return safetensors(R"({"__metadata__":{"DCP_SHARDING_INFO":"{\"a\":{\"saved_offsets\":)" +
+                           offsets + R"(}}"},)" + kTwo.substr(1),
+                       "abcdef");
+  };
+  EXPECT_THAT(open_bytes(with_offsets("[0, 0]")), IsOk());
+  EXPECT_THAT(open_bytes(with_offsets("[0, 4]")),
+              FailsWith(ErrorCode::kUnsupported, "tensor 'a': one chunk of a tensor"));
+  const auto all = open_bytes(with_offsets("[0, 4]"), Selection::kEverything);
+  ASSERT_THAT(all, IsOk());
+  EXPECT_EQ(all->tensors().size(), 1U);
+  ASSERT_EQ(all->refused_tensors().size(), 1U);
+  EXPECT_EQ(all->refused_tensors()[0].path, "a");
+}
+
 TEST(Safetensors, TakesTiedNamesFromTheMetadata) {
   const auto checkpoint = open_bytes(
       safetensors(R"({"__metadata__":{"format":"pt","lm_head.weight":"w","gone":"unknown"},)"

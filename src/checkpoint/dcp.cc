@@ -1,0 +1,279 @@
+#include "checkpoint/dcp.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/text.h"
+#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/dcp_chunks.h"
+#include "checkpoint/dcp_metadata.h"
+#include "checkpoint/dcp_names.h"
+#include "checkpoint/pickle.h"
+#include "checkpoint/shard_index.h"
+
+namespace onnx_external {
+namespace {
+
+// A slice of an open file, and the storage of its tensor once it has been read.
+struct Slice {
+  std::uint32_t file = 0;  // index into CheckpointPart::files
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::optional<std::uint32_t> storage = {};  // index into CheckpointPart::storages
+  TensorView view = {};                       // its only tensor, without a name
+
+  [[nodiscard]] auto range() const { return std::tie(file, offset, length); }
+};
+
+// The slices that the selected tensors need. Honest ones never share bytes; that they may not keeps
+// the work of reading them within the size of the files.
+class Slices {
+ public:
+  Slices(const std::filesystem::path& folder, CheckpointPart& part)
+      : folder_(folder), part_(part) {}
+
+  [[nodiscard]] Status add(const DcpSlice& slice) {
+    const auto [known, is_new] =
+        files_.try_emplace(slice.file, static_cast<std::uint32_t>(part_.files.size()));
+    if (is_new) {
+      auto file = open_shard(folder_, slice.file);
+      if (!file) {
+        return fail(std::move(file).error());
+      }
+      part_.files.push_back(*std::move(file));
+    }
+    slices_.push_back({.file = known->second, .offset = slice.offset, .length = slice.length});
+    return {};
+  }
+
+  // After the last add().
+  [[nodiscard]] Status check_apart() {
+    const auto before = [](const Slice& a, const Slice& b) { return a.range() < b.range(); };
+    const auto same = [](const Slice& a, const Slice& b) { return a.range() == b.range(); };
+    std::sort(slices_.begin(), slices_.end(), before);
+    slices_.erase(std::unique(slices_.begin(), slices_.end(), same), slices_.end());
+    for (std::size_t i = 1; i < slices_.size(); ++i) {
+      const Slice& a = slices_[i - 1];
+      const Slice& b = slices_[i];
+      if (a.file == b.file && b.offset - a.offset < a.length) {
+        return fail(ErrorCode::kCorrupt,
+                    part_.files[a.file]->name() + ": byte " + std::to_string(b.offset) +
+                        ": a slice begins inside the one at byte " + std::to_string(a.offset));
+      }
+    }
+    return {};
+  }
+
+  // The slice, read. Requires: it was added.
+  [[nodiscard]] Result<const Slice*> get(const DcpSlice& wanted) {
+    const Slice key{
+        .file = files_.at(wanted.file), .offset = wanted.offset, .length = wanted.length};
+    const auto slice =
+        std::lower_bound(slices_.begin(), slices_.end(), key,
+                         [](const Slice& a, const Slice& b) { return a.range() < b.range(); });
+    if (!slice->storage) {
+      if (auto status = load(*slice); !status) {
+        return fail(std::move(status).error());
+      }
+    }
+    return &*slice;
+  }
+
+ private:
+  [[nodiscard]] Status load(Slice& slice) {
+    const auto file = SourceFile::slice(part_.files[slice.file], slice.offset, slice.length);
+    const auto format = file ? sniff_format(**file) : Result<FileFormat>(fail(file.error()));
+    if (!format) {
+      return fail(format.error());
+    }
+    const std::string where = (*file)->name();
+    if (*format != FileFormat::kTorchZip && *format != FileFormat::kTorchLegacy) {
+      return fail(ErrorCode::kUnsupported,
+                  where + ": not what torch.save writes; other serializations are not read");
+    }
+    auto part = read_checkpoint_file(*file, {.selection = Selection::kEverything});
+    if (!part) {
+      return fail(std::move(part).error());
+    }
+    if (!part->refused.empty()) {
+      return fail(ErrorCode::kUnsupported, where + ": " + part->refused[0].reason);
+    }
+    if (part->tensors.size() != 1 || !part->tensors[0].name.empty()) {
+      return fail(ErrorCode::kUnsupported, where + ": holds something else than one tensor");
+    }
+    slice.view = std::move(part->tensors[0]);
+    Storage storage = part->storages[slice.view.storage];
+    if (storage.computed || storage.compression != Compression::kNone) {
+      return fail(ErrorCode::kUnsupported,
+                  where + ": its tensor is compressed or converted; save it again with torch");
+    }
+    storage.file = slice.file;
+    storage.offset += slice.offset;
+    slice.storage = static_cast<std::uint32_t>(part_.storages.size());
+    slice.view.storage = *slice.storage;
+    part_.storages.push_back(storage);
+    return {};
+  }
+
+  const std::filesystem::path folder_;
+  CheckpointPart& part_;
+  std::map<std::string, std::uint32_t> files_;
+  std::vector<Slice> slices_;  // sorted once complete
+};
+
+// Puts the tensors into `part`; their storages stand there already, or are added.
+class Assembler {
+ public:
+  Assembler(Slices& slices, CheckpointPart& part) : slices_(slices), part_(part) {}
+
+  [[nodiscard]] Result<TensorView> tensor(const DcpItem& item) {
+    if (!item.refusal.empty()) {
+      return fail(ErrorCode::kUnsupported, item.refusal);
+    }
+    const auto nbytes = contiguous_nbytes(item.dtype, item.shape);
+    if (!nbytes) {
+      return fail(nbytes.error());
+    }
+    if (*nbytes == 0) {
+      return computed_view(item, add_storage({}));
+    }
+    std::vector<ChunkBox> boxes;
+    for (const DcpChunk& chunk : item.chunks) {
+      boxes.push_back({chunk.offsets, chunk.sizes});
+    }
+    if (auto status = check_cover(item.shape, boxes); !status) {
+      return fail(std::move(status).error());
+    }
+    if (item.chunks.size() == 1) {
+      const auto slice = chunk_slice(item, item.chunks[0]);
+      return slice ? Result<TensorView>((*slice)->view) : fail(slice.error());
+    }
+    return assembled(item, *nbytes);
+  }
+
+ private:
+  std::uint32_t add_storage(const Storage& storage) {
+    part_.storages.push_back(storage);
+    return static_cast<std::uint32_t>(part_.storages.size() - 1);
+  }
+
+  static TensorView computed_view(const DcpItem& item, std::uint32_t storage) {
+    TensorView view;
+    view.dtype = item.dtype;
+    view.shape = item.shape;
+    view.strides = contiguous_strides(item.shape);
+    view.storage = storage;
+    return view;
+  }
+
+  [[nodiscard]] Result<const Slice*> chunk_slice(const DcpItem& item, const DcpChunk& chunk) {
+    const auto slice = slices_.get(chunk.slice);
+    if (!slice) {
+      return fail_in("chunk at " + shape_text(chunk.offsets), slice.error());
+    }
+    const TensorView& view = (*slice)->view;
+    if (view.dtype != item.dtype || view.shape != chunk.sizes) {
+      return fail(ErrorCode::kCorrupt,
+                  "chunk at " + shape_text(chunk.offsets) + ": its slice holds " +
+                      std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
+                      ", '.metadata' says " + std::string(torch_name(item.dtype)) + " " +
+                      shape_text(chunk.sizes));
+    }
+    return slice;
+  }
+
+  [[nodiscard]] Result<TensorView> assembled(const DcpItem& item, std::uint64_t nbytes) {
+    std::vector<ChunkSource> sources;
+    std::vector<std::uint32_t> storages;
+    for (const DcpChunk& chunk : item.chunks) {
+      const auto slice = chunk_slice(item, chunk);
+      if (!slice) {
+        return fail(slice.error());
+      }
+      storages.push_back(*(*slice)->storage);
+      const Storage& storage = part_.storages[storages.back()];
+      sources.push_back({.box = {chunk.offsets, chunk.sizes},
+                         .view = (*slice)->view,
+                         .storage = storage,
+                         .file = part_.files[storage.file]});
+    }
+    const auto chunks =
+        std::make_shared<const ChunkedTensor>(item.dtype, item.shape, std::move(sources));
+    Storage whole;
+    whole.bytes = nbytes;
+    whole.computed = true;
+    const std::uint32_t storage = add_storage(whole);
+    part_.computed.emplace(storage, [chunks](std::uint64_t offset, std::span<std::byte> out) {
+      return chunks->read(offset, out);
+    });
+    part_.made_of.emplace(storage, std::move(storages));
+    return computed_view(item, storage);
+  }
+
+  Slices& slices_;
+  CheckpointPart& part_;
+};
+
+Result<std::vector<DcpItem>> read_items(const SourceFile& metadata) {
+  auto bytes = read_file(metadata, kMaxPickleBytes);
+  const auto pickle =
+      bytes ? Pickle::parse(*std::move(bytes)) : Result<Pickle>(fail(bytes.error()));
+  auto items =
+      pickle ? parse_dcp_metadata(*pickle) : Result<std::vector<DcpItem>>(fail(pickle.error()));
+  if (!items && bytes) {
+    return fail_in(metadata.name(), std::move(items).error());
+  }
+  return items;
+}
+
+Status add_slices(const std::vector<DcpItem>& items, const NamedDcpItems& named, Slices& slices) {
+  for (const NamedDcpTensor& tensor : named.tensors) {
+    for (const DcpChunk& chunk : items[tensor.item].chunks) {
+      if (auto status = slices.add(chunk.slice); !status) {
+        return fail_in("tensor " + quote(tensor.name), std::move(status).error());
+      }
+    }
+  }
+  return slices.check_apart();
+}
+
+}  // namespace
+
+Result<CheckpointPart> read_dcp(std::shared_ptr<const SourceFile> metadata,
+                                const OpenOptions& options) {
+  const std::string where = metadata->name();
+  const auto items = read_items(*metadata);
+  if (!items) {
+    return fail(items.error());
+  }
+  auto named = name_dcp_items(*items, options);
+  if (!named) {
+    return fail_in(where, std::move(named).error());
+  }
+  CheckpointPart part;
+  part.format = "dcp";
+  part.files.push_back(metadata);  // the file of storages that lie in none, too
+  part.opaque = std::move(named->opaque);
+  Slices slices(metadata->path().parent_path(), part);
+  if (auto status = add_slices(*items, *named, slices); !status) {
+    return fail_in(where, std::move(status).error());
+  }
+  Assembler assembler(slices, part);
+  for (NamedDcpTensor& tensor : named->tensors) {
+    auto view = assembler.tensor((*items)[tensor.item]);
+    if (view) {
+      view->name = std::move(tensor.name);
+      part.tensors.push_back(*std::move(view));
+    } else if (options.selection == Selection::kEverything &&
+               view.error().code == ErrorCode::kUnsupported) {
+      part.refused.push_back({tensor.name, view.error().message});
+    } else {
+      return fail_in(where + ": tensor " + quote(tensor.name), std::move(view).error());
+    }
+  }
+  return part;
+}
+
+}  // namespace onnx_external

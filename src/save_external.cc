@@ -119,6 +119,37 @@ Status check_target(const Target& target, const Checkpoint& checkpoint) {
   return {};
 }
 
+// The recorded inputs, fitted to the inputs of the graph that are left to the caller. A dry run
+// reports the dimensions that do not fit; a save refuses them.
+Result<RecordedInputs> read_test_data(const Model& model, const Mapping& mapping,
+                                      const Target& target, const SaveOptions& options,
+                                      const fs::path& scratch_dir) {
+  RecordedInputs inputs;
+  OpenOptions open;
+  open.classes = options.open.classes;
+  open.max_expand = options.open.max_expand;
+  open.scratch_dir = scratch_dir;
+  for (const fs::path& path : options.test_data) {
+    auto recording = open_recording(path, open);
+    if (!recording) {
+      return fail(std::move(recording).error());
+    }
+    inputs.recordings.push_back(*std::move(recording));
+  }
+  const auto graph = graph_inputs(model.proto().graph(), mapping.inputs_left);
+  auto data = plan_test_data(graph, inputs.recordings);
+  if (!data) {
+    return fail_in(target.graph_name + ": test data", std::move(data).error());
+  }
+  inputs.data = *std::move(data);
+  if (options.mode == RunMode::kWrite) {
+    if (auto status = check_test_data(graph, inputs.data); !status) {
+      return fail_in(target.graph_name + ": test data", std::move(status).error());
+    }
+  }
+  return inputs;
+}
+
 Result<SaveReport> save(Model model, const Target& target, std::span<const fs::path> paths,
                         const SaveOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -154,13 +185,18 @@ Result<SaveReport> save(Model model, const Target& target, std::span<const fs::p
   }
   SaveReport report =
       make_report(target.folder / target.model_name, *plan, model.facts(), *keys, *mapping);
+  auto inputs = read_test_data(model, *mapping, target, options, open.scratch_dir);
+  if (!inputs) {
+    return fail(std::move(inputs).error());
+  }
+  report.test_data = inputs->data;
   if (options.mode == RunMode::kDryRun) {
     return report;
   }
 
   // From here on every file, offset and length is final.
   const std::vector<ExpectedTensor> expected = expected_by_plan(*plan, model.facts());
-  auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write);
+  auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write, &*inputs);
   if (!staged) {
     return fail(std::move(staged).error());
   }

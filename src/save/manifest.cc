@@ -174,6 +174,55 @@ Status check_header(const Json& root) {
   return {};
 }
 
+Result<ManifestFile> parse_file(const Json& entry) {
+  ManifestFile file;
+  std::optional<Error> error;
+  take(text_member(entry, "file"), file.file, error);
+  take(uint_member(entry, "length", std::numeric_limits<std::uint64_t>::max()), file.length, error);
+  take(crc_member(entry), file.crc32, error);
+  if (error) {
+    return fail(*std::move(error));
+  }
+  const std::size_t slash = file.file.find('/');
+  if (slash == std::string::npos || !check_plain_name(file.file.substr(0, slash)) ||
+      !check_plain_name(file.file.substr(slash + 1))) {
+    return corrupt("\"file\" is no file in a folder beside the model");
+  }
+  return file;
+}
+
+// The files of recorded inputs; none when the member is absent.
+Status parse_test_data(const Json& root, Manifest& manifest) {
+  const Json* files = root.find("test_data");
+  if (files == nullptr) {
+    return {};
+  }
+  if (files->array() == nullptr) {
+    return corrupt("\"test_data\" is no list");
+  }
+  for (const Json& entry : *files->array()) {
+    auto file = parse_file(entry);
+    if (!file) {
+      return fail_in(fmt::format("test data {}", manifest.test_data.size()),
+                     std::move(file).error());
+    }
+    manifest.test_data.push_back(*std::move(file));
+  }
+  return {};
+}
+
+std::string test_data_text(const std::vector<ManifestFile>& files) {
+  std::string out = ",\n\"test_data\": [";
+  std::string_view separator = "\n";
+  for (const ManifestFile& file : files) {
+    fmt::format_to(std::back_inserter(out),
+                   "{}{{\"file\": {}, \"length\": {}, \"crc32\": \"{:08x}\"}}", separator,
+                   json_quote(file.file), file.length, file.crc32);
+    separator = ",\n";
+  }
+  return out + "\n]";
+}
+
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
@@ -188,7 +237,11 @@ std::string manifest_text(const Manifest& manifest) {
     append_tensor(out, tensor);
     separator = ",\n";
   }
-  return out += "\n]\n}\n";
+  out += "\n]";
+  if (!manifest.test_data.empty()) {
+    out += test_data_text(manifest.test_data);
+  }
+  return out += "\n}\n";
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
@@ -213,6 +266,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
       return fail_in(fmt::format("tensor {}", manifest.tensors.size()), std::move(tensor).error());
     }
     manifest.tensors.push_back(*std::move(tensor));
+  }
+  if (auto files = parse_test_data(*root, manifest); !files) {
+    return fail(std::move(files).error());
   }
   return manifest;
 }

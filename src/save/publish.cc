@@ -152,11 +152,45 @@ std::optional<ModelIdentity> identify(const Directory& folder, const std::string
   return ModelIdentity{(*file)->size(), *crc};
 }
 
+// True for a folder that holds nothing but files of these names.
+bool holds_only(const Directory& folder, const Transaction::FileNames& files) {
+  const auto entries = folder.entries();
+  return entries && std::all_of(entries->begin(), entries->end(), [&](const std::string& name) {
+           const std::size_t ends = files.stem.size() + files.suffix.size();
+           const auto kind = folder.kind_of(name);
+           return kind && *kind == EntryKind::kFile && name.size() > ends &&
+                  name.starts_with(files.stem) && name.ends_with(files.suffix) &&
+                  name.find_first_not_of("0123456789", files.stem.size()) ==
+                      name.size() - files.suffix.size();
+         });
+}
+
+// Of the test data that a replaced model's manifest lists, what the new model has no folder for.
+void remove_test_data(const Directory& out, const Manifest& manifest,
+                      const std::set<std::string, std::less<>>& kept) {
+  std::set<std::string> folders;
+  for (const ManifestFile& file : manifest.test_data) {
+    const std::size_t slash = file.file.find('/');
+    const std::string name = file.file.substr(0, slash);
+    const auto folder =
+        kept.contains(name) ? fail(ErrorCode::kNotFound, "") : out.open_folder(name);
+    if (folder) {
+      (void)folder->remove_file(file.file.substr(slash + 1));
+      folders.insert(name);
+    }
+  }
+  for (const std::string& name : folders) {
+    (void)out.remove_empty_folder(name);
+  }
+}
+
 // Removes the data folder `name` if its manifest says that it belongs to the model: the files that
 // the manifest lists, the manifest last (so that a killed removal can be finished), and the folder
 // when nothing else is in it. What cannot be removed stays; the new model is complete without that.
+// `kept_folders`: of the test data that is now in place; nothing when that is not known.
 void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
-                       const ModelIdentity& model) {
+                       const ModelIdentity& model,
+                       const std::optional<std::set<std::string, std::less<>>>& kept_folders) {
   auto folder = out.open_folder(name);
   if (!folder) {
     return;
@@ -165,6 +199,9 @@ void remove_generation(const Directory& out, const std::string& name, const std:
   if (!manifest || manifest->model_file != model_name ||
       ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
     return;
+  }
+  if (kept_folders) {
+    remove_test_data(out, *manifest, *kept_folders);
   }
   std::set<std::string> files;
   for (const ManifestTensor& tensor : manifest->tensors) {
@@ -276,6 +313,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       staging_name_(std::move(other.staging_name_)),
       staging_(std::move(other.staging_)),
       data_(std::move(other.data_)),
+      extra_(std::move(other.extra_)),
       data_renamed_(other.data_renamed_),
       done_(std::exchange(other.done_, true)) {}
 
@@ -335,7 +373,7 @@ void Transaction::remove_stale_staging() const {
       continue;
     }
     if (const auto staging = out_->open_folder(entry)) {
-      remove_data_of_staged_model(*staging);
+      remove_data_of_staged_model(*staging, false);
     }
     (void)out_->remove_tree(entry);
   }
@@ -343,16 +381,24 @@ void Transaction::remove_stale_staging() const {
 
 // A model in a staging folder is not the current one: it was replaced, or its saver died between
 // the two renames. Either way its data outside of the folder serves nobody.
-void Transaction::remove_data_of_staged_model(const Directory& staging) const {
+// Test data is another matter: after a kill nobody knows whose it is, so it is left alone.
+void Transaction::remove_data_of_staged_model(const Directory& staging, bool published) const {
   const auto staged = identify(staging, options_.model_name);
   const auto entries = out_->entries();
   if (!staged || !entries || staged == identify(*out_, options_.model_name)) {
     return;
   }
+  std::optional<std::set<std::string, std::less<>>> kept_folders;
+  if (published) {
+    kept_folders.emplace();
+    for (const ExtraFolder& extra : extra_) {
+      kept_folders->insert(extra.name);
+    }
+  }
   const std::string_view base = generation_base(options_.data_dir);
   for (const std::string& entry : *entries) {
     if (generation_of(entry, base)) {
-      remove_generation(*out_, entry, options_.model_name, *staged);
+      remove_generation(*out_, entry, options_.model_name, *staged, kept_folders);
     }
   }
 }
@@ -380,6 +426,35 @@ Status Transaction::make_staging() {
   }
   data_ = *std::move(data);
   return {};
+}
+
+Result<const Directory*> Transaction::add_folder(const std::string& name, const FileNames& files) {
+  const auto kind = out_->kind_of(name);
+  if (!kind) {
+    return fail(kind.error());
+  }
+  if (*kind) {
+    if (options_.overwrite == Overwrite::kRefuse) {
+      return fail(ErrorCode::kAlreadyExists,
+                  out_->child(name) + ": exists; use --overwrite to replace it");
+    }
+    const auto old = out_->open_folder(name);
+    if (!old || !holds_only(*old, files)) {
+      return fail(ErrorCode::kAlreadyExists, out_->child(name) +
+                                                 ": holds other things than recorded inputs; move "
+                                                 "it away");
+    }
+  }
+  if (Status made = staging_->make_folder(name, kDataMode); !made) {
+    return fail(std::move(made).error());
+  }
+  auto folder = staging_->open_folder(name);
+  if (!folder) {
+    return fail(std::move(folder).error());
+  }
+  extra_.push_back(
+      {name, std::make_unique<Directory>(*std::move(folder)), kind->has_value(), false});
+  return extra_.back().folder.get();
 }
 
 Status Transaction::write_file(const Directory& folder, const std::string& name,
@@ -421,6 +496,9 @@ Status Transaction::write_model(std::string_view model, std::string_view manifes
   if (status) {
     status = sync_folder(*data_);
   }
+  for (const ExtraFolder& extra : extra_) {
+    status = status ? sync_folder(*extra.folder) : status;
+  }
   return status ? sync_folder(*staging_) : status;
 }
 
@@ -431,7 +509,10 @@ Status Transaction::publish() {
     return status;
   }
   data_renamed_ = true;
-  status = sync_folder(*out_);
+  status = publish_new_folders();
+  if (status) {
+    status = sync_folder(*out_);
+  }
   if (status) {
     status = sync_made_folders();
   }
@@ -443,16 +524,56 @@ Status Transaction::publish() {
   }
   // Committed: from here on nothing may be undone.
   done_ = true;
+  if (Status exchanged = exchange_old_folders(); !exchanged) {
+    return fail_in("the new model is in place, but not its test data",
+                   std::move(exchanged).error());
+  }
   if (Status synced = sync_folder(*out_); !synced) {
     return fail_in("the new model is in place, but may not survive a power cut",
                    std::move(synced).error());
   }
-  remove_data_of_staged_model(*staging_);
+  remove_data_of_staged_model(*staging_, true);
   (void)out_->remove_tree(staging_name_);
   return {};
 }
 
+Status Transaction::publish_new_folders() {
+  for (ExtraFolder& extra : extra_) {
+    if (extra.replaces) {
+      continue;
+    }
+    Status status = rename_entry(*staging_, extra.name, *out_, extra.name, Replace::kNo);
+    if (!status) {
+      return status;
+    }
+    extra.renamed = true;
+  }
+  return {};
+}
+
+// What was replaced is in the staging folder then, and goes with it.
+Status Transaction::exchange_old_folders() {
+  for (const ExtraFolder& extra : extra_) {
+    if (!extra.replaces || exchange_entries(*staging_, extra.name, *out_, extra.name)) {
+      continue;
+    }
+    Status status = out_->remove_tree(extra.name);
+    if (status) {
+      status = rename_entry(*staging_, extra.name, *out_, extra.name, Replace::kNo);
+    }
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
 void Transaction::roll_back() {
+  for (const ExtraFolder& extra : extra_) {
+    if (extra.renamed) {
+      (void)out_->remove_tree(extra.name);
+    }
+  }
   if (data_renamed_) {
     (void)out_->remove_tree(options_.data_dir);
   }

@@ -2,17 +2,19 @@
 //
 //   begin    lock the output folder; remove what dead savers left; make the staging folder
 //   write    data files, manifest and model, under their final relative names
-//   publish  rename the data folder, then the model (the commit point); then remove the data of
-//            the model that was replaced
+//   publish  rename the data folder and further folders (test data), then the model (the commit
+//            point); then remove the data of the model that was replaced
 //
 // Killed at any instant, the old model or the new one is complete: the data folder always has a
 // new name, so nothing that the old model refers to is touched before the new one is in place.
 // Of replaced data only the files that its manifest lists are removed, and only when the manifest
-// knows the replaced model by its CRC.
+// knows the replaced model by its CRC. Further folders of a replaced model change places with the
+// new ones right after the commit point; killed between, the manifest tells them apart.
 // With Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +51,17 @@ class Transaction {
   ~Transaction();
 
   [[nodiscard]] const Directory& data() const { return *data_; }
+
+  // Makes one more folder, to be published beside the model, whose files will be called
+  // "<file_stem><number><file_suffix>". It lives as long as this object.
+  // kAlreadyExists when the output folder has an entry of that name, unless overwriting is allowed
+  // and the entry is a folder with such files alone.
+  struct FileNames {
+    std::string_view stem;
+    std::string_view suffix;
+  };
+  [[nodiscard]] Result<const Directory*> add_folder(const std::string& name,
+                                                    const FileNames& files);
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
@@ -70,7 +83,9 @@ class Transaction {
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
   [[nodiscard]] Status sync_made_folders() const;
   void remove_stale_staging() const;
-  void remove_data_of_staged_model(const Directory& staging) const;
+  void remove_data_of_staged_model(const Directory& staging, bool published) const;
+  [[nodiscard]] Status publish_new_folders();
+  [[nodiscard]] Status exchange_old_folders();
   void roll_back();
 
   TransactionOptions options_;
@@ -79,6 +94,13 @@ class Transaction {
   std::string staging_name_;  // empty until it exists
   std::optional<Directory> staging_;
   std::optional<Directory> data_;
+  struct ExtraFolder {
+    std::string name;
+    std::unique_ptr<Directory> folder;
+    bool replaces = false;  // the output folder has one of this name
+    bool renamed = false;
+  };
+  std::vector<ExtraFolder> extra_;
   bool data_renamed_ = false;
   bool done_ = false;  // published, or moved from
 };

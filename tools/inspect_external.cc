@@ -50,6 +50,7 @@ struct Arguments {
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("FILE", arguments.files);
   app.add_flag("--sha256", arguments.sha256);
+  arguments.options.classes = &known_classes();
   add_max_expand_option(app, arguments.options.max_expand);
   add_threads_option(app, arguments.options.threads);
   add_common_options(app, arguments.common);

@@ -184,6 +184,10 @@ bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId 
          !pickle.has_elements(id) && pickle.states(id, 1).empty();
 }
 
+bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id) {
+  return function_for(pickle, classes, id) != nullptr;
+}
+
 Result<Children> children_of(const Pickle& pickle, NodeId id, const ClassFlattening* classes,
                              WalkBudget& budget) {
   Children out;

@@ -63,6 +63,9 @@ struct Children {
 // arguments alone (as named tuples are), and classes of the table.
 [[nodiscard]] bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
+// True for an object whose class is in the table.
+[[nodiscard]] bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
+
 // The parts of a value, paid for: a shared container each time that it is expanded, because the
 // copy is work, and memory. The state of a mapping is not its content (state_dict()'s `_metadata`
 // stands there); of other objects arguments, added elements and attributes are.

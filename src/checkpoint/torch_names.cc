@@ -93,13 +93,20 @@ class Walker {
   }
 
   [[nodiscard]] Status enter(NodeId id) {
-    if (auto status = scope_ == Scope::kEverything ? report(id) : Status(); !status) {
-      return status;
-    }
     auto children = children_of(pickle_, id, classes_, budget_);
+    bool is_opaque_here = !is_flattened(pickle_, classes_, id);
+    if (!children && scope_ == Scope::kEverything && !is_opaque_here) {
+      // A listing goes on where a class's function cannot.
+      is_opaque_here = true;
+      children = children_of(pickle_, id, nullptr, budget_);
+    }
     if (!children) {
       return path_.empty() ? Status(fail(std::move(children).error()))
                            : fail_in(quote(path_), std::move(children).error());
+    }
+    const bool reports = scope_ == Scope::kEverything && is_opaque_here;
+    if (auto status = reports ? report(id) : Status(); !status) {
+      return status;
     }
     on_path_[id] = true;
     frames_.push_back({id, *std::move(children), 0, path_.size()});

@@ -136,6 +136,7 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   OpenOptions open;
   open.selection = Selection::kEverything;
   open.max_expand = options.max_expand;
+  open.classes = options.classes;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());

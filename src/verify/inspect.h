@@ -54,6 +54,7 @@ enum class Digests : std::uint8_t { kNone, kSha256 };
 
 struct InspectOptions {
   std::uint64_t max_expand = OpenOptions{}.max_expand;  // as OpenOptions has it
+  const ClassFlattening* classes = nullptr;             // as OpenOptions has it
   Digests digests = Digests::kNone;
   int threads = 0;  // 0 = one per CPU available to the process
   ProgressFn progress;

@@ -80,7 +80,17 @@ void add_max_expand_option(CLI::App& app, std::uint64_t& max_expand) {
   add_number(app, "--max-expand", max_expand, 1, kMaxExpand);
 }
 
+const ClassFlattening& known_classes() {
+  static const ClassFlattening classes = [] {
+    ClassFlattening made;
+    made.register_cache_classes();
+    return made;
+  }();
+  return classes;
+}
+
 void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
+  options.classes = &known_classes();
   app.add_option("--key", options.key);
   add_max_expand_option(app, options.max_expand);
 }

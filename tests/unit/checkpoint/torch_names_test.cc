@@ -308,6 +308,21 @@ TEST(CacheClasses, FlattenInStateDictsAndListingsAlike) {
   EXPECT_THAT(names_of(name_everything(pickle, &classes)), expected);
 }
 
+TEST(CacheClasses, AreNoOpaqueObjectsInAListing) {
+  const ClassFlattening classes = caches();
+  const Pickle pickle = pickle_of(dict({{"past", old_cache()}}));
+  EXPECT_TRUE(name_everything(pickle, &classes)->opaque.empty());
+  EXPECT_EQ(name_everything(pickle)->opaque.size(), 1U);
+}
+
+TEST(CacheClasses, ThatCannotBeFlattenedAreListedByAttribute) {
+  const ClassFlattening classes = caches();
+  const Value cache = object("transformers.cache_utils", "DynamicCache", dict({{"x", tensor()}}));
+  const auto named = name_everything(pickle_of(dict({{"past", cache}})), &classes);
+  EXPECT_THAT(names_of(named), ElementsAre("past.x"));
+  EXPECT_EQ(named->opaque.size(), 1U);
+}
+
 TEST(CacheClasses, CanBeUnregistered) {
   ClassFlattening classes = caches();
   classes.unregister_cache_classes();

@@ -6,11 +6,13 @@
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/json.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "save/file_names.h"
 
 namespace onnx_external {
 namespace {
@@ -183,10 +185,11 @@ Result<ManifestFile> parse_file(const Json& entry) {
   if (error) {
     return fail(*std::move(error));
   }
+  // Files with these names may be removed: nothing else is let through.
   const std::size_t slash = file.file.find('/');
-  if (slash == std::string::npos || !check_plain_name(file.file.substr(0, slash)) ||
-      !check_plain_name(file.file.substr(slash + 1))) {
-    return corrupt("\"file\" is no file in a folder beside the model");
+  if (slash == std::string::npos || !is_test_set_name(file.file.substr(0, slash)) ||
+      !is_test_input_name(file.file.substr(slash + 1))) {
+    return corrupt("\"file\" is no test_data_set_N/input_K.pb");
   }
   return file;
 }
@@ -200,8 +203,12 @@ Status parse_test_data(const Json& root, Manifest& manifest) {
   if (files->array() == nullptr) {
     return corrupt("\"test_data\" is no list");
   }
+  std::set<std::string> seen;
   for (const Json& entry : *files->array()) {
     auto file = parse_file(entry);
+    if (file && !seen.insert(file->file).second) {
+      file = corrupt("\"file\" stands there twice");
+    }
     if (!file) {
       return fail_in(fmt::format("test data {}", manifest.test_data.size()),
                      std::move(file).error());

@@ -44,7 +44,7 @@ struct ManifestTensor {
 
 // A file beside the data folder: recorded inputs.
 struct ManifestFile {
-  std::string file;  // "folder/name" beside the model, both plain
+  std::string file;  // "test_data_set_N/input_K.pb", beside the model
   std::uint64_t length = 0;
   std::uint32_t crc32 = 0;
 

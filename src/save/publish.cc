@@ -19,6 +19,7 @@
 #include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "save/file_names.h"
 #include "save/manifest.h"
 
 namespace onnx_external {
@@ -152,31 +153,34 @@ std::optional<ModelIdentity> identify(const Directory& folder, const std::string
   return ModelIdentity{(*file)->size(), *crc};
 }
 
-// True for a folder that holds nothing but files of these names.
-bool holds_only(const Directory& folder, const Transaction::FileNames& files) {
+// True for a folder that holds nothing but files of recorded inputs.
+bool holds_only_inputs(const Directory& folder) {
   const auto entries = folder.entries();
   return entries && std::all_of(entries->begin(), entries->end(), [&](const std::string& name) {
-           const std::size_t ends = files.stem.size() + files.suffix.size();
            const auto kind = folder.kind_of(name);
-           return kind && *kind == EntryKind::kFile && name.size() > ends &&
-                  name.starts_with(files.stem) && name.ends_with(files.suffix) &&
-                  name.find_first_not_of("0123456789", files.stem.size()) ==
-                      name.size() - files.suffix.size();
+           return kind && *kind == EntryKind::kFile && is_test_input_name(name);
          });
 }
 
-// Of the test data that a replaced model's manifest lists, what the new model has no folder for.
+bool is_as_recorded(const Directory& folder, const std::string& name, const ManifestFile& record) {
+  const auto file = open_plain(folder, name);
+  const auto crc = file && (*file)->size() == record.length ? range_crc32(**file, 0, record.length)
+                                                            : fail(ErrorCode::kNotFound, "");
+  return crc && *crc == record.crc32;
+}
+
+// Removes the recorded inputs that a manifest lists, but for those that the current model has too,
+// or that are not what it recorded.
 void remove_test_data(const Directory& out, const Manifest& manifest,
-                      const std::set<std::string, std::less<>>& kept) {
+                      const std::set<std::string>& kept) {
   std::set<std::string> folders;
-  for (const ManifestFile& file : manifest.test_data) {
-    const std::size_t slash = file.file.find('/');
-    const std::string name = file.file.substr(0, slash);
-    const auto folder =
-        kept.contains(name) ? fail(ErrorCode::kNotFound, "") : out.open_folder(name);
-    if (folder) {
-      (void)folder->remove_file(file.file.substr(slash + 1));
-      folders.insert(name);
+  for (const ManifestFile& record : manifest.test_data) {
+    const std::size_t slash = record.file.find('/');
+    const std::string name = record.file.substr(slash + 1);
+    const auto folder = kept.contains(record.file) ? fail(ErrorCode::kNotFound, "")
+                                                   : out.open_folder(record.file.substr(0, slash));
+    if (folder && is_as_recorded(*folder, name, record) && folder->remove_file(name)) {
+      folders.insert(record.file.substr(0, slash));
     }
   }
   for (const std::string& name : folders) {
@@ -184,25 +188,44 @@ void remove_test_data(const Directory& out, const Manifest& manifest,
   }
 }
 
+// The manifest in the folder `name`, if it is that of this model.
+std::optional<Manifest> manifest_of(const Directory& out, const std::string& name,
+                                    const std::string& model_name, const ModelIdentity& model) {
+  const auto folder = out.open_folder(name);
+  auto manifest = folder ? read_manifest(*folder) : fail(folder.error());
+  if (!manifest || manifest->model_file != model_name ||
+      ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
+    return std::nullopt;
+  }
+  return *std::move(manifest);
+}
+
+// The manifest of the model that is in place.
+std::optional<Manifest> current_manifest(const Directory& out, const std::string& model_name,
+                                         std::string_view base) {
+  const auto model = identify(out, model_name);
+  const auto entries = out.entries();
+  std::optional<Manifest> found;
+  for (std::size_t i = 0; model && entries && !found && i < entries->size(); ++i) {
+    if (generation_of((*entries)[i], base)) {
+      found = manifest_of(out, (*entries)[i], model_name, *model);
+    }
+  }
+  return found;
+}
+
 // Removes the data folder `name` if its manifest says that it belongs to the model: the files that
 // the manifest lists, the manifest last (so that a killed removal can be finished), and the folder
 // when nothing else is in it. What cannot be removed stays; the new model is complete without that.
-// `kept_folders`: of the test data that is now in place; nothing when that is not known.
+// `kept`: the test data of the model that is now in place.
 void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
-                       const ModelIdentity& model,
-                       const std::optional<std::set<std::string, std::less<>>>& kept_folders) {
-  auto folder = out.open_folder(name);
-  if (!folder) {
+                       const ModelIdentity& model, const std::set<std::string>& kept) {
+  const auto manifest = manifest_of(out, name, model_name, model);
+  const auto folder = out.open_folder(name);
+  if (!manifest || !folder) {
     return;
   }
-  const auto manifest = read_manifest(*folder);
-  if (!manifest || manifest->model_file != model_name ||
-      ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
-    return;
-  }
-  if (kept_folders) {
-    remove_test_data(out, *manifest, *kept_folders);
-  }
+  remove_test_data(out, *manifest, kept);
   std::set<std::string> files;
   for (const ManifestTensor& tensor : manifest->tensors) {
     files.insert(tensor.file);
@@ -373,7 +396,8 @@ void Transaction::remove_stale_staging() const {
       continue;
     }
     if (const auto staging = out_->open_folder(entry)) {
-      remove_data_of_staged_model(*staging, false);
+      finish_exchange(*staging);
+      remove_data_of_staged_model(*staging);
     }
     (void)out_->remove_tree(entry);
   }
@@ -381,24 +405,43 @@ void Transaction::remove_stale_staging() const {
 
 // A model in a staging folder is not the current one: it was replaced, or its saver died between
 // the two renames. Either way its data outside of the folder serves nobody.
-// Test data is another matter: after a kill nobody knows whose it is, so it is left alone.
-void Transaction::remove_data_of_staged_model(const Directory& staging, bool published) const {
+void Transaction::remove_data_of_staged_model(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
   const auto entries = out_->entries();
   if (!staged || !entries || staged == identify(*out_, options_.model_name)) {
     return;
   }
-  std::optional<std::set<std::string, std::less<>>> kept_folders;
-  if (published) {
-    kept_folders.emplace();
-    for (const ExtraFolder& extra : extra_) {
-      kept_folders->insert(extra.name);
+  const std::string_view base = generation_base(options_.data_dir);
+  std::set<std::string> kept;
+  if (const auto current = current_manifest(*out_, options_.model_name, base)) {
+    for (const ManifestFile& file : current->test_data) {
+      kept.insert(file.file);
     }
   }
-  const std::string_view base = generation_base(options_.data_dir);
   for (const std::string& entry : *entries) {
     if (generation_of(entry, base)) {
-      remove_generation(*out_, entry, options_.model_name, *staged, kept_folders);
+      remove_generation(*out_, entry, options_.model_name, *staged, kept);
+    }
+  }
+}
+
+// Killed after the commit point, a saver left test data of the current model in its staging folder.
+void Transaction::finish_exchange(const Directory& staging) const {
+  const auto current =
+      current_manifest(*out_, options_.model_name, generation_base(options_.data_dir));
+  for (std::size_t i = 0; current && i < current->test_data.size();) {
+    const std::string& file = current->test_data[i].file;
+    const std::string set = file.substr(0, file.find('/'));
+    const auto folder = staging.open_folder(set);
+    bool is_current = folder.has_value();
+    for (; i < current->test_data.size() && current->test_data[i].file.starts_with(set + "/");
+         ++i) {
+      const ManifestFile& record = current->test_data[i];
+      is_current =
+          is_current && is_as_recorded(*folder, record.file.substr(set.size() + 1), record);
+    }
+    if (is_current) {
+      (void)exchange_entries(staging, set, *out_, set);
     }
   }
 }
@@ -428,7 +471,7 @@ Status Transaction::make_staging() {
   return {};
 }
 
-Result<const Directory*> Transaction::add_folder(const std::string& name, const FileNames& files) {
+Result<const Directory*> Transaction::add_test_data_folder(const std::string& name) {
   const auto kind = out_->kind_of(name);
   if (!kind) {
     return fail(kind.error());
@@ -439,7 +482,7 @@ Result<const Directory*> Transaction::add_folder(const std::string& name, const 
                   out_->child(name) + ": exists; use --overwrite to replace it");
     }
     const auto old = out_->open_folder(name);
-    if (!old || !holds_only(*old, files)) {
+    if (!old || !holds_only_inputs(*old)) {
       return fail(ErrorCode::kAlreadyExists, out_->child(name) +
                                                  ": holds other things than recorded inputs; move "
                                                  "it away");
@@ -532,7 +575,7 @@ Status Transaction::publish() {
     return fail_in("the new model is in place, but may not survive a power cut",
                    std::move(synced).error());
   }
-  remove_data_of_staged_model(*staging_, true);
+  remove_data_of_staged_model(*staging_);
   (void)out_->remove_tree(staging_name_);
   return {};
 }

@@ -2,14 +2,14 @@
 //
 //   begin    lock the output folder; remove what dead savers left; make the staging folder
 //   write    data files, manifest and model, under their final relative names
-//   publish  rename the data folder and further folders (test data), then the model (the commit
+//   publish  rename the data folder and new folders of test data, then the model (the commit
 //            point); then remove the data of the model that was replaced
 //
 // Killed at any instant, the old model or the new one is complete: the data folder always has a
 // new name, so nothing that the old model refers to is touched before the new one is in place.
 // Of replaced data only the files that its manifest lists are removed, and only when the manifest
-// knows the replaced model by its CRC. Further folders of a replaced model change places with the
-// new ones right after the commit point; killed between, the manifest tells them apart.
+// knows the replaced model by its CRC. Test data folders of a replaced model change places with the
+// new ones right after the commit point; killed between, the next save into the folder finishes it.
 // With Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
 #pragma once
 
@@ -52,16 +52,11 @@ class Transaction {
 
   [[nodiscard]] const Directory& data() const { return *data_; }
 
-  // Makes one more folder, to be published beside the model, whose files will be called
-  // "<file_stem><number><file_suffix>". It lives as long as this object.
-  // kAlreadyExists when the output folder has an entry of that name, unless overwriting is allowed
-  // and the entry is a folder with such files alone.
-  struct FileNames {
-    std::string_view stem;
-    std::string_view suffix;
-  };
-  [[nodiscard]] Result<const Directory*> add_folder(const std::string& name,
-                                                    const FileNames& files);
+  // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
+  // object. kAlreadyExists when the output folder has an entry of that name, unless overwriting is
+  // allowed and it is a folder with files of recorded inputs alone.
+  [[nodiscard]] Result<const Directory*> add_test_data_folder(const std::string& name);
+
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
@@ -83,7 +78,8 @@ class Transaction {
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
   [[nodiscard]] Status sync_made_folders() const;
   void remove_stale_staging() const;
-  void remove_data_of_staged_model(const Directory& staging, bool published) const;
+  void remove_data_of_staged_model(const Directory& staging) const;
+  void finish_exchange(const Directory& staging) const;
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();
   void roll_back();

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "mapping/name_refinement.h"
 #include "onnx_external/dtype.h"
+#include "save/file_names.h"
 
 namespace onnx_external {
 namespace {
@@ -442,11 +443,11 @@ Status check_test_data(std::span<const GraphInput> inputs, const TestData& data)
 }
 
 std::string test_set_name(std::size_t set) {
-  return "test_data_set_" + std::to_string(set);
+  return std::string(kTestSetStem) + std::to_string(set);
 }
 
 std::string test_input_name(std::size_t input) {
-  return "input_" + std::to_string(input) + ".pb";
+  return std::string(kTestInputStem) + std::to_string(input) + std::string(kTestInputSuffix);
 }
 
 Result<std::string> test_input_header(const TestInput& input, std::uint64_t nbytes) {

@@ -13,7 +13,6 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
-constexpr Transaction::FileNames kFileNames{"input_", ".pb"};
 
 // One file being written, from its start to its end.
 class Appender {
@@ -82,7 +81,7 @@ Result<std::vector<ManifestFile>> write_test_data(const RecordedInputs& inputs,
   std::vector<ManifestFile> files;
   for (std::size_t s = 0; s < inputs.data.sets.size(); ++s) {
     const std::string set = test_set_name(s);
-    const auto folder = transaction.add_folder(set, kFileNames);
+    const auto folder = transaction.add_test_data_folder(set);
     if (!folder) {
       return fail(folder.error());
     }

@@ -126,6 +126,12 @@ TEST(Manifest, RefusesEachLie) {
       {"test_data_set_0/input_0.pb", "a/b/input_0.pb"},
       {"test_data_set_0/input_0.pb", "/etc/passwd"},
       {"test_data_set_0/input_0.pb", "test_data_set_0/"},
+      {"test_data_set_0/input_0.pb", "home/input_0.pb"},
+      {"test_data_set_0/input_0.pb", "test_data_set_0/thesis.tex"},
+      {"test_data_set_0/input_0.pb", "test_data_set_0/input_.pb"},
+      {"\"test_data\": [",
+       "\"test_data\": [{\"file\": \"test_data_set_0/input_0.pb\", "
+       "\"length\": 1, \"crc32\": \"00000000\"}, "},
       {"\"length\": 99", "\"length\": -1"},
       {"00001234", "1234"},
       {"\"test_data\": [", "\"test_data\": [1, "},

@@ -1,10 +1,13 @@
 #include "onnx_external/save_external.h"
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <system_error>
 #include <utility>
 
 #include "base/file.h"
+#include "base/parallel.h"
 
 namespace onnx_external {
 namespace {
@@ -41,8 +44,8 @@ std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
   return saved;
 }
 
-SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const GraphFacts& graph,
-                       const MappingKeys& keys, const Mapping& mapping) {
+SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const MappingKeys& keys,
+                       const Mapping& mapping) {
   SaveReport report;
   report.model = model_path;
   report.tensors = saved_tensors(plan);
@@ -56,7 +59,6 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const G
   report.initializers_kept = mapping.initializers_kept;
   report.slots_left = mapping.slots_left;
   report.alignment = mapping.alignment;
-  report.map_file = map_file_text(graph, keys, mapping);
   report.bytes = plan.bytes;
   return report;
 }
@@ -100,6 +102,8 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   return report->ok() ? Status{} : Status(fail(verification_failed(*report)));
 }
 
+using LoadModel = std::function<Result<Model>()>;
+
 struct Target {
   const fs::path& folder;
   const std::string& model_name;
@@ -119,18 +123,21 @@ Status check_target(const Target& target, const Checkpoint& checkpoint) {
   return {};
 }
 
+OpenOptions open_options(const Target& target, const SaveOptions& options) {
+  OpenOptions open = options.open;
+  if (open.scratch_dir == OpenOptions{}.scratch_dir) {
+    open.scratch_dir = nearest_existing_folder(target.folder);
+  }
+  return open;
+}
+
 // The recorded inputs, fitted to the inputs of the graph that are left to the caller. A dry run
 // reports the dimensions that do not fit; a save refuses them.
 Result<RecordedInputs> read_test_data(const Model& model, const Mapping& mapping,
-                                      const Target& target, const SaveOptions& options,
-                                      const fs::path& scratch_dir) {
+                                      const Target& target, const SaveOptions& options) {
   RecordedInputs inputs;
-  OpenOptions open;
-  open.classes = options.open.classes;
-  open.max_expand = options.open.max_expand;
-  open.scratch_dir = scratch_dir;
   for (const fs::path& path : options.test_data) {
-    auto recording = open_recording(path, open);
+    auto recording = open_recording(path, open_options(target, options));
     if (!recording) {
       return fail(std::move(recording).error());
     }
@@ -150,8 +157,30 @@ Result<RecordedInputs> read_test_data(const Model& model, const Mapping& mapping
   return inputs;
 }
 
-Result<SaveReport> save(Model model, const Target& target, std::span<const fs::path> paths,
-                        const SaveOptions& options) {
+// The two inputs do not know each other, so they are opened at the same time.
+struct Inputs {
+  Result<Model> model = fail(ErrorCode::kIo, "not loaded");
+  Result<Checkpoint> checkpoint = fail(ErrorCode::kIo, "not opened");
+};
+
+Inputs open_inputs(const LoadModel& load_model, const Target& target,
+                   std::span<const fs::path> paths, const SaveOptions& options) {
+  const OpenOptions open = open_options(target, options);
+  Inputs inputs;
+  const int threads = std::min(thread_count(options.write.threads), 2);
+  (void)parallel_for(2, threads, [&](std::size_t index, int) -> Status {
+    if (index == 0) {
+      inputs.checkpoint = open_checkpoint(paths, open);
+    } else {
+      inputs.model = load_model();
+    }
+    return {};
+  });
+  return inputs;
+}
+
+Result<SaveReport> save(const LoadModel& load_model, const Target& target,
+                        std::span<const fs::path> paths, const SaveOptions& options) {
   const auto start = std::chrono::steady_clock::now();
 
   // What is to be done: decided here, without writing anything.
@@ -160,11 +189,11 @@ Result<SaveReport> save(Model model, const Target& target, std::span<const fs::p
   if (!data_dir) {
     return fail(std::move(data_dir).error());
   }
-  OpenOptions open = options.open;
-  if (open.scratch_dir == OpenOptions{}.scratch_dir) {
-    open.scratch_dir = nearest_existing_folder(target.folder);
+  auto [loaded, checkpoint] = open_inputs(load_model, target, paths, options);
+  if (!loaded) {
+    return fail(std::move(loaded).error());
   }
-  auto checkpoint = open_checkpoint(paths, open);
+  Model& model = *loaded;
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());
   }
@@ -183,9 +212,8 @@ Result<SaveReport> save(Model model, const Target& target, std::span<const fs::p
   if (!plan) {
     return fail(std::move(plan).error());
   }
-  SaveReport report =
-      make_report(target.folder / target.model_name, *plan, model.facts(), *keys, *mapping);
-  auto inputs = read_test_data(model, *mapping, target, options, open.scratch_dir);
+  SaveReport report = make_report(target.folder / target.model_name, *plan, *keys, *mapping);
+  auto inputs = read_test_data(model, *mapping, target, options);
   if (!inputs) {
     return fail(std::move(inputs).error());
   }
@@ -223,14 +251,12 @@ Result<SaveReport> save_model_with_external_data(const fs::path& basepath,
                                                  std::span<const fs::path> torch_load_paths,
                                                  const onnx::ModelProto& onnx_model,
                                                  const SaveOptions& options) {
-  auto model = Model::from_proto(onnx_model,
-                                 options.source_dir.empty() ? fs::path(".") : options.source_dir);
-  if (!model) {
-    return fail(std::move(model).error());
-  }
-  return save(*std::move(model),
-              {basepath, model_location, initializer_location, "the given graph"}, torch_load_paths,
-              options);
+  const auto given = [&] {
+    return Model::from_proto(onnx_model,
+                             options.source_dir.empty() ? fs::path(".") : options.source_dir);
+  };
+  return save(given, {basepath, model_location, initializer_location, "the given graph"},
+              torch_load_paths, options);
 }
 
 Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
@@ -239,15 +265,14 @@ Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
                                                  std::span<const fs::path> torch_load_paths,
                                                  const fs::path& graph_path,
                                                  const SaveOptions& options) {
-  auto model = Model::load(graph_path);
-  if (!model) {
-    return fail(std::move(model).error());
-  }
-  if (!options.source_dir.empty()) {
-    model->set_source_dir(options.source_dir);
-  }
-  return save(*std::move(model),
-              {basepath, model_location, initializer_location, graph_path.string()},
+  const auto from_file = [&] {
+    auto model = Model::load(graph_path);
+    if (model && !options.source_dir.empty()) {
+      model->set_source_dir(options.source_dir);
+    }
+    return model;
+  };
+  return save(from_file, {basepath, model_location, initializer_location, graph_path.string()},
               torch_load_paths, options);
 }
 

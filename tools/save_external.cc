@@ -151,6 +151,17 @@ Status check_map_target(const Arguments& arguments) {
   return {};
 }
 
+// What --map of a later save reads: the slots that the checkpoint filled.
+std::string map_text(const SaveReport& report) {
+  std::vector<std::pair<std::string_view, std::string_view>> pairs;
+  for (const SavedTensor& tensor : report.tensors) {
+    if (tensor.rule && *tensor.rule != Rule::kKept) {
+      pairs.emplace_back(tensor.slot, tensor.key);
+    }
+  }
+  return map_file_text(pairs);
+}
+
 Result<SaveReport> save(Arguments& arguments) {
   if (auto status = check_map_target(arguments); !status) {
     return fail(std::move(status).error());
@@ -169,7 +180,8 @@ Result<SaveReport> save(Arguments& arguments) {
   if (!report || arguments.save_map.empty()) {
     return report;
   }
-  auto status = write_file(arguments.save_map, report->map_file, arguments.options.write.overwrite);
+  auto status =
+      write_file(arguments.save_map, map_text(*report), arguments.options.write.overwrite);
   if (!status) {
     return fail(std::move(status).error());
   }

@@ -77,8 +77,8 @@ struct FlattenedPart {
 };
 
 // Lists the children of one object, in the order in which they are to be flattened. An error fails
-// the opening and is reported with the object's path. Must not throw; called by one thread at a
-// time for one open.
+// the opening and is reported with the object's path, as is a std::exception that it throws. May be
+// called from another thread than the one that opens, never from two at once for one open.
 using FlattenFunction =
     std::function<Result<std::vector<FlattenedPart>>(const PickledValue& object)>;
 

@@ -124,9 +124,10 @@ inline constexpr std::size_t kMaxListed = 8;
 [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
     const std::filesystem::path& path);
 
-// The text of a map file for a mapping: JSON, one slot a line, in slot order.
-[[nodiscard]] std::string map_file_text(const GraphFacts& graph, const MappingKeys& keys,
-                                        const Mapping& mapping);
+// The text of a map file: JSON, one (slot, key) a line, in the given order; a slot that stands
+// twice (in two subgraphs) is written once.
+[[nodiscard]] std::string map_file_text(
+    std::span<const std::pair<std::string_view, std::string_view>> slots_and_keys);
 
 // "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad
 // expression.

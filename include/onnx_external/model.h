@@ -124,11 +124,15 @@ class Model {
 
   // Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
   // adds new initializers; nothing inline remains in an external one. New initializers stand in the
-  // order of their slots, then the slotless ones in the given order. facts() and external_tensors()
-  // are recomputed, so indices into them change: relocate() first.
-  // kInvalidArgument: a slot index out of range or used twice, a new name that the graph defines;
-  // the model is then unchanged.
+  // order of their slots, then the slotless ones in the given order. facts() keeps
+  // describing the model as it was, so that the slots of a plan keep their meaning, until
+  // refresh(); external_tensors() is empty until then: relocate() first. kInvalidArgument: a slot
+  // index out of range or used twice, a new name that the graph defines; the model is then
+  // unchanged.
   [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs);
+
+  // Recomputes facts() and external_tensors() after attach(). Errors as load().
+  [[nodiscard]] Status refresh() { return analyze(); }
 
   // Points the external_tensors()[i] to a new place. Requires: i < external_tensors().size().
   void relocate(std::size_t external_tensor, const ExternalRef& ref);

@@ -32,7 +32,7 @@ struct SaveOptions {
   RunMode mode = RunMode::kWrite;
 
   // Files of recorded inputs: each set in them becomes a test_data_set_N folder beside the model
-  // (test_data.h). Read with open.classes.
+  // (test_data.h). Read with the options in `open`, but for its key.
   std::vector<std::filesystem::path> test_data;
 
   // Where external data that the given graph already has is found. Empty: the graph's own folder,
@@ -61,7 +61,6 @@ struct SaveReport {
   std::vector<std::string> initializers_kept;
   std::vector<std::string> slots_left;
   std::string alignment;
-  std::string map_file;     // text of a map file that repeats this mapping
   std::uint64_t bytes = 0;  // written to data files
   double seconds = 0;
   bool verified = false;

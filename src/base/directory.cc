@@ -165,7 +165,9 @@ std::optional<bool> Directory::try_lock() const {
 }
 
 std::string Directory::child(const std::string& name) const {
-  return (path_ / name).string();
+  std::string text = path_.native();
+  text += text.ends_with('/') ? "" : "/";
+  return text += name;
 }
 
 Status rename_entry(const Directory& from_folder, const std::string& from,

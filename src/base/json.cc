@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -120,7 +121,20 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
   return builder.take();
 }
 
+namespace {
+
+// Printable ASCII without the two characters that JSON escapes: nearly every name.
+bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+}
+
+}  // namespace
+
 std::string json_quote(std::string_view text) {
+  if (is_plain(text)) {
+    return std::string(1, '"').append(text).append(1, '"');
+  }
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

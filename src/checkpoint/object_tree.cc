@@ -1,6 +1,7 @@
 #include "checkpoint/object_tree.h"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <span>
 #include <utility>
@@ -75,10 +76,21 @@ const FlattenFunction* function_for(const Pickle& pickle, const ClassFlattening*
   return classes->find(type_name(pickle, id));
 }
 
+// The caller's code: what it throws stops here.
+Result<std::vector<FlattenedPart>> call_function(const FlattenFunction& function,
+                                                 const PickledValue& object) {
+  try {
+    return function(object);
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kInvalidArgument,
+                std::string("its flattening function threw: ") + error.what());
+  }
+}
+
 Status add_flattened(const Pickle& pickle, NodeId id, const FlattenFunction& function,
                      WalkBudget& budget, Children& out) {
   ObjectVisitor visitor(budget);
-  auto parts = function(PickledValue(pickle, id, visitor));
+  auto parts = call_function(function, PickledValue(pickle, id, visitor));
   if (!visitor.status()) {
     return visitor.status();
   }

@@ -104,6 +104,13 @@ class Aligner {
     return aligned;
   }
 
+  // True when every open slot has got its key and no key is left over: no other alignment can fill
+  // more, and a rival must fill slots from leftover keys.
+  [[nodiscard]] bool leaves_nothing(const Aligned& aligned) const {
+    return aligned.score > 0 && aligned.clashes.empty() && aligned.conflicts.empty() &&
+           aligned.fits.size() == slots_.all().size() && aligned.fits.size() == keys_.all().size();
+  }
+
  private:
   static NameIndex index_keys(const MappingTask& task) {
     std::vector<NameIndex::Entry> entries;
@@ -308,6 +315,10 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
 // the one under which most names meet.
 std::vector<Aligned> worth_comparing(Aligner& aligner) {
   std::vector<Aligned> all;
+  if (auto plain = aligner.apply({}); aligner.leaves_nothing(plain)) {
+    all.push_back(std::move(plain));
+    return all;
+  }
   std::uint64_t best = 0;
   for (const Candidate& candidate : aligner.candidates()) {
     const std::uint64_t at_most = candidate.evidence.agreeing;

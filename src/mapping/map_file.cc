@@ -74,16 +74,15 @@ Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
   return pairs;
 }
 
-std::string map_file_text(const GraphFacts& graph, const MappingKeys& keys,
-                          const Mapping& mapping) {
+std::string map_file_text(
+    std::span<const std::pair<std::string_view, std::string_view>> slots_and_keys) {
   std::string text = "{\n  \"map\": {";
-  std::unordered_set<std::string_view> written;  // slots of one name share their key
-  for (const MappedPair& pair : mapping.pairs) {
-    if (pair.slot == Attachment::kNoSlot || !written.insert(graph.slots[pair.slot].name).second) {
-      continue;
+  std::unordered_set<std::string_view> written;
+  for (const auto& [slot, key] : slots_and_keys) {
+    if (written.insert(slot).second) {
+      text += written.size() > 1 ? ",\n    " : "\n    ";
+      text += json_quote(slot) + ": " + json_quote(key);
     }
-    text += written.size() > 1 ? ",\n    " : "\n    ";
-    text += json_quote(graph.slots[pair.slot].name) + ": " + json_quote(keys.keys[pair.key].name);
   }
   return text + "\n  }\n}\n";
 }

@@ -32,6 +32,9 @@ std::string refine(std::string_view name) {
 }
 
 std::string drop_wrappers(std::string_view name) {
+  if (!name.starts_with('_') && name.find("._") == std::string_view::npos) {
+    return std::string(name);  // all wrappers start with an underscore
+  }
   std::string kept;
   for (std::size_t start = 0; start <= name.size();) {
     const std::size_t end = std::min(name.find('.', start), name.size());

@@ -173,7 +173,9 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
   for (std::size_t g = placed.size(); g-- > 0;) {
     remove_identities(placed[g], *(*graphs)[g].graph);
   }
-  return analyze();
+  external_.clear();
+  external_protos_.clear();
+  return {};
 }
 
 }  // namespace onnx_external

@@ -100,6 +100,15 @@ class Collector {
   // bound by the node that owns the graph.
   void define_values(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
+    const auto values = static_cast<std::size_t>(graph.input_size()) +
+                        static_cast<std::size_t>(graph.initializer_size()) +
+                        static_cast<std::size_t>(graph.node_size());
+    names_[g].reserve(values);
+    if (g == 0) {
+      facts_.graph_inputs.reserve(static_cast<std::size_t>(graph.input_size()));
+      facts_.slots.reserve(static_cast<std::size_t>(graph.input_size()) +
+                           static_cast<std::size_t>(graph.initializer_size()));
+    }
     for (const auto& info : graph.value_info()) {
       infos_[g].emplace(info.name(), &info.type());
     }
@@ -308,20 +317,25 @@ class Collector {
     }
   }
 
+  static std::vector<std::string> sorted_unique(std::vector<std::string_view> names) {
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return {names.begin(), names.end()};
+  }
+
   void list_names() {
+    std::vector<std::string_view> defined;
+    std::vector<std::string_view> stay_inline;
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       for (const auto& [name, slot] : names_[g]) {
         if (slot == kNotASlot || facts_.slots[slot].kind != SlotKind::kUndefinedName) {
-          facts_.defined_names.emplace_back(name);
+          defined.push_back(name);
         }
       }
-      facts_.inline_names.insert(facts_.inline_names.end(), inline_names_[g].begin(),
-                                 inline_names_[g].end());
+      stay_inline.insert(stay_inline.end(), inline_names_[g].begin(), inline_names_[g].end());
     }
-    for (std::vector<std::string>* list : {&facts_.defined_names, &facts_.inline_names}) {
-      std::sort(list->begin(), list->end());
-      list->erase(std::unique(list->begin(), list->end()), list->end());
-    }
+    facts_.defined_names = sorted_unique(std::move(defined));
+    facts_.inline_names = sorted_unique(std::move(stay_inline));
   }
 
   std::span<const GraphNode> graphs_;

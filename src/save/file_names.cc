@@ -93,15 +93,19 @@ std::string streamed_file_name(std::string_view name) {
 }
 
 std::vector<std::string> data_file_names(const std::vector<std::string>& names) {
-  std::unordered_map<std::string, std::size_t> uses;  // of each case-folded name
+  std::vector<std::string> folded;
+  folded.reserve(names.size());
+  std::unordered_map<std::string_view, std::size_t> uses;  // of each folded name
+  uses.reserve(names.size());
   for (const std::string& name : names) {
-    ++uses[ascii_lower(name)];
+    ++uses[folded.emplace_back(ascii_lower(name))];
   }
   std::unordered_map<std::string_view, std::size_t> seen;
   std::vector<std::string> files;
   files.reserve(names.size());
-  for (const std::string& name : names) {
-    if (uses[ascii_lower(name)] == 1 && is_safe_file_name(name)) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    if (uses.at(folded[i]) == 1 && is_safe_file_name(name)) {
       files.push_back(name);
     } else {
       files.push_back(hashed(name, seen[name]++));

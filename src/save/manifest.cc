@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -20,24 +19,45 @@ namespace {
 constexpr std::string_view kFormatName = "onnx-external-manifest";
 constexpr std::size_t kCrcDigits = 8;
 
+std::string hex_text(std::uint32_t crc) {
+  std::string digits(kCrcDigits, '0');
+  for (std::size_t i = kCrcDigits; i-- > 0; crc >>= 4) {
+    digits[i] = "0123456789abcdef"[crc & 15];
+  }
+  return digits;
+}
+
+void append_text(std::string& out, std::string_view member, std::string_view text) {
+  out.append(member).append(json_quote(text));
+}
+
+void append_number(std::string& out, std::string_view member, std::uint64_t number) {
+  out.append(member).append(std::to_string(number));
+}
+
+// Long models have many of these: plain appends, no format strings.
 void append_tensor(std::string& out, const ManifestTensor& tensor) {
-  auto end = std::back_inserter(out);
-  fmt::format_to(end, "{{\"slot\": {}", json_quote(tensor.slot));
+  append_text(out, "{\"slot\": ", tensor.slot);
   if (tensor.graph != 0) {
-    fmt::format_to(end, ", \"graph\": {}", tensor.graph);
+    append_number(out, ", \"graph\": ", tensor.graph);
   }
   if (!tensor.key.empty()) {
-    fmt::format_to(end, ", \"key\": {}", json_quote(tensor.key));
+    append_text(out, ", \"key\": ", tensor.key);
   }
   if (!tensor.rule.empty()) {
-    fmt::format_to(end, ", \"rule\": {}", json_quote(tensor.rule));
+    append_text(out, ", \"rule\": ", tensor.rule);
   }
   if (!tensor.file.empty()) {
-    fmt::format_to(end, ", \"file\": {}", json_quote(tensor.file));
+    append_text(out, ", \"file\": ", tensor.file);
   }
-  fmt::format_to(end, ", \"offset\": {}, \"length\": {}, \"crc32\": \"{:08x}\", \"dtype\": {}",
-                 tensor.offset, tensor.length, tensor.crc32, tensor.data_type);
-  fmt::format_to(end, ", \"dims\": [{}]}}", fmt::join(tensor.dims, ", "));
+  append_number(out, ", \"offset\": ", tensor.offset);
+  append_number(out, ", \"length\": ", tensor.length);
+  out.append(", \"crc32\": \"").append(hex_text(tensor.crc32)).append("\", \"dtype\": ");
+  out.append(std::to_string(tensor.data_type)).append(", \"dims\": [");
+  for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
+    out.append(i == 0 ? "" : ", ").append(std::to_string(tensor.dims[i]));
+  }
+  out.append("]}");
 }
 
 tl::unexpected<Error> corrupt(std::string message) {

@@ -14,11 +14,9 @@
 namespace onnx_external {
 namespace {
 
-// Tensors with equal keys have the same bytes, so one file serves them all.
+// Tensors with equal keys have the same bytes, so one file serves them all. Plain ranges have keys
+// of their own kind, which cost no text.
 std::string bytes_key(const Checkpoint& checkpoint, std::size_t index) {
-  if (const auto range = checkpoint.plain_range(index)) {
-    return fmt::format("range {} {} {}", range->file, range->offset, range->length);
-  }
   const TensorView& view = checkpoint.tensors()[index];
   return fmt::format("view {} {} {} {} {} {}{}", view.storage, view.storage_offset,
                      torch_name(view.dtype), fmt::join(view.shape, "x"),
@@ -28,6 +26,13 @@ std::string bytes_key(const Checkpoint& checkpoint, std::size_t index) {
 std::string bytes_key(const ExternalTensor& tensor) {
   return fmt::format("model {} {} {}", tensor.offset, tensor.length, tensor.location);
 }
+
+struct RangeHash {
+  std::size_t operator()(const FileRange& range) const {
+    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads neighbouring offsets
+    return ((range.offset ^ (std::uint64_t{range.file} << 48)) * kOdd) ^ range.length;
+  }
+};
 
 bool stays_inline(const Model& model, const PlannedTensor& tensor) {
   if (tensor.nbytes == 0) {
@@ -64,13 +69,20 @@ class Planner {
     } else {
       const Slot& slot = model_.facts().slots[pair.slot];
       tensor.name = slot.name;
-      replaced_.emplace(slot.graph, slot.name);
+      if (!model_.external_tensors().empty()) {
+        replaced_.emplace(slot.graph, slot.name);
+      }
     }
     if (stays_inline(model_, tensor)) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    return add_to_file(std::move(tensor), bytes_key(checkpoint_, pair.key));
+    const auto next = static_cast<std::uint32_t>(plan_.files.size());
+    const auto range = checkpoint_.plain_range(pair.key);
+    const std::uint32_t file =
+        range ? file_of_range_.emplace(*range, next).first->second
+              : file_of_bytes_.emplace(bytes_key(checkpoint_, pair.key), next).first->second;
+    return add_to_file(std::move(tensor), file);
   }
 
   // External data of the given model goes along, unless a pair replaces it.
@@ -86,7 +98,9 @@ class Planner {
     tensor.data_type = external.data_type;
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
-    return add_to_file(std::move(tensor), bytes_key(external));
+    const auto next = static_cast<std::uint32_t>(plan_.files.size());
+    return add_to_file(std::move(tensor),
+                       file_of_bytes_.emplace(bytes_key(external), next).first->second);
   }
 
   void name_files() {
@@ -102,11 +116,10 @@ class Planner {
   }
 
  private:
-  Status add_to_file(PlannedTensor tensor, std::string key) {
-    const auto [place, is_new] =
-        file_of_bytes_.emplace(std::move(key), static_cast<std::uint32_t>(plan_.files.size()));
-    tensor.file = place->second;
-    if (is_new) {
+  // `file`: one of the plan's files, or the next one.
+  Status add_to_file(PlannedTensor tensor, std::uint32_t file) {
+    tensor.file = file;
+    if (file == plan_.files.size()) {
       const auto sum = checked_add(plan_.bytes, tensor.nbytes);
       if (!sum) {
         return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up past 2^64 bytes");
@@ -121,6 +134,7 @@ class Planner {
   const Model& model_;
   const Checkpoint& checkpoint_;
   SavePlan& plan_;
+  std::unordered_map<FileRange, std::uint32_t, RangeHash> file_of_range_;
   std::unordered_map<std::string, std::uint32_t> file_of_bytes_;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
@@ -135,6 +149,8 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   SavePlan plan;
   plan.model_name = options.model_name;
   plan.data_dir = options.data_dir;
+  plan.tensors.reserve(mapping.pairs.size());
+  plan.files.reserve(mapping.pairs.size());
   Planner planner(model, checkpoint, plan);
   for (const MappedPair& pair : mapping.pairs) {
     if (Status status = planner.add_pair(pair); !status) {

@@ -80,6 +80,8 @@ class ModelBuilder {
       : plan_(plan), copied_(copied), model_(model), checkpoint_(checkpoint) {}
 
   Status attach(MatchedInputs inputs) {
+    attachments_.reserve(plan_.tensors.size());
+    manifest_.tensors.reserve(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
       ManifestTensor record = record_of(tensor);
       if (tensor.file) {
@@ -91,7 +93,9 @@ class ModelBuilder {
       }
       manifest_.tensors.push_back(std::move(record));
     }
-    return model_.attach(attachments_, inputs);
+    Status attached = model_.attach(attachments_, inputs);
+    attachments_ = {};  // the model has them now
+    return attached;
   }
 
   void list_test_data(std::vector<ManifestFile> files) { manifest_.test_data = std::move(files); }

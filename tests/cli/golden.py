@@ -27,7 +27,8 @@ MASKS = (
     (r'"seconds": [0-9.e+-]+', '"seconds": <seconds>'),
     (r"\b[0-9]+\.[0-9]{2} s(, [0-9]+\.[0-9]{2} GB/s)?", "<speed>"),
     (r"[0-9.]+ [kMG]B peak memory", "<size> peak memory"),
-    # The versions of libraries are the machine's, not ours.
+    # The versions of libraries are the machine's, not ours; builds may leave mimalloc out.
+    (r"^mimalloc [0-9].*\n", ""),
     (r"^(protobuf|onnx|zlib|libdeflate|OpenSSL|CLI11|fmt|nlohmann-json) [0-9].*$", r"\1 <version>"),
 )
 

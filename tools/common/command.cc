@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <google/protobuf/stubs/common.h>
 #include <libdeflate.h>
+#ifdef ONNX_EXTERNAL_MIMALLOC
+#include <mimalloc.h>
+#endif
 #include <openssl/crypto.h>
 #include <zlib.h>
 
@@ -37,16 +40,28 @@ void handle_signals() {
   ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
+// Asking for the version also makes the linker keep the library.
+std::string allocator_text() {
+#ifdef ONNX_EXTERNAL_MIMALLOC
+  const int version = mi_version();
+  return fmt::format("mimalloc {}.{}.{}\n", version / 100, version / 10 % 10, version % 10);
+#else
+  return "";
+#endif
+}
+
 std::string version_text(const std::string& name) {
   return fmt::format(
-      "{} {}\n"
-      "protobuf {}\nonnx {}\nzlib {}\nlibdeflate {}\n{}\nCLI11 {}\nfmt {}.{}.{}\n"
-      "nlohmann-json {}.{}.{}\n",
-      name, ONNX_EXTERNAL_VERSION,
-      google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION), ONNX_PACKAGE_VERSION,
-      zlibVersion(), LIBDEFLATE_VERSION_STRING, OpenSSL_version(OPENSSL_VERSION), CLI11_VERSION,
-      FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
-      NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH);
+             "{} {}\n"
+             "protobuf {}\nonnx {}\nzlib {}\nlibdeflate {}\n{}\nCLI11 {}\nfmt {}.{}.{}\n"
+             "nlohmann-json {}.{}.{}\n",
+             name, ONNX_EXTERNAL_VERSION,
+             google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION),
+             ONNX_PACKAGE_VERSION, zlibVersion(), LIBDEFLATE_VERSION_STRING,
+             OpenSSL_version(OPENSSL_VERSION), CLI11_VERSION, FMT_VERSION / 10000,
+             FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
+             NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH) +
+         allocator_text();
 }
 
 // Our messages start in lower case; an option's name stays as it is.

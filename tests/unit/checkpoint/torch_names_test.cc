@@ -363,6 +363,17 @@ TEST(ClassFlattening, ReportsTheFunctionsErrorWithThePath) {
               FailsWith(ErrorCode::kUnsupported, "'0.s': 'my.module.State': has no h"));
 }
 
+TEST(ClassFlattening, TurnsWhatTheFunctionThrowsIntoAnError) {
+  ClassFlattening classes;
+  classes.register_class_flattening(
+      "my.module.State", [](const PickledValue& state) -> Result<std::vector<FlattenedPart>> {
+        return std::vector<FlattenedPart>{{"x", state.elements().at(7)}};
+      });
+  const Pickle pickle = pickle_of(dict({{"s", state_object("h")}}));
+  EXPECT_THAT(name_recorded_inputs(pickle, &classes),
+              FailsWith(ErrorCode::kInvalidArgument, "its flattening function threw"));
+}
+
 TEST(ClassFlattening, ForgetsWhatIsUnregistered) {
   ClassFlattening classes;
   classes.register_class_flattening("my.module.State", only_h);

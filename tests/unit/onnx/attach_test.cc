@@ -35,6 +35,11 @@ Attachment external(const Model& model, const std::string& slot, const Shape& di
           ExternalRef{"initializers/" + slot, 0, *bytes, ""}};
 }
 
+Status attach(Model& model, const std::vector<Attachment>& all, MatchedInputs inputs) {
+  Status status = model.attach(all, inputs);
+  return status ? model.refresh() : status;
+}
+
 std::vector<std::string> initializers(const onnx::GraphProto& graph) {
   std::vector<std::string> names;
   for (const auto& tensor : graph.initializer()) {
@@ -58,7 +63,7 @@ TEST(Attach, AFilledInputBecomesAnInitializerInDeclarationOrder) {
   GraphBuilder b;
   Model model = model_of(two_weights(b));
   const std::vector<Attachment> all = {external(model, "b", {2, 2}), external(model, "a", {2, 2})};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
   EXPECT_THAT(initializers(model.proto().graph()), ElementsAre("a", "b"));
   EXPECT_THAT(inputs(model), ElementsAre("x"));
   EXPECT_EQ(model.external_tensors().size(), 2U);
@@ -70,7 +75,7 @@ TEST(Attach, InputsStayWhenAskedTo) {
   GraphBuilder b;
   Model model = model_of(two_weights(b));
   const std::vector<Attachment> all = {external(model, "a", {2, 2})};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kKeep), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kKeep), IsOk());
   EXPECT_THAT(inputs(model), ElementsAre("x", "a", "b"));
 }
 
@@ -79,7 +84,7 @@ TEST(Attach, BeforeIrVersion4EveryInitializerIsAnInput) {
   two_weights(b).node("Add", {"z", "open"}, {"out"}).output("out", kFloat, {1, 2});
   Model model = model_of(b);
   const std::vector<Attachment> all = {external(model, "a", {2, 2}), external(model, "open", {2})};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
   EXPECT_THAT(inputs(model), ElementsAre("x", "a", "b", "open"));
   const auto& type = model.proto().graph().input(3).type().tensor_type();
   EXPECT_EQ(type.elem_type(), kFloat);
@@ -92,7 +97,7 @@ TEST(Attach, AFilledIdentityGoes) {
   b.node("Sum", {"a", "b", "c"}, {"y"}).output("y", kFloat, {2});
   Model model = model_of(b);
   const std::vector<Attachment> all = {external(model, "a", {2}), external(model, "b", {2})};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
   EXPECT_THAT(initializers(model.proto().graph()), ElementsAre("a", "b"));
   ASSERT_EQ(model.proto().graph().node_size(), 2);
   EXPECT_EQ(model.proto().graph().node(0).output(0), "c") << "an unfilled Identity stays";
@@ -104,7 +109,8 @@ TEST(Attach, ReplacesAnInitializerInPlace) {
   b.node("Add", {"first", "w"}, {"y"}).output("y", kFloat, {2});
   b.model().mutable_graph()->mutable_initializer(1)->set_doc_string("kept");
   Model model = model_of(b);
-  ASSERT_THAT(model.attach(std::vector{external(model, "w", {2})}, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, std::vector{external(model, "w", {2})}, MatchedInputs::kRemove),
+              IsOk());
   const onnx::TensorProto& tensor = model.proto().graph().initializer(1);
   EXPECT_EQ(tensor.name(), "w");
   EXPECT_EQ(tensor.doc_string(), "kept");
@@ -118,7 +124,7 @@ TEST(Attach, InlineBytesReplaceExternalEntries) {
   b.node("Neg", {"w"}, {"y"}).output("y", kInt64, {1});
   Model model = model_of(b);
   const std::vector<Attachment> all = {{0, "", kInt64, {1}, std::string("12345678")}};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
   const onnx::TensorProto& tensor = model.proto().graph().initializer(0);
   EXPECT_EQ(tensor.raw_data(), "12345678");
   EXPECT_EQ(tensor.external_data_size(), 0);
@@ -132,7 +138,8 @@ TEST(Attach, FillsTheInitializersOfSubgraphsThere) {
   b.begin_subgraph("then_branch").initializer("w", kFloat, {2}, "");
   b.node("Neg", {"w"}, {"t"}).output("t", kFloat, {2}).end_subgraph().output("y", kFloat, {2});
   Model model = model_of(b);
-  ASSERT_THAT(model.attach(std::vector{external(model, "w", {2})}, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, std::vector{external(model, "w", {2})}, MatchedInputs::kRemove),
+              IsOk());
   EXPECT_EQ(model.proto().graph().initializer_size(), 0);
   EXPECT_EQ(model.external_tensors()[0].graph, 1U);
 }
@@ -143,7 +150,7 @@ TEST(Attach, AddsNewInitializersLast) {
   const std::vector<Attachment> all = {
       {Attachment::kNoSlot, "extra", kFloat, {1}, ExternalRef{"e", 0, 4, ""}},
       external(model, "a", {2, 2})};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
   EXPECT_THAT(initializers(model.proto().graph()), ElementsAre("a", "extra"));
 }
 
@@ -171,7 +178,7 @@ TEST(Attach, AnElementTypeFromTheFuturePasses) {
   b.node("Neg", {"w"}, {"y"}).output("y", kFloat, {4});
   Model model = model_of(b);
   const std::vector<Attachment> all = {{0, "", 99, {4}, ExternalRef{"w", 0, 2, ""}}};
-  ASSERT_THAT(model.attach(all, MatchedInputs::kRemove), IsOk());
+  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
   EXPECT_EQ(model.external_tensors()[0].data_type, 99);
 }
 

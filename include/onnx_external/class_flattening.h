@@ -94,7 +94,8 @@ class ClassFlattening {
 
   // The classes of transformers (docs/formats.md lists them with the names that come out):
   // DynamicCache, StaticCache, SlidingWindowCache (key_cache and value_cache lists, or layers with
-  // keys and values), EncoderDecoderCache, MambaCache, and all of transformers.modeling_outputs.
+  // keys and values), EncoderDecoderCache, MambaCache, BatchEncoding and BatchFeature (what a
+  // tokenizer returns), and all of transformers.modeling_outputs.
   // Order as transformers registers them for torch.export: all keys, then all values.
   void register_cache_classes();
   void unregister_cache_classes();

@@ -22,6 +22,11 @@ constexpr std::array kMambaCaches = {
     "transformers.cache_utils.MambaCache",
     "transformers.models.mamba.modeling_mamba.MambaCache",
 };
+constexpr std::array kBatches = {
+    "transformers.tokenization_utils_base.BatchEncoding",
+    "transformers.feature_extraction_utils.BatchFeature",
+    "transformers.image_processing_base.BatchFeature",
+};
 constexpr const char* kModelOutputs = "transformers.modeling_outputs.*";
 
 void add_attribute(const PickledValue& object, const char* name, Parts& parts) {
@@ -74,6 +79,17 @@ Result<Parts> flatten_mamba_cache(const PickledValue& cache) {
   return parts;
 }
 
+// A UserDict: its items are in `data`.
+Result<Parts> flatten_batch(const PickledValue& batch) {
+  Parts parts;
+  if (const auto data = batch.attribute("data")) {
+    for (auto& [name, value] : data->items()) {
+      parts.push_back({std::move(name), value});
+    }
+  }
+  return parts;
+}
+
 // An OrderedDict subclass: what is not None was set as an item.
 Result<Parts> flatten_model_output(const PickledValue& output) {
   Parts parts;
@@ -93,6 +109,9 @@ void ClassFlattening::register_cache_classes() {
   for (const char* name : kMambaCaches) {
     register_class_flattening(name, flatten_mamba_cache);
   }
+  for (const char* name : kBatches) {
+    register_class_flattening(name, flatten_batch);
+  }
   register_class_flattening(kModelOutputs, flatten_model_output);
 }
 
@@ -102,6 +121,9 @@ void ClassFlattening::unregister_cache_classes() {
   }
   (void)unregister_class_flattening(kEncoderDecoderCache);
   for (const char* name : kMambaCaches) {
+    (void)unregister_class_flattening(name);
+  }
+  for (const char* name : kBatches) {
     (void)unregister_class_flattening(name);
   }
   (void)unregister_class_flattening(kModelOutputs);

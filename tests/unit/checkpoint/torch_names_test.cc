@@ -289,6 +289,15 @@ TEST(CacheClasses, OfModelOutputsListTheirItems) {
               ElementsAre("0.encoder_outputs.last_hidden_state"));
 }
 
+TEST(CacheClasses, OfBatchesListTheirItems) {
+  const ClassFlattening classes = caches();
+  const Value batch =
+      object("transformers.tokenization_utils_base", "BatchEncoding",
+             dict({{"data", dict({{"input_ids", tensor()}, {"attention_mask", tensor()}})},
+                   {"encodings", kNone}}));
+  EXPECT_THAT(recorded(batch, &classes), ElementsAre("0.input_ids", "0.attention_mask"));
+}
+
 TEST(CacheClasses, RefuseACacheWithoutKeysAndValues) {
   const ClassFlattening classes = caches();
   const Value cache = object("transformers.cache_utils", "DynamicCache", dict({{"x", tensor()}}));

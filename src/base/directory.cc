@@ -2,14 +2,16 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace onnx_external {
@@ -143,6 +145,34 @@ Status Directory::remove_empty_folder(const std::string& name) const {
 
 Status Directory::remove_tree(const std::string& name) const {
   return remove_tree_in(*this, name, kMaxTreeDepth);
+}
+
+Status Directory::sync_file_system() const {
+  int result = 0;
+  do {
+    result = ::syncfs(fd());
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) {
+    return fail(errno_error(errno, path_.string() + ": cannot write the files to the disk"));
+  }
+  return {};
+}
+
+bool syncs_report_errors() {
+  constexpr std::pair kFirst{5, 8};
+  struct utsname kernel {};
+  if (::uname(&kernel) != 0) {
+    return false;
+  }
+  const std::string_view release = kernel.release;  // "6.1.0-13-amd64"
+  const char* const end = release.data() + release.size();
+  std::pair version{0, 0};
+  const auto major = std::from_chars(release.data(), end, version.first);
+  if (major.ec != std::errc() || major.ptr == end) {
+    return false;
+  }
+  const auto minor = std::from_chars(major.ptr + 1, end, version.second);
+  return minor.ec == std::errc() && version >= kFirst;
 }
 
 Status Directory::sync() const {

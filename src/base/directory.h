@@ -45,6 +45,11 @@ class Directory {
   // Waits until the names in this folder are on the disk.
   [[nodiscard]] Status sync() const;
 
+  // Waits until all that was written to this file system since the folder was opened is on the
+  // disk, other programs' files too. The error of any of our files shows here, even of a closed one.
+  // Requires: syncs_report_errors().
+  [[nodiscard]] Status sync_file_system() const;
+
   // Takes an exclusive lock that ends with this object (or the process), without waiting. False:
   // someone else holds it. Nothing: the file system has no locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
@@ -62,6 +67,9 @@ class Directory {
 };
 
 inline constexpr int kMaxTreeDepth = 8;
+
+// Whether syncfs() tells of data that could not be written: Linux 5.8 and later (syncfs(2)).
+[[nodiscard]] bool syncs_report_errors();
 
 enum class Replace { kNo, kYes };
 

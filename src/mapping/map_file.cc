@@ -69,7 +69,7 @@ Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
   }
   auto pairs = parse_map(*text);
   if (!pairs) {
-    return fail_in(quote(path.string()), std::move(pairs).error());
+    return fail_in(path.string(), std::move(pairs).error());
   }
   return pairs;
 }

@@ -111,7 +111,7 @@ Result<onnx::ModelProto> load_model_proto(const std::filesystem::path& path) {
   if (!file) {
     return fail(std::move(file).error());
   }
-  const std::string where = quote(path.string());
+  const std::string where = path.string();
   if ((*file)->size() == 0) {
     return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: the file is empty");
   }

@@ -139,7 +139,7 @@ Result<Model> Model::load(const std::filesystem::path& path) {
   }
   Result<Model> model = from_proto(std::move(*proto), path.parent_path());
   if (!model) {
-    return fail_in(quote(path.string()), std::move(model).error());
+    return fail_in(path.string(), std::move(model).error());
   }
   return model;
 }

@@ -90,6 +90,7 @@ class PlanCopier {
         meter_(meter),
         threads_(thread_count(job.options.threads)),
         workers_(static_cast<std::size_t>(threads_)),
+        syncs_together_(job.plan.files.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.files.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -352,7 +353,12 @@ class PlanCopier {
     if (job_.options.sync == Sync::kNone) {
       return file.output.close();
     }
-    file.output.start_writeback();
+    if (!syncs_together_ || file.bytes >= kMinEarlyWriteback) {
+      file.output.start_writeback();
+    }
+    if (syncs_together_) {
+      return file.output.close();
+    }
     worker.unsynced.push_back(std::move(file));
     if (worker.unsynced.size() <= kMaxUnsyncedFiles / static_cast<std::size_t>(threads_)) {
       return {};
@@ -365,6 +371,13 @@ class PlanCopier {
   Status sync_rest() {
     if (job_.options.sync == Sync::kNone) {
       return {};
+    }
+    if (syncs_together_) {
+      meter_.begin(Phase::kSync, job_.plan.bytes);
+      (void)meter_.add(0);  // shows that the wait has begun
+      Status status = job_.data.sync_file_system();
+      (void)meter_.add(job_.plan.bytes);
+      return status ? meter_.finish() : status;
     }
     std::vector<UnsyncedFile> rest;
     std::uint64_t bytes = 0;
@@ -389,6 +402,7 @@ class PlanCopier {
   ProgressMeter& meter_;
   int threads_;
   std::vector<Worker> workers_;
+  bool syncs_together_;  // one wait for all files, not one for each
   StepFn step_;
   std::vector<WorkItem> items_;
   std::map<std::uint32_t, SharedFile> shared_;

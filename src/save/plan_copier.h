@@ -27,6 +27,11 @@ inline constexpr int kMaxRearranging = 4;
 // Files of all threads together that wait, written but open, for the disk.
 inline constexpr std::size_t kMaxUnsyncedFiles = 256;
 
+// With more files than this, one sync of the file system costs less than waiting for each.
+inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
+// Such files are sent to the disk early from this size up; for smaller ones the call costs more.
+inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
+
 // Index = SavePlan::files.
 struct CopiedFiles {
   std::vector<std::uint32_t> crcs;

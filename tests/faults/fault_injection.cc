@@ -18,6 +18,7 @@ Fault active = Fault::kNone;
 std::size_t target = 0;
 std::size_t calls = 0;
 int error_to_give = 0;
+std::size_t file_system_syncs = 0;
 
 constexpr std::size_t kShortBytes = 5000;
 
@@ -39,6 +40,10 @@ bool hit() {
          (active == Fault::kFailForever && call >= target);
 }
 
+void count_file_system_sync() {
+  file_system_syncs += active == Fault::kNone ? 0 : 1;
+}
+
 // Calls that Linux never interrupts on local files are left alone by kShort.
 bool hit_uninterruptible() {
   return active != Fault::kShort && hit();
@@ -52,9 +57,14 @@ std::size_t shortened(std::size_t count) {
 
 void inject(Fault fault, std::size_t nth, int error_number) {
   calls = 0;
+  file_system_syncs = 0;
   target = nth;
   error_to_give = error_number;
   active = fault;
+}
+
+std::size_t syncs_of_file_systems() {
+  return file_system_syncs;
 }
 
 std::size_t stop_injecting() {
@@ -64,6 +74,7 @@ std::size_t stop_injecting() {
 
 }  // namespace onnx_external
 
+using onnx_external::count_file_system_sync;
 using onnx_external::hit;
 using onnx_external::hit_uninterruptible;
 using onnx_external::shortened;
@@ -86,6 +97,11 @@ ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
 
 int fsync(int fd) {
   return hit() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
+int syncfs(int fd) noexcept {
+  count_file_system_sync();
+  return hit() ? -1 : static_cast<int>(::syscall(SYS_syncfs, fd));
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t length) {

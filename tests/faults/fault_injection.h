@@ -17,6 +17,9 @@ enum class Fault {
 // From now on counts calls anew and applies the fault; cleaning up (unlink) never fails.
 void inject(Fault fault, std::size_t nth = 0, int error_number = 0);
 
+// Calls of syncfs since inject().
+std::size_t syncs_of_file_systems();
+
 // Ends it; returns how many calls there were.
 std::size_t stop_injecting();
 

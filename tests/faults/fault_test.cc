@@ -24,9 +24,13 @@ class Faults : public testing::Test {
   // Saves over what is in `out`. One thread: a forked child has no OpenMP threads.
   Status save(const fs::path& out, std::uint32_t seed, Fault fault = Fault::kNone,
               std::size_t nth = 0, int error_number = 0) {
-    const Checkpoint checkpoint =
-        open_one(dir_.write("c" + std::to_string(seed) + ".pt", torch_zip(mixed_tensors(seed))));
-    Model model = model_for(mixed_tensors(seed));
+    return save(out, mixed_tensors(seed), fault, nth, error_number);
+  }
+
+  Status save(const fs::path& out, const std::vector<TestTensor>& tensors, Fault fault,
+              std::size_t nth, int error_number) {
+    const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
+    Model model = model_for(tensors);
     WriteOptions options;
     options.threads = 1;
     options.overwrite = Overwrite::kAllow;
@@ -239,6 +243,31 @@ TEST_F(Faults, AnErrorInAnyCallLeavesTheOldTestDataWithTheOldModel) {
   }
   EXPECT_GT(failures, 20U);
   EXPECT_TRUE(has_model_and_sets(out, 3));
+}
+
+TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {
+  std::vector<TestTensor> tensors;
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    tensors.push_back({.name = "t" + std::to_string(i), .shape = {2}, .bytes = noise(8, i)});
+  }
+  const fs::path out = dir_.path() / "out";
+  constexpr std::size_t kNever = 1'000'000;
+  ASSERT_THAT(save(out, tensors, Fault::kFailOnce, kNever, EIO), IsOk());
+  ASSERT_EQ(syncs_of_file_systems(), 1U);
+  const std::size_t all = calls_;
+  fs::remove_all(out);
+  std::size_t failures = 0;
+  for (std::size_t nth = all - 40; nth < all; ++nth) {  // the copies, the sync, the publishing
+    if (save(out, tensors, Fault::kFailOnce, nth, EIO)) {
+      fs::remove_all(out);
+      continue;
+    }
+    const bool committed = fs::exists(out / "model.onnx");
+    ASSERT_TRUE(committed || !fs::exists(out)) << "call " << nth;
+    failures += committed ? 0 : 1;
+    fs::remove_all(out);
+  }
+  EXPECT_GT(failures, 10U);
 }
 
 TEST_F(Faults, ShortTransfersAndInterruptsChangeNothing) {

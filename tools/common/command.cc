@@ -89,6 +89,12 @@ std::optional<int> Command::parse(int argc, char** argv) {
     return answer(help_);
   } catch (const CLI::CallForVersion&) {
     return answer(version_text(name_));
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--output: 1 required TEXT missing"
+    const std::string text = error.what();
+    return misuse(text.starts_with("--") && text.ends_with("missing")
+                      ? text.substr(0, text.find(':')) + ": a value is missing"
+                      : lower_first(text));
   } catch (const CLI::ParseError& error) {
     return misuse(lower_first(error.what()));
   }

@@ -96,20 +96,23 @@ std::string shown(std::string_view name) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
+// One long name shifts its own row, not all rows.
+constexpr std::size_t kMaxColumn = 64;
+
 std::string table_text(const std::vector<std::vector<std::string>>& rows,
                        const std::vector<std::size_t>& right) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()), 0);
     for (std::size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], columns(row[i]));
+      widths[i] = std::max(widths[i], std::min(columns(row[i]), kMaxColumn));
     }
   }
   std::string out;
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - columns(row[i]), ' ');
+      const std::string padding(widths[i] - std::min(columns(row[i]), widths[i]), ' ');
       const bool to_right = std::find(right.begin(), right.end(), i) != right.end();
       line += (i == 0 ? "" : "  ") + (to_right ? padding + row[i] : row[i] + padding);
     }

@@ -96,6 +96,15 @@ std::string shape_and_type(const InspectedTensor& tensor) {
   return tensor.dtype + " " + shape_text(tensor.shape);
 }
 
+// The same short names as for tensors.
+std::string type_name(std::int32_t elem_type) {
+  if (elem_type == 0) {
+    return "type not stated";
+  }
+  const auto dtype = dtype_from_onnx(elem_type);
+  return dtype ? std::string(torch_name(*dtype)) : ascii_lower(onnx_type_name(elem_type));
+}
+
 std::string slot_shape(const Slot& slot) {
   if (!slot.shape) {
     return "shape not stated";
@@ -178,6 +187,7 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
     out += finding_text(finding) + "\n";
   }
   const std::string how = compared == Compared::kCheckpoint ? compared_text(report)
+                          : report.tensors == 0             ? "nothing to verify"
                           : report.used_manifest ? "every byte is what the manifest recorded"
                                                  : "structure only: no manifest, and no --against";
   return out + fmt::format("{}: {}, {}: {}\n", shown(model.string()),
@@ -189,10 +199,8 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
 std::string inspect_text(const Inspection& inspection) {
   std::string out = inspection.tensors.empty() ? "" : inspect_table(inspection);
   for (const Slot& slot : inspection.open_slots) {
-    out += fmt::format(
-        "open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
-        ascii_lower(slot.elem_type == 0 ? "type not stated" : onnx_type_name(slot.elem_type)),
-        slot_shape(slot));
+    out += fmt::format("open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
+                       type_name(slot.elem_type), slot_shape(slot));
   }
   for (const auto& [name, first] : inspection.tied) {
     out += fmt::format("tied: {} has the bytes of {}\n", quote(name), quote(first));

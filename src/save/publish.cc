@@ -1,13 +1,11 @@
 #include "save/publish.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -16,10 +14,9 @@
 
 #include "base/file.h"
 #include "base/output_file.h"
-#include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/text.h"
-#include "save/file_names.h"
+#include "save/generations.h"
 #include "save/manifest.h"
 
 namespace onnx_external {
@@ -32,7 +29,6 @@ constexpr mode_t kStagingMode = 0700;
 constexpr mode_t kDataMode = 0777;
 // Leaves room for ".N" and for what file systems add.
 constexpr std::size_t kMaxOutputNameBytes = 200;
-constexpr std::size_t kMaxGenerationDigits = 18;
 
 bool is_staging_name(std::string_view name) {
   if (name.size() != kStagingPrefix.size() + kStagingDigits + kStagingSuffix.size() ||
@@ -49,30 +45,6 @@ Result<std::string> random_staging_name() {
     return fail(errno_error(errno, "cannot get random bytes"));
   }
   return fmt::format("{}{:016x}{}", kStagingPrefix, number, kStagingSuffix);
-}
-
-// The N of "<base>.N", 0 for `base` itself; nothing for any other name.
-std::optional<std::uint64_t> generation_of(std::string_view name, std::string_view base) {
-  if (!name.starts_with(base)) {
-    return std::nullopt;
-  }
-  std::string_view rest = name.substr(base.size());
-  if (rest.empty()) {
-    return 0;
-  }
-  if (rest.size() < 2 || rest.size() > kMaxGenerationDigits + 1 || rest[0] != '.' ||
-      rest[1] == '0' || rest.find_first_not_of("0123456789", 1) != std::string_view::npos) {
-    return std::nullopt;
-  }
-  std::uint64_t number = 0;
-  std::from_chars(rest.data() + 1, rest.data() + rest.size(), number);
-  return number;
-}
-
-// "initializers" of "initializers" and of "initializers.12".
-std::string_view generation_base(std::string_view data_dir) {
-  const std::string_view base = data_dir.substr(0, data_dir.rfind('.'));
-  return generation_of(data_dir, base) ? base : data_dir;
 }
 
 Status check_output_name(std::string_view name, const char* what) {
@@ -109,138 +81,6 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
     return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
   }
   return {};
-}
-
-// A regular file of a folder, never through a link.
-Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
-                                                     const std::string& name) {
-  UniqueFd fd(::openat(folder.fd(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd) {
-    return fail(errno_error(errno, folder.child(name) + ": cannot open"));
-  }
-  return SourceFile::adopt(std::move(fd), folder.child(name));
-}
-
-Result<Manifest> read_manifest(const Directory& folder) {
-  auto file = open_plain(folder, std::string(kManifestName));
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  auto text = read_file(**file, kMaxManifestBytes);
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  return parse_manifest(*text);
-}
-
-// By which a manifest knows its model.
-struct ModelIdentity {
-  std::uint64_t bytes = 0;
-  std::uint32_t crc32 = 0;
-  friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
-};
-
-// Nothing when there is no such regular file, or it cannot be read.
-std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
-  const auto file = open_plain(folder, model_name);
-  if (!file) {
-    return std::nullopt;
-  }
-  const auto crc = range_crc32(**file, 0, (*file)->size());
-  if (!crc) {
-    return std::nullopt;
-  }
-  return ModelIdentity{(*file)->size(), *crc};
-}
-
-// True for a folder that holds nothing but files of recorded inputs.
-bool holds_only_inputs(const Directory& folder) {
-  const auto entries = folder.entries();
-  return entries && std::all_of(entries->begin(), entries->end(), [&](const std::string& name) {
-           const auto kind = folder.kind_of(name);
-           return kind && *kind == EntryKind::kFile && is_test_input_name(name);
-         });
-}
-
-bool is_as_recorded(const Directory& folder, const std::string& name, const ManifestFile& record) {
-  const auto file = open_plain(folder, name);
-  const auto crc = file && (*file)->size() == record.length ? range_crc32(**file, 0, record.length)
-                                                            : fail(ErrorCode::kNotFound, "");
-  return crc && *crc == record.crc32;
-}
-
-// Removes the recorded inputs that a manifest lists, but for those that the current model has too,
-// or that are not what it recorded.
-void remove_test_data(const Directory& out, const Manifest& manifest,
-                      const std::set<std::string>& kept) {
-  std::set<std::string> folders;
-  for (const ManifestFile& record : manifest.test_data) {
-    const std::size_t slash = record.file.find('/');
-    const std::string name = record.file.substr(slash + 1);
-    const auto folder = kept.contains(record.file) ? fail(ErrorCode::kNotFound, "")
-                                                   : out.open_folder(record.file.substr(0, slash));
-    if (folder && is_as_recorded(*folder, name, record) && folder->remove_file(name)) {
-      folders.insert(record.file.substr(0, slash));
-    }
-  }
-  for (const std::string& name : folders) {
-    (void)out.remove_empty_folder(name);
-  }
-}
-
-// The manifest in the folder `name`, if it is that of this model.
-std::optional<Manifest> manifest_of(const Directory& out, const std::string& name,
-                                    const std::string& model_name, const ModelIdentity& model) {
-  const auto folder = out.open_folder(name);
-  auto manifest = folder ? read_manifest(*folder) : fail(folder.error());
-  if (!manifest || manifest->model_file != model_name ||
-      ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
-    return std::nullopt;
-  }
-  return *std::move(manifest);
-}
-
-// The manifest of the model that is in place.
-std::optional<Manifest> current_manifest(const Directory& out, const std::string& model_name,
-                                         std::string_view base) {
-  const auto model = identify(out, model_name);
-  const auto entries = out.entries();
-  std::optional<Manifest> found;
-  for (std::size_t i = 0; model && entries && !found && i < entries->size(); ++i) {
-    if (generation_of((*entries)[i], base)) {
-      found = manifest_of(out, (*entries)[i], model_name, *model);
-    }
-  }
-  return found;
-}
-
-// Removes the data folder `name` if its manifest says that it belongs to the model: the files that
-// the manifest lists, the manifest last (so that a killed removal can be finished), and the folder
-// when nothing else is in it. What cannot be removed stays; the new model is complete without that.
-// `kept`: the test data of the model that is now in place.
-void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
-                       const ModelIdentity& model, const std::set<std::string>& kept) {
-  const auto manifest = manifest_of(out, name, model_name, model);
-  const auto folder = out.open_folder(name);
-  if (!manifest || !folder) {
-    return;
-  }
-  remove_test_data(out, *manifest, kept);
-  std::set<std::string> files;
-  for (const ManifestTensor& tensor : manifest->tensors) {
-    files.insert(tensor.file);
-  }
-  files.erase("");
-  files.erase(std::string(kManifestName));
-  bool all_gone = true;
-  for (const std::string& file : files) {
-    const auto kind = folder->kind_of(file);
-    const bool gone = kind && (!*kind || (**kind == EntryKind::kFile && folder->remove_file(file)));
-    all_gone = all_gone && gone;
-  }
-  if (all_gone && folder->remove_file(std::string(kManifestName))) {
-    (void)out.remove_empty_folder(name);
-  }
 }
 
 // The commit point. Where a model is replaced, the two change places: the old one is then in the

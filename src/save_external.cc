@@ -123,6 +123,40 @@ Status check_target(const Target& target, const Checkpoint& checkpoint) {
   return {};
 }
 
+OpenOptions open_options(const Target& target, const SaveOptions& options) {
+  OpenOptions open = options.open;
+  if (open.scratch_dir == OpenOptions{}.scratch_dir) {
+    open.scratch_dir = nearest_existing_folder(target.folder);
+  }
+  return open;
+}
+
+// The recorded inputs, fitted to the inputs of the graph that are left to the caller. A dry run
+// reports the dimensions that do not fit; a save refuses them.
+Result<RecordedInputs> read_test_data(const Model& model, const Mapping& mapping,
+                                      const Target& target, const SaveOptions& options) {
+  RecordedInputs inputs;
+  for (const fs::path& path : options.test_data) {
+    auto recording = open_recording(path, open_options(target, options));
+    if (!recording) {
+      return fail(std::move(recording).error());
+    }
+    inputs.recordings.push_back(*std::move(recording));
+  }
+  const auto graph = graph_inputs(model.proto().graph(), mapping.inputs_left);
+  auto data = plan_test_data(graph, inputs.recordings);
+  if (!data) {
+    return fail_in(target.graph_name + ": test data", std::move(data).error());
+  }
+  inputs.data = *std::move(data);
+  if (options.mode == RunMode::kWrite) {
+    if (auto status = check_test_data(graph, inputs.data); !status) {
+      return fail_in(target.graph_name + ": test data", std::move(status).error());
+    }
+  }
+  return inputs;
+}
+
 // The two inputs do not know each other, so they are opened at the same time.
 struct Inputs {
   Result<Model> model = fail(ErrorCode::kIo, "not loaded");
@@ -131,10 +165,7 @@ struct Inputs {
 
 Inputs open_inputs(const LoadModel& load_model, const Target& target,
                    std::span<const fs::path> paths, const SaveOptions& options) {
-  OpenOptions open = options.open;
-  if (open.scratch_dir == OpenOptions{}.scratch_dir) {
-    open.scratch_dir = nearest_existing_folder(target.folder);
-  }
+  const OpenOptions open = open_options(target, options);
   Inputs inputs;
   const int threads = std::min(thread_count(options.write.threads), 2);
   (void)parallel_for(2, threads, [&](std::size_t index, int) -> Status {
@@ -182,13 +213,18 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(std::move(plan).error());
   }
   SaveReport report = make_report(target.folder / target.model_name, *plan, *keys, *mapping);
+  auto inputs = read_test_data(model, *mapping, target, options);
+  if (!inputs) {
+    return fail(std::move(inputs).error());
+  }
+  report.test_data = inputs->data;
   if (options.mode == RunMode::kDryRun) {
     return report;
   }
 
   // From here on every file, offset and length is final.
   const std::vector<ExpectedTensor> expected = expected_by_plan(*plan, model.facts());
-  auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write);
+  auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write, &*inputs);
   if (!staged) {
     return fail(std::move(staged).error());
   }

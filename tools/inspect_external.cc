@@ -50,6 +50,7 @@ struct Arguments {
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("FILE", arguments.files);
   app.add_flag("--sha256", arguments.sha256);
+  arguments.options.open.classes = &known_classes();
   add_value_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.threads);
   add_common_options(app, arguments.common);

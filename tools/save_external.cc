@@ -41,7 +41,7 @@ output:
   -o, --output OUT_DIR   the folder for the model and its data; made if missing
   --model-name NAME      default: model.onnx
   --data-dir NAME        folder of the data inside OUT_DIR; default: initializers
-  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
+{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
   --dry-run              print what would fill what, and write no model
@@ -58,7 +58,7 @@ exit codes:
      unless the message is about stdout or --save-map
   2  the command line is wrong
 )",
-      kKeyHelp, kValueHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+      kKeyHelp, kValueHelp, kMappingHelp, kTestDataHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {
@@ -85,6 +85,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("-o,--output", arguments.out_dir);
   add_plain_name(app, "--model-name", arguments.model_name);
   add_plain_name(app, "--data-dir", arguments.data_dir);
+  app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
   app.add_option("--save-map", arguments.save_map);
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
   app.add_flag("--keep-inputs", arguments.keep_inputs);

@@ -28,6 +28,9 @@ class SourceFile;       // src/base/file.h: a regular file held open for reading
 enum class Selection {
   kStateDict,   // one mapping of names to tensors; its keys are the tensor names
   kEverything,  // every tensor reachable, under its full dotted path (for inspection)
+  // Inputs of a model, recorded with torch.save as (args, kwargs), a dict, or a list of such sets:
+  // "S.name" and "S.[i]" (test_data.h). As with kStateDict, one that cannot be read fails the open.
+  kRecordedInputs,
 };
 
 // Tensors may always expand to so many bytes: a small checkpoint of zeros, say, deflates 1000:1.
@@ -36,10 +39,11 @@ inline constexpr std::uint64_t kAlwaysExpandedBytes = std::uint64_t{64} << 20;
 struct OpenOptions {
   Selection selection = Selection::kStateDict;
 
-  // Dotted path of the mapping to use ("state_dict", "ema.model", "." for the root); mappings
-  // inside it add their keys with dots. Empty: the only mapping of names to tensors, at the root or
-  // nested under string keys; when there are several, opening fails with kAmbiguous and the message
-  // lists the candidates. Only its own tensors are listed then.
+  // Dotted path of the mapping to use ("state_dict", "optimizer.state.0", "." for the root);
+  // mappings, lists and tuples inside it add their keys and indexes with dots. Empty: the only
+  // mapping of names to tensors, at the root or nested under string keys; when there are several,
+  // opening fails with kAmbiguous and the message lists the candidates. Only its own tensors and
+  // those in its lists and tuples are listed then.
   std::string key = {};
 
   // Views may be larger than the bytes behind them (stride 0, overlaps, compressed records). The

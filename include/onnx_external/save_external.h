@@ -15,6 +15,7 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/result.h"
+#include "onnx_external/test_data.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 
@@ -29,6 +30,10 @@ struct SaveOptions {
   WriteOptions write;
   Verification verification = Verification::kOn;
   RunMode mode = RunMode::kWrite;
+
+  // Files of recorded inputs: each set in them becomes a test_data_set_N folder beside the model
+  // (test_data.h). Read with the options in `open`, but for its key.
+  std::vector<std::filesystem::path> test_data;
 
   // Where external data that the given graph already has is found. Empty: the graph's own folder,
   // or the current one for a graph from memory.
@@ -59,6 +64,7 @@ struct SaveReport {
   std::uint64_t bytes = 0;  // written to data files
   double seconds = 0;
   bool verified = false;
+  TestData test_data;  // a dry run lists here the dimensions that would be refused
 };
 
 // The seed's call, same order of arguments: writes `basepath`/`model_location` with its weights in

@@ -35,6 +35,8 @@ struct WriteOptions {
   ProgressFn progress;
 };
 
+struct RecordedInputs;  // test_data.h
+
 // A model with its data written into a staging folder inside the output folder, complete but not
 // yet visible under its final name. Destroying it without publish() removes everything it wrote.
 // One thread at a time.
@@ -72,11 +74,12 @@ class StagedSave {
 
 // Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
 // changed: the planned tensors are attached to it. On any error nothing is left. kIo, kCorrupt (a
-// source is damaged), kCancelled, kAlreadyExists.
+// source is damaged), kCancelled, kAlreadyExists. `inputs`: test data to write beside the model.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
-                                            const WriteOptions& options);
+                                            const WriteOptions& options,
+                                            const RecordedInputs* inputs = nullptr);
 
 // For exporters that hold tensors in memory: add from any thread, then finish once.
 //

@@ -6,6 +6,7 @@
 
 #include "checkpoint/pickle.h"
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/class_flattening.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -21,17 +22,29 @@ struct NamedTensors {
   std::vector<RefusedTensor> refused;
 };
 
-// Everything reachable from the root, under dotted paths: keys of mappings, indexes of lists and
-// tuples, attribute names of objects (from BUILD). A bare tensor at the root has the path "".
-// Shared parts are listed under each path, cycles are cut. Work and names are bounded by the size
-// of the pickle. kUnsupported when the limits are passed.
-[[nodiscard]] Result<NamedTensors> name_everything(const Pickle& pickle);
+// In all of these names are built by one rule (object_tree.h): keys, attribute names, and indexes
+// of lists and tuples, with dots between. `classes` may be null. Work and names are bounded by the
+// size of the pickle, cycles are cut; kUnsupported when the limits are passed.
 
-// The tensors of one mapping. With an empty `key`: the only mapping, at the root or below it
-// through string keys, that has a tensor as a value; only its own tensors are listed. With a key:
-// the mapping at that dotted path ("." is the root), and mappings inside it add their keys with
-// dots. Other values are skipped.
+// Everything reachable from the root, opaque objects' parts included. A bare tensor at the root has
+// the path "". Shared parts are listed under each path.
+[[nodiscard]] Result<NamedTensors> name_everything(const Pickle& pickle,
+                                                   const ClassFlattening* classes = nullptr);
+
+// The tensors of one mapping (choose_mapping.h). With an empty `key`: its values, and what stands
+// in its lists, tuples and flattening objects; not what stands in mappings that are its values.
+// With a key ("." is the root): everything in it that is no opaque object.
 // kNotFound (no mapping, no such key), kAmbiguous (lists the candidates), kCorrupt (twin names).
-[[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key);
+[[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
+                                                   const ClassFlattening* classes = nullptr);
+
+// Recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional ones, S being
+// the number of the set and i the position; parts of an argument follow with dots. A set is
+// (args, kwargs), a mapping, or a sequence of positional arguments; a list of mappings, pairs or
+// tuples is several sets; a bare tensor is one argument.
+// kNotFound (a set without tensors), kUnsupported (an argument of a class that is not in the
+// table).
+[[nodiscard]] Result<NamedTensors> name_recorded_inputs(const Pickle& pickle,
+                                                        const ClassFlattening* classes = nullptr);
 
 }  // namespace onnx_external

@@ -29,8 +29,15 @@ Status check_added_names(std::span<const TensorView> tensors) {
 }  // namespace
 
 Result<NamedTensors> name_tensors(const Pickle& pickle, const OpenOptions& options) {
-  return options.selection == Selection::kEverything ? name_everything(pickle)
-                                                     : name_state_dict(pickle, options.key);
+  switch (options.selection) {
+    case Selection::kEverything:
+      return name_everything(pickle, options.classes);
+    case Selection::kRecordedInputs:
+      return name_recorded_inputs(pickle, options.classes);
+    case Selection::kStateDict:
+      break;
+  }
+  return name_state_dict(pickle, options.key, options.classes);
 }
 
 Status add_tensors(const Pickle& pickle, NamedTensors named, const OpenOptions& options,

@@ -114,4 +114,25 @@ std::vector<std::string> data_file_names(const std::vector<std::string>& names) 
   return files;
 }
 
+namespace {
+
+bool is_numbered(std::string_view name, std::string_view stem, std::string_view suffix) {
+  if (name.size() <= stem.size() + suffix.size() || !name.starts_with(stem) ||
+      !name.ends_with(suffix)) {
+    return false;
+  }
+  const std::size_t digits = name.size() - stem.size() - suffix.size();
+  return name.substr(stem.size(), digits).find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+}  // namespace
+
+bool is_test_set_name(std::string_view name) {
+  return is_numbered(name, kTestSetStem, "");
+}
+
+bool is_test_input_name(std::string_view name) {
+  return is_numbered(name, kTestInputStem, kTestInputSuffix);
+}
+
 }  // namespace onnx_external

@@ -21,4 +21,11 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 // safe and without upper-case letters, else hashed. Distinct on a case-insensitive file system.
 [[nodiscard]] std::string streamed_file_name(std::string_view name);
 
+// "test_data_set_N" and "input_K.pb", as the runner of onnx's backend tests looks for them.
+inline constexpr std::string_view kTestSetStem = "test_data_set_";
+inline constexpr std::string_view kTestInputStem = "input_";
+inline constexpr std::string_view kTestInputSuffix = ".pb";
+[[nodiscard]] bool is_test_set_name(std::string_view name);
+[[nodiscard]] bool is_test_input_name(std::string_view name);
+
 }  // namespace onnx_external

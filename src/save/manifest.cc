@@ -5,11 +5,13 @@
 #include <charconv>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/json.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "save/file_names.h"
 
 namespace onnx_external {
 namespace {
@@ -194,6 +196,60 @@ Status check_header(const Json& root) {
   return {};
 }
 
+Result<ManifestFile> parse_file(const Json& entry) {
+  ManifestFile file;
+  std::optional<Error> error;
+  take(text_member(entry, "file"), file.file, error);
+  take(uint_member(entry, "length", std::numeric_limits<std::uint64_t>::max()), file.length, error);
+  take(crc_member(entry), file.crc32, error);
+  if (error) {
+    return fail(*std::move(error));
+  }
+  // Files with these names may be removed: nothing else is let through.
+  const std::size_t slash = file.file.find('/');
+  if (slash == std::string::npos || !is_test_set_name(file.file.substr(0, slash)) ||
+      !is_test_input_name(file.file.substr(slash + 1))) {
+    return corrupt("\"file\" is no test_data_set_N/input_K.pb");
+  }
+  return file;
+}
+
+// The files of recorded inputs; none when the member is absent.
+Status parse_test_data(const Json& root, Manifest& manifest) {
+  const Json* files = root.find("test_data");
+  if (files == nullptr) {
+    return {};
+  }
+  if (files->array() == nullptr) {
+    return corrupt("\"test_data\" is no list");
+  }
+  std::set<std::string> seen;
+  for (const Json& entry : *files->array()) {
+    auto file = parse_file(entry);
+    if (file && !seen.insert(file->file).second) {
+      file = corrupt("\"file\" stands there twice");
+    }
+    if (!file) {
+      return fail_in(fmt::format("test data {}", manifest.test_data.size()),
+                     std::move(file).error());
+    }
+    manifest.test_data.push_back(*std::move(file));
+  }
+  return {};
+}
+
+std::string test_data_text(const std::vector<ManifestFile>& files) {
+  std::string out = ",\n\"test_data\": [";
+  std::string_view separator = "\n";
+  for (const ManifestFile& file : files) {
+    fmt::format_to(std::back_inserter(out),
+                   "{}{{\"file\": {}, \"length\": {}, \"crc32\": \"{:08x}\"}}", separator,
+                   json_quote(file.file), file.length, file.crc32);
+    separator = ",\n";
+  }
+  return out + "\n]";
+}
+
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
@@ -208,7 +264,11 @@ std::string manifest_text(const Manifest& manifest) {
     append_tensor(out, tensor);
     separator = ",\n";
   }
-  return out += "\n]\n}\n";
+  out += "\n]";
+  if (!manifest.test_data.empty()) {
+    out += test_data_text(manifest.test_data);
+  }
+  return out += "\n}\n";
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
@@ -233,6 +293,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
       return fail_in(fmt::format("tensor {}", manifest.tensors.size()), std::move(tensor).error());
     }
     manifest.tensors.push_back(*std::move(tensor));
+  }
+  if (auto files = parse_test_data(*root, manifest); !files) {
+    return fail(std::move(files).error());
   }
   return manifest;
 }

@@ -5,7 +5,8 @@
 // {"format": "onnx-external-manifest", "version": 1,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
 //  "tensors": [{"slot", "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32", "dtype",
-//               "dims"}, ...]}
+//               "dims"}, ...],
+//  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
 // The text depends on the saved model alone: equal saves have equal manifests. It comes back from
 // disk as hostile input. Plain values; safe from any thread.
@@ -41,11 +42,21 @@ struct ManifestTensor {
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
+// A file beside the data folder: recorded inputs.
+struct ManifestFile {
+  std::string file;  // "test_data_set_N/input_K.pb", beside the model
+  std::uint64_t length = 0;
+  std::uint32_t crc32 = 0;
+
+  friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
+};
+
 struct Manifest {
   std::string model_file;  // plain name, beside the data folder
   std::uint64_t model_bytes = 0;
   std::uint32_t model_crc32 = 0;
   std::vector<ManifestTensor> tensors;
+  std::vector<ManifestFile> test_data;  // written when there is any
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

@@ -1,13 +1,11 @@
 #include "save/publish.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -16,9 +14,9 @@
 
 #include "base/file.h"
 #include "base/output_file.h"
-#include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "save/generations.h"
 #include "save/manifest.h"
 
 namespace onnx_external {
@@ -31,7 +29,6 @@ constexpr mode_t kStagingMode = 0700;
 constexpr mode_t kDataMode = 0777;
 // Leaves room for ".N" and for what file systems add.
 constexpr std::size_t kMaxOutputNameBytes = 200;
-constexpr std::size_t kMaxGenerationDigits = 18;
 
 bool is_staging_name(std::string_view name) {
   if (name.size() != kStagingPrefix.size() + kStagingDigits + kStagingSuffix.size() ||
@@ -48,30 +45,6 @@ Result<std::string> random_staging_name() {
     return fail(errno_error(errno, "cannot get random bytes"));
   }
   return fmt::format("{}{:016x}{}", kStagingPrefix, number, kStagingSuffix);
-}
-
-// The N of "<base>.N", 0 for `base` itself; nothing for any other name.
-std::optional<std::uint64_t> generation_of(std::string_view name, std::string_view base) {
-  if (!name.starts_with(base)) {
-    return std::nullopt;
-  }
-  std::string_view rest = name.substr(base.size());
-  if (rest.empty()) {
-    return 0;
-  }
-  if (rest.size() < 2 || rest.size() > kMaxGenerationDigits + 1 || rest[0] != '.' ||
-      rest[1] == '0' || rest.find_first_not_of("0123456789", 1) != std::string_view::npos) {
-    return std::nullopt;
-  }
-  std::uint64_t number = 0;
-  std::from_chars(rest.data() + 1, rest.data() + rest.size(), number);
-  return number;
-}
-
-// "initializers" of "initializers" and of "initializers.12".
-std::string_view generation_base(std::string_view data_dir) {
-  const std::string_view base = data_dir.substr(0, data_dir.rfind('.'));
-  return generation_of(data_dir, base) ? base : data_dir;
 }
 
 Status check_output_name(std::string_view name, const char* what) {
@@ -108,79 +81,6 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
     return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
   }
   return {};
-}
-
-// A regular file of a folder, never through a link.
-Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
-                                                     const std::string& name) {
-  UniqueFd fd(::openat(folder.fd(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd) {
-    return fail(errno_error(errno, folder.child(name) + ": cannot open"));
-  }
-  return SourceFile::adopt(std::move(fd), folder.child(name));
-}
-
-Result<Manifest> read_manifest(const Directory& folder) {
-  auto file = open_plain(folder, std::string(kManifestName));
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  auto text = read_file(**file, kMaxManifestBytes);
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  return parse_manifest(*text);
-}
-
-// By which a manifest knows its model.
-struct ModelIdentity {
-  std::uint64_t bytes = 0;
-  std::uint32_t crc32 = 0;
-  friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
-};
-
-// Nothing when there is no such regular file, or it cannot be read.
-std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
-  const auto file = open_plain(folder, model_name);
-  if (!file) {
-    return std::nullopt;
-  }
-  const auto crc = range_crc32(**file, 0, (*file)->size());
-  if (!crc) {
-    return std::nullopt;
-  }
-  return ModelIdentity{(*file)->size(), *crc};
-}
-
-// Removes the data folder `name` if its manifest says that it belongs to the model: the files that
-// the manifest lists, the manifest last (so that a killed removal can be finished), and the folder
-// when nothing else is in it. What cannot be removed stays; the new model is complete without that.
-void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
-                       const ModelIdentity& model) {
-  auto folder = out.open_folder(name);
-  if (!folder) {
-    return;
-  }
-  const auto manifest = read_manifest(*folder);
-  if (!manifest || manifest->model_file != model_name ||
-      ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
-    return;
-  }
-  std::set<std::string> files;
-  for (const ManifestTensor& tensor : manifest->tensors) {
-    files.insert(tensor.file);
-  }
-  files.erase("");
-  files.erase(std::string(kManifestName));
-  bool all_gone = true;
-  for (const std::string& file : files) {
-    const auto kind = folder->kind_of(file);
-    const bool gone = kind && (!*kind || (**kind == EntryKind::kFile && folder->remove_file(file)));
-    all_gone = all_gone && gone;
-  }
-  if (all_gone && folder->remove_file(std::string(kManifestName))) {
-    (void)out.remove_empty_folder(name);
-  }
 }
 
 // The commit point. Where a model is replaced, the two change places: the old one is then in the
@@ -276,6 +176,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       staging_name_(std::move(other.staging_name_)),
       staging_(std::move(other.staging_)),
       data_(std::move(other.data_)),
+      extra_(std::move(other.extra_)),
       data_renamed_(other.data_renamed_),
       done_(std::exchange(other.done_, true)) {}
 
@@ -335,6 +236,7 @@ void Transaction::remove_stale_staging() const {
       continue;
     }
     if (const auto staging = out_->open_folder(entry)) {
+      finish_exchange(*staging);
       remove_data_of_staged_model(*staging);
     }
     (void)out_->remove_tree(entry);
@@ -350,9 +252,36 @@ void Transaction::remove_data_of_staged_model(const Directory& staging) const {
     return;
   }
   const std::string_view base = generation_base(options_.data_dir);
+  std::set<std::string> kept;
+  if (const auto current = current_manifest(*out_, options_.model_name, base)) {
+    for (const ManifestFile& file : current->test_data) {
+      kept.insert(file.file);
+    }
+  }
   for (const std::string& entry : *entries) {
     if (generation_of(entry, base)) {
-      remove_generation(*out_, entry, options_.model_name, *staged);
+      remove_generation(*out_, entry, options_.model_name, *staged, kept);
+    }
+  }
+}
+
+// Killed after the commit point, a saver left test data of the current model in its staging folder.
+void Transaction::finish_exchange(const Directory& staging) const {
+  const auto current =
+      current_manifest(*out_, options_.model_name, generation_base(options_.data_dir));
+  for (std::size_t i = 0; current && i < current->test_data.size();) {
+    const std::string& file = current->test_data[i].file;
+    const std::string set = file.substr(0, file.find('/'));
+    const auto folder = staging.open_folder(set);
+    bool is_current = folder.has_value();
+    for (; i < current->test_data.size() && current->test_data[i].file.starts_with(set + "/");
+         ++i) {
+      const ManifestFile& record = current->test_data[i];
+      is_current =
+          is_current && is_as_recorded(*folder, record.file.substr(set.size() + 1), record);
+    }
+    if (is_current) {
+      (void)exchange_entries(staging, set, *out_, set);
     }
   }
 }
@@ -380,6 +309,35 @@ Status Transaction::make_staging() {
   }
   data_ = *std::move(data);
   return {};
+}
+
+Result<const Directory*> Transaction::add_test_data_folder(const std::string& name) {
+  const auto kind = out_->kind_of(name);
+  if (!kind) {
+    return fail(kind.error());
+  }
+  if (*kind) {
+    if (options_.overwrite == Overwrite::kRefuse) {
+      return fail(ErrorCode::kAlreadyExists,
+                  out_->child(name) + ": exists; use --overwrite to replace it");
+    }
+    const auto old = out_->open_folder(name);
+    if (!old || !holds_only_inputs(*old)) {
+      return fail(ErrorCode::kAlreadyExists, out_->child(name) +
+                                                 ": holds other things than recorded inputs; move "
+                                                 "it away");
+    }
+  }
+  if (Status made = staging_->make_folder(name, kDataMode); !made) {
+    return fail(std::move(made).error());
+  }
+  auto folder = staging_->open_folder(name);
+  if (!folder) {
+    return fail(std::move(folder).error());
+  }
+  extra_.push_back(
+      {name, std::make_unique<Directory>(*std::move(folder)), kind->has_value(), false});
+  return extra_.back().folder.get();
 }
 
 Status Transaction::write_file(const Directory& folder, const std::string& name,
@@ -421,6 +379,9 @@ Status Transaction::write_model(std::string_view model, std::string_view manifes
   if (status) {
     status = sync_folder(*data_);
   }
+  for (const ExtraFolder& extra : extra_) {
+    status = status ? sync_folder(*extra.folder) : status;
+  }
   return status ? sync_folder(*staging_) : status;
 }
 
@@ -431,7 +392,10 @@ Status Transaction::publish() {
     return status;
   }
   data_renamed_ = true;
-  status = sync_folder(*out_);
+  status = publish_new_folders();
+  if (status) {
+    status = sync_folder(*out_);
+  }
   if (status) {
     status = sync_made_folders();
   }
@@ -443,6 +407,10 @@ Status Transaction::publish() {
   }
   // Committed: from here on nothing may be undone.
   done_ = true;
+  if (Status exchanged = exchange_old_folders(); !exchanged) {
+    return fail_in("the new model is in place, but not its test data",
+                   std::move(exchanged).error());
+  }
   if (Status synced = sync_folder(*out_); !synced) {
     return fail_in("the new model is in place, but may not survive a power cut",
                    std::move(synced).error());
@@ -452,7 +420,43 @@ Status Transaction::publish() {
   return {};
 }
 
+Status Transaction::publish_new_folders() {
+  for (ExtraFolder& extra : extra_) {
+    if (extra.replaces) {
+      continue;
+    }
+    Status status = rename_entry(*staging_, extra.name, *out_, extra.name, Replace::kNo);
+    if (!status) {
+      return status;
+    }
+    extra.renamed = true;
+  }
+  return {};
+}
+
+// What was replaced is in the staging folder then, and goes with it.
+Status Transaction::exchange_old_folders() {
+  for (const ExtraFolder& extra : extra_) {
+    if (!extra.replaces || exchange_entries(*staging_, extra.name, *out_, extra.name)) {
+      continue;
+    }
+    Status status = out_->remove_tree(extra.name);
+    if (status) {
+      status = rename_entry(*staging_, extra.name, *out_, extra.name, Replace::kNo);
+    }
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
 void Transaction::roll_back() {
+  for (const ExtraFolder& extra : extra_) {
+    if (extra.renamed) {
+      (void)out_->remove_tree(extra.name);
+    }
+  }
   if (data_renamed_) {
     (void)out_->remove_tree(options_.data_dir);
   }

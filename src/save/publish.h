@@ -2,17 +2,19 @@
 //
 //   begin    lock the output folder; remove what dead savers left; make the staging folder
 //   write    data files, manifest and model, under their final relative names
-//   publish  rename the data folder, then the model (the commit point); then remove the data of
-//            the model that was replaced
+//   publish  rename the data folder and new folders of test data, then the model (the commit
+//            point); then remove the data of the model that was replaced
 //
 // Killed at any instant, the old model or the new one is complete: the data folder always has a
 // new name, so nothing that the old model refers to is touched before the new one is in place.
 // Of replaced data only the files that its manifest lists are removed, and only when the manifest
-// knows the replaced model by its CRC.
+// knows the replaced model by its CRC. Test data folders of a replaced model change places with the
+// new ones right after the commit point; killed between, the next save into the folder finishes it.
 // With Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +51,12 @@ class Transaction {
   ~Transaction();
 
   [[nodiscard]] const Directory& data() const { return *data_; }
+
+  // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
+  // object. kAlreadyExists when the output folder has an entry of that name, unless overwriting is
+  // allowed and it is a folder with files of recorded inputs alone.
+  [[nodiscard]] Result<const Directory*> add_test_data_folder(const std::string& name);
+
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
@@ -71,6 +79,9 @@ class Transaction {
   [[nodiscard]] Status sync_made_folders() const;
   void remove_stale_staging() const;
   void remove_data_of_staged_model(const Directory& staging) const;
+  void finish_exchange(const Directory& staging) const;
+  [[nodiscard]] Status publish_new_folders();
+  [[nodiscard]] Status exchange_old_folders();
   void roll_back();
 
   TransactionOptions options_;
@@ -79,6 +90,13 @@ class Transaction {
   std::string staging_name_;  // empty until it exists
   std::optional<Directory> staging_;
   std::optional<Directory> data_;
+  struct ExtraFolder {
+    std::string name;
+    std::unique_ptr<Directory> folder;
+    bool replaces = false;  // the output folder has one of this name
+    bool renamed = false;
+  };
+  std::vector<ExtraFolder> extra_;
   bool data_renamed_ = false;
   bool done_ = false;  // published, or moved from
 };

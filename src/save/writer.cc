@@ -10,6 +10,7 @@
 #include "save/manifest.h"
 #include "save/plan_copier.h"
 #include "save/publish.h"
+#include "save/test_data_files.h"
 
 namespace onnx_external {
 
@@ -97,6 +98,8 @@ class ModelBuilder {
     return attached;
   }
 
+  void list_test_data(std::vector<ManifestFile> files) { manifest_.test_data = std::move(files); }
+
   // Requires: attach() succeeded.
   std::string manifest_for(std::string_view model_text) {
     manifest_.model_file = plan_.model_name;
@@ -157,8 +160,9 @@ class ModelBuilder {
 
 Status write_model_and_manifest(const SavePlan& plan, const CopiedFiles& copied, Model& model,
                                 const Checkpoint& checkpoint, MatchedInputs inputs,
-                                Transaction& transaction) {
+                                std::vector<ManifestFile> test_data, Transaction& transaction) {
   ModelBuilder builder(plan, copied, model, checkpoint);
+  builder.list_test_data(std::move(test_data));
   if (Status attached = builder.attach(inputs); !attached) {
     return attached;
   }
@@ -172,11 +176,20 @@ Status write_model_and_manifest(const SavePlan& plan, const CopiedFiles& copied,
 }  // namespace
 
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
-                              const std::filesystem::path& out_dir, const WriteOptions& options) {
+                              const std::filesystem::path& out_dir, const WriteOptions& options,
+                              const RecordedInputs* inputs) {
   auto transaction = Transaction::begin(
       out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite});
   if (!transaction) {
     return fail(std::move(transaction).error());
+  }
+  std::vector<ManifestFile> test_data;
+  if (inputs != nullptr) {
+    auto written = write_test_data(*inputs, *transaction);
+    if (!written) {
+      return fail(std::move(written).error());
+    }
+    test_data = *std::move(written);
   }
   ProgressMeter meter(options.progress);
   auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
@@ -185,8 +198,8 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   }
   Status status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
   if (status) {
-    status =
-        write_model_and_manifest(plan, *copied, model, checkpoint, options.inputs, *transaction);
+    status = write_model_and_manifest(plan, *copied, model, checkpoint, options.inputs,
+                                      std::move(test_data), *transaction);
   }
   // From here on the sources are no longer needed.
   if (status) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx_external/tensor.h"
@@ -101,6 +102,28 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
     }
   }
   return facts;
+}
+
+void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,
+                     std::vector<Finding>& findings) {
+  for (const ManifestFile& record : files) {
+    const auto report = [&](FindingCode code, std::string message) {
+      findings.push_back({code, "", name_in_finding(record.file), std::move(message)});
+    };
+    const auto file = open_beneath(model.folder, record.file);
+    if (!file) {
+      const bool missing = file.error().code == ErrorCode::kNotFound;
+      report(missing ? FindingCode::kMissingFile : FindingCode::kUnreadable,
+             missing ? "recorded inputs that the manifest lists" : file.error().message);
+    } else if ((*file)->size() != record.length) {
+      report(FindingCode::kWrongLength, "the manifest recorded " + std::to_string(record.length) +
+                                            " bytes, there are " + std::to_string((*file)->size()));
+    } else if (const auto crc = range_crc32(**file, 0, record.length); !crc) {
+      report(FindingCode::kUnreadable, crc.error().message);
+    } else if (*crc != record.crc32) {
+      report(FindingCode::kCrcDiffers, "its bytes are not those that the manifest recorded");
+    }
+  }
 }
 
 std::string contradiction(const ManifestTensor& record, const std::string& folder,

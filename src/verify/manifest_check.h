@@ -48,4 +48,9 @@ struct ManifestFacts {
 [[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
                                         const ListedTensor& tensor, const ExternalEntry* entry);
 
+// Reads the files of recorded inputs that the manifest lists: missing ones, and ones with other
+// bytes, become findings.
+void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,
+                     std::vector<Finding>& findings);
+
 }  // namespace onnx_external

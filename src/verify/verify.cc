@@ -163,6 +163,9 @@ class Verifier {
       check_record(subjects_[i], facts.records[i]);
     }
     std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
+    if (report_.used_manifest) {
+      check_test_data(model_, found_->manifest->test_data, last_);
+    }
   }
 
   void check_record(Subject& subject, const ManifestTensor* record) {

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "faults/fault_injection.h"
+#include "onnx_external/test_data.h"
+#include "onnx_external/verify.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -36,6 +38,49 @@ class Faults : public testing::Test {
     Status status = save_all(checkpoint, model, out, options);
     calls_ = stop_injecting();
     return status;
+  }
+
+  // The same with `sets` sets of recorded inputs.
+  Status save_with_inputs(const fs::path& out, std::uint32_t seed, std::size_t sets,
+                          Fault fault = Fault::kNone, std::size_t nth = 0, int error_number = 0) {
+    const std::vector<TestTensor> weights{{.name = "w", .shape = {4}, .bytes = noise(16, seed)}};
+    const Checkpoint checkpoint = open_one(dir_.write("w.pt", torch_zip(weights)));
+    const auto recorded =
+        dir_.write("x.pt", torch_zip({{.name = "x", .shape = {2}, .bytes = noise(8, seed)}}));
+    Model model = model_for(weights);
+    RecordedInputs inputs;
+    inputs.recordings.push_back(open_recording(recorded).value());
+    const TestInput input{.name = "x", .recorded = "x", .data_type = kFloat, .dims = {2}};
+    inputs.data.sets.resize(sets, {.inputs = {input}, .unused = {}});
+    WriteOptions options;
+    options.threads = 1;
+    options.overwrite = Overwrite::kAllow;
+    inject(fault, nth, error_number);
+    Status status = save_planned(checkpoint, model, out, options, inputs);
+    calls_ = stop_injecting();
+    return status;
+  }
+  static Status save_planned(const Checkpoint& checkpoint, Model& model, const fs::path& out,
+                             const WriteOptions& options, const RecordedInputs& inputs) {
+    const auto data_dir = choose_data_dir(out, "model.onnx", "initializers", options.overwrite);
+    const auto plan = data_dir ? make_plan(model, checkpoint, map_by_name(model, checkpoint),
+                                           {"model.onnx", *data_dir})
+                               : fail(data_dir.error());
+    auto staged =
+        plan ? write_plan(*plan, model, checkpoint, out, options, &inputs) : fail(plan.error());
+    return staged ? staged->publish() : Status(fail(staged.error()));
+  }
+  // A model whose manifest, data and recorded inputs agree, and nothing else.
+  static testing::AssertionResult has_model_and_sets(const fs::path& out, std::size_t sets) {
+    const auto report = verify_model(out / "model.onnx");
+    if (!report || !report->ok()) {
+      return testing::AssertionFailure()
+             << (report ? finding_text(report->findings.front()) : report.error().message);
+    }
+    const std::size_t files = tree_of(out).size();
+    const std::size_t expected = 4 + 2 * sets;  // model, folder, weight, manifest; folder and input
+    return files == expected ? testing::AssertionSuccess()
+                             : testing::AssertionFailure() << files << " files, not " << expected;
   }
 
   static bool has_new_model(const fs::path& out) {
@@ -127,6 +172,77 @@ TEST_F(Faults, AKillAtAnyCallLeavesTheOldModelOrTheNewOne) {
   }
   EXPECT_GT(old_models, 20);
   EXPECT_GT(new_models, 0);
+}
+
+TEST_F(Faults, AKilledFirstSaveWithTestDataIsClearedUpByTheNextOne) {
+  const fs::path out = dir_.path() / "out";
+  for (std::size_t nth = 0;; ++nth) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::_exit(save_with_inputs(out, 2, 2, Fault::kKill, nth) ? 0 : 1);
+    }
+    int state = 0;
+    ASSERT_EQ(::waitpid(child, &state, 0), child);
+    if (WIFEXITED(state)) {
+      ASSERT_EQ(WEXITSTATUS(state), 0);
+      break;
+    }
+    if (fs::exists(out / "model.onnx")) {
+      ASSERT_TRUE(verify_model(out / "model.onnx")->ok()) << "call " << nth;
+    }
+    ASSERT_THAT(save_with_inputs(out, 1, 1), IsOk()) << "call " << nth;
+    ASSERT_TRUE(has_model_and_sets(out, 1)) << "call " << nth;
+    fs::remove_all(out);
+  }
+  EXPECT_TRUE(has_model_and_sets(out, 2));
+}
+
+TEST_F(Faults, AKilledReplacementOfTestDataIsClearedUpByTheNextSave) {
+  const fs::path out = dir_.path() / "out";
+  for (std::size_t nth = 0;; ++nth) {
+    ASSERT_THAT(save_with_inputs(out, 1, 2), IsOk());
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::_exit(save_with_inputs(out, 2, 3, Fault::kKill, nth) ? 0 : 1);
+    }
+    int state = 0;
+    ASSERT_EQ(::waitpid(child, &state, 0), child);
+    if (WIFEXITED(state)) {
+      ASSERT_EQ(WEXITSTATUS(state), 0);
+      break;
+    }
+    ASSERT_TRUE(is_complete(out)) << "call " << nth;
+    ASSERT_THAT(save_with_inputs(out, 3, 1), IsOk()) << "call " << nth;
+    ASSERT_TRUE(has_model_and_sets(out, 1)) << "call " << nth;
+    fs::remove_all(out);
+  }
+  EXPECT_TRUE(has_model_and_sets(out, 3));
+}
+
+TEST_F(Faults, AnErrorInAnyCallLeavesTheOldTestDataWithTheOldModel) {
+  const fs::path out = dir_.path() / "out";
+  ASSERT_THAT(save_with_inputs(out, 1, 2), IsOk());
+  const auto before = tree_of(out);
+  std::size_t failures = 0;
+  for (std::size_t nth = 0;; ++nth) {
+    const Status status = save_with_inputs(out, 2, 3, Fault::kFailOnce, nth, EIO);
+    if (calls_ <= nth) {
+      ASSERT_THAT(status, IsOk());
+      break;
+    }
+    if (!status && tree_of(out) == before) {
+      ++failures;
+      continue;
+    }
+    if (!status) {
+      ASSERT_THAT(status, FailsWith(ErrorCode::kIo, "the new model is in place")) << "call " << nth;
+    }
+    fs::remove_all(out);
+    ASSERT_THAT(save_with_inputs(out, 1, 2), IsOk());
+    ASSERT_EQ(tree_of(out), before);
+  }
+  EXPECT_GT(failures, 20U);
+  EXPECT_TRUE(has_model_and_sets(out, 3));
 }
 
 TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {

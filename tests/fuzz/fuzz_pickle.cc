@@ -13,8 +13,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!pickle) {
     return 0;
   }
-  for (const auto& named : {name_everything(*pickle), name_state_dict(*pickle, ""),
-                            name_state_dict(*pickle, "."), name_state_dict(*pickle, "a.b")}) {
+  ClassFlattening classes;
+  classes.register_cache_classes();
+  for (const auto& named :
+       {name_everything(*pickle), name_everything(*pickle, &classes), name_state_dict(*pickle, ""),
+        name_state_dict(*pickle, "", &classes), name_state_dict(*pickle, "."),
+        name_state_dict(*pickle, "a.b"), name_recorded_inputs(*pickle, &classes)}) {
     if (!named) {
       continue;
     }

@@ -60,6 +60,36 @@ Document saved_tensor(const SavedTensor& tensor) {
   return out;
 }
 
+Document test_set(const TestDataSet& set, std::size_t number) {
+  Document inputs = Document::array();
+  for (std::size_t i = 0; i < set.inputs.size(); ++i) {
+    const TestInput& input = set.inputs[i];
+    const auto dtype = dtype_from_onnx(input.data_type);
+    inputs.push_back({{"input", input.name},
+                      {"recorded", input.recorded},
+                      {"file", test_set_name(number) + "/" + test_input_name(i)},
+                      {"dtype", dtype ? torch_name(*dtype) : onnx_type_name(input.data_type)},
+                      {"shape", input.dims}});
+  }
+  return {{"folder", test_set_name(number)}, {"inputs", inputs}, {"unused", set.unused}};
+}
+
+Document test_sets(const TestData& data) {
+  Document sets = Document::array();
+  for (std::size_t i = 0; i < data.sets.size(); ++i) {
+    sets.push_back(test_set(data.sets[i], i));
+  }
+  return sets;
+}
+
+Document dimension(const DimensionGuess& guess) {
+  return {{"input", guess.input},
+          {"axis", guess.axis},
+          {"graph", guess.graph},
+          {"seen", guess.seen},
+          {"verdict", verdict_name(guess.verdict)}};
+}
+
 Document inspected_tensor(const InspectedTensor& tensor) {
   Document out{{"name", tensor.name},
                {"dtype", tensor.dtype},
@@ -120,18 +150,23 @@ std::string_view slot_kind_name(SlotKind kind) {
 }
 
 std::string save_document(const SaveReport& report, RunMode mode) {
-  return document_text({{"model", report.model.string()},
-                        {"dry_run", mode == RunMode::kDryRun},
-                        {"tensors", list_of(report.tensors, saved_tensor)},
-                        {"unmatched_keys", report.unmatched_keys},
-                        {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
-                        {"inputs_left", report.inputs_left},
-                        {"initializers_kept", report.initializers_kept},
-                        {"slots_left", report.slots_left},
-                        {"alignment", report.alignment},
-                        {"bytes", report.bytes},
-                        {"seconds", report.seconds},
-                        {"verified", report.verified}});
+  Document document{{"model", report.model.string()},
+                    {"dry_run", mode == RunMode::kDryRun},
+                    {"tensors", list_of(report.tensors, saved_tensor)},
+                    {"unmatched_keys", report.unmatched_keys},
+                    {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
+                    {"inputs_left", report.inputs_left},
+                    {"initializers_kept", report.initializers_kept},
+                    {"slots_left", report.slots_left},
+                    {"alignment", report.alignment},
+                    {"bytes", report.bytes},
+                    {"seconds", report.seconds},
+                    {"verified", report.verified}};
+  if (!report.test_data.sets.empty()) {
+    document["test_data"] = test_sets(report.test_data);
+    document["dimensions"] = list_of(report.test_data.dimensions, dimension);
+  }
+  return document_text(document);
 }
 
 std::string verify_document(const VerifyReport& report) {

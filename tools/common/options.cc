@@ -82,7 +82,17 @@ void add_value_options(CLI::App& app, OpenOptions& options) {
   app.add_flag("--widen-complex32", options.widen_complex32);
 }
 
+const ClassFlattening& known_classes() {
+  static const ClassFlattening classes = [] {
+    ClassFlattening made;
+    made.register_cache_classes();
+    return made;
+  }();
+  return classes;
+}
+
 void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
+  options.classes = &known_classes();
   app.add_option("--key", options.key);
   add_value_options(app, options);
 }

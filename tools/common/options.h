@@ -9,6 +9,7 @@
 
 #include "common/progress_bar.h"
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/class_flattening.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/result.h"
 
@@ -19,9 +20,12 @@ inline constexpr const char* kValueHelp =
     "  --max-expand N         let expanded views grow to N times the files (default 4)\n"
     "  --densify              make sparse tensors dense, their zeros written out\n"
     "  --widen-complex32      make complex32 tensors, which ONNX lacks, complex64\n";
+inline constexpr const char* kTestDataHelp =
+    "  --test-data FILE       inputs recorded with torch.save, (args, kwargs) or a dict or a list\n"
+    "                         of such sets: written as test_data_set_N/input_K.pb (repeatable)\n";
 inline constexpr const char* kKeyHelp =
     "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
-    "                         e.g. state_dict or ema.model\n";
+    "                         e.g. state_dict, ema.model or optimizer.state.0\n";
 inline constexpr const char* kMappingHelp =
     "  --prefix P             only keys that start with P; P is removed\n"
     "  --match HOW            auto: all rules (default); exact: equal names only;\n"
@@ -41,6 +45,9 @@ inline constexpr const char* kCommonHelp =
     "  -h, --help             print this\n";
 inline constexpr const char* kThreadsHelp =
     "  --threads N            1 to 1024 (default: one per CPU)\n";
+
+// The classes that the commands flatten: transformers' caches and outputs.
+[[nodiscard]] const ClassFlattening& known_classes();
 
 // What becomes of tensors that are more than plain numbers in a file: the lines of kValueHelp.
 void add_value_options(CLI::App& app, OpenOptions& options);

@@ -42,6 +42,33 @@ std::string leftovers_text(const SaveReport& report) {
          names_line("slots left without weights", report.slots_left);
 }
 
+// "test data: 2 sets of 3 inputs in test_data_set_0 ...", and what they say about dimensions.
+std::string test_data_text(const TestData& data) {
+  if (data.sets.empty()) {
+    return {};
+  }
+  std::string out =
+      fmt::format("test data: {} of {}: {}{}\n", count_text(data.sets.size(), "set"),
+                  count_text(data.sets.front().inputs.size(), "input"), test_set_name(0),
+                  data.sets.size() > 1 ? " to " + test_set_name(data.sets.size() - 1) : "");
+  std::set<std::string> unused;
+  for (const TestDataSet& set : data.sets) {
+    unused.insert(set.unused.begin(), set.unused.end());
+  }
+  out += names_line("recorded, but no input of the graph", {unused.begin(), unused.end()});
+  for (const DimensionGuess& guess : data.dimensions) {
+    const std::string what =
+        fmt::format("dimension {} of {} ({}): recorded {}", guess.axis, quote(guess.input),
+                    shown(guess.graph), shape_text(guess.seen));
+    if (guess.verdict == DimensionVerdict::kMustBeSymbolic) {
+      out += "must be symbolic, is fixed: " + what + "\n";
+    } else if (guess.verdict == DimensionVerdict::kNeverVaried) {
+      out += "symbolic, never varied: " + what + "\n";
+    }
+  }
+  return out;
+}
+
 // "122 tensors, 46.8 MB in 102 files".
 std::string totals_text(const SaveReport& report) {
   std::set<std::string_view> files;
@@ -137,7 +164,7 @@ std::string save_text(const SaveReport& report) {
                      folder.empty() ? "" : " in " + shown(folder) + "/",
                      report.verified ? "verified, every byte" : "not verified",
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
-                     leftovers_text(report));
+                     leftovers_text(report) + test_data_text(report.test_data));
 }
 
 std::string dry_run_text(const SaveReport& report) {
@@ -148,7 +175,7 @@ std::string dry_run_text(const SaveReport& report) {
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     std::to_string(tensor.length)});
   }
-  return table_text(rows, {4}) + leftovers_text(report) +
+  return table_text(rows, {4}) + leftovers_text(report) + test_data_text(report.test_data) +
          fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
                      totals_text(report));
 }

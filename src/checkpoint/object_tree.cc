@@ -1,0 +1,237 @@
+#include "checkpoint/object_tree.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/text.h"
+#include "checkpoint/object_visitor.h"
+
+namespace onnx_external {
+namespace {
+
+void add_child(Children& out, NodeId key, NodeId node) {
+  out.list.push_back({key, static_cast<std::uint32_t>(out.list.size()), node});
+}
+
+void add_elements(std::span<const NodeId> elements, Children& out) {
+  for (const NodeId element : elements) {
+    add_child(out, Child::kIndex, element);
+  }
+}
+
+std::span<const NodeId> tuple_of(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) != NodeKind::kTuple) {
+    return {};
+  }
+  const auto [first, count] = pickle.tuple(id);
+  return {first, count};
+}
+
+Status add_mapping(const Pickle& pickle, NodeId id, WalkBudget& budget, Children& out) {
+  const auto items = paid_items(pickle, id, budget);
+  if (!items) {
+    return fail(items.error());
+  }
+  for (const auto& [key, value] : *items) {
+    add_child(out, key, value);
+  }
+  return {};
+}
+
+// The parts of an object of an unknown class that may hold tensors.
+Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Children& out) {
+  if (is_mapping(pickle, id)) {
+    return add_mapping(pickle, id, budget, out);
+  }
+  if (!is_opaque(pickle, id)) {
+    return {};
+  }
+  add_elements(tuple_of(pickle, pickle.arguments(id)), out);
+  add_elements(pickle.elements(id), out);
+  for (const NodeId state : pickle.states(id)) {
+    auto status = is_mapping(pickle, state) ? add_mapping(pickle, state, budget, out) : Status();
+    for (const NodeId part : tuple_of(pickle, state)) {  // (dict, slots) among others
+      if (status && is_mapping(pickle, part)) {
+        status = add_mapping(pickle, part, budget, out);
+      } else {
+        add_child(out, Child::kIndex, part);
+      }
+    }
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+const FlattenFunction* function_for(const Pickle& pickle, const ClassFlattening* classes,
+                                    NodeId id) {
+  if (classes == nullptr || classes->empty() || pickle.kind(id) != NodeKind::kObject ||
+      is_tensor(pickle, id)) {
+    return nullptr;
+  }
+  return classes->find(type_name(pickle, id));
+}
+
+// The caller's code: what it throws stops here.
+Result<std::vector<FlattenedPart>> call_function(const FlattenFunction& function,
+                                                 const PickledValue& object) {
+  try {
+    return function(object);
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kInvalidArgument,
+                std::string("its flattening function threw: ") + error.what());
+  }
+}
+
+Status add_flattened(const Pickle& pickle, NodeId id, const FlattenFunction& function,
+                     WalkBudget& budget, Children& out) {
+  ObjectVisitor visitor(budget);
+  auto parts = call_function(function, PickledValue(pickle, id, visitor));
+  if (!visitor.status()) {
+    return visitor.status();
+  }
+  if (!parts) {
+    return fail_in(quote(type_name(pickle, id)), std::move(parts).error());
+  }
+  for (FlattenedPart& part : *parts) {
+    if (auto status = budget.name(part.name.size()); !status) {
+      return status;
+    }
+    out.list.push_back({Child::kNamed, static_cast<std::uint32_t>(out.names.size()),
+                        ObjectVisitor::node_of(part.value)});
+    out.names.push_back(std::move(part.name));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status WalkBudget::take(std::uint64_t& left, std::uint64_t count) {
+  if (count > left) {
+    return too_much();
+  }
+  left -= count;
+  return {};
+}
+
+tl::unexpected<Error> WalkBudget::too_much() {
+  return fail(ErrorCode::kUnsupported,
+              "the pickle repeats its parts under too many names to list them");
+}
+
+std::string_view component(const Pickle& pickle, const Children& children, const Child& child,
+                           std::string& buffer) {
+  if (child.key == Child::kNamed) {
+    return children.names[child.index];
+  }
+  if (child.key == Child::kIndex) {
+    buffer = std::to_string(child.index);
+  } else if (const auto text = pickle.string(child.key)) {
+    return *text;
+  } else if (const auto number = pickle.integer(child.key)) {
+    buffer = std::to_string(*number);
+  } else {
+    buffer = "#" + std::to_string(child.index);
+  }
+  return buffer;
+}
+
+Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
+  constexpr std::uint64_t kFreeKeyBytes = 64;
+  auto items = mapping_items(pickle, id);
+  if (!items) {
+    return items;
+  }
+  std::uint64_t cost = items->size();
+  std::vector<std::string_view> keys;
+  for (const auto& [key, value] : *items) {
+    if (const auto text = pickle.string(key)) {
+      cost += text->size() / kFreeKeyBytes;
+      keys.push_back(*text);
+    }
+  }
+  if (auto status = budget.visit(cost); !status) {
+    return fail(std::move(status).error());
+  }
+  std::sort(keys.begin(), keys.end());
+  const auto twin = std::adjacent_find(keys.begin(), keys.end());
+  if (twin != keys.end()) {
+    return fail(ErrorCode::kCorrupt, "two values have the name " + quote(*twin));
+  }
+  return items;
+}
+
+bool has_children(const Pickle& pickle, NodeId id) {
+  switch (pickle.kind(id)) {
+    case NodeKind::kDict:
+    case NodeKind::kList:
+    case NodeKind::kSet:
+    case NodeKind::kTuple:
+    case NodeKind::kObject:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId id) {
+  switch (pickle.kind(id)) {
+    case NodeKind::kDict:
+    case NodeKind::kList:
+    case NodeKind::kTuple:
+      return true;
+    case NodeKind::kObject:
+      break;
+    default:
+      return false;
+  }
+  if (is_mapping(pickle, id) || function_for(pickle, classes, id) != nullptr) {
+    return true;
+  }
+  return is_opaque(pickle, id) && !tuple_of(pickle, pickle.arguments(id)).empty() &&
+         !pickle.has_elements(id) && pickle.states(id, 1).empty();
+}
+
+bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id) {
+  return function_for(pickle, classes, id) != nullptr;
+}
+
+Result<Children> children_of(const Pickle& pickle, NodeId id, const ClassFlattening* classes,
+                             WalkBudget& budget) {
+  Children out;
+  Status status;
+  switch (pickle.kind(id)) {
+    case NodeKind::kDict:
+      status = add_mapping(pickle, id, budget, out);
+      break;
+    case NodeKind::kList:
+    case NodeKind::kSet:
+      add_elements(pickle.elements(id), out);
+      break;
+    case NodeKind::kTuple:
+      add_elements(tuple_of(pickle, id), out);
+      break;
+    case NodeKind::kObject:
+      if (const FlattenFunction* function = function_for(pickle, classes, id)) {
+        status = add_flattened(pickle, id, *function, budget, out);
+      } else {
+        status = add_object_parts(pickle, id, budget, out);
+      }
+      break;
+    default:
+      break;
+  }
+  if (status) {
+    status = budget.visit(out.list.size());
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return out;
+}
+
+}  // namespace onnx_external

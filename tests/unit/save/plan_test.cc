@@ -29,7 +29,7 @@ class Plan : public testing::Test {
 std::map<std::string, std::string> file_of_each(const SavePlan& plan) {
   std::map<std::string, std::string> files;
   for (const PlannedTensor& tensor : plan.tensors) {
-    files[tensor.name] = tensor.file ? plan.files[*tensor.file].name : "";
+    files[tensor.name] = tensor.part ? plan.files[plan.parts[*tensor.part].file].name : "";
   }
   return files;
 }
@@ -46,8 +46,9 @@ TEST_F(Plan, GivesEachTensorAFileAndTiedOnesTheSame) {
   EXPECT_EQ(files["none"], "");
   EXPECT_EQ(planned->files.size(), 5U);
   EXPECT_EQ(planned->bytes, 1'200'000U + 64 + 64 + 40'000 + 4800);
-  for (const PlannedFile& file : planned->files) {
-    EXPECT_EQ(planned->tensors[file.source_tensor].nbytes, file.bytes);
+  for (const PlannedPart& part : planned->parts) {
+    EXPECT_EQ(planned->tensors[part.source_tensor].nbytes, part.bytes);
+    EXPECT_EQ(planned->files[part.file].bytes, part.bytes);
   }
 }
 

@@ -151,9 +151,8 @@ std::vector<std::string> places(const SavePlan& plan) {
   std::vector<std::string> out;
   for (const PlannedTensor& tensor : plan.tensors) {
     const PlannedPart* part = tensor.part ? &plan.parts[*tensor.part] : nullptr;
-    out.push_back(part == nullptr
-                      ? "inline"
-                      : plan.location(part->file) + "@" + std::to_string(part->offset));
+    out.push_back(part == nullptr ? "inline"
+                                  : plan.location(part->file) + "@" + std::to_string(part->offset));
   }
   return out;
 }
@@ -162,29 +161,28 @@ using Places = std::vector<std::string>;
 constexpr std::size_t kLarge = kMinPageAlignedBytes;
 
 TEST_F(Plan, PutsTensorsOfASingleFileInOrderOnPagesAndCacheLines) {
-  const auto planned = plan(tensors_of({4, 100, kLarge, kLarge - 4, 8}),
-                            PlanOptions{.layout = Layout::kSingle});
+  const auto planned =
+      plan(tensors_of({4, 100, kLarge, kLarge - 4, 8}), PlanOptions{.layout = Layout::kSingle});
   ASSERT_THAT(planned, IsOk());
-  EXPECT_EQ(places(*planned),
-            (Places{"model.data@0", "model.data@64", "model.data@4096",
-                    "model.data@" + std::to_string(4096 + kLarge),
-                    "model.data@" + std::to_string(4096 + 2 * kLarge)}));
+  EXPECT_EQ(places(*planned), (Places{"model.data@0", "model.data@64", "model.data@4096",
+                                      "model.data@" + std::to_string(4096 + kLarge),
+                                      "model.data@" + std::to_string(4096 + 2 * kLarge)}));
   ASSERT_EQ(planned->files.size(), 1U);
   EXPECT_EQ(planned->bytes, 4096 + 2 * kLarge + 8);
   EXPECT_EQ(planned->files[0].bytes, planned->bytes);
 }
 
 TEST_F(Plan, AlignsEveryTensorAsAsked) {
-  const auto planned = plan(tensors_of({4, kLarge, 4}),
-                            PlanOptions{.layout = Layout::kSingle, .alignment = 512});
+  const auto planned =
+      plan(tensors_of({4, kLarge, 4}), PlanOptions{.layout = Layout::kSingle, .alignment = 512});
   ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(places(*planned), (Places{"model.data@0", "model.data@512",
                                       "model.data@" + std::to_string(512 + kLarge)}));
 }
 
 TEST_F(Plan, RefusesAnAlignmentThatIsNoPowerOfTwoInItsLimits) {
-  for (const std::uint64_t bad : {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{100},
-                                  2 * kMaxAlignment}) {
+  for (const std::uint64_t bad :
+       {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{100}, 2 * kMaxAlignment}) {
     EXPECT_THAT(plan(tensors_of({4}), PlanOptions{.layout = Layout::kSingle, .alignment = bad}),
                 FailsWith(ErrorCode::kInvalidArgument, "alignment " + std::to_string(bad)));
   }
@@ -196,9 +194,9 @@ TEST_F(Plan, NumbersSingleFilesAndShardsAsItNumbersDataFolders) {
                                                         .layout = Layout::kSingle});
   ASSERT_THAT(single, IsOk());
   EXPECT_EQ(places(*single), (Places{"a.12.data@0"}));
-  const auto shards = plan(tensors_of({4}), PlanOptions{.model_name = "a",
-                                                        .data_dir = "initializers.2",
-                                                        .layout = Layout::kShards});
+  const auto shards =
+      plan(tensors_of({4}),
+           PlanOptions{.model_name = "a", .data_dir = "initializers.2", .layout = Layout::kShards});
   ASSERT_THAT(shards, IsOk());
   EXPECT_EQ(places(*shards), (Places{"a.2-00001-of-00001.data@0"}));
 }
@@ -233,8 +231,7 @@ TEST_F(Plan, StoresTiedTensorsOnceInEveryLayoutUnlessAskedNotTo) {
     const auto tied = plan(mixed_tensors(1), PlanOptions{.layout = layout});
     ASSERT_THAT(tied, IsOk());
     EXPECT_EQ(places(*tied)[0], places(*tied)[3]);
-    const auto untied =
-        plan(mixed_tensors(1), PlanOptions{.layout = layout, .dedup = Dedup::kOff});
+    const auto untied = plan(mixed_tensors(1), PlanOptions{.layout = layout, .dedup = Dedup::kOff});
     ASSERT_THAT(untied, IsOk());
     EXPECT_NE(places(*untied)[0], places(*untied)[3]);
     EXPECT_EQ(untied->parts.size(), tied->parts.size() + 1);
@@ -277,12 +274,11 @@ TEST_F(MergeEqualBytes, TellsTensorsWithOneCrcApart) {
 }
 
 TEST_F(MergeEqualBytes, ComparesViewsByTheirValues) {
-  std::vector<TestTensor> tensors{
-      {.name = "plain", .shape = {2, 2}, .bytes = "aaaabbbbccccdddd"},
-      {.name = "turned",
-       .shape = {2, 2},
-       .bytes = "aaaaccccbbbbdddd",
-       .strides = std::vector<std::int64_t>{1, 2}}};
+  std::vector<TestTensor> tensors{{.name = "plain", .shape = {2, 2}, .bytes = "aaaabbbbccccdddd"},
+                                  {.name = "turned",
+                                   .shape = {2, 2},
+                                   .bytes = "aaaaccccbbbbdddd",
+                                   .strides = std::vector<std::int64_t>{1, 2}}};
   const auto planned = merged(tensors, true, {});
   ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(places(*planned), (Places{"initializers/plain@0", "initializers/plain@0"}));

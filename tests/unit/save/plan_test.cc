@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "save/layout.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -206,10 +207,10 @@ TEST_F(Plan, BeginsAShardWhereTheLastOneIsFullAndSplitsNoTensor) {
                             PlanOptions{.layout = Layout::kShards, .max_shard_bytes = 260});
   ASSERT_THAT(planned, IsOk());
   EXPECT_EQ(places(*planned),
-            (Places{"model-00001-of-00005.data@0", "model-00001-of-00005.data@64",
-                    "model-00001-of-00005.data@128", "model-00002-of-00005.data@0",
-                    "model-00003-of-00005.data@0", "model-00003-of-00005.data@64",
-                    "model-00004-of-00005.data@0"}));
+            (Places{"model-00001-of-00004.data@0", "model-00001-of-00004.data@64",
+                    "model-00001-of-00004.data@128", "model-00002-of-00004.data@0",
+                    "model-00003-of-00004.data@0", "model-00003-of-00004.data@64",
+                    "model-00004-of-00004.data@0"}));
 }
 
 TEST_F(Plan, GivesATensorThatIsTooLargeAShardAndSaysSo) {
@@ -220,10 +221,20 @@ TEST_F(Plan, GivesATensorThatIsTooLargeAShardAndSaysSo) {
   EXPECT_EQ(planned->files.size(), 3U);
 }
 
-TEST_F(Plan, RefusesMoreShardsThanTheirNumbersCanSay) {
-  EXPECT_THAT(plan(tensors_of(std::vector<std::size_t>(kMaxShards + 1, 4)),
-                   PlanOptions{.layout = Layout::kShards, .max_shard_bytes = 4}),
-              FailsWith(ErrorCode::kInvalidArgument, "100000 shards"));
+TEST(LayOut, RefusesMoreShardsThanTheirNumbersCanSay) {
+  const PlanOptions options{.layout = Layout::kShards, .max_shard_bytes = 4};
+  SavePlan plan{.model_name = "model.onnx", .data_dir = "initializers"};
+  plan.parts.resize(kMaxShards, {.bytes = 4});
+  EXPECT_THAT(lay_out(plan, options), IsOk());
+  plan.parts.resize(kMaxShards + 1, {.bytes = 4});
+  EXPECT_THAT(lay_out(plan, options), FailsWith(ErrorCode::kInvalidArgument, "100000 shards"));
+}
+
+TEST(LayOut, RefusesSizesThatAddUpTooFar) {
+  SavePlan plan{.model_name = "model.onnx", .data_dir = "initializers"};
+  plan.parts.resize(2, {.bytes = std::uint64_t{1} << 63U});
+  EXPECT_THAT(lay_out(plan, {.layout = Layout::kSingle}),
+              FailsWith(ErrorCode::kCorrupt, "past 2^64"));
 }
 
 TEST_F(Plan, StoresTiedTensorsOnceInEveryLayoutUnlessAskedNotTo) {

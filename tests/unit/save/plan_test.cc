@@ -221,9 +221,16 @@ TEST_F(Plan, GivesATensorThatIsTooLargeAShardAndSaysSo) {
   EXPECT_EQ(planned->files.size(), 3U);
 }
 
+SavePlan empty_plan() {
+  SavePlan plan;
+  plan.model_name = "model.onnx";
+  plan.data_dir = "initializers";
+  return plan;
+}
+
 TEST(LayOut, RefusesMoreShardsThanTheirNumbersCanSay) {
   const PlanOptions options{.layout = Layout::kShards, .max_shard_bytes = 4};
-  SavePlan plan{.model_name = "model.onnx", .data_dir = "initializers"};
+  SavePlan plan = empty_plan();
   plan.parts.resize(kMaxShards, {.bytes = 4});
   EXPECT_THAT(lay_out(plan, options), IsOk());
   plan.parts.resize(kMaxShards + 1, {.bytes = 4});
@@ -231,7 +238,7 @@ TEST(LayOut, RefusesMoreShardsThanTheirNumbersCanSay) {
 }
 
 TEST(LayOut, RefusesSizesThatAddUpTooFar) {
-  SavePlan plan{.model_name = "model.onnx", .data_dir = "initializers"};
+  SavePlan plan = empty_plan();
   plan.parts.resize(2, {.bytes = std::uint64_t{1} << 63U});
   EXPECT_THAT(lay_out(plan, {.layout = Layout::kSingle}),
               FailsWith(ErrorCode::kCorrupt, "past 2^64"));

@@ -320,6 +320,13 @@ TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {
   EXPECT_GT(failures, 10U);
 }
 
+TEST_F(Faults, ShortTransfersAndInterruptsChangeNothingInSharedFiles) {
+  replacement_.before = shards();
+  ASSERT_THAT(save(dir_.path() / "whole", 1), IsOk());
+  ASSERT_THAT(save(dir_.path() / "short", 1, Fault::kShort), IsOk());
+  EXPECT_EQ(tree_of(dir_.path() / "whole"), tree_of(dir_.path() / "short"));
+}
+
 TEST_F(Faults, ShortTransfersAndInterruptsChangeNothing) {
   ASSERT_THAT(save(dir_.path() / "whole", 1), IsOk());
   ASSERT_THAT(save(dir_.path() / "short", 1, Fault::kShort), IsOk());

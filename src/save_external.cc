@@ -32,10 +32,11 @@ std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
     entry.key = tensor.key;
     entry.slot = tensor.name;
     entry.rule = tensor.rule;
-    if (tensor.file) {
-      entry.file = plan.data_dir + "/" + plan.files[*tensor.file].name;
+    if (tensor.part) {
+      const PlannedPart& part = plan.parts[*tensor.part];
+      entry.file = plan.location(part.file);
+      entry.offset = part.offset;
     }
-    entry.offset = tensor.offset;
     entry.length = tensor.nbytes;
     entry.data_type = tensor.data_type;
     entry.dims = tensor.dims;
@@ -58,6 +59,9 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const M
   report.inputs_left = mapping.inputs_left;
   report.initializers_kept = mapping.initializers_kept;
   report.slots_left = mapping.slots_left;
+  for (const std::size_t tensor : plan.oversized) {
+    report.oversized.push_back(plan.tensors[tensor].name);
+  }
   report.alignment = mapping.alignment;
   report.bytes = plan.bytes;
   return report;
@@ -179,13 +183,27 @@ Inputs open_inputs(const LoadModel& load_model, const Target& target,
   return inputs;
 }
 
+Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
+                           PlanOptions plan_options, const SaveOptions& options) {
+  plan_options.layout = options.layout;
+  plan_options.max_shard_bytes = options.max_shard_bytes;
+  plan_options.alignment = options.alignment;
+  plan_options.dedup = options.dedup;
+  auto plan = make_plan(model, checkpoint, mapping, plan_options);
+  if (!plan || options.dedup != Dedup::kContent) {
+    return plan;
+  }
+  return merge_equal_bytes(*std::move(plan), checkpoint, plan_options, options.write.threads,
+                           options.write.progress);
+}
+
 Result<SaveReport> save(const LoadModel& load_model, const Target& target,
                         std::span<const fs::path> paths, const SaveOptions& options) {
   const auto start = std::chrono::steady_clock::now();
 
   // What is to be done: decided here, without writing anything.
-  auto data_dir =
-      choose_data_dir(target.folder, target.model_name, target.data_dir, options.write.overwrite);
+  auto data_dir = choose_data_dir(target.folder, target.model_name, target.data_dir,
+                                  options.write.overwrite, options.layout);
   if (!data_dir) {
     return fail(std::move(data_dir).error());
   }
@@ -208,7 +226,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!mapping) {
     return fail_in(target.graph_name, std::move(mapping).error());
   }
-  auto plan = make_plan(model, *checkpoint, *mapping, {target.model_name, *data_dir});
+  auto plan = plan_save(model, *checkpoint, *mapping, {target.model_name, *data_dir}, options);
   if (!plan) {
     return fail(std::move(plan).error());
   }

@@ -40,8 +40,8 @@ mapping (docs/mapping.md has the rules):
 output:
   -o, --output OUT_DIR   the folder for the model and its data; made if missing
   --model-name NAME      default: model.onnx
-  --data-dir NAME        folder of the data inside OUT_DIR; default: initializers
-{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
+  --data-dir NAME        folder of the data inside OUT_DIR (per-tensor); default: initializers
+{}{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
   --dry-run              print what would fill what, and write no model
@@ -58,7 +58,7 @@ exit codes:
      unless the message is about stdout or --save-map
   2  the command line is wrong
 )",
-      kKeyHelp, kValueHelp, kMappingHelp, kTestDataHelp, kThreadsHelp, kCommonHelp);
+      kKeyHelp, kValueHelp, kMappingHelp, kLayoutHelp, kTestDataHelp, kThreadsHelp, kCommonHelp);
 }
 
 struct Arguments {
@@ -85,6 +85,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("-o,--output", arguments.out_dir);
   add_plain_name(app, "--model-name", arguments.model_name);
   add_plain_name(app, "--data-dir", arguments.data_dir);
+  add_layout_options(app, arguments.options);
   app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
   app.add_option("--save-map", arguments.save_map);
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
@@ -99,15 +100,25 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_common_options(app, arguments.common);
 }
 
-// What is missing on the command line; empty when nothing is.
-std::string missing_argument(const Arguments& arguments) {
+// What is missing on the command line, or useless; empty when nothing is.
+std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
   if (arguments.graph.empty()) {
     return "no GRAPH.onnx is given";
   }
   if (arguments.checkpoints.empty()) {
     return "no CHECKPOINT is given";
   }
-  return arguments.out_dir.empty() ? "no -o OUT_DIR is given" : "";
+  if (arguments.out_dir.empty()) {
+    return "no -o OUT_DIR is given";
+  }
+  const Layout layout = arguments.options.layout;
+  if (layout != Layout::kShards && app.count("--max-shard-size") > 0) {
+    return "--max-shard-size: is for --layout shards";
+  }
+  if (layout == Layout::kPerTensor && app.count("--align") > 0) {
+    return "--align: is for --layout single and shards";
+  }
+  return "";
 }
 
 void fill_options(Arguments& arguments) {
@@ -204,8 +215,8 @@ int run(int argc, char** argv) {
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  if (const std::string missing = missing_argument(arguments); !missing.empty()) {
-    return command.misuse(missing);
+  if (const std::string wrong = wrong_argument(command.app(), arguments); !wrong.empty()) {
+    return command.misuse(wrong);
   }
   auto report = save(arguments);
   if (!report) {

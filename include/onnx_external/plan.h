@@ -10,6 +10,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
+#include "onnx_external/progress.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -17,6 +18,32 @@ namespace onnx_external {
 // Integer tensors of rank <= 1 up to this many bytes stay inline: ONNX Runtime cannot read shapes,
 // axes, pads and the like from external data.
 inline constexpr std::uint64_t kMaxInlineIntegerBytes = 1024;
+
+// How tensors are spread over files.
+enum class Layout : std::uint8_t {
+  kPerTensor,  // a file each, in a data folder
+  kSingle,     // "model.data", beside the model
+  kShards,     // "model-00001-of-00003.data", ...; no tensor is split
+};
+
+// Which tensors share one run of bytes.
+enum class Dedup : std::uint8_t {
+  kOff,      // none
+  kStorage,  // views of the same bytes of one file (tied weights)
+  kContent,  // also tensors whose bytes are equal: merge_equal_bytes()
+};
+
+// Where tensors start in a file of several: no alignment given, large ones stand on pages and small
+// ones on cache lines (ONNX, external data: 4096 for mapping files). The least is the largest
+// element (complex128), the most a huge page.
+inline constexpr std::uint64_t kPageAlignment = 4096;
+inline constexpr std::uint64_t kSmallAlignment = 64;
+inline constexpr std::uint64_t kMinPageAlignedBytes = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kMinAlignment = 16;
+inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
+
+inline constexpr std::uint64_t kDefaultShardBytes = 2'000'000'000;
+inline constexpr std::size_t kMaxShards = 99'999;  // five digits
 
 enum class TensorSource : std::uint8_t {
   kCheckpoint,     // source_index into Checkpoint::tensors()
@@ -34,35 +61,63 @@ struct PlannedTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
-  // Index into SavePlan::files; nothing = inline in the model.
-  std::optional<std::uint32_t> file;
-  std::uint64_t offset = 0;  // in that file
+  // Index into SavePlan::parts; nothing = inline in the model.
+  std::optional<std::uint32_t> part;
 };
 
-// One data file; several tensors share one when they are the same bytes (tied weights).
-struct PlannedFile {
-  std::string name;  // inside SavePlan::data_dir
+// One run of bytes in a data file; several tensors share one when they are the same bytes.
+struct PlannedPart {
   std::uint64_t bytes = 0;
   std::size_t source_tensor = 0;  // index into SavePlan::tensors: the one whose bytes are written
+  std::uint32_t file = 0;         // index into SavePlan::files
+  std::uint64_t offset = 0;       // in that file
+};
+
+// One data file. What no part covers is zero bytes.
+struct PlannedFile {
+  std::string name;
+  std::uint64_t bytes = 0;
 };
 
 struct SavePlan {
   std::string model_name;  // "model.onnx"
-  std::string data_dir;    // "initializers", or "initializers.N" when replacing a model
+  // "initializers", or "initializers.N" when replacing a model. The files of kSingle and kShards
+  // stand beside the model: there is no such folder then, but their names have its N.
+  std::string data_dir;
+  Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
+  std::vector<PlannedPart> parts;  // file by file, by rising offset
   std::vector<PlannedFile> files;
-  std::uint64_t bytes = 0;  // of all data files
+  std::uint64_t bytes = 0;             // of all data files
+  std::vector<std::size_t> oversized;  // tensors with a shard of their own that is past the limit
+
+  // Relative to the model's folder, as the model spells it.
+  [[nodiscard]] std::string location(std::uint32_t file) const {
+    return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;
+  }
 };
 
 struct PlanOptions {
   std::string model_name = "model.onnx";
   std::string data_dir = "initializers";
+  Layout layout = Layout::kPerTensor;
+  std::uint64_t max_shard_bytes = kDefaultShardBytes;
+  std::optional<std::uint64_t> alignment = {};  // of every tensor; a power of two
+  Dedup dedup = Dedup::kStorage;                // kContent is as kStorage here
 };
 
-// kInvalidArgument for names that are not plain file names; kUnsupported for a tensor that ONNX
-// cannot hold; kCorrupt as tensor.h.
+// Pure: reads no tensor. Offsets follow the order of the mapping's pairs.
+// kInvalidArgument for names that are not plain file names, an alignment out of range and more than
+// kMaxShards shards; kUnsupported for a tensor that ONNX cannot hold; kCorrupt as tensor.h.
 [[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                          const Mapping& mapping, const PlanOptions& options);
+
+// Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans each
+// run of bytes once. Data that came with the graph is not read. The result does not depend on the
+// number of threads. Errors as make_plan; kIo, kCorrupt, kCancelled.
+[[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const Checkpoint& checkpoint,
+                                                 const PlanOptions& options, int threads = 0,
+                                                 const ProgressFn& progress = nullptr);
 
 // A file name for a tensor name: unchanged when it is safe everywhere, else "<escaped, cut>-<16 hex
 // digits of its SHA-256>". `names` get distinct results, also on a case-insensitive file system;

@@ -6,7 +6,8 @@
 
 namespace onnx_external {
 
-enum class Phase { kCopy, kSync, kVerify };
+// kCompare: tensors that could be equal are compared (Dedup::kContent).
+enum class Phase { kCopy, kSync, kVerify, kCompare };
 
 struct Progress {
   Phase phase = Phase::kCopy;

@@ -31,6 +31,13 @@ struct SaveOptions {
   Verification verification = Verification::kOn;
   RunMode mode = RunMode::kWrite;
 
+  // How the data is laid out (plan.h). max_shard_bytes is for kShards, alignment for all but
+  // kPerTensor. A dry run with Dedup::kContent reads the tensors that could be equal.
+  Layout layout = Layout::kPerTensor;
+  std::uint64_t max_shard_bytes = kDefaultShardBytes;
+  std::optional<std::uint64_t> alignment = {};
+  Dedup dedup = Dedup::kStorage;
+
   // Files of recorded inputs: each set in them becomes a test_data_set_N folder beside the model
   // (test_data.h). Read with the options in `open`, but for its key.
   std::vector<std::filesystem::path> test_data;
@@ -60,6 +67,7 @@ struct SaveReport {
   std::vector<std::string> inputs_left;
   std::vector<std::string> initializers_kept;
   std::vector<std::string> slots_left;
+  std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own
   std::string alignment;
   std::uint64_t bytes = 0;  // written to data files
   double seconds = 0;

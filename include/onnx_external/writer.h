@@ -48,16 +48,16 @@ class StagedSave {
   StagedSave& operator=(StagedSave&&) noexcept;
   ~StagedSave();
 
-  // The staging folder: holds the model file and the data folder under their final relative names,
+  // The staging folder: holds the model file and its data under their final relative names,
   // so a loader can open it as it will be.
   [[nodiscard]] const std::filesystem::path& directory() const;
   [[nodiscard]] std::filesystem::path model_path() const;
 
-  // CRC-32 of each planned file, same index as SavePlan::files.
-  [[nodiscard]] const std::vector<std::uint32_t>& file_crcs() const;
+  // CRC-32 of each planned part, same index as SavePlan::parts.
+  [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
 
-  // Renames the data folder, then the model, to their final names; removes what an overwritten
-  // model left behind. Only when this succeeded is the save done.
+  // Renames the data folder or files, then the model, to their final names; removes what an
+  // overwritten model left behind. Only when this succeeded is the save done.
   [[nodiscard]] Status publish();
 
  private:
@@ -65,12 +65,13 @@ class StagedSave {
 };
 
 // The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N", N one more than that of the model which is replaced.
-// kAlreadyExists when the model or its data folder exists and `overwrite` refuses; `out_dir` need
-// not exist.
+// "<data_dir>.N", N one more than that of the model which is replaced, whatever its layout.
+// kAlreadyExists when the model or its data exists and `overwrite` refuses; `out_dir` need not
+// exist.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::string_view model_name,
-                                                  std::string_view data_dir, Overwrite overwrite);
+                                                  std::string_view data_dir, Overwrite overwrite,
+                                                  Layout layout = Layout::kPerTensor);
 
 // Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
 // changed: the planned tensors are attached to it. On any error nothing is left. kIo, kCorrupt (a

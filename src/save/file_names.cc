@@ -1,7 +1,10 @@
 #include "save/file_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -16,7 +19,12 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kHashDigits = 16;
-constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;  // with its '-'
+constexpr std::size_t kMaxGenerationDigits = 18;
+constexpr std::string_view kModelSuffix = ".onnx";
+constexpr std::string_view kDataSuffix = ".data";
+constexpr std::string_view kManifestSuffix = ".manifest.json";
+constexpr std::string_view kShardForm = "-00000-of-00000";  // any digit for a 0
+constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;   // with its '-'
 
 bool is_plain_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -36,6 +44,12 @@ bool is_device_name(std::string_view lower_name) {
   }
   return stem.size() == 4 && (stem.starts_with("com") || stem.starts_with("lpt")) &&
          stem[3] >= '0' && stem[3] <= '9';
+}
+
+bool has_form(std::string_view text, std::string_view form) {
+  return std::equal(text.begin(), text.end(), form.begin(), form.end(), [](char c, char wanted) {
+    return wanted == '0' ? c >= '0' && c <= '9' : c == wanted;
+  });
 }
 
 // Hashed names keep this form to themselves: a tensor called like one is hashed too, so that the
@@ -112,6 +126,68 @@ std::vector<std::string> data_file_names(const std::vector<std::string>& names) 
     }
   }
   return files;
+}
+
+std::optional<std::uint64_t> generation_of(std::string_view name, std::string_view base) {
+  if (!name.starts_with(base)) {
+    return std::nullopt;
+  }
+  std::string_view rest = name.substr(base.size());
+  if (rest.empty()) {
+    return 0;
+  }
+  if (rest.size() < 2 || rest.size() > kMaxGenerationDigits + 1 || rest[0] != '.' ||
+      rest[1] == '0' || rest.find_first_not_of("0123456789", 1) != std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::uint64_t number = 0;
+  std::from_chars(rest.data() + 1, rest.data() + rest.size(), number);
+  return number;
+}
+
+std::string_view generation_base(std::string_view data_dir) {
+  const std::string_view base = data_dir.substr(0, data_dir.rfind('.'));
+  return generation_of(data_dir, base) ? base : data_dir;
+}
+
+std::string_view data_stem(std::string_view model_name) {
+  const bool has_suffix =
+      model_name.size() > kModelSuffix.size() && model_name.ends_with(kModelSuffix);
+  return has_suffix ? model_name.substr(0, model_name.size() - kModelSuffix.size()) : model_name;
+}
+
+std::string numbered_stem(std::string_view model_name, std::string_view data_dir) {
+  const std::string_view number = data_dir.substr(generation_base(data_dir).size());
+  return std::string(data_stem(model_name)).append(number);
+}
+
+std::string single_file_name(std::string_view numbered_stem) {
+  return std::string(numbered_stem).append(kDataSuffix);
+}
+
+std::string shard_file_name(std::string_view numbered_stem, std::size_t number, std::size_t count) {
+  return fmt::format("{}-{:05}-of-{:05}{}", numbered_stem, number, count, kDataSuffix);
+}
+
+std::string manifest_file_name(std::string_view numbered_stem) {
+  return std::string(numbered_stem).append(kManifestSuffix);
+}
+
+std::optional<std::string_view> stem_of_data_file(std::string_view name) {
+  if (name.size() <= kDataSuffix.size() || !name.ends_with(kDataSuffix)) {
+    return std::nullopt;
+  }
+  const std::string_view stem = name.substr(0, name.size() - kDataSuffix.size());
+  const bool is_shard = stem.size() > kShardForm.size() &&
+                        has_form(stem.substr(stem.size() - kShardForm.size()), kShardForm);
+  return is_shard ? stem.substr(0, stem.size() - kShardForm.size()) : stem;
+}
+
+std::optional<std::string_view> stem_of_manifest_file(std::string_view name) {
+  if (name.size() <= kManifestSuffix.size() || !name.ends_with(kManifestSuffix)) {
+    return std::nullopt;
+  }
+  return name.substr(0, name.size() - kManifestSuffix.size());
 }
 
 namespace {

@@ -1,7 +1,9 @@
-// How a tensor name becomes the name of its data file.
+// How files get their names: after a tensor, or after the model that they stand beside.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +22,28 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 // For names that arrive one at a time, so that the result can depend on no other: as it is when
 // safe and without upper-case letters, else hashed. Distinct on a case-insensitive file system.
 [[nodiscard]] std::string streamed_file_name(std::string_view name);
+
+// "<data_dir>" and "<data_dir>.N" are generations: N counts the models that were replaced. The N of
+// "<base>.N", 0 for `base` itself; nothing for any other name.
+[[nodiscard]] std::optional<std::uint64_t> generation_of(std::string_view name,
+                                                         std::string_view base);
+
+// "initializers" of "initializers" and of "initializers.12".
+[[nodiscard]] std::string_view generation_base(std::string_view data_dir);
+
+// Files beside the model: "model.data", "model-00001-of-00003.data" and "model.manifest.json"; with
+// a generation "model.N.data" and so on.
+[[nodiscard]] std::string_view data_stem(std::string_view model_name);  // "model" of "model.onnx"
+// "model" or "model.N", with the N of `data_dir`.
+[[nodiscard]] std::string numbered_stem(std::string_view model_name, std::string_view data_dir);
+[[nodiscard]] std::string single_file_name(std::string_view numbered_stem);
+[[nodiscard]] std::string shard_file_name(std::string_view numbered_stem, std::size_t number,
+                                          std::size_t count);
+[[nodiscard]] std::string manifest_file_name(std::string_view numbered_stem);
+
+// The numbered stem of a name that the functions above give; nothing for any other name.
+[[nodiscard]] std::optional<std::string_view> stem_of_data_file(std::string_view name);
+[[nodiscard]] std::optional<std::string_view> stem_of_manifest_file(std::string_view name);
 
 // "test_data_set_N" and "input_K.pb", as the runner of onnx's backend tests looks for them.
 inline constexpr std::string_view kTestSetStem = "test_data_set_";

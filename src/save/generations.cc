@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <memory>
 #include <utility>
 
@@ -14,8 +13,6 @@
 
 namespace onnx_external {
 namespace {
-
-constexpr std::size_t kMaxGenerationDigits = 18;
 
 // A regular file of a folder, never through a link.
 Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
@@ -27,28 +24,45 @@ Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
   return SourceFile::adopt(std::move(fd), folder.child(name));
 }
 
-Result<Manifest> read_manifest(const Directory& folder) {
-  auto file = open_plain(folder, std::string(kManifestName));
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  auto text = read_file(**file, kMaxManifestBytes);
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  return parse_manifest(*text);
-}
-
-// The manifest in the folder `name`, if it is that of this model.
-std::optional<Manifest> manifest_of(const Directory& out, const std::string& name,
-                                    const std::string& model_name, const ModelIdentity& model) {
-  const auto folder = out.open_folder(name);
-  auto manifest = folder ? read_manifest(*folder) : fail(folder.error());
+// The manifest file, if it is that of this model.
+std::optional<Manifest> read_manifest(const Directory& folder, const std::string& name,
+                                      const std::string& model_name, const ModelIdentity& model) {
+  const auto file = open_plain(folder, name);
+  const auto text = file ? read_file(**file, kMaxManifestBytes) : fail(file.error());
+  auto manifest = text ? parse_manifest(*text) : fail(text.error());
   if (!manifest || manifest->model_file != model_name ||
       ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
     return std::nullopt;
   }
   return *std::move(manifest);
+}
+
+// The N of "model.N" for a file beside the model; nothing for any other.
+std::optional<std::uint64_t> generation_of_file(const GenerationNames& names,
+                                                std::string_view entry) {
+  auto stem = stem_of_data_file(entry);
+  stem = stem ? stem : stem_of_manifest_file(entry);
+  return stem ? generation_of(*stem, data_stem(names.model)) : std::nullopt;
+}
+
+// The numbered stem of a manifest beside the model; nothing for any other entry.
+std::optional<std::string_view> manifest_beside(const GenerationNames& names,
+                                                std::string_view entry) {
+  const auto stem = stem_of_manifest_file(entry);
+  return stem && generation_of(*stem, data_stem(names.model)) ? stem : std::nullopt;
+}
+
+// The manifest of the generation that `entry` of the output folder stands for, if it is that of
+// this model.
+std::optional<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
+                                    const std::string& entry, const ModelIdentity& model) {
+  if (manifest_beside(names, entry)) {
+    return read_manifest(out, entry, names.model, model);
+  }
+  const auto folder =
+      generation_of(entry, names.folder) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
+  return folder ? read_manifest(*folder, std::string(kManifestName), names.model, model)
+                : std::nullopt;
 }
 
 // Removes the recorded inputs that a manifest lists, but for those that the current model has too,
@@ -71,28 +85,6 @@ void remove_test_data(const Directory& out, const Manifest& manifest,
 }
 
 }  // namespace
-
-std::optional<std::uint64_t> generation_of(std::string_view name, std::string_view base) {
-  if (!name.starts_with(base)) {
-    return std::nullopt;
-  }
-  std::string_view rest = name.substr(base.size());
-  if (rest.empty()) {
-    return 0;
-  }
-  if (rest.size() < 2 || rest.size() > kMaxGenerationDigits + 1 || rest[0] != '.' ||
-      rest[1] == '0' || rest.find_first_not_of("0123456789", 1) != std::string_view::npos) {
-    return std::nullopt;
-  }
-  std::uint64_t number = 0;
-  std::from_chars(rest.data() + 1, rest.data() + rest.size(), number);
-  return number;
-}
-
-std::string_view generation_base(std::string_view data_dir) {
-  const std::string_view base = data_dir.substr(0, data_dir.rfind('.'));
-  return generation_of(data_dir, base) ? base : data_dir;
-}
 
 std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
   const auto file = open_plain(folder, model_name);
@@ -121,41 +113,96 @@ bool is_as_recorded(const Directory& folder, const std::string& name, const Mani
   return crc && *crc == record.crc32;
 }
 
-std::optional<Manifest> current_manifest(const Directory& out, const std::string& model_name,
-                                         std::string_view base) {
-  const auto model = identify(out, model_name);
+std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
+                                               std::span<const std::string> entries) {
+  std::optional<std::uint64_t> newest;
+  for (const std::string& entry : entries) {
+    auto generation = generation_of(entry, names.folder);
+    generation = generation ? generation : generation_of_file(names, entry);
+    if (generation) {
+      newest = std::max(newest.value_or(0), *generation);
+    }
+  }
+  return newest;
+}
+
+std::optional<std::string> first_generation_file(const GenerationNames& names,
+                                                 std::span<const std::string> entries) {
+  for (const std::string& entry : entries) {
+    if (generation_of_file(names, entry) == 0U) {
+      return entry;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Manifest> current_manifest(const Directory& out, const GenerationNames& names) {
+  const auto model = identify(out, names.model);
   const auto entries = out.entries();
   std::optional<Manifest> found;
   for (std::size_t i = 0; model && entries && !found && i < entries->size(); ++i) {
-    if (generation_of((*entries)[i], base)) {
-      found = manifest_of(out, (*entries)[i], model_name, *model);
-    }
+    found = manifest_of(out, names, (*entries)[i], *model);
   }
   return found;
 }
 
-void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
-                       const ModelIdentity& model, const std::set<std::string>& kept) {
-  const auto manifest = manifest_of(out, name, model_name, model);
-  const auto folder = out.open_folder(name);
-  if (!manifest || !folder) {
-    return;
-  }
-  remove_test_data(out, *manifest, kept);
+namespace {
+
+std::set<std::string> files_of(const Manifest& manifest) {
   std::set<std::string> files;
-  for (const ManifestTensor& tensor : manifest->tensors) {
+  for (const ManifestTensor& tensor : manifest.tensors) {
     files.insert(tensor.file);
   }
   files.erase("");
-  files.erase(std::string(kManifestName));
+  return files;
+}
+
+// True when none of the files is there any more.
+bool remove_files(const Directory& folder, const std::set<std::string>& files) {
   bool all_gone = true;
   for (const std::string& file : files) {
-    const auto kind = folder->kind_of(file);
-    const bool gone = kind && (!*kind || (**kind == EntryKind::kFile && folder->remove_file(file)));
+    const auto kind = folder.kind_of(file);
+    const bool gone = kind && (!*kind || (**kind == EntryKind::kFile && folder.remove_file(file)));
     all_gone = all_gone && gone;
   }
-  if (all_gone && folder->remove_file(std::string(kManifestName))) {
+  return all_gone;
+}
+
+void remove_folder(const Directory& out, const std::string& name, std::set<std::string> files) {
+  const auto folder = out.open_folder(name);
+  files.erase(std::string(kManifestName));
+  if (folder && remove_files(*folder, files) && folder->remove_file(std::string(kManifestName))) {
     (void)out.remove_empty_folder(name);
+  }
+}
+
+void remove_files_beside(const Directory& out, const std::string& manifest_name,
+                         std::string_view stem, std::set<std::string> files) {
+  std::erase_if(files, [&](const std::string& file) { return stem_of_data_file(file) != stem; });
+  if (remove_files(out, files)) {
+    (void)out.remove_file(manifest_name);
+  }
+}
+
+}  // namespace
+
+void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
+                    const std::set<std::string>& kept) {
+  const auto entries = out.entries();
+  if (!entries) {
+    return;
+  }
+  for (const std::string& entry : *entries) {
+    const auto manifest = manifest_of(out, names, entry, model);
+    if (!manifest) {
+      continue;
+    }
+    remove_test_data(out, *manifest, kept);
+    if (const auto stem = manifest_beside(names, entry)) {
+      remove_files_beside(out, entry, *stem, files_of(*manifest));
+    } else {
+      remove_folder(out, entry, files_of(*manifest));
+    }
   }
 }
 

@@ -1,10 +1,14 @@
-// What saves have left in an output folder: generations of data ("initializers", "initializers.1"),
-// each with the manifest that knows its model, and recorded inputs. Never through a link.
+// What saves have left in an output folder: generations of data, each with the manifest that knows
+// its model, and recorded inputs. Never through a link.
+//
+// A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
+// ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json").
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,12 +17,21 @@
 
 namespace onnx_external {
 
-// The N of "<base>.N", 0 for `base` itself; nothing for any other name.
-[[nodiscard]] std::optional<std::uint64_t> generation_of(std::string_view name,
-                                                         std::string_view base);
+// The names that generations of a model's data have: folders called `folder` or "<folder>.N", and
+// files that start with the model's stem.
+struct GenerationNames {
+  std::string model;   // "model.onnx"
+  std::string folder;  // "initializers"
+};
 
-// "initializers" of "initializers" and of "initializers.12".
-[[nodiscard]] std::string_view generation_base(std::string_view data_dir);
+// The largest N among `entries`, names in an output folder; nothing when no entry is data.
+[[nodiscard]] std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
+                                                             std::span<const std::string> entries);
+
+// The entry that a data file or manifest beside the model would not be allowed to meet in a first
+// save; nothing when there is none.
+[[nodiscard]] std::optional<std::string> first_generation_file(
+    const GenerationNames& names, std::span<const std::string> entries);
 
 // By which a manifest knows its model.
 struct ModelIdentity {
@@ -33,8 +46,7 @@ struct ModelIdentity {
 
 // The manifest of the model that is in place.
 [[nodiscard]] std::optional<Manifest> current_manifest(const Directory& out,
-                                                       const std::string& model_name,
-                                                       std::string_view base);
+                                                       const GenerationNames& names);
 
 // True for a folder that holds nothing but files of recorded inputs.
 [[nodiscard]] bool holds_only_inputs(const Directory& folder);
@@ -43,11 +55,12 @@ struct ModelIdentity {
 [[nodiscard]] bool is_as_recorded(const Directory& folder, const std::string& name,
                                   const ManifestFile& record);
 
-// Removes the data folder `name` if its manifest says that it belongs to the model: the files that
-// the manifest lists, the manifest last (so that a killed removal can be finished), and the folder
-// when nothing else is in it. What cannot be removed stays; the new model is complete without that.
-// `kept`: the test data of the model that is now in place.
-void remove_generation(const Directory& out, const std::string& name, const std::string& model_name,
-                       const ModelIdentity& model, const std::set<std::string>& kept);
+// Removes the data that the manifests of all generations in `out` say belongs to the model: the
+// files that a manifest lists, the manifest last (so that a killed removal can be finished), and
+// the folder when nothing else is in it. Beside the model only files with names of that generation
+// are removed, whatever the manifest says. What cannot be removed stays; the new model is complete
+// without that. `kept`: the test data of the model that is now in place.
+void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
+                    const std::set<std::string>& kept);
 
 }  // namespace onnx_external

@@ -7,14 +7,14 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/text.h"
+#include "save/layout.h"
 #include "save/publish.h"
 
 namespace onnx_external {
 namespace {
 
-// Tensors with equal keys have the same bytes, so one file serves them all. Plain ranges have keys
+// Tensors with equal keys have the same bytes, so one part serves them all. Plain ranges have keys
 // of their own kind, which cost no text.
 std::string bytes_key(const Checkpoint& checkpoint, std::size_t index) {
   const TensorView& view = checkpoint.tensors()[index];
@@ -42,11 +42,11 @@ bool stays_inline(const Model& model, const PlannedTensor& tensor) {
   return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, tensor.name));
 }
 
-// Builds a plan tensor by tensor; files get their names last, when all are known.
+// Builds a plan tensor by tensor; the parts are laid out last, when all are known.
 class Planner {
  public:
-  Planner(const Model& model, const Checkpoint& checkpoint, SavePlan& plan)
-      : model_(model), checkpoint_(checkpoint), plan_(plan) {}
+  Planner(const Model& model, const Checkpoint& checkpoint, Dedup dedup, SavePlan& plan)
+      : model_(model), checkpoint_(checkpoint), dedup_(dedup), plan_(plan) {}
 
   Status add_pair(const MappedPair& pair) {
     const TensorView& view = checkpoint_.tensors()[pair.key];
@@ -77,19 +77,24 @@ class Planner {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    const auto next = static_cast<std::uint32_t>(plan_.files.size());
     const auto range = checkpoint_.plain_range(pair.key);
-    const std::uint32_t file =
-        range ? file_of_range_.emplace(*range, next).first->second
-              : file_of_bytes_.emplace(bytes_key(checkpoint_, pair.key), next).first->second;
-    return add_to_file(std::move(tensor), file);
+    if (dedup_ == Dedup::kOff) {
+      add_to_part(std::move(tensor), next_part());
+    } else if (range) {
+      add_to_part(std::move(tensor), part_of_range_.emplace(*range, next_part()).first->second);
+    } else {
+      std::string key = bytes_key(checkpoint_, pair.key);
+      add_to_part(std::move(tensor),
+                  part_of_bytes_.emplace(std::move(key), next_part()).first->second);
+    }
+    return {};
   }
 
   // External data of the given model goes along, unless a pair replaces it.
-  Status add_external(std::size_t index) {
+  void add_external(std::size_t index) {
     const ExternalTensor& external = model_.external_tensors()[index];
     if (replaced_.contains({external.graph, external.name})) {
-      return {};
+      return;
     }
     PlannedTensor tensor;
     tensor.name = external.name;
@@ -98,44 +103,31 @@ class Planner {
     tensor.data_type = external.data_type;
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
-    const auto next = static_cast<std::uint32_t>(plan_.files.size());
-    return add_to_file(std::move(tensor),
-                       file_of_bytes_.emplace(bytes_key(external), next).first->second);
-  }
-
-  void name_files() {
-    std::vector<std::string> names;
-    names.reserve(plan_.files.size());
-    for (const PlannedFile& file : plan_.files) {
-      names.push_back(plan_.tensors[file.source_tensor].name);
-    }
-    names = data_file_names(names);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      plan_.files[i].name = std::move(names[i]);
-    }
+    const std::uint32_t part =
+        dedup_ == Dedup::kOff
+            ? next_part()
+            : part_of_bytes_.emplace(bytes_key(external), next_part()).first->second;
+    add_to_part(std::move(tensor), part);
   }
 
  private:
-  // `file`: one of the plan's files, or the next one.
-  Status add_to_file(PlannedTensor tensor, std::uint32_t file) {
-    tensor.file = file;
-    if (file == plan_.files.size()) {
-      const auto sum = checked_add(plan_.bytes, tensor.nbytes);
-      if (!sum) {
-        return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up past 2^64 bytes");
-      }
-      plan_.bytes = *sum;
-      plan_.files.push_back(PlannedFile{{}, tensor.nbytes, plan_.tensors.size()});
+  std::uint32_t next_part() const { return static_cast<std::uint32_t>(plan_.parts.size()); }
+
+  // `part`: one of the plan's parts, or the next one.
+  void add_to_part(PlannedTensor tensor, std::uint32_t part) {
+    tensor.part = part;
+    if (part == next_part()) {
+      plan_.parts.push_back({.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()});
     }
     plan_.tensors.push_back(std::move(tensor));
-    return {};
   }
 
   const Model& model_;
   const Checkpoint& checkpoint_;
+  Dedup dedup_;
   SavePlan& plan_;
-  std::unordered_map<FileRange, std::uint32_t, RangeHash> file_of_range_;
-  std::unordered_map<std::string, std::uint32_t> file_of_bytes_;
+  std::unordered_map<FileRange, std::uint32_t, RangeHash> part_of_range_;
+  std::unordered_map<std::string, std::uint32_t> part_of_bytes_;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
 
@@ -150,19 +142,19 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   plan.model_name = options.model_name;
   plan.data_dir = options.data_dir;
   plan.tensors.reserve(mapping.pairs.size());
-  plan.files.reserve(mapping.pairs.size());
-  Planner planner(model, checkpoint, plan);
+  plan.parts.reserve(mapping.pairs.size());
+  Planner planner(model, checkpoint, options.dedup, plan);
   for (const MappedPair& pair : mapping.pairs) {
     if (Status status = planner.add_pair(pair); !status) {
       return fail(std::move(status).error());
     }
   }
   for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
-    if (Status status = planner.add_external(i); !status) {
-      return fail(std::move(status).error());
-    }
+    planner.add_external(i);
   }
-  planner.name_files();
+  if (Status placed = lay_out(plan, options); !placed) {
+    return fail(std::move(placed).error());
+  }
   return plan;
 }
 

@@ -3,19 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <semaphore>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/safe_path.h"
@@ -24,26 +29,30 @@
 namespace onnx_external {
 namespace {
 
-// Where the bytes of one planned file come from.
-struct FileSource {
+// Where the bytes of one planned part come from.
+struct PartSource {
   std::shared_ptr<const SourceFile> file;  // null: read through the checkpoint
   std::uint64_t offset = 0;
   std::size_t tensor = 0;  // index into Checkpoint::tensors(), when `file` is null
   std::optional<std::uint32_t> recorded_crc;
 };
 
+// A part or a piece of one.
 struct WorkItem {
-  std::uint32_t file = 0;
-  std::uint64_t first = 0;
+  std::uint32_t part = 0;
+  std::uint64_t first = 0;  // counted from the start of the part
   std::uint64_t length = 0;
 };
 
-// A file that several work items write.
+// A file that several work items write: the first one opens it, the last one closes it.
 struct SharedFile {
-  OutputFile output;
-  FileSource source;
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> chunks;  // first: length, CRC
+  std::mutex mutex;
+  std::optional<OutputFile> output;
+  std::atomic<std::size_t> items_left{0};
 };
+
+// The pieces of a part that was split. first: length, CRC.
+using Chunks = std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>>;
 
 struct UnsyncedFile {
   OutputFile output;
@@ -74,12 +83,24 @@ class SemaphoreHold {
   Semaphore& semaphore_;
 };
 
-std::vector<std::uint32_t> largest_first(const SavePlan& plan) {
-  std::vector<std::uint32_t> order(plan.files.size());
+// Files of their own: the largest first, so that no thread starts it when the others are done.
+// Files of several parts: some at a time, their parts in turn, by rising offset.
+std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
+  using Rank = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::vector<Rank> ranks;
+  ranks.reserve(plan.parts.size());
+  std::uint64_t place = 0;  // of the part in its file
+  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+    const PlannedPart& part = plan.parts[i];
+    place = part.offset == 0 ? 0 : place + 1;
+    ranks.push_back(plan.layout == Layout::kPerTensor
+                        ? Rank{std::numeric_limits<std::uint64_t>::max() - part.bytes, 0, 0}
+                        : Rank{part.file / kShardsAtOnce, place, part.file});
+  }
+  std::vector<std::uint32_t> order(plan.parts.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return plan.files[a].bytes > plan.files[b].bytes;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return ranks[a] < ranks[b]; });
   return order;
 }
 
@@ -92,25 +113,28 @@ class PlanCopier {
         workers_(static_cast<std::size_t>(threads_)),
         syncs_together_(job.plan.files.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
-    copied_.crcs.resize(job.plan.files.size());
+    for (const PlannedPart& part : job.plan.parts) {
+      part_bytes_ += part.bytes;
+    }
+    copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
   }
 
   Result<CopiedFiles> run() {
-    meter_.begin(Phase::kCopy, job_.plan.bytes);
+    meter_.begin(Phase::kCopy, part_bytes_);
     Status status = check_model_sources();
     if (status) {
-      status = make_items();
-    }
-    if (status) {
+      make_items();
       status = parallel_for(items_.size(), threads_, [this](std::size_t index, int thread) {
         const WorkItem& item = items_[index];
         Worker& worker = workers_[static_cast<std::size_t>(thread)];
-        return shared_.contains(item.file) ? copy_chunk(item, worker) : copy_file(item, worker);
+        const auto shared = shared_.find(part_of(item).file);
+        return shared == shared_.end() ? copy_file(item, worker)
+                                       : copy_into(item, shared->second, worker);
       });
     }
     if (status) {
-      status = finish_shared_files();
+      status = join_chunks();
     }
     if (status) {
       status = meter_.finish();
@@ -127,54 +151,60 @@ class PlanCopier {
  private:
   // The model only states its ranges: none is reserved before all are known to exist.
   Status check_model_sources() const {
-    for (std::uint32_t file = 0; file < job_.plan.files.size(); ++file) {
-      if (is_checkpoint_file(file)) {
+    for (std::uint32_t part = 0; part < job_.plan.parts.size(); ++part) {
+      if (is_from_checkpoint(part)) {
         continue;
       }
-      if (auto source = source_of(file); !source) {
+      if (auto source = source_of(part); !source) {
         return fail(std::move(source).error());
       }
     }
     return {};
   }
 
-  bool is_split(std::uint64_t bytes) const {
-    const std::uint64_t fair_share = job_.plan.bytes / static_cast<std::uint64_t>(threads_);
-    return threads_ > 1 && bytes > kCopyChunkBytes && bytes > fair_share &&
-           job_.options.checksum == Checksum::kNone;  // SHA-1 has no way to join chunks
+  const PlannedPart& part_of(const WorkItem& item) const { return job_.plan.parts[item.part]; }
+
+  const PlannedTensor& tensor_of(std::uint32_t part) const {
+    return job_.plan.tensors[job_.plan.parts[part].source_tensor];
   }
 
-  Status make_items() {
-    for (const std::uint32_t file : largest_first(job_.plan)) {
-      const std::uint64_t bytes = job_.plan.files[file].bytes;
-      if (!is_split(bytes)) {
-        items_.push_back(WorkItem{file, 0, bytes});
-        continue;
-      }
-      auto shared = open_shared(file);
-      if (!shared) {
-        return fail(std::move(shared).error());
-      }
-      for (std::uint64_t first = 0; first < bytes; first += kCopyChunkBytes) {
-        const std::uint64_t length = std::min(kCopyChunkBytes, bytes - first);
-        shared->chunks.emplace(first, std::pair(length, 0U));
-        items_.push_back(WorkItem{file, first, length});
-      }
-      shared_.emplace(file, *std::move(shared));
-    }
-    return {};
+  bool is_from_checkpoint(std::uint32_t part) const {
+    return tensor_of(part).source == TensorSource::kCheckpoint;
   }
 
-  Result<SharedFile> open_shared(std::uint32_t file) const {
-    auto source = source_of(file);
-    if (!source) {
-      return fail(std::move(source).error());
+  bool is_split(std::uint32_t part, bool has_own_file) const {
+    const std::uint64_t bytes = job_.plan.parts[part].bytes;
+    if (threads_ == 1 || bytes <= kCopyChunkBytes) {
+      return false;
     }
-    auto output = create(file);
-    if (!output) {
-      return fail(std::move(output).error());
+    const std::uint64_t fair_share = part_bytes_ / static_cast<std::uint64_t>(threads_);
+    return !has_own_file || (bytes > fair_share && job_.options.checksum == Checksum::kNone);
+  }
+
+  void make_items() {
+    std::vector<std::size_t> parts_in_file(job_.plan.files.size());
+    for (const PlannedPart& part : job_.plan.parts) {
+      ++parts_in_file[part.file];
     }
-    return SharedFile{*std::move(output), *std::move(source), {}};
+    for (const std::uint32_t index : copy_order(job_.plan)) {
+      const PlannedPart& part = job_.plan.parts[index];
+      const bool has_own_file = parts_in_file[part.file] == 1;
+      const bool split = is_split(index, has_own_file);
+      const std::size_t before = items_.size();
+      std::uint64_t first = 0;
+      do {  // an empty part is an item, too
+        const std::uint64_t length =
+            split ? std::min(kCopyChunkBytes, part.bytes - first) : part.bytes;
+        items_.push_back(WorkItem{index, first, length});
+        if (split) {
+          chunks_[index].emplace(first, std::pair(length, 0U));
+        }
+        first += length;
+      } while (first < part.bytes);
+      if (split || !has_own_file) {
+        shared_[part.file].items_left += items_.size() - before;
+      }
+    }
   }
 
   Result<OutputFile> create(std::uint32_t file) const {
@@ -189,8 +219,8 @@ class PlanCopier {
     return output;
   }
 
-  Result<FileSource> source_of(std::uint32_t file) const {
-    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.files[file].source_tensor];
+  Result<PartSource> source_of(std::uint32_t part) const {
+    const PlannedTensor& tensor = tensor_of(part);
     if (tensor.source == TensorSource::kModelExternal) {
       const ExternalTensor& external = job_.model.external_tensors()[tensor.source_index];
       auto source = open_beneath(job_.model.source_dir(), external.location);
@@ -204,45 +234,53 @@ class PlanCopier {
                                 quote(tensor.name), (*source)->name(), external.length,
                                 external.offset, (*source)->size()));
       }
-      return FileSource{*std::move(source), external.offset, 0, std::nullopt};
+      return PartSource{*std::move(source), external.offset, 0, std::nullopt};
     }
     const auto range = job_.checkpoint.plain_range(tensor.source_index);
     if (!range) {
-      return FileSource{nullptr, 0, tensor.source_index, std::nullopt};
+      return PartSource{nullptr, 0, tensor.source_index, std::nullopt};
     }
-    return FileSource{job_.checkpoint.files()[range->file], range->offset, 0,
+    return PartSource{job_.checkpoint.files()[range->file], range->offset, 0,
                       job_.checkpoint.recorded_crc(tensor.source_index)};
   }
 
-  // Copies the item's bytes and returns their CRC-32.
-  Result<std::uint32_t> copy_bytes(const WorkItem& item, const FileSource& source,
-                                   const OutputFile& output, Worker& worker, Sha* sha) {
+  // Copies the item's bytes and returns their CRC-32, unless they are spliced.
+  Result<std::optional<std::uint32_t>> copy_bytes(const WorkItem& item, const PartSource& source,
+                                                  const OutputFile& output, Worker& worker,
+                                                  Sha* sha) {
     Crc32 crc;
     Status status;
+    const bool spliced = sha == nullptr && splices(item, source);
+    const std::uint64_t place = part_of(item).offset + item.first;
     if (!source.file) {
       status = rearrange(item, source.tensor, output, crc, sha);
-    } else if (splices(item, source) && sha == nullptr) {
+    } else if (spliced) {
       status = worker.copier.copy(*source.file, source.offset + item.first, item.length, output,
-                                  item.first, step_);
+                                  place, step_);
     } else {
       status = worker.copier.copy_with_digests(*source.file, source.offset + item.first,
-                                               item.length, output, item.first, step_, crc, sha);
+                                               item.length, output, place, step_, crc, sha);
+    }
+    if (status && !is_from_checkpoint(item.part)) {
+      status = source.file->check_unchanged();
     }
     if (!status) {
       return fail(std::move(status).error());
     }
-    return crc.value();
+    return spliced ? std::nullopt : std::optional(crc.value());
   }
 
   // A record whose CRC is known is moved inside the kernel; the read-back proves it. Below the
-  // buffer's size the buffer costs no more, and checks the CRC at once.
-  static bool splices(const WorkItem& item, const FileSource& source) {
-    return source.recorded_crc && item.length > kCopyBufferBytes;
+  // buffer's size the buffer costs no more, and checks the CRC at once. All chunks of a part are
+  // copied in one way.
+  bool splices(const WorkItem& item, const PartSource& source) const {
+    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes;
   }
 
   Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
                    Sha* sha) {
     const SemaphoreHold hold(rearranging_);
+    const std::uint64_t place = part_of(item).offset + item.first;
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(
         static_cast<std::size_t>(std::min(item.length, kRearrangeBytes)));
     for (std::uint64_t done = 0; done < item.length;) {
@@ -255,7 +293,7 @@ class PlanCopier {
       if (sha != nullptr) {
         sha->update(piece);
       }
-      if (Status written = output.write(item.first + done, piece); !written) {
+      if (Status written = output.write(place + done, piece); !written) {
         return written;
       }
       done += count;
@@ -266,12 +304,14 @@ class PlanCopier {
     return {};
   }
 
+  // An item that is all there is in its file.
   Status copy_file(const WorkItem& item, Worker& worker) {
-    auto source = source_of(item.file);
+    const std::uint32_t file = part_of(item).file;
+    auto source = source_of(item.part);
     if (!source) {
       return fail(std::move(source).error());
     }
-    auto output = create(item.file);
+    auto output = create(file);
     if (!output) {
       return fail(std::move(output).error());
     }
@@ -279,68 +319,108 @@ class PlanCopier {
     if (job_.options.checksum == Checksum::kSha1) {
       sha.emplace(Sha::Kind::kSha1);
     }
-    auto crc = copy_bytes(item, *source, *output, worker, sha ? &*sha : nullptr);
+    const auto crc = copy_bytes(item, *source, *output, worker, sha ? &*sha : nullptr);
     if (!crc) {
-      return fail(std::move(crc).error());
+      return fail(crc.error());
     }
     if (sha) {
-      copied_.sha1s[item.file] = sha->hex();
+      copied_.sha1s[file] = sha->hex();
     }
-    const bool computed = sha || !splices(item, *source);
-    return finish_file(item.file, *source, computed ? std::optional(*crc) : std::nullopt,
-                       *std::move(output), worker);
+    Status status = set_crc(item.part, *source, *crc);
+    return status ? hand_over({*std::move(output), job_.plan.files[file].bytes}, worker) : status;
   }
 
-  // `computed`: the CRC-32 of the whole file where it went through a buffer.
-  Status finish_file(std::uint32_t file, const FileSource& source,
-                     std::optional<std::uint32_t> computed, OutputFile output, Worker& worker) {
-    Status status = set_crc(file, source, computed);
-    if (status && !is_checkpoint_file(file)) {
-      status = source.file->check_unchanged();
+  Status copy_into(const WorkItem& item, SharedFile& file, Worker& worker) {
+    auto source = source_of(item.part);
+    if (!source) {
+      return fail(std::move(source).error());
     }
-    return status ? hand_over({std::move(output), job_.plan.files[file].bytes}, worker) : status;
+    if (Status opened = open_once(part_of(item).file, file); !opened) {
+      return opened;
+    }
+    const auto crc = copy_bytes(item, *source, *file.output, worker, nullptr);
+    if (!crc) {
+      return fail(crc.error());
+    }
+    Status status;
+    if (const auto chunks = chunks_.find(item.part); chunks == chunks_.end()) {
+      status = set_crc(item.part, *source, *crc);
+    } else {
+      chunks->second.at(item.first).second = crc->value_or(0);  // each chunk is of one thread
+    }
+    const bool was_last = --file.items_left == 0;
+    return status && was_last ? finish_shared(part_of(item).file, file, worker) : status;
   }
 
-  bool is_checkpoint_file(std::uint32_t file) const {
-    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.files[file].source_tensor];
-    return tensor.source == TensorSource::kCheckpoint;
+  Status open_once(std::uint32_t number, SharedFile& file) const {
+    const std::lock_guard<std::mutex> lock(file.mutex);
+    if (file.output) {
+      return {};
+    }
+    auto output = create(number);
+    if (!output) {
+      return fail(std::move(output).error());
+    }
+    file.output.emplace(*std::move(output));
+    return {};
   }
 
-  Status set_crc(std::uint32_t file, const FileSource& source,
+  // All items of the file are done. Its SHA-1 needs the bytes in order, so they are read again.
+  Status finish_shared(std::uint32_t number, SharedFile& file, Worker& worker) {
+    const std::uint64_t bytes = job_.plan.files[number].bytes;
+    if (job_.options.checksum == Checksum::kSha1) {
+      auto sha1 = sha1_of(*file.output, bytes);
+      if (!sha1) {
+        return fail(std::move(sha1).error());
+      }
+      copied_.sha1s[number] = *std::move(sha1);
+    }
+    Status status = hand_over({*std::move(file.output), bytes}, worker);
+    file.output.reset();
+    return status;
+  }
+
+  static Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
+    Sha sha(Sha::Kind::kSha1);
+    IoBuffer buffer;
+    for (std::uint64_t done = 0; done < bytes;) {
+      const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
+      if (Status status = read_exact(file.fd(), done, piece, file.name()); !status) {
+        return fail(std::move(status).error());
+      }
+      sha.update(piece);
+      done += piece.size();
+    }
+    return sha.hex();
+  }
+
+  Status set_crc(std::uint32_t part, const PartSource& source,
                  std::optional<std::uint32_t> computed) {
     if (computed && source.recorded_crc && *computed != *source.recorded_crc) {
       return fail(ErrorCode::kCorrupt,
                   fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {:08x}, but the file "
                               "records {:08x}; it is damaged",
-                              source.file->name(), source.offset, job_.plan.files[file].bytes,
+                              source.file->name(), source.offset, job_.plan.parts[part].bytes,
                               *computed, *source.recorded_crc));
     }
-    copied_.crcs[file] = computed ? *computed : source.recorded_crc.value_or(0);
+    copied_.crcs[part] = computed ? *computed : source.recorded_crc.value_or(0);
     return {};
   }
 
-  Status copy_chunk(const WorkItem& item, Worker& worker) {
-    SharedFile& shared = shared_.at(item.file);
-    auto crc = copy_bytes(item, shared.source, shared.output, worker, nullptr);
-    if (!crc) {
-      return fail(std::move(crc).error());
-    }
-    shared.chunks.at(item.first).second = *crc;  // each chunk is of one thread
-    return {};
-  }
-
-  Status finish_shared_files() {
-    for (auto& [file, shared] : shared_) {
+  Status join_chunks() {
+    for (const auto& [part, chunks] : chunks_) {
+      auto source = source_of(part);
+      if (!source) {
+        return fail(std::move(source).error());
+      }
       std::optional<std::uint32_t> crc;
-      if (!shared.source.recorded_crc) {
+      if (!splices(WorkItem{part, 0, 0}, *source)) {
         crc = 0;
-        for (const auto& [first, chunk] : shared.chunks) {
+        for (const auto& [first, chunk] : chunks) {
           crc = crc32_concat(*crc, chunk.second, chunk.first);
         }
       }
-      Status status =
-          finish_file(file, shared.source, crc, std::move(shared.output), workers_.front());
-      if (!status) {
+      if (Status status = set_crc(part, *source, crc); !status) {
         return status;
       }
     }
@@ -406,6 +486,8 @@ class PlanCopier {
   StepFn step_;
   std::vector<WorkItem> items_;
   std::map<std::uint32_t, SharedFile> shared_;
+  std::map<std::uint32_t, Chunks> chunks_;  // of the parts that were split
+  std::uint64_t part_bytes_ = 0;
   CopiedFiles copied_;
   Semaphore rearranging_{kMaxRearranging};
 };

@@ -15,8 +15,9 @@
 
 namespace onnx_external {
 
-// A file larger than this is split when it would keep one thread busy while the others wait; else
-// splitting gains nothing, because two threads in one file wait for its lock.
+// A tensor larger than this is split when it would keep one thread busy while the others wait; else
+// splitting gains nothing, because two threads in one file wait for its lock. In a file of several
+// tensors they do so anyway.
 inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 
 // Tensors that must be rearranged are read in pieces of this size, by at most kMaxRearranging
@@ -32,10 +33,13 @@ inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
 // Such files are sent to the disk early from this size up; for smaller ones the call costs more.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
-// Index = SavePlan::files.
+// So many shards are filled side by side: threads in different files do not wait for each other.
+inline constexpr std::uint32_t kShardsAtOnce = 8;
+
 struct CopiedFiles {
-  std::vector<std::uint32_t> crcs;
-  std::vector<std::string> sha1s;  // lower-case hex; empty texts without Checksum::kSha1
+  std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
+  // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
+  std::vector<std::string> sha1s;
 };
 
 struct CopyJob {
@@ -48,7 +52,7 @@ struct CopyJob {
 
 // Writes every file of the plan into `job.data`, checks the CRCs that the sources record where that
 // needs no second reading, and syncs the files if asked. The bytes do not depend on the number of
-// threads, nor does the error: that of the largest failing file.
+// threads, nor does the error: that of the first failing part in an order that is fixed.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 }  // namespace onnx_external

@@ -16,7 +16,7 @@
 #include "base/output_file.h"
 #include "base/safe_path.h"
 #include "base/text.h"
-#include "save/generations.h"
+#include "save/file_names.h"
 #include "save/manifest.h"
 
 namespace onnx_external {
@@ -114,7 +114,7 @@ Status check_output_names(std::string_view model_name, std::string_view data_dir
 
 Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                     std::string_view model_name, std::string_view data_dir,
-                                    Overwrite overwrite) {
+                                    Overwrite overwrite, Layout layout) {
   if (Status names = check_output_names(model_name, data_dir); !names) {
     return fail(std::move(names).error());
   }
@@ -133,18 +133,20 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
   if (!entries) {
     return fail(std::move(entries).error());
   }
-  std::optional<std::uint64_t> newest;
-  for (const std::string& entry : *entries) {
-    if (const auto generation = generation_of(entry, data_dir)) {
-      newest = std::max(newest.value_or(0), *generation);
-    }
-  }
+  const GenerationNames names{std::string(model_name), name};
   if (overwrite == Overwrite::kAllow) {
+    const auto newest = newest_generation(names, *entries);
     return newest ? fmt::format("{}.{}", data_dir, *newest + 1) : name;
   }
-  if (std::binary_search(entries->begin(), entries->end(), name)) {
+  std::optional<std::string> in_the_way;
+  if (layout != Layout::kPerTensor) {
+    in_the_way = first_generation_file(names, *entries);
+  } else if (std::binary_search(entries->begin(), entries->end(), name)) {
+    in_the_way = name;
+  }
+  if (in_the_way) {
     return fail(ErrorCode::kAlreadyExists,
-                out->child(name) + ": exists; use --overwrite to save beside it");
+                out->child(*in_the_way) + ": exists; use --overwrite to save beside it");
   }
   return name;
 }
@@ -177,7 +179,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       staging_(std::move(other.staging_)),
       data_(std::move(other.data_)),
       extra_(std::move(other.extra_)),
-      data_renamed_(other.data_renamed_),
+      renamed_data_(std::move(other.renamed_data_)),
       done_(std::exchange(other.done_, true)) {}
 
 Transaction::~Transaction() {
@@ -215,14 +217,37 @@ Status Transaction::lock_and_check() {
   if (Status model = check_model_entry(*out_, options_.model_name, options_.overwrite); !model) {
     return model;
   }
-  auto data = out_->kind_of(options_.data_dir);
-  if (!data) {
-    return fail(std::move(data).error());
-  }
-  if (*data) {
-    return fail(ErrorCode::kAlreadyExists, out_->child(options_.data_dir) + ": exists");
+  for (const std::string& entry : data_entries()) {
+    const auto kind = out_->kind_of(entry);
+    if (!kind) {
+      return fail(kind.error());
+    }
+    if (*kind) {
+      return fail(ErrorCode::kAlreadyExists, out_->child(entry) + ": exists");
+    }
   }
   return {};
+}
+
+std::string Transaction::manifest_name() const {
+  return options_.layout == Layout::kPerTensor
+             ? std::string(kManifestName)
+             : manifest_file_name(numbered_stem(options_.model_name, options_.data_dir));
+}
+
+// What comes to stand beside the model. The manifest is the first: by it the next save finds what a
+// killed one left.
+std::vector<std::string> Transaction::data_entries() const {
+  if (options_.layout == Layout::kPerTensor) {
+    return {options_.data_dir};
+  }
+  std::vector<std::string> entries{manifest_name()};
+  entries.insert(entries.end(), options_.data_files.begin(), options_.data_files.end());
+  return entries;
+}
+
+GenerationNames Transaction::generation_names() const {
+  return {options_.model_name, std::string(generation_base(options_.data_dir))};
 }
 
 // The lock on the output folder is ours, so every staging folder in it belongs to a dead saver.
@@ -247,28 +272,21 @@ void Transaction::remove_stale_staging() const {
 // the two renames. Either way its data outside of the folder serves nobody.
 void Transaction::remove_data_of_staged_model(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
-  const auto entries = out_->entries();
-  if (!staged || !entries || staged == identify(*out_, options_.model_name)) {
+  if (!staged || staged == identify(*out_, options_.model_name)) {
     return;
   }
-  const std::string_view base = generation_base(options_.data_dir);
   std::set<std::string> kept;
-  if (const auto current = current_manifest(*out_, options_.model_name, base)) {
+  if (const auto current = current_manifest(*out_, generation_names())) {
     for (const ManifestFile& file : current->test_data) {
       kept.insert(file.file);
     }
   }
-  for (const std::string& entry : *entries) {
-    if (generation_of(entry, base)) {
-      remove_generation(*out_, entry, options_.model_name, *staged, kept);
-    }
-  }
+  remove_data_of(*out_, generation_names(), *staged, kept);
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
 void Transaction::finish_exchange(const Directory& staging) const {
-  const auto current =
-      current_manifest(*out_, options_.model_name, generation_base(options_.data_dir));
+  const auto current = current_manifest(*out_, generation_names());
   for (std::size_t i = 0; current && i < current->test_data.size();) {
     const std::string& file = current->test_data[i].file;
     const std::string set = file.substr(0, file.find('/'));
@@ -300,10 +318,14 @@ Status Transaction::make_staging() {
     return fail(std::move(staging).error());
   }
   staging_ = *std::move(staging);
-  if (Status made = staging_->make_folder(options_.data_dir, kDataMode); !made) {
-    return made;
+  const bool has_folder = options_.layout == Layout::kPerTensor;
+  if (has_folder) {
+    if (Status made = staging_->make_folder(options_.data_dir, kDataMode); !made) {
+      return made;
+    }
   }
-  auto data = staging_->open_folder(options_.data_dir);
+  auto data =
+      has_folder ? staging_->open_folder(options_.data_dir) : out_->open_folder(staging_name_);
   if (!data) {
     return fail(std::move(data).error());
   }
@@ -372,7 +394,7 @@ Status Transaction::sync_made_folders() const {
 }
 
 Status Transaction::write_model(std::string_view model, std::string_view manifest) {
-  Status status = write_file(*data_, std::string(kManifestName), manifest);
+  Status status = write_file(*data_, manifest_name(), manifest);
   if (status) {
     status = write_file(*staging_, options_.model_name, model);
   }
@@ -386,13 +408,10 @@ Status Transaction::write_model(std::string_view model, std::string_view manifes
 }
 
 Status Transaction::publish() {
-  Status status =
-      rename_entry(*staging_, options_.data_dir, *out_, options_.data_dir, Replace::kNo);
-  if (!status) {
-    return status;
+  Status status = publish_data();
+  if (status) {
+    status = publish_new_folders();
   }
-  data_renamed_ = true;
-  status = publish_new_folders();
   if (status) {
     status = sync_folder(*out_);
   }
@@ -417,6 +436,16 @@ Status Transaction::publish() {
   }
   remove_data_of_staged_model(*staging_);
   (void)out_->remove_tree(staging_name_);
+  return {};
+}
+
+Status Transaction::publish_data() {
+  for (const std::string& entry : data_entries()) {
+    if (Status status = rename_entry(*staging_, entry, *out_, entry, Replace::kNo); !status) {
+      return status;
+    }
+    renamed_data_.push_back(entry);
+  }
   return {};
 }
 
@@ -457,8 +486,8 @@ void Transaction::roll_back() {
       (void)out_->remove_tree(extra.name);
     }
   }
-  if (data_renamed_) {
-    (void)out_->remove_tree(options_.data_dir);
+  for (auto entry = renamed_data_.rbegin(); entry != renamed_data_.rend(); ++entry) {
+    (void)out_->remove_tree(*entry);
   }
   if (!staging_name_.empty()) {
     (void)out_->remove_tree(staging_name_);

@@ -2,15 +2,16 @@
 //
 //   begin    lock the output folder; remove what dead savers left; make the staging folder
 //   write    data files, manifest and model, under their final relative names
-//   publish  rename the data folder and new folders of test data, then the model (the commit
-//            point); then remove the data of the model that was replaced
+//   publish  rename the data folder (or the manifest and the data files that stand beside the
+//            model) and new folders of test data, then the model (the commit point); then remove
+//            the data of the model that was replaced
 //
-// Killed at any instant, the old model or the new one is complete: the data folder always has a
-// new name, so nothing that the old model refers to is touched before the new one is in place.
-// Of replaced data only the files that its manifest lists are removed, and only when the manifest
-// knows the replaced model by its CRC. Test data folders of a replaced model change places with the
-// new ones right after the commit point; killed between, the next save into the folder finishes it.
-// With Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
+// Killed at any instant, the old model or the new one is complete: the data always has new names,
+// so nothing that the old model refers to is touched before the new one is in place. Of replaced
+// data only the files that its manifest lists are removed, and only when the manifest knows the
+// replaced model by its CRC. Test data folders of a replaced model change places with the new ones
+// right after the commit point; killed between, the next save into the folder finishes it. With
+// Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
 #pragma once
 
 #include <filesystem>
@@ -23,6 +24,7 @@
 #include "base/directory.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
+#include "save/generations.h"
 
 namespace onnx_external {
 
@@ -35,6 +37,9 @@ struct TransactionOptions {
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
+  // Not kPerTensor: there is no data folder, and these files stand beside the model.
+  Layout layout = Layout::kPerTensor;
+  std::vector<std::string> data_files = {};
 };
 
 // Rolls back on destruction unless publish() succeeded. One thread at a time; data() may be used
@@ -42,14 +47,15 @@ struct TransactionOptions {
 class Transaction {
  public:
   // Makes `out_dir` where it is missing (and removes it again on failure).
-  // kAlreadyExists when the data folder exists, or the model does and may not be overwritten; kIo
-  // when another save holds the folder.
+  // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
+  // overwritten; kIo when another save holds the folder.
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);
   Transaction(Transaction&&) noexcept;
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();
 
+  // Where data files are written.
   [[nodiscard]] const Directory& data() const { return *data_; }
 
   // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
@@ -77,9 +83,13 @@ class Transaction {
                                   std::string_view content) const;
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
   [[nodiscard]] Status sync_made_folders() const;
+  [[nodiscard]] std::string manifest_name() const;
+  [[nodiscard]] std::vector<std::string> data_entries() const;
+  [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging() const;
   void remove_data_of_staged_model(const Directory& staging) const;
   void finish_exchange(const Directory& staging) const;
+  [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();
   void roll_back();
@@ -97,8 +107,8 @@ class Transaction {
     bool renamed = false;
   };
   std::vector<ExtraFolder> extra_;
-  bool data_renamed_ = false;
-  bool done_ = false;  // published, or moved from
+  std::vector<std::string> renamed_data_;  // entries of the output folder
+  bool done_ = false;                      // published, or moved from
 };
 
 }  // namespace onnx_external

@@ -32,7 +32,7 @@ std::filesystem::path StagedSave::model_path() const {
   return directory() / state_->transaction.options().model_name;
 }
 
-const std::vector<std::uint32_t>& StagedSave::file_crcs() const {
+const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
 }
 
@@ -57,7 +57,7 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
       continue;
     }
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
-    const bool whole = tensor.file && checkpoint.plain_range(tensor.source_index) &&
+    const bool whole = tensor.part && checkpoint.plain_range(tensor.source_index) &&
                        tensor.nbytes == checkpoint.storages()[storage].bytes;
     uses[storage] = std::max(uses[storage], whole ? kWhole : kParts);
   }
@@ -84,10 +84,12 @@ class ModelBuilder {
     manifest_.tensors.reserve(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
       ManifestTensor record = record_of(tensor);
-      if (tensor.file) {
-        record.file = plan_.files[*tensor.file].name;
-        record.crc32 = copied_.crcs[*tensor.file];
-        refer(tensor);
+      if (tensor.part) {
+        const PlannedPart& part = plan_.parts[*tensor.part];
+        record.file = plan_.files[part.file].name;
+        record.offset = part.offset;
+        record.crc32 = copied_.crcs[*tensor.part];
+        refer(tensor, part);
       } else if (Status status = take_inline(tensor, record); !status) {
         return status;
       }
@@ -119,16 +121,15 @@ class ModelBuilder {
     }
     record.key = tensor.key;
     record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
-    record.offset = tensor.offset;
     record.length = tensor.nbytes;
     record.data_type = tensor.data_type;
     record.dims = tensor.dims;
     return record;
   }
 
-  void refer(const PlannedTensor& tensor) {
-    ExternalRef ref{plan_.data_dir + "/" + plan_.files[*tensor.file].name, tensor.offset,
-                    tensor.nbytes, copied_.sha1s[*tensor.file]};
+  void refer(const PlannedTensor& tensor, const PlannedPart& part) {
+    ExternalRef ref{plan_.location(part.file), part.offset, tensor.nbytes,
+                    copied_.sha1s[part.file]};
     if (tensor.source == TensorSource::kModelExternal) {
       model_.relocate(tensor.source_index, ref);
     } else {
@@ -178,8 +179,14 @@ Status write_model_and_manifest(const SavePlan& plan, const CopiedFiles& copied,
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
                               const std::filesystem::path& out_dir, const WriteOptions& options,
                               const RecordedInputs* inputs) {
-  auto transaction = Transaction::begin(
-      out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite});
+  TransactionOptions names{plan.model_name, plan.data_dir, options.sync, options.overwrite,
+                           plan.layout};
+  for (const PlannedFile& file : plan.files) {
+    if (plan.layout != Layout::kPerTensor) {
+      names.data_files.push_back(file.name);
+    }
+  }
+  auto transaction = Transaction::begin(out_dir, std::move(names));
   if (!transaction) {
     return fail(std::move(transaction).error());
   }

@@ -9,12 +9,13 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx_external/tensor.h"
+#include "save/file_names.h"
 
 namespace onnx_external {
 namespace {
 
-// We write one data folder a model; others may use some.
-constexpr std::size_t kMaxDataFolders = 16;
+// We write one manifest a model; others may use some folders.
+constexpr std::size_t kMaxManifests = 16;
 
 std::string_view location_of(const onnx::TensorProto& tensor) {
   for (const auto& pair : tensor.external_data()) {
@@ -25,23 +26,30 @@ std::string_view location_of(const onnx::TensorProto& tensor) {
   return {};
 }
 
-// Folders of external data, in graph order.
-std::vector<std::string> data_folders(std::span<const ListedTensor> tensors) {
-  std::set<std::string_view> seen;
-  std::vector<std::string> folders;
+// Where the manifest of a data file would be; empty when we would not write such a file.
+std::string manifest_location(std::string_view data_file) {
+  const std::size_t slash = data_file.rfind('/');
+  if (slash != std::string_view::npos) {
+    return std::string(data_file.substr(0, slash + 1)).append(kManifestName);
+  }
+  const auto stem = stem_of_data_file(data_file);
+  return stem ? manifest_file_name(*stem) : std::string();
+}
+
+// Where manifests could be, in graph order.
+std::vector<std::string> manifest_locations(std::span<const ListedTensor> tensors) {
+  std::set<std::string> seen;
+  std::vector<std::string> locations;
   for (const ListedTensor& tensor : tensors) {
-    const std::string_view location = location_of(*tensor.proto);
-    const std::size_t slash = location.rfind('/');
-    if (!is_external(*tensor.proto) || slash == std::string_view::npos) {
+    if (!is_external(*tensor.proto) || locations.size() == kMaxManifests) {
       continue;
     }
-    const std::string_view folder = location.substr(0, slash);
-    if (folders.size() < kMaxDataFolders && seen.insert(folder).second &&
-        check_relative_location(folder)) {
-      folders.emplace_back(folder);
+    std::string location = manifest_location(location_of(*tensor.proto));
+    if (!location.empty() && seen.insert(location).second && check_relative_location(location)) {
+      locations.push_back(std::move(location));
     }
   }
-  return folders;
+  return locations;
 }
 
 Result<Manifest> read_manifest(const SourceFile& file) {
@@ -60,9 +68,11 @@ Result<Manifest> read_manifest(const SourceFile& file) {
 
 std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                            std::span<const ListedTensor> tensors) {
-  for (std::string& folder : data_folders(tensors)) {
-    FoundManifest found{std::move(folder), Manifest{}};
-    auto file = open_beneath(model.folder, found.location());
+  for (std::string& location : manifest_locations(tensors)) {
+    const std::size_t slash = location.rfind('/');
+    std::string folder = slash == std::string::npos ? "" : location.substr(0, slash + 1);
+    FoundManifest found{std::move(location), std::move(folder), Manifest{}};
+    auto file = open_beneath(model.folder, found.location);
     if (file) {
       found.manifest = read_manifest(**file);
       return found;
@@ -139,7 +149,7 @@ std::string contradiction(const ManifestTensor& record, const std::string& folde
   if (entry == nullptr) {
     return {};
   }
-  const std::string location = folder + "/" + record.file;
+  const std::string location = folder + record.file;
   if (location != entry->location || record.offset != entry->offset ||
       record.length != entry->length) {
     return "the manifest has it in " + quote(location) + " at " + std::to_string(record.offset) +

@@ -20,14 +20,13 @@
 namespace onnx_external {
 
 struct FoundManifest {
-  std::string folder;  // the data folder, relative to the model's folder
+  std::string location;  // relative to the model's folder
+  std::string folder;    // "initializers/", or empty: the files stand beside the model
   Result<Manifest> manifest;
-
-  [[nodiscard]] std::string location() const { return folder + "/" + std::string(kManifestName); }
 };
 
-// Looks for a manifest in the folders that external tensors lie in; a folder of their own each, the
-// model's folder is none of them. Nothing when there is none.
+// Looks for a manifest in the folders that external tensors lie in, and beside the model for files
+// that stand there. Nothing when there is none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors);
 

@@ -146,7 +146,7 @@ class Verifier {
     found_ = find_manifest(model_, tensors);
     if (found_ && !found_->manifest) {
       first_.push_back(
-          {FindingCode::kManifest, "", found_->location(), found_->manifest.error().message});
+          {FindingCode::kManifest, "", found_->location, found_->manifest.error().message});
     }
     report_.used_manifest = found_ && found_->manifest;
     ManifestFacts facts;
@@ -157,7 +157,7 @@ class Verifier {
         first_.push_back({FindingCode::kModelChanged, "", "",
                           "the model file is not the one that the manifest was written for"});
       }
-      facts = match_manifest(manifest, found_->location(), tensors.size(), index_);
+      facts = match_manifest(manifest, found_->location, tensors.size(), index_);
     }
     for (std::size_t i = 0; i < subjects_.size(); ++i) {
       check_record(subjects_[i], facts.records[i]);

@@ -19,23 +19,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A save that replaces another one: how the two are laid out, and what they leave.
+struct Replacement {
+  PlanOptions before = {};
+  PlanOptions after = {};
+  std::size_t entries_before = 8;  // model, folder, 5 files, manifest
+  std::size_t entries_after = 8;
+  std::string new_data = "initializers.1/";
+};
+
+PlanOptions single() {
+  return {.layout = Layout::kSingle};
+}
+// Two shards of mixed_tensors().
+PlanOptions shards() {
+  return {.layout = Layout::kShards, .max_shard_bytes = 1'201'000};
+}
+
 class Faults : public testing::Test {
  protected:
   // Saves over what is in `out`. One thread: a forked child has no OpenMP threads.
   Status save(const fs::path& out, std::uint32_t seed, Fault fault = Fault::kNone,
               std::size_t nth = 0, int error_number = 0) {
-    return save(out, mixed_tensors(seed), fault, nth, error_number);
+    const PlanOptions& layout = seed == 1 ? replacement_.before : replacement_.after;
+    return save(out, mixed_tensors(seed), fault, nth, error_number, layout);
   }
 
   Status save(const fs::path& out, const std::vector<TestTensor>& tensors, Fault fault,
-              std::size_t nth, int error_number) {
+              std::size_t nth, int error_number, const PlanOptions& layout = {}) {
     const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
     Model model = model_for(tensors);
     WriteOptions options;
     options.threads = 1;
     options.overwrite = Overwrite::kAllow;
     inject(fault, nth, error_number);
-    Status status = save_all(checkpoint, model, out, options);
+    Status status = save_all(checkpoint, model, out, options, layout);
     calls_ = stop_injecting();
     return status;
   }
@@ -83,8 +101,8 @@ class Faults : public testing::Test {
                              : testing::AssertionFailure() << files << " files, not " << expected;
   }
 
-  static bool has_new_model(const fs::path& out) {
-    return read_text(out / "model.onnx").find("initializers.1/") != std::string::npos;
+  bool has_new_model(const fs::path& out) const {
+    return read_text(out / "model.onnx").find(replacement_.new_data) != std::string::npos;
   }
 
   // A failure leaves the folder as it was; only the last sync comes after the commit.
@@ -112,10 +130,41 @@ class Faults : public testing::Test {
       fs::remove_all(out);
       ASSERT_THAT(save(out, 1), IsOk());
     }
-    EXPECT_GT(failures, 20U);
+    EXPECT_GT(failures, 10U);
     EXPECT_TRUE(has_new_model(out));
-    EXPECT_EQ(tree_of(out).size(), 8U);  // model, folder, 5 files, manifest
+    EXPECT_EQ(tree_of(out).size(), replacement_.entries_after);
   }
+
+  void kill_at_each_call() {
+    const fs::path out = dir_.path() / "out";
+    ASSERT_THAT(save(out, 1), IsOk());
+    int old_models = 0;
+    int new_models = 0;
+    for (std::size_t nth = 0;; ++nth) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        ::_exit(save(out, 2, Fault::kKill, nth) ? 0 : 1);
+      }
+      int state = 0;
+      ASSERT_EQ(::waitpid(child, &state, 0), child);
+      ASSERT_TRUE(is_complete(out)) << "call " << nth;
+      if (WIFEXITED(state)) {
+        ASSERT_EQ(WEXITSTATUS(state), 0);
+        break;
+      }
+      ++(has_new_model(out) ? new_models : old_models);
+      // The next save removes whatever the dead one left.
+      ASSERT_THAT(save(out, 1), IsOk());
+      ASSERT_EQ(tree_of(out).size(), replacement_.entries_before) << "call " << nth;
+      fs::remove_all(out);
+      ASSERT_THAT(save(out, 1), IsOk());
+    }
+    EXPECT_GT(old_models, 10);
+    EXPECT_GT(new_models, 0);
+    EXPECT_EQ(tree_of(out).size(), replacement_.entries_after);
+  }
+
+  Replacement replacement_;
 
   TempDir dir_;
   std::size_t calls_ = 0;
@@ -147,31 +196,32 @@ TEST_F(Faults, AFirstSaveThatFailsLeavesNothing) {
 }
 
 TEST_F(Faults, AKillAtAnyCallLeavesTheOldModelOrTheNewOne) {
-  const fs::path out = dir_.path() / "out";
-  ASSERT_THAT(save(out, 1), IsOk());
-  int old_models = 0;
-  int new_models = 0;
-  for (std::size_t nth = 0;; ++nth) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::_exit(save(out, 2, Fault::kKill, nth) ? 0 : 1);
-    }
-    int state = 0;
-    ASSERT_EQ(::waitpid(child, &state, 0), child);
-    ASSERT_TRUE(is_complete(out)) << "call " << nth;
-    if (WIFEXITED(state)) {
-      ASSERT_EQ(WEXITSTATUS(state), 0);
-      break;
-    }
-    ++(has_new_model(out) ? new_models : old_models);
-    // The next save removes whatever the dead one left.
-    ASSERT_THAT(save(out, 1), IsOk());
-    ASSERT_EQ(tree_of(out).size(), 8U) << "call " << nth;
-    fs::remove_all(out);
-    ASSERT_THAT(save(out, 1), IsOk());
-  }
-  EXPECT_GT(old_models, 20);
-  EXPECT_GT(new_models, 0);
+  kill_at_each_call();
+}
+
+TEST_F(Faults, AnErrorLeavesTheOldModelInASingleFile) {
+  replacement_ = {single(), single(), 3, 3, "model.1.data"};
+  fail_each_call(Fault::kFailOnce, EIO);
+}
+
+TEST_F(Faults, AFullDiskLeavesTheOldModelInShards) {
+  replacement_ = {shards(), shards(), 4, 4, "model.1-00001-of-00002.data"};
+  fail_each_call(Fault::kFailForever, ENOSPC);
+}
+
+TEST_F(Faults, AKillLeavesTheOldShardsOrTheNewOnes) {
+  replacement_ = {shards(), shards(), 4, 4, "model.1-00001-of-00002.data"};
+  kill_at_each_call();
+}
+
+TEST_F(Faults, AKillWhenTheLayoutChangesLeavesTheOldModelOrTheNewOne) {
+  replacement_ = {.after = single(), .entries_after = 3, .new_data = "model.1.data"};
+  kill_at_each_call();
+}
+
+TEST_F(Faults, AKillWhenASingleFileBecomesAFolderLeavesTheOldModelOrTheNewOne) {
+  replacement_ = {.before = single(), .entries_before = 3};
+  kill_at_each_call();
 }
 
 TEST_F(Faults, AKilledFirstSaveWithTestDataIsClearedUpByTheNextOne) {
@@ -268,6 +318,13 @@ TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {
     fs::remove_all(out);
   }
   EXPECT_GT(failures, 10U);
+}
+
+TEST_F(Faults, ShortTransfersAndInterruptsChangeNothingInSharedFiles) {
+  replacement_.before = shards();
+  ASSERT_THAT(save(dir_.path() / "whole", 1), IsOk());
+  ASSERT_THAT(save(dir_.path() / "short", 1, Fault::kShort), IsOk());
+  EXPECT_EQ(tree_of(dir_.path() / "whole"), tree_of(dir_.path() / "short"));
 }
 
 TEST_F(Faults, ShortTransfersAndInterruptsChangeNothing) {

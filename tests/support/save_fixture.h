@@ -87,13 +87,15 @@ inline std::vector<TestTensor> mixed_tensors(std::uint32_t seed) {
 }
 
 inline Result<StagedSave> stage(const Checkpoint& checkpoint, Model& model,
-                                const std::filesystem::path& out, const WriteOptions& options) {
-  const auto data_dir = choose_data_dir(out, "model.onnx", "initializers", options.overwrite);
+                                const std::filesystem::path& out, const WriteOptions& options,
+                                PlanOptions plan_options = {}) {
+  const auto data_dir =
+      choose_data_dir(out, "model.onnx", "initializers", options.overwrite, plan_options.layout);
   if (!data_dir) {
     return fail(data_dir.error());
   }
-  const auto plan =
-      make_plan(model, checkpoint, map_by_name(model, checkpoint), {"model.onnx", *data_dir});
+  plan_options.data_dir = *data_dir;
+  const auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), plan_options);
   if (!plan) {
     return fail(plan.error());
   }
@@ -101,8 +103,8 @@ inline Result<StagedSave> stage(const Checkpoint& checkpoint, Model& model,
 }
 
 inline Status save_all(const Checkpoint& checkpoint, Model& model, const std::filesystem::path& out,
-                       const WriteOptions& options) {
-  auto staged = stage(checkpoint, model, out, options);
+                       const WriteOptions& options, const PlanOptions& plan_options = {}) {
+  auto staged = stage(checkpoint, model, out, options, plan_options);
   return staged ? staged->publish() : Status(fail(staged.error()));
 }
 
@@ -116,18 +118,26 @@ inline std::map<std::string, std::string> tree_of(const std::filesystem::path& f
   return files;
 }
 
+// The bytes of a tensor in its file; nothing when the file is too short.
+inline std::string part_of(const std::string& file, const ManifestTensor& tensor) {
+  return file.size() < tensor.offset ? "" : file.substr(tensor.offset, tensor.length);
+}
+
 // True when the model is there with data whose manifest knows it, and every file is as recorded.
 inline testing::AssertionResult is_complete(const std::filesystem::path& out) {
   const std::string model = read_text(out / "model.onnx");
   for (const auto& entry : std::filesystem::directory_iterator(out)) {
-    const auto manifest = parse_manifest(read_text(entry.path() / std::string(kManifestName)));
+    const std::filesystem::path folder = entry.is_directory() ? entry.path() : out;
+    const auto manifest = parse_manifest(
+        read_text(entry.is_directory() ? folder / std::string(kManifestName) : entry.path()));
     if (!manifest || manifest->model_crc32 != crc32_of(model) ||
         manifest->model_bytes != model.size()) {
       continue;
     }
     for (const ManifestTensor& tensor : manifest->tensors) {
-      if (!tensor.file.empty() && crc32_of(read_text(entry.path() / tensor.file)) != tensor.crc32) {
-        return testing::AssertionFailure() << entry.path() / tensor.file << " is damaged";
+      if (!tensor.file.empty() &&
+          crc32_of(part_of(read_text(folder / tensor.file), tensor)) != tensor.crc32) {
+        return testing::AssertionFailure() << folder / tensor.file << " is damaged";
       }
     }
     return testing::AssertionSuccess();

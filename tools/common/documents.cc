@@ -158,6 +158,7 @@ std::string save_document(const SaveReport& report, RunMode mode) {
                     {"inputs_left", report.inputs_left},
                     {"initializers_kept", report.initializers_kept},
                     {"slots_left", report.slots_left},
+                    {"oversized", report.oversized},
                     {"alignment", report.alignment},
                     {"bytes", report.bytes},
                     {"seconds", report.seconds},

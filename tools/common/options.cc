@@ -1,6 +1,8 @@
 #include "common/options.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMaxThreads = 1024;
 constexpr std::uint64_t kMaxExpand = 1'000'000;
+constexpr std::uint64_t kMaxShardBytes = std::uint64_t{1} << 62;
 
 [[noreturn]] void refuse(const std::string& option, const std::string& why) {
   throw CLI::ValidationError(option, why);
@@ -27,6 +30,37 @@ std::uint64_t parse_number(const std::string& option, const std::string& text, s
   if (error != std::errc() || rest != end || value < least || value > most) {
     refuse(option, "'" + text + "' is no whole number from " + std::to_string(least) + " to " +
                        std::to_string(most));
+  }
+  return value;
+}
+
+// "500MB", "4GiB" or plain bytes.
+std::uint64_t parse_size(const std::string& option, const std::string& text) {
+  struct Unit {
+    std::string_view name;
+    std::uint64_t bytes;
+  };
+  static constexpr std::array<Unit, 6> kUnits{{{"kB", 1'000},
+                                               {"MB", 1'000'000},
+                                               {"GB", 1'000'000'000},
+                                               {"KiB", std::uint64_t{1} << 10},
+                                               {"MiB", std::uint64_t{1} << 20},
+                                               {"GiB", std::uint64_t{1} << 30}}};
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view unit = std::string_view(text).substr(digits);
+  const auto found = std::find_if(kUnits.begin(), kUnits.end(),
+                                  [&](const Unit& known) { return known.name == unit; });
+  if (digits == 0 || (!unit.empty() && found == kUnits.end())) {
+    refuse(option, "'" + text + "' is no size: a whole number and kB, MB, GB, KiB, MiB or GiB");
+  }
+  const std::uint64_t factor = unit.empty() ? 1 : found->bytes;
+  return factor * parse_number(option, text.substr(0, digits), 1, kMaxShardBytes / factor);
+}
+
+std::uint64_t parse_alignment(const std::string& option, const std::string& text) {
+  const std::uint64_t value = parse_number(option, text, kMinAlignment, kMaxAlignment);
+  if (!std::has_single_bit(value)) {
+    refuse(option, "'" + text + "' is no power of two");
   }
   return value;
 }
@@ -108,6 +142,22 @@ void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {
 
 void add_threads_option(CLI::App& app, int& threads) {
   add_number(app, "--threads", threads, 1, kMaxThreads);
+}
+
+void add_layout_options(CLI::App& app, SaveOptions& options) {
+  add_choice<Layout>(app, "--layout", options.layout,
+                     {{"per-tensor", Layout::kPerTensor},
+                      {"single", Layout::kSingle},
+                      {"shards", Layout::kShards}});
+  add_choice<Dedup>(
+      app, "--dedup", options.dedup,
+      {{"off", Dedup::kOff}, {"storage", Dedup::kStorage}, {"content", Dedup::kContent}});
+  app.add_option_function<std::string>("--max-shard-size", [&](const std::string& text) {
+    options.max_shard_bytes = parse_size("--max-shard-size", text);
+  });
+  app.add_option_function<std::string>("--align", [&](const std::string& text) {
+    options.alignment = parse_alignment("--align", text);
+  });
 }
 
 void add_mapping_options(CLI::App& app, MappingArguments& arguments) {

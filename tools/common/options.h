@@ -1,5 +1,4 @@
-// Options that several commands share. Numbers are decimal; one out of range is a wrong command
-// line.
+// Options of the commands. Numbers are decimal; one out of range is a wrong command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,6 +11,7 @@
 #include "onnx_external/class_flattening.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/result.h"
+#include "onnx_external/save_external.h"
 
 namespace onnx_external {
 
@@ -26,6 +26,15 @@ inline constexpr const char* kTestDataHelp =
 inline constexpr const char* kKeyHelp =
     "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
     "                         e.g. state_dict, ema.model or optimizer.state.0\n";
+inline constexpr const char* kLayoutHelp =
+    "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
+    "model;\n"
+    "                         shards: NAME-00001-of-0000N.data, no tensor split\n"
+    "  --max-shard-size SIZE  with shards, e.g. 500MB or 4GiB; default: 2GB\n"
+    "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"
+    "                         (default: 4096 for tensors of 1 MiB and more, else 64)\n"
+    "  --dedup WHAT           store once: storage: tied tensors (default); content: also equal\n"
+    "                         ones; off: nothing\n";
 inline constexpr const char* kMappingHelp =
     "  --prefix P             only keys that start with P; P is removed\n"
     "  --match HOW            auto: all rules (default); exact: equal names only;\n"
@@ -56,6 +65,9 @@ void add_checkpoint_options(CLI::App& app, OpenOptions& options);
 // A file name without a folder.
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out);
 void add_threads_option(CLI::App& app, int& threads);
+
+// The options of kLayoutHelp.
+void add_layout_options(CLI::App& app, SaveOptions& options);
 
 struct MappingArguments {
   MappingOptions options;

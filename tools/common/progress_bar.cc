@@ -28,6 +28,8 @@ std::string_view phase_text(Phase phase) {
       return "syncing";
     case Phase::kVerify:
       return "verifying";
+    case Phase::kCompare:
+      return "comparing";
   }
   return "";
 }

@@ -39,7 +39,9 @@ std::string leftovers_text(const SaveReport& report) {
          names_line("keys with the bytes of a matched one", tied_lines(report.tied_keys)) +
          names_line("inputs left to the caller", report.inputs_left) +
          names_line("initializers kept as they were", report.initializers_kept) +
-         names_line("slots left without weights", report.slots_left);
+         names_line("slots left without weights", report.slots_left) +
+         names_line("warning: larger than a shard may be, each in a shard of its own",
+                    report.oversized);
 }
 
 // "test data: 2 sets of 3 inputs in test_data_set_0 ...", and what they say about dimensions.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -123,6 +124,27 @@ TEST(StreamedFileName, HashesUpperCaseSoThatTwinsNeedNotBeKnown) {
   EXPECT_EQ(streamed_file_name("fc.weight"), "fc.weight");
   EXPECT_EQ(streamed_file_name("fc.Weight"), hashed_file_name("fc.Weight"));
   EXPECT_EQ(streamed_file_name("a/b"), hashed_file_name("a/b"));
+}
+
+TEST(FilesBesideTheModel, AreNamedAfterTheModelAndTheGeneration) {
+  EXPECT_EQ(numbered_stem("model.onnx", "initializers"), "model");
+  EXPECT_EQ(numbered_stem("model.onnx", "initializers.7"), "model.7");
+  EXPECT_EQ(numbered_stem("net", "data.x"), "net");
+  EXPECT_EQ(numbered_stem(".onnx", "data"), ".onnx");
+  EXPECT_EQ(single_file_name("model.7"), "model.7.data");
+  EXPECT_EQ(shard_file_name("model", 2, 345), "model-00002-of-00345.data");
+  EXPECT_EQ(manifest_file_name("model"), "model.manifest.json");
+}
+
+TEST(FilesBesideTheModel, AreKnownByTheirNames) {
+  EXPECT_EQ(stem_of_data_file("model.data"), "model");
+  EXPECT_EQ(stem_of_data_file("model.7-00001-of-00002.data"), "model.7");
+  EXPECT_EQ(stem_of_data_file("model-0001-of-00002.data"), "model-0001-of-00002");
+  EXPECT_EQ(stem_of_data_file("-00001-of-00002.data"), "-00001-of-00002");
+  EXPECT_EQ(stem_of_data_file(".data"), std::nullopt);
+  EXPECT_EQ(stem_of_data_file("model.data.txt"), std::nullopt);
+  EXPECT_EQ(stem_of_manifest_file("model.2.manifest.json"), "model.2");
+  EXPECT_EQ(stem_of_manifest_file("manifest.json"), std::nullopt);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "save/layout.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -29,7 +30,7 @@ class Plan : public testing::Test {
 std::map<std::string, std::string> file_of_each(const SavePlan& plan) {
   std::map<std::string, std::string> files;
   for (const PlannedTensor& tensor : plan.tensors) {
-    files[tensor.name] = tensor.file ? plan.files[*tensor.file].name : "";
+    files[tensor.name] = tensor.part ? plan.files[plan.parts[*tensor.part].file].name : "";
   }
   return files;
 }
@@ -46,8 +47,9 @@ TEST_F(Plan, GivesEachTensorAFileAndTiedOnesTheSame) {
   EXPECT_EQ(files["none"], "");
   EXPECT_EQ(planned->files.size(), 5U);
   EXPECT_EQ(planned->bytes, 1'200'000U + 64 + 64 + 40'000 + 4800);
-  for (const PlannedFile& file : planned->files) {
-    EXPECT_EQ(planned->tensors[file.source_tensor].nbytes, file.bytes);
+  for (const PlannedPart& part : planned->parts) {
+    EXPECT_EQ(planned->tensors[part.source_tensor].nbytes, part.bytes);
+    EXPECT_EQ(planned->files[part.file].bytes, part.bytes);
   }
 }
 
@@ -131,6 +133,174 @@ TEST_F(Plan, TakesTheModelsExternalDataAlongUnlessItIsReplaced) {
   EXPECT_EQ(files["twin"], "kept");
   EXPECT_EQ(files["replaced"], "replaced");
   EXPECT_EQ(planned->bytes, 32U);
+}
+
+// Float tensors of these sizes in bytes, called "0", "1", ...
+std::vector<TestTensor> tensors_of(const std::vector<std::size_t>& sizes) {
+  std::vector<TestTensor> tensors;
+  for (const std::size_t size : sizes) {
+    const auto seed = static_cast<std::uint32_t>(tensors.size());
+    tensors.push_back({.name = std::to_string(seed),
+                       .shape = {static_cast<std::int64_t>(size / 4)},
+                       .bytes = noise(size, seed)});
+  }
+  return tensors;
+}
+
+// "file@offset" of each tensor, in the plan's order.
+std::vector<std::string> places(const SavePlan& plan) {
+  std::vector<std::string> out;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    const PlannedPart* part = tensor.part ? &plan.parts[*tensor.part] : nullptr;
+    out.push_back(part == nullptr ? "inline"
+                                  : plan.location(part->file) + "@" + std::to_string(part->offset));
+  }
+  return out;
+}
+
+using Places = std::vector<std::string>;
+constexpr std::size_t kLarge = kMinPageAlignedBytes;
+
+TEST_F(Plan, PutsTensorsOfASingleFileInOrderOnPagesAndCacheLines) {
+  const auto planned =
+      plan(tensors_of({4, 100, kLarge, kLarge - 4, 8}), PlanOptions{.layout = Layout::kSingle});
+  ASSERT_THAT(planned, IsOk());
+  EXPECT_EQ(places(*planned), (Places{"model.data@0", "model.data@64", "model.data@4096",
+                                      "model.data@" + std::to_string(4096 + kLarge),
+                                      "model.data@" + std::to_string(4096 + 2 * kLarge)}));
+  ASSERT_EQ(planned->files.size(), 1U);
+  EXPECT_EQ(planned->bytes, 4096 + 2 * kLarge + 8);
+  EXPECT_EQ(planned->files[0].bytes, planned->bytes);
+}
+
+TEST_F(Plan, AlignsEveryTensorAsAsked) {
+  const auto planned =
+      plan(tensors_of({4, kLarge, 4}), PlanOptions{.layout = Layout::kSingle, .alignment = 512});
+  ASSERT_THAT(planned, IsOk());
+  EXPECT_EQ(places(*planned), (Places{"model.data@0", "model.data@512",
+                                      "model.data@" + std::to_string(512 + kLarge)}));
+}
+
+TEST_F(Plan, RefusesAnAlignmentThatIsNoPowerOfTwoInItsLimits) {
+  for (const std::uint64_t bad :
+       {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{100}, 2 * kMaxAlignment}) {
+    EXPECT_THAT(plan(tensors_of({4}), PlanOptions{.layout = Layout::kSingle, .alignment = bad}),
+                FailsWith(ErrorCode::kInvalidArgument, "alignment " + std::to_string(bad)));
+  }
+}
+
+TEST_F(Plan, NumbersSingleFilesAndShardsAsItNumbersDataFolders) {
+  const auto single = plan(tensors_of({4}), PlanOptions{.model_name = "a.onnx",
+                                                        .data_dir = "initializers.12",
+                                                        .layout = Layout::kSingle});
+  ASSERT_THAT(single, IsOk());
+  EXPECT_EQ(places(*single), (Places{"a.12.data@0"}));
+  const auto shards =
+      plan(tensors_of({4}),
+           PlanOptions{.model_name = "a", .data_dir = "initializers.2", .layout = Layout::kShards});
+  ASSERT_THAT(shards, IsOk());
+  EXPECT_EQ(places(*shards), (Places{"a.2-00001-of-00001.data@0"}));
+}
+
+TEST_F(Plan, BeginsAShardWhereTheLastOneIsFullAndSplitsNoTensor) {
+  const auto planned = plan(tensors_of({64, 64, 4, 300, 4, 196, 200}),
+                            PlanOptions{.layout = Layout::kShards, .max_shard_bytes = 260});
+  ASSERT_THAT(planned, IsOk());
+  EXPECT_EQ(places(*planned),
+            (Places{"model-00001-of-00004.data@0", "model-00001-of-00004.data@64",
+                    "model-00001-of-00004.data@128", "model-00002-of-00004.data@0",
+                    "model-00003-of-00004.data@0", "model-00003-of-00004.data@64",
+                    "model-00004-of-00004.data@0"}));
+}
+
+TEST_F(Plan, GivesATensorThatIsTooLargeAShardAndSaysSo) {
+  const auto planned = plan(tensors_of({4, 300, 260}),
+                            PlanOptions{.layout = Layout::kShards, .max_shard_bytes = 260});
+  ASSERT_THAT(planned, IsOk());
+  EXPECT_EQ(planned->oversized, std::vector<std::size_t>{1});
+  EXPECT_EQ(planned->files.size(), 3U);
+}
+
+SavePlan empty_plan() {
+  SavePlan plan;
+  plan.model_name = "model.onnx";
+  plan.data_dir = "initializers";
+  return plan;
+}
+
+TEST(LayOut, RefusesMoreShardsThanTheirNumbersCanSay) {
+  const PlanOptions options{.layout = Layout::kShards, .max_shard_bytes = 4};
+  SavePlan plan = empty_plan();
+  plan.parts.resize(kMaxShards, {.bytes = 4});
+  EXPECT_THAT(lay_out(plan, options), IsOk());
+  plan.parts.resize(kMaxShards + 1, {.bytes = 4});
+  EXPECT_THAT(lay_out(plan, options), FailsWith(ErrorCode::kInvalidArgument, "100000 shards"));
+}
+
+TEST(LayOut, RefusesSizesThatAddUpTooFar) {
+  SavePlan plan = empty_plan();
+  plan.parts.resize(2, {.bytes = std::uint64_t{1} << 63U});
+  EXPECT_THAT(lay_out(plan, {.layout = Layout::kSingle}),
+              FailsWith(ErrorCode::kCorrupt, "past 2^64"));
+}
+
+TEST_F(Plan, StoresTiedTensorsOnceInEveryLayoutUnlessAskedNotTo) {
+  for (const Layout layout : {Layout::kPerTensor, Layout::kSingle, Layout::kShards}) {
+    const auto tied = plan(mixed_tensors(1), PlanOptions{.layout = layout});
+    ASSERT_THAT(tied, IsOk());
+    EXPECT_EQ(places(*tied)[0], places(*tied)[3]);
+    const auto untied = plan(mixed_tensors(1), PlanOptions{.layout = layout, .dedup = Dedup::kOff});
+    ASSERT_THAT(untied, IsOk());
+    EXPECT_NE(places(*untied)[0], places(*untied)[3]);
+    EXPECT_EQ(untied->parts.size(), tied->parts.size() + 1);
+  }
+}
+
+class MergeEqualBytes : public Plan {
+ protected:
+  Result<SavePlan> merged(const std::vector<TestTensor>& tensors, bool with_crc,
+                          const PlanOptions& options = {.layout = Layout::kSingle}) {
+    const Checkpoint checkpoint =
+        open_one(dir_.write("c.pt", torch_zip(tensors, {.with_crc = with_crc})));
+    const Model model = model_for(tensors);
+    return merge_equal_bytes(
+        make_plan(model, checkpoint, map_by_name(model, checkpoint), options).value(), checkpoint,
+        options, 2);
+  }
+};
+
+TEST_F(MergeEqualBytes, StoresThemOnceWhereTheyFirstStand) {
+  auto tensors = tensors_of({100, 100, 200, 100, 8});
+  tensors[3].bytes = tensors[1].bytes;
+  for (const bool with_crc : {true, false}) {
+    const auto planned = merged(tensors, with_crc);
+    ASSERT_THAT(planned, IsOk());
+    EXPECT_EQ(places(*planned), (Places{"model.data@0", "model.data@128", "model.data@256",
+                                        "model.data@128", "model.data@512"}));
+  }
+}
+
+TEST_F(MergeEqualBytes, TellsTensorsWithOneCrcApart) {
+  auto tensors = tensors_of({8, 8});
+  tensors[0].bytes = std::string(8, '\0');
+  tensors[1].bytes = std::string("\x01\0\0\0\x65\x67\xbc\xb8", 8);
+  ASSERT_EQ(crc32_of(tensors[0].bytes), crc32_of(tensors[1].bytes));
+  ASSERT_NE(tensors[0].bytes, tensors[1].bytes);
+  const auto planned = merged(tensors, true);
+  ASSERT_THAT(planned, IsOk());
+  EXPECT_EQ(planned->parts.size(), 2U);
+}
+
+TEST_F(MergeEqualBytes, ComparesViewsByTheirValues) {
+  std::vector<TestTensor> tensors{{.name = "plain", .shape = {2, 2}, .bytes = "aaaabbbbccccdddd"},
+                                  {.name = "turned",
+                                   .shape = {2, 2},
+                                   .bytes = "aaaaccccbbbbdddd",
+                                   .strides = std::vector<std::int64_t>{1, 2}}};
+  const auto planned = merged(tensors, true, {});
+  ASSERT_THAT(planned, IsOk());
+  EXPECT_EQ(places(*planned), (Places{"initializers/plain@0", "initializers/plain@0"}));
+  EXPECT_EQ(planned->files.size(), 1U);
 }
 
 }  // namespace

@@ -248,6 +248,22 @@ TEST(ChooseDataDir, CountsUpFromTheNewestGeneration) {
   EXPECT_EQ(choose_data_dir(dir.path(), "m", "data", Overwrite::kAllow), "data.11");
 }
 
+TEST(ChooseDataDir, CountsFilesBesideTheModelToo) {
+  TempDir dir;
+  for (const char* name : {"m.3.data", "m.5-00001-of-00002.data", "m.4.manifest.json", "n.9.data",
+                           "m.7.data.part", "m.8", "m.08.data"}) {
+    dir.write(name, "");
+  }
+  fs::create_directory(dir.path() / "data.2");
+  EXPECT_EQ(choose_data_dir(dir.path(), "m.onnx", "data", Overwrite::kAllow), "data.6");
+  EXPECT_EQ(choose_data_dir(dir.path(), "m.onnx", "data", Overwrite::kRefuse, Layout::kSingle),
+            "data");
+  dir.write("m.manifest.json", "");
+  EXPECT_THAT(choose_data_dir(dir.path(), "m.onnx", "data", Overwrite::kRefuse, Layout::kShards),
+              FailsWith(ErrorCode::kAlreadyExists, "m.manifest.json: exists"));
+  EXPECT_EQ(choose_data_dir(dir.path(), "m.onnx", "data", Overwrite::kRefuse), "data");
+}
+
 TEST(CheckOutputNames, RefusesWhatIsNoPlainName) {
   EXPECT_THAT(check_output_names("model.onnx", "initializers"), IsOk());
   for (const char* bad : {"", ".", "..", "a/b", "/a", "a..b", "#a", "a\\b", "a\nb",

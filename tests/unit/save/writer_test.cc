@@ -40,10 +40,10 @@ class Writer : public testing::Test {
   fs::path checkpoint_file(std::uint32_t seed, const std::string& name = "c.pt") {
     return dir_.write(name, torch_zip(mixed_tensors(seed)));
   }
-  Status save(std::uint32_t seed, const WriteOptions& options) {
+  Status save(std::uint32_t seed, const WriteOptions& options, const PlanOptions& layout = {}) {
     const Checkpoint checkpoint = open_one(checkpoint_file(seed));
     Model model = model_for(mixed_tensors(seed));
-    return save_all(checkpoint, model, out_, options);
+    return save_all(checkpoint, model, out_, options, layout);
   }
 
   TempDir dir_;
@@ -116,6 +116,157 @@ TEST_F(Writer, CopiesALargeTensorInChunks) {
   }
 }
 
+PlanOptions single() {
+  return {.layout = Layout::kSingle};
+}
+// Two shards of mixed_tensors().
+PlanOptions shards() {
+  return {.layout = Layout::kShards, .max_shard_bytes = 1'201'000};
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& [name, content] : tree_of(folder)) {
+    names.push_back(name);
+  }
+  return names;
+}
+using Names = std::vector<std::string>;
+
+// Every tensor of the saved model stands where the model says, and all other bytes are zero.
+void expect_same_bytes(const fs::path& one_file_each, const fs::path& out) {
+  const auto wanted = Model::load(one_file_each / "model.onnx");
+  const auto model = Model::load(out / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  ASSERT_EQ(model->external_tensors().size(), wanted->external_tensors().size());
+  auto files = tree_of(out);
+  for (std::size_t i = 0; i < model->external_tensors().size(); ++i) {
+    const ExternalTensor& tensor = model->external_tensors()[i];
+    const std::string& file = files.at(tensor.location);
+    const std::string bytes = read_text(one_file_each / wanted->external_tensors()[i].location);
+    ASSERT_LE(tensor.offset + tensor.length, file.size());
+    EXPECT_TRUE(file.substr(tensor.offset, tensor.length) == bytes) << tensor.name;
+  }
+  for (const ExternalTensor& tensor : model->external_tensors()) {
+    files.at(tensor.location).replace(tensor.offset, tensor.length, tensor.length, '\0');
+  }
+  for (const ExternalTensor& tensor : model->external_tensors()) {
+    EXPECT_EQ(files.at(tensor.location).find_first_not_of('\0'), std::string::npos);
+  }
+}
+
+TEST_F(Writer, WritesEveryTensorsBytesIntoSharedFilesTheSameForAnyNumberOfThreads) {
+  ASSERT_THAT(save(1, fast()), IsOk());
+  const fs::path one_file_each = out_;
+  for (const PlanOptions& layout : {single(), shards()}) {
+    std::map<std::string, std::string> first;
+    for (const int threads : {1, 2, 5}) {
+      out_ = dir_.path() / std::to_string(static_cast<int>(layout.layout) * 10 + threads);
+      WriteOptions options = fast();
+      options.threads = threads;
+      ASSERT_THAT(save(1, options, layout), IsOk());
+      EXPECT_TRUE(is_complete(out_));
+      expect_same_bytes(one_file_each, out_);
+      const auto tree = tree_of(out_);
+      EXPECT_EQ(threads == 1 ? tree : first, tree);
+      first = threads == 1 ? tree : first;
+    }
+  }
+  EXPECT_EQ(names_in(out_), (Names{"model-00001-of-00002.data", "model-00002-of-00002.data",
+                                   "model.manifest.json", "model.onnx"}));
+}
+
+TEST_F(Writer, RecordsTheSha1OfSharedFiles) {
+  WriteOptions options = fast();
+  options.checksum = Checksum::kSha1;
+  ASSERT_THAT(save(1, options, shards()), IsOk());
+  const auto model = Model::load(out_ / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  int checked = 0;
+  for (const auto& initializer : model->proto().graph().initializer()) {
+    std::map<std::string, std::string> entry;
+    for (const auto& pair : initializer.external_data()) {
+      entry[pair.key()] = pair.value();
+    }
+    if (!entry.empty()) {
+      const std::string content = read_text(out_ / entry["location"]);
+      Sha sha(Sha::Kind::kSha1);
+      sha.update(std::as_bytes(std::span(content)));
+      EXPECT_EQ(entry["checksum"], sha.hex());
+      ++checked;
+    }
+  }
+  EXPECT_EQ(checked, 6);
+}
+
+TEST_F(Writer, CopiesALargeTensorIntoASharedFileInChunks) {
+  const std::size_t size = kCopyChunkBytes + 12'345 * 4;
+  const std::vector<TestTensor> tensors{
+      {.name = "small", .shape = {1}, .bytes = noise(4, 1)},
+      {.name = "w", .shape = {static_cast<std::int64_t>(size / 4)}, .bytes = noise(size, 3)}};
+  for (const bool with_crc : {true, false}) {
+    const fs::path file = dir_.write("c.pt", torch_zip(tensors, {.with_crc = with_crc}));
+    out_ = dir_.path() / (with_crc ? "spliced" : "buffered");
+    Model model = model_for(tensors);
+    WriteOptions options = fast();
+    options.threads = 3;
+    ASSERT_THAT(save_all(open_one(file), model, out_, options, single()), IsOk());
+    EXPECT_TRUE(read_text(out_ / "model.data").substr(kPageAlignment) == tensors[1].bytes);
+    EXPECT_TRUE(is_complete(out_));
+  }
+}
+
+TEST_F(Writer, ReplacesAModelOfAnyLayoutByOneOfAnyOther) {
+  ASSERT_THAT(save(1, replacing(), single()), IsOk());
+  EXPECT_EQ(names_in(out_), (Names{"model.data", "model.manifest.json", "model.onnx"}));
+  ASSERT_THAT(save(2, replacing(), shards()), IsOk());
+  EXPECT_EQ(names_in(out_), (Names{"model.1-00001-of-00002.data", "model.1-00002-of-00002.data",
+                                   "model.1.manifest.json", "model.onnx"}));
+  ASSERT_THAT(save(3, replacing()), IsOk());
+  EXPECT_EQ(names_in(out_).size(), 8U);
+  EXPECT_TRUE(fs::exists(out_ / "initializers.2/part"));
+  ASSERT_THAT(save(4, replacing(), single()), IsOk());
+  EXPECT_EQ(names_in(out_), (Names{"model.3.data", "model.3.manifest.json", "model.onnx"}));
+  EXPECT_TRUE(is_complete(out_));
+}
+
+TEST_F(Writer, ReplacesTheModelWhoseDataItReads) {
+  ASSERT_THAT(save(1, fast(), single()), IsOk());
+  const auto before = tree_of(out_);
+  auto model = Model::load(out_ / "model.onnx");
+  ASSERT_THAT(model, IsOk());
+  const std::vector<TestTensor> none{{.name = "unused", .shape = {1}, .bytes = noise(4, 9)}};
+  const Checkpoint checkpoint = open_one(dir_.write("none.pt", torch_zip(none)));
+  ASSERT_THAT(save_all(checkpoint, *model, out_, replacing(), single()), IsOk());
+  EXPECT_EQ(names_in(out_), (Names{"model.1.data", "model.1.manifest.json", "model.onnx"}));
+  EXPECT_TRUE(is_complete(out_));
+  EXPECT_EQ(read_text(out_ / "model.1.data").size(), before.at("model.data").size());
+}
+
+TEST_F(Writer, LeavesDataFilesThatAreNotOfTheReplacedModelAlone) {
+  ASSERT_THAT(save(1, fast(), single()), IsOk());
+  for (const char* name : {"model.data.txt", "other.data", "model.7.data", "model-1.data"}) {
+    dir_.write(std::string("out/") + name, "mine");
+  }
+  std::string manifest = read_text(out_ / "model.manifest.json");
+  const std::string listed = "\"file\": \"model.data\"";
+  // A manifest that lists what it has no business with.
+  manifest.replace(manifest.find(listed), listed.size(), "\"file\": \"other.data\"");
+  manifest.replace(manifest.find(listed), listed.size(), "\"file\": \"model.7.data\"");
+  dir_.write("out/model.manifest.json", manifest);
+  ASSERT_THAT(save(2, replacing(), single()), IsOk());
+  EXPECT_EQ(names_in(out_),
+            (Names{"model-1.data", "model.7.data", "model.8.data", "model.8.manifest.json",
+                   "model.data.txt", "model.onnx", "other.data"}));
+}
+
+TEST_F(Writer, RefusesADataFileThatIsInTheWay) {
+  dir_.write("out/model-00001-of-00007.data", "mine");
+  EXPECT_THAT(save(1, fast(), single()),
+              FailsWith(ErrorCode::kAlreadyExists, "model-00001-of-00007.data: exists"));
+  EXPECT_THAT(save(1, fast()), IsOk());
+}
+
 TEST_F(Writer, IsInvisibleUntilItIsPublished) {
   const Checkpoint checkpoint = open_one(checkpoint_file(1));
   Model model = model_for(mixed_tensors(1));
@@ -125,7 +276,7 @@ TEST_F(Writer, IsInvisibleUntilItIsPublished) {
     EXPECT_TRUE(fs::exists(staged->model_path()));
     EXPECT_TRUE(fs::exists(staged->directory() / "initializers/part"));
     EXPECT_FALSE(fs::exists(out_ / "model.onnx"));
-    EXPECT_EQ(staged->file_crcs().front(), crc32_of(mixed_tensors(1)[0].bytes));
+    EXPECT_EQ(staged->part_crcs().front(), crc32_of(mixed_tensors(1)[0].bytes));
     struct stat info {};
     ASSERT_EQ(::stat(staged->directory().c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0700U);

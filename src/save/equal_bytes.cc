@@ -1,0 +1,179 @@
+// Finds tensors with equal bytes before anything is written.
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/io_buffer.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
+#include "onnx_external/plan.h"
+#include "save/layout.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kReadStepBytes = std::uint64_t{1} << 20;
+// Each may hold Checkpoint::kReadScratchBytes.
+constexpr int kMaxReaders = 4;
+
+// One search. A part is read for its CRC-32 only when another has its size, and for its SHA-256
+// only when another has its size and its CRC.
+class EqualParts {
+ public:
+  EqualParts(const SavePlan& plan, const Checkpoint& checkpoint, int threads,
+             const ProgressFn& progress)
+      : plan_(plan),
+        checkpoint_(checkpoint),
+        threads_(std::min(thread_count(threads), kMaxReaders)),
+        progress_(progress),
+        groups_(plan.parts.size()) {}
+
+  // For each part the first one with its bytes: itself, or one before it.
+  Result<std::vector<std::uint32_t>> find() {
+    for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
+      groups_[part] = number_text(plan_.parts[part].bytes);
+      if (source(part).source != TensorSource::kCheckpoint) {
+        groups_[part] += " model " + number_text(part);
+      }
+    }
+    Status status =
+        refine([this](std::uint32_t part, ProgressMeter& meter) { return crc_of(part, meter); });
+    if (status) {
+      status =
+          refine([this](std::uint32_t part, ProgressMeter& meter) { return sha_of(part, meter); });
+    }
+    if (!status) {
+      return fail(std::move(status).error());
+    }
+    std::unordered_map<std::string_view, std::uint32_t> first;
+    std::vector<std::uint32_t> firsts;
+    for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
+      firsts.push_back(first.emplace(groups_[part], part).first->second);
+    }
+    return firsts;
+  }
+
+ private:
+  static std::string number_text(std::uint64_t number) { return std::to_string(number); }
+
+  const PlannedTensor& source(std::uint32_t part) const {
+    return plan_.tensors[plan_.parts[part].source_tensor];
+  }
+
+  // Adds to the group of every part that is not alone in it what `digest` says of the part.
+  template <typename Digest>
+  Status refine(const Digest& digest) {
+    std::unordered_map<std::string_view, std::size_t> sizes;
+    for (const std::string& group : groups_) {
+      ++sizes[group];
+    }
+    std::vector<std::uint32_t> candidates;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t part = 0; part < groups_.size(); ++part) {
+      if (sizes.at(groups_[part]) > 1) {
+        candidates.push_back(part);
+        bytes += plan_.parts[part].bytes;
+      }
+    }
+    ProgressMeter meter(progress_);
+    meter.begin(Phase::kCompare, bytes);
+    std::vector<std::string> digests(candidates.size());
+    Status status = parallel_for(candidates.size(), threads_, [&](std::size_t i, int) -> Status {
+      auto text = digest(candidates[i], meter);
+      if (!text) {
+        return fail(std::move(text).error());
+      }
+      digests[i] = *std::move(text);
+      return {};
+    });
+    for (std::size_t i = 0; status && i < candidates.size(); ++i) {
+      groups_[candidates[i]] += " " + digests[i];
+    }
+    return status ? meter.finish() : status;
+  }
+
+  template <typename Take>
+  Status read(std::uint32_t part, ProgressMeter& meter, const Take& take) {
+    IoBuffer buffer;
+    const std::uint64_t bytes = plan_.parts[part].bytes;
+    for (std::uint64_t done = 0; done < bytes;) {
+      const auto piece = buffer.first(std::min(kReadStepBytes, bytes - done));
+      if (Status status = checkpoint_.read(source(part).source_index, done, piece); !status) {
+        return status;
+      }
+      take(piece);
+      done += piece.size();
+      if (!meter.add(piece.size())) {
+        return fail(ErrorCode::kCancelled, "cancelled");
+      }
+    }
+    return {};
+  }
+
+  Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
+    if (const auto recorded = checkpoint_.recorded_crc(source(part).source_index)) {
+      (void)meter.add(plan_.parts[part].bytes);
+      return number_text(*recorded);
+    }
+    Crc32 crc;
+    Status status = read(part, meter, [&](std::span<const std::byte> piece) { crc.update(piece); });
+    if (!status) {
+      return fail(std::move(status).error());
+    }
+    return number_text(crc.value());
+  }
+
+  Result<std::string> sha_of(std::uint32_t part, ProgressMeter& meter) {
+    Sha sha(Sha::Kind::kSha256);
+    Status status = read(part, meter, [&](std::span<const std::byte> piece) { sha.update(piece); });
+    if (!status) {
+      return fail(std::move(status).error());
+    }
+    return sha.hex();
+  }
+
+  const SavePlan& plan_;
+  const Checkpoint& checkpoint_;
+  int threads_;
+  const ProgressFn& progress_;
+  std::vector<std::string> groups_;  // parts with equal texts may still be equal
+};
+
+}  // namespace
+
+Result<SavePlan> merge_equal_bytes(SavePlan plan, const Checkpoint& checkpoint,
+                                   const PlanOptions& options, int threads,
+                                   const ProgressFn& progress) {
+  const auto firsts = EqualParts(plan, checkpoint, threads, progress).find();
+  if (!firsts) {
+    return fail(firsts.error());
+  }
+  std::vector<std::uint32_t> places(plan.parts.size());
+  std::vector<PlannedPart> parts;
+  for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {
+    const std::uint32_t first = (*firsts)[part];
+    if (first == part) {
+      places[part] = static_cast<std::uint32_t>(parts.size());
+      parts.push_back(plan.parts[part]);
+    } else {
+      places[part] = places[first];
+    }
+  }
+  plan.parts = std::move(parts);
+  for (PlannedTensor& tensor : plan.tensors) {
+    if (tensor.part) {
+      tensor.part = places[*tensor.part];
+    }
+  }
+  if (Status placed = lay_out(plan, options); !placed) {
+    return fail(std::move(placed).error());
+  }
+  return plan;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,134 @@
+#include "save/layout.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "save/file_names.h"
+#include "save/generations.h"
+
+namespace onnx_external {
+namespace {
+
+tl::unexpected<Error> too_many_bytes() {
+  return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up past 2^64 bytes");
+}
+
+Status lay_out_each(SavePlan& plan) {
+  std::vector<std::string> names;
+  names.reserve(plan.parts.size());
+  for (const PlannedPart& part : plan.parts) {
+    names.push_back(plan.tensors[part.source_tensor].name);
+  }
+  names = data_file_names(names);
+  plan.files.reserve(plan.parts.size());
+  for (std::uint32_t i = 0; i < plan.parts.size(); ++i) {
+    plan.parts[i].file = i;
+    plan.parts[i].offset = 0;
+    plan.files.push_back(PlannedFile{std::move(names[i]), plan.parts[i].bytes});
+  }
+  return {};
+}
+
+std::uint64_t alignment_of(const PlannedPart& part, const PlanOptions& options) {
+  return options.alignment.value_or(part.bytes >= kMinPageAlignedBytes ? kPageAlignment
+                                                                       : kSmallAlignment);
+}
+
+std::optional<std::uint64_t> aligned(std::uint64_t offset, std::uint64_t alignment) {
+  const auto padded = checked_add(offset, alignment - 1);
+  return padded ? std::optional(*padded & ~(alignment - 1)) : std::nullopt;
+}
+
+// Puts one part behind another; a new file begins where the last would grow past `most_bytes`.
+Status lay_out_in_files(SavePlan& plan, const PlanOptions& options, std::uint64_t most_bytes) {
+  for (PlannedPart& part : plan.parts) {
+    const std::uint64_t used = plan.files.empty() ? 0 : plan.files.back().bytes;
+    const auto offset = aligned(used, alignment_of(part, options));
+    const auto end = offset ? checked_add(*offset, part.bytes) : std::nullopt;
+    if (!end) {
+      return too_many_bytes();
+    }
+    const bool fits = !plan.files.empty() && *end <= most_bytes;
+    if (!fits) {
+      plan.files.emplace_back();
+    }
+    part.file = static_cast<std::uint32_t>(plan.files.size() - 1);
+    part.offset = fits ? *offset : 0;
+    plan.files.back().bytes = part.offset + part.bytes;
+    if (part.bytes > most_bytes) {
+      plan.oversized.push_back(part.source_tensor);
+    }
+  }
+  return {};
+}
+
+Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
+  const bool is_single = plan.layout == Layout::kSingle;
+  const auto most_bytes =
+      is_single ? std::numeric_limits<std::uint64_t>::max() : options.max_shard_bytes;
+  if (Status placed = lay_out_in_files(plan, options, most_bytes); !placed) {
+    return placed;
+  }
+  const std::size_t count = plan.files.size();
+  if (count > kMaxShards) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} shards, more than {}; let them be larger", count, kMaxShards));
+  }
+  const std::string stem = numbered_stem(plan.model_name, plan.data_dir);
+  for (std::size_t i = 0; i < count; ++i) {
+    plan.files[i].name = is_single ? single_file_name(stem) : shard_file_name(stem, i + 1, count);
+  }
+  if (Status safe = check_relative_location(single_file_name(stem)); !safe) {
+    return fail(ErrorCode::kInvalidArgument, "model name " + quote(plan.model_name) +
+                                                 ": gives data files of names that are " +
+                                                 "not safe; give another one");
+  }
+  return {};
+}
+
+Status check_options(const PlanOptions& options) {
+  if (options.alignment &&
+      (!std::has_single_bit(*options.alignment) || *options.alignment < kMinAlignment ||
+       *options.alignment > kMaxAlignment)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("alignment {} is no power of two from {} to {}", *options.alignment,
+                            kMinAlignment, kMaxAlignment));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status lay_out(SavePlan& plan, const PlanOptions& options) {
+  if (Status checked = check_options(options); !checked) {
+    return checked;
+  }
+  plan.layout = options.layout;
+  plan.files.clear();
+  plan.oversized.clear();
+  plan.bytes = 0;
+  Status placed =
+      plan.layout == Layout::kPerTensor ? lay_out_each(plan) : lay_out_beside_model(plan, options);
+  if (!placed) {
+    return placed;
+  }
+  for (const PlannedFile& file : plan.files) {
+    const auto sum = checked_add(plan.bytes, file.bytes);
+    if (!sum) {
+      return too_many_bytes();
+    }
+    plan.bytes = *sum;
+  }
+  return {};
+}
+
+}  // namespace onnx_external

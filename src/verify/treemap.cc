@@ -183,4 +183,8 @@ std::vector<Rect> squarify(std::span<const double> sizes, const Rect& area) {
   return places;
 }
 
+std::vector<TreemapBox> lay_out_treemap(std::span<const ModuleNode> tree, const Rect& area) {
+  return Layout(tree).run(area);
+}
+
 }  // namespace onnx_external

@@ -36,7 +36,7 @@ enum class BoxKind : std::uint8_t {
 
 struct TreemapBox {
   BoxKind kind = BoxKind::kTensor;
-  Rect place;
+  Rect place = {};
   std::size_t node = 0;   // of kMore: the module that they lie in
   std::size_t count = 0;  // tensors
   std::uint64_t bytes = 0;

@@ -118,14 +118,14 @@ def check_areas(tool: Path, work: Path) -> None:
 def check_many(tool: Path, work: Path) -> None:
     for name, shapes in {
         "flat": {f"t{i}": [2] for i in range(100_000)},
-        "nested": {f"model.layers.{i // 50}.part{i % 50}.weight": [2 + i % 50] for i in range(100_000)},
+        "nested": {f"model.layers.{i // 50}.part{i % 50}.weight": [2 + i % 50] for i in range(20_000)},
         "long": {f"{i}{'n' * 300}.w{j}": [3] for i in range(5_000) for j in range(4)},
     }.items():
         _, root = draw(tool, save(work / f"{name}.safetensors", shapes))
         check_inert(root)
         tips = tooltips(root)
         assert 1_000 < len(tips) <= 10_000, (name, len(tips))
-        assert any(" more" in tip.split("\n")[0] for tip in tips) or name != "flat"
+        assert name != "flat" or any(tip.startswith("90001 more\n") for tip in tips)
 
 
 def check_empty(tool: Path, work: Path) -> None:
@@ -139,15 +139,15 @@ def check_empty(tool: Path, work: Path) -> None:
 
 def check_model(tool: Path, work: Path) -> None:
     """An ONNX model whose data lies outside, and one that declares more than there is."""
-    for name, dims in (("model", [16]), ("huge", [1 << 61])):
+    for name, dims in (("model", [16]), ("huge", [1 << 60])):
         tensors = []
-        for i in range(3):
+        for i in range(5):
             tensor = TensorProto(name=f"/layer.{i}/weight", data_type=TensorProto.FLOAT, dims=dims)
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", f"{name}.data"), ("offset", str(64 * i))):
                 tensor.external_data.add(key=key, value=value)
             tensors.append(tensor)
-        (work / f"{name}.data").write_bytes(bytes(192))
+        (work / f"{name}.data").write_bytes(bytes(320))
         graph = helper.make_graph([], "g", [], [], initializer=tensors)
         path = work / f"{name}.onnx"
         path.write_bytes(helper.make_model(graph).SerializeToString())

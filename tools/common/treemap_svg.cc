@@ -23,8 +23,11 @@ constexpr double kWidth = kMap.width + 2 * kMargin;
 constexpr double kHeight = kMap.y + kMap.height + kMargin;
 constexpr double kMinDrawn = 0.5;  // pixels; what is thinner would not be seen
 
+constexpr double kThinEdgeSide = 5;  // of boxes that a full edge would hide
+
 constexpr double kFontSize = 11;
 constexpr double kLetterWidth = 0.55;  // of the font size, for sans-serif on average
+constexpr double kBoldLetterWidth = 0.62;
 constexpr double kLabelIndent = 4;
 constexpr double kLineHeight = 13;
 constexpr std::size_t kMinLetters = 3;
@@ -157,8 +160,9 @@ class Picture {
         "text{{font-family:'Segoe UI',Roboto,Helvetica,Arial,'DejaVu Sans',sans-serif;"
         "font-size:{5}px;fill:#1b2631}}\n"
         ".b{{stroke:#fff;stroke-width:.6}} .s{{stroke:#fff;stroke-width:.2}}\n"
-        ".m{{fill:#34495e;fill-opacity:.09;stroke:#34495e;stroke-opacity:.55;stroke-width:.8}}\n"
-        ".h{{font-weight:600}} .q{{fill:#5d6d7e}} .more{{fill:#eceff1}}\n",
+        ".m{{fill:#34495e;fill-opacity:.07;stroke:#34495e;stroke-opacity:.55;stroke-width:.8}}\n"
+        ".n{{pointer-events:none}} .h{{font-weight:600}} .q{{fill:#5d6d7e}} "
+        ".more{{fill:#eceff1}}\n",
         kSvgStart, kWidth, kHeight, safe_name(title), xml_text(facts), kFontSize);
     for (std::size_t i = 0; i < types_.size(); ++i) {
       out_ += fmt::format(".t{}{{fill:{}}}\n", i, color_of(types_[i].type));
@@ -207,12 +211,14 @@ class Picture {
 
   void add_box(const TreemapBox& box) {
     const Rect& at = box.place;
-    const bool is_small = std::min(at.width, at.height) < 5;
-    out_ += fmt::format(
-        "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\">"
-        "<title>{}</title></rect>\n",
-        box.kind == BoxKind::kModule ? "m" : color_class(box) + (is_small ? " s" : " b"), at.x,
-        at.y, at.width, at.height, tooltip(box));
+    const std::string_view edge = std::min(at.width, at.height) < kThinEdgeSide ? "s" : "b";
+    if (box.kind == BoxKind::kModule) {
+      add_rect("m", at, tooltip(box));
+    } else if (box.kind == BoxKind::kMore) {
+      add_rect(fmt::format("more {}", edge), at, tooltip(box));
+    } else {
+      add_tile(box, edge);
+    }
     if (box.kind == BoxKind::kModule ? box.has_header : at.height >= kLineHeight + 2) {
       add_label(box);
     }
@@ -221,38 +227,49 @@ class Picture {
   // An SVG of its own, which cuts what is too long in the browser's font.
   void add_label(const TreemapBox& box) {
     const Rect& at = box.place;
+    const bool is_module = box.kind == BoxKind::kModule;
     const double width = at.width - 2 * kLabelIndent;
+    const double height = is_module ? kModuleHeader : at.height;
     const std::string name = box.kind == BoxKind::kMore ? fmt::format("{} more", box.count)
                                                         : std::string(tree_[box.node].label);
     const std::string label = label_text(name, width);
-    if (label.empty()) {
-      return;
+    if (!label.empty()) {
+      out_ += fmt::format(
+          "<svg class=\"n\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "
+          "height=\"{:.2f}\">{}</svg>\n",
+          at.x, at.y, at.width, height,
+          is_module ? header_text(label, shown(name).size(), box.bytes, width)
+                    : tile_text(label, details(box), width, height));
     }
-    const bool is_module = box.kind == BoxKind::kModule;
-    const double height = is_module ? kModuleHeader : at.height;
-    std::string lines = fmt::format("<text{} x=\"{}\" y=\"{}\">{}", is_module ? " class=\"h\"" : "",
-                                    kLabelIndent, kLineHeight - 1, label);
+  }
+
+  // A module's name, and its size where there is room for that too.
+  [[nodiscard]] static std::string header_text(const std::string& label, std::size_t letters,
+                                               std::uint64_t bytes, double width) {
+    const double taken = static_cast<double>(letters + 2) * kFontSize * kBoldLetterWidth;
+    const std::string size = size_text(bytes);
+    return fmt::format(
+        "<text class=\"h\" x=\"{}\" y=\"{}\">{}{}</text>", kLabelIndent, kLineHeight - 1, label,
+        label_text(size, width - taken) == size
+            ? fmt::format("<tspan class=\"q\" font-weight=\"400\" dx=\"7\">{}</tspan>", size)
+            : "");
+  }
+
+  [[nodiscard]] static std::string tile_text(const std::string& label,
+                                             const std::vector<std::string>& details, double width,
+                                             double height) {
     double y = kLineHeight - 1;
-    if (is_module) {
-      const double taken = static_cast<double>(name.size() + 2) * kFontSize * 0.62;
-      const std::string size = size_text(box.bytes);
-      if (label_text(size, width - taken) == size) {
-        lines += fmt::format("<tspan class=\"q\" font-weight=\"400\" dx=\"7\">{}</tspan>", size);
-      }
-    }
-    lines += "</text>";
-    for (const std::string& detail : is_module ? std::vector<std::string>() : details(box)) {
+    std::string text = fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", kLabelIndent, y, label);
+    for (const std::string& detail : details) {
       y += kLineHeight;
-      if (y + 4 > height || label_text(detail, width) != xml_text(detail)) {
+      const bool fits = y + kLabelIndent <= height && label_text(detail, width) == xml_text(detail);
+      if (!fits) {
         break;
       }
-      lines += fmt::format("<text class=\"q\" x=\"{}\" y=\"{}\">{}</text>", kLabelIndent, y,
-                           xml_text(detail));
+      text += fmt::format("<text class=\"q\" x=\"{}\" y=\"{}\">{}</text>", kLabelIndent, y,
+                          xml_text(detail));
     }
-    out_ += fmt::format(
-        "<svg x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\" "
-        "pointer-events=\"none\">{}</svg>\n",
-        at.x, at.y, at.width, height, lines);
+    return text;
   }
 
   // What stands below a box's name where there is room.
@@ -298,13 +315,8 @@ class Picture {
     return {name.data(), static_cast<std::size_t>(label.data() + label.size() - name.data())};
   }
 
-  [[nodiscard]] std::string color_class(const TreemapBox& box) const {
-    return box.kind == BoxKind::kMore ? "more"
-                                      : fmt::format("t{}", type_numbers_.at(main_type(box.node)));
-  }
-
-  // The element type of a tensor, or that of most bytes in a closed module.
-  [[nodiscard]] std::string_view main_type(std::size_t node) const {
+  // Bytes of each element type (numbers in types_) in a tensor or module.
+  [[nodiscard]] std::vector<std::uint64_t> bytes_of_types(std::size_t node) const {
     std::vector<std::uint64_t> bytes(types_.size());
     std::vector<std::size_t> open{node};
     while (!open.empty()) {
@@ -317,8 +329,32 @@ class Picture {
       }
       open.insert(open.end(), next.children.begin(), next.children.end());
     }
-    const auto most = std::max_element(bytes.begin(), bytes.end());
-    return types_[static_cast<std::size_t>(most - bytes.begin())].type;
+    return bytes;
+  }
+
+  // A rectangle in the color of its element type; a closed module shows its types side by side.
+  void add_tile(const TreemapBox& box, std::string_view edge) {
+    const std::vector<std::uint64_t> bytes = bytes_of_types(box.node);
+    const std::size_t types = bytes.size();
+    const auto main =
+        static_cast<std::size_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+    add_rect(fmt::format("t{} {}", main, edge), box.place, tooltip(box));
+    double right = box.place.x + box.place.width;
+    for (std::size_t i = 0; i < types; ++i) {
+      const double part = static_cast<double>(bytes[i]) / static_cast<double>(box.bytes);
+      const double width = box.place.width * part;
+      if (i != main && width >= kMinDrawn) {
+        right -= width;
+        add_rect(fmt::format("t{} n", i), {right, box.place.y, width, box.place.height}, "");
+      }
+    }
+  }
+
+  void add_rect(std::string_view style, const Rect& at, const std::string& title) {
+    out_ += fmt::format(
+        "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{:.2f}\"", style,
+        at.x, at.y, at.width, at.height);
+    out_ += title.empty() ? "/>\n" : "><title>" + title + "</title></rect>\n";
   }
 
   const Inspection& inspection_;

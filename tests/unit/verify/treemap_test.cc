@@ -83,8 +83,8 @@ TEST(Squarify, BearsSizesThatRoundingLeavesNoRoomFor) {
 }
 
 TEST(ModuleTree, NestsTensorsByTheirNames) {
-  const std::vector<InspectedTensor> tensors{tensor("a.w", 1), tensor("b.c.w", 2),
-                                             tensor("a.b", 3), tensor("b.w", 4), tensor("top", 5)};
+  const std::vector<InspectedTensor> tensors{tensor("a.w", 1), tensor("b.c.w", 2), tensor("a.b", 3),
+                                             tensor("b.w", 4), tensor("top", 5)};
   const auto tree = make_module_tree(tensors);
   EXPECT_THAT(labels(tree, 0), ElementsAre("a", "b", "top"));
   const std::size_t b = tree[0].children[1];

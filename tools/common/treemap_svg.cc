@@ -232,7 +232,8 @@ class Picture {
     const double height = is_module ? kModuleHeader : at.height;
     const std::string name = box.kind == BoxKind::kMore ? fmt::format("{} more", box.count)
                                                         : std::string(tree_[box.node].label);
-    const std::string label = label_text(name, width);
+    const std::string label = label_text(
+        name, width, is_module ? kFontSize * kBoldLetterWidth / kLetterWidth : kFontSize);
     if (!label.empty()) {
       out_ += fmt::format(
           "<svg class=\"n\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "

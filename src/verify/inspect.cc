@@ -170,9 +170,18 @@ Status check_storages(const Checkpoint& checkpoint, const InspectOptions& option
   });
 }
 
+// Why the checkpoint cannot be opened for saving; empty = it can.
+std::string refusal_of(std::span<const std::filesystem::path> paths, OpenOptions open) {
+  open.selection = Selection::kStateDict;
+  const auto checkpoint = open_checkpoint(paths, open);
+  return checkpoint ? std::string() : checkpoint.error().message;
+}
+
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
                                       const InspectOptions& options) {
   OpenOptions open = options.open;
+  // Before the other one is open: two at once would take twice the memory.
+  std::string refusal = refusal_of(paths, open);
   open.selection = Selection::kEverything;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
@@ -180,14 +189,11 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   }
   Inspection inspection;
   inspection.format = checkpoint->format();
+  inspection.refusal = std::move(refusal);
   inspection.opaque_objects = checkpoint->opaque_objects();
   inspection.refused_tensors = checkpoint->refused_tensors();
   inspection.tied_names = checkpoint->tied_names();
   add_file_facts(*checkpoint, inspection);
-  open.selection = Selection::kStateDict;
-  if (const auto state_dict = open_checkpoint(paths, open); !state_dict) {
-    inspection.refusal = state_dict.error().message;
-  }
   for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
     const TensorView& view = checkpoint->tensors()[i];
     InspectedTensor& tensor = inspection.tensors.emplace_back();

@@ -1,6 +1,8 @@
 #include "onnx_external/writer.h"
 
+#include <future>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -75,11 +77,32 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
 // Turns a plan and what was copied into the model and its manifest.
 class ModelBuilder {
  public:
-  ModelBuilder(const SavePlan& plan, const CopiedFiles& copied, Model& model,
-               const Checkpoint& checkpoint)
-      : plan_(plan), copied_(copied), model_(model), checkpoint_(checkpoint) {}
+  ModelBuilder(const SavePlan& plan, Model& model, const Checkpoint& checkpoint)
+      : plan_(plan), model_(model), checkpoint_(checkpoint) {}
 
-  Status attach(MatchedInputs inputs) {
+  // The serialized model. `sha1s`: of each file of the plan, where checksums are recorded.
+  Result<std::string> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
+    Status attached = attach(inputs, sha1s);
+    return attached ? model_.serialize() : fail(std::move(attached).error());
+  }
+
+  // Requires: build() succeeded.
+  std::string manifest_for(std::string_view model_text, const CopiedFiles& copied,
+                           std::vector<ManifestFile> test_data) {
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      if (plan_.tensors[i].part) {
+        manifest_.tensors[i].crc32 = copied.crcs[*plan_.tensors[i].part];
+      }
+    }
+    manifest_.test_data = std::move(test_data);
+    manifest_.model_file = plan_.model_name;
+    manifest_.model_bytes = model_text.size();
+    manifest_.model_crc32 = crc32_of(model_text);
+    return manifest_text(manifest_);
+  }
+
+ private:
+  Status attach(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
     attachments_.reserve(plan_.tensors.size());
     manifest_.tensors.reserve(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
@@ -88,8 +111,7 @@ class ModelBuilder {
         const PlannedPart& part = plan_.parts[*tensor.part];
         record.file = plan_.files[part.file].name;
         record.offset = part.offset;
-        record.crc32 = copied_.crcs[*tensor.part];
-        refer(tensor, part);
+        refer(tensor, part, sha1s.empty() ? std::string() : sha1s[part.file]);
       } else if (Status status = take_inline(tensor, record); !status) {
         return status;
       }
@@ -100,17 +122,6 @@ class ModelBuilder {
     return attached;
   }
 
-  void list_test_data(std::vector<ManifestFile> files) { manifest_.test_data = std::move(files); }
-
-  // Requires: attach() succeeded.
-  std::string manifest_for(std::string_view model_text) {
-    manifest_.model_file = plan_.model_name;
-    manifest_.model_bytes = model_text.size();
-    manifest_.model_crc32 = crc32_of(model_text);
-    return manifest_text(manifest_);
-  }
-
- private:
   ManifestTensor record_of(const PlannedTensor& tensor) const {
     ManifestTensor record;
     record.slot = tensor.name;
@@ -127,9 +138,8 @@ class ModelBuilder {
     return record;
   }
 
-  void refer(const PlannedTensor& tensor, const PlannedPart& part) {
-    ExternalRef ref{plan_.location(part.file), part.offset, tensor.nbytes,
-                    copied_.sha1s[part.file]};
+  void refer(const PlannedTensor& tensor, const PlannedPart& part, std::string sha1) {
+    ExternalRef ref{plan_.location(part.file), part.offset, tensor.nbytes, std::move(sha1)};
     if (tensor.source == TensorSource::kModelExternal) {
       model_.relocate(tensor.source_index, ref);
     } else {
@@ -152,26 +162,26 @@ class ModelBuilder {
   }
 
   const SavePlan& plan_;
-  const CopiedFiles& copied_;
   Model& model_;
   const Checkpoint& checkpoint_;
   std::vector<Attachment> attachments_;
   Manifest manifest_;
 };
 
-Status write_model_and_manifest(const SavePlan& plan, const CopiedFiles& copied, Model& model,
-                                const Checkpoint& checkpoint, MatchedInputs inputs,
-                                std::vector<ManifestFile> test_data, Transaction& transaction) {
-  ModelBuilder builder(plan, copied, model, checkpoint);
-  builder.list_test_data(std::move(test_data));
-  if (Status attached = builder.attach(inputs); !attached) {
-    return attached;
+// Starts building the model while its data is copied, where the copying neither needs the model
+// (for data that it has already) nor makes what it must hold (checksums). Else get() builds it.
+std::future<Result<std::string>> start_building(ModelBuilder& builder, const Model& model,
+                                                const WriteOptions& options) {
+  const auto build = [&builder, &options] { return builder.build(options.inputs, {}); };
+  if (thread_count(options.threads) == 1 || options.checksum != Checksum::kNone ||
+      !model.external_tensors().empty()) {
+    return {};
   }
-  const auto text = model.serialize();
-  if (!text) {
-    return fail(text.error());
+  try {
+    return std::async(std::launch::async, build);
+  } catch (const std::system_error&) {  // no thread to be had
+    return {};
   }
-  return transaction.write_model(*text, builder.manifest_for(*text));
 }
 
 }  // namespace
@@ -198,6 +208,8 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
     }
     test_data = *std::move(written);
   }
+  ModelBuilder builder(plan, model, checkpoint);
+  auto building = start_building(builder, model, options);
   ProgressMeter meter(options.progress);
   auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
   if (!copied) {
@@ -205,8 +217,11 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   }
   Status status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
   if (status) {
-    status = write_model_and_manifest(plan, *copied, model, checkpoint, options.inputs,
-                                      std::move(test_data), *transaction);
+    const auto text =
+        building.valid() ? building.get() : builder.build(options.inputs, copied->sha1s);
+    status = text ? transaction->write_model(
+                        *text, builder.manifest_for(*text, *copied, std::move(test_data)))
+                  : Status(fail(text.error()));
   }
   // From here on the sources are no longer needed.
   if (status) {

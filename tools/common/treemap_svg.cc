@@ -27,7 +27,7 @@ constexpr double kThinEdgeSide = 5;  // of boxes that a full edge would hide
 
 constexpr double kFontSize = 11;
 constexpr double kLetterWidth = 0.55;  // of the font size, for sans-serif on average
-constexpr double kBoldLetterWidth = 0.62;
+constexpr double kBoldLetterWidth = 0.59;
 constexpr double kLabelIndent = 4;
 constexpr double kLineHeight = 13;
 constexpr std::size_t kMinLetters = 3;

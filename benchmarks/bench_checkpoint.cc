@@ -7,6 +7,7 @@
 #include "checkpoint/pickle.h"
 #include "checkpoint/torch_names.h"
 #include "onnx_external/checkpoint.h"
+#include "support/legacy_builder.h"
 #include "support/pickle_builder.h"
 #include "support/temp_dir.h"
 
@@ -55,6 +56,21 @@ void name_tensors(benchmark::State& state) {
 }
 BENCHMARK(name_tensors)->Arg(1'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 
+// A legacy file of tensors with a storage each.
+std::string legacy_checkpoint(std::int64_t count) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  std::vector<LegacyBlock> blocks;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::string key = std::to_string(94'000'000 + i);
+    pickle.string("model.layers." + std::to_string(i) + ".weight");
+    put_legacy_tensor(pickle, key, 4, 0, 4);
+    blocks.push_back({key, f32({1, 2, 3, 4})});
+  }
+  return legacy_file(pickle.set_items().stop().bytes(), blocks);
+}
+
+// Opening must grow with the number of tensors, no faster: time for one should stay the same.
 void open_file(benchmark::State& state, const std::string& content) {
   const TempDir dir;
   const std::vector<std::filesystem::path> paths{dir.write("checkpoint", content)};
@@ -66,17 +82,31 @@ void open_file(benchmark::State& state, const std::string& content) {
     }
     benchmark::DoNotOptimize(checkpoint->tensors().size());
   }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(content.size()));
+  state.counters["per_tensor"] = benchmark::Counter(
+      static_cast<double>(state.range(0)),
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.SetComplexityN(state.range(0));
+}
+
+void numbers_of_tensors(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(1'000)->Arg(10'000)->Arg(100'000)->Unit(benchmark::kMillisecond)->Complexity();
 }
 
 void open_torch_zip(benchmark::State& state) {
   open_file(state, torch_zip(small_tensors(state.range(0))));
 }
-BENCHMARK(open_torch_zip)->Arg(1'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
+BENCHMARK(open_torch_zip)->Apply(numbers_of_tensors);
 
 void open_safetensors(benchmark::State& state) {
   open_file(state, safetensors_file(state.range(0)));
 }
-BENCHMARK(open_safetensors)->Arg(1'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
+BENCHMARK(open_safetensors)->Apply(numbers_of_tensors);
+
+void open_torch_legacy(benchmark::State& state) {
+  open_file(state, legacy_checkpoint(state.range(0)));
+}
+BENCHMARK(open_torch_legacy)->Apply(numbers_of_tensors);
 
 // Bytes a second of a transposed 4096 x 4096 float32 matrix, from the page cache.
 void read_transposed(benchmark::State& state) {

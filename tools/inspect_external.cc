@@ -1,13 +1,17 @@
 // inspect-external: lists the tensors of a checkpoint or of an ONNX model.
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 
+#include "base/file.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/options.h"
+#include "common/output.h"
 #include "common/progress_bar.h"
 #include "common/text_report.h"
+#include "common/treemap_svg.h"
 #include "verify/inspect.h"
 
 namespace onnx_external {
@@ -22,11 +26,17 @@ usage: inspect-external FILE... [options]
 examples:
   inspect-external checkpoint.pt
   inspect-external out/model.onnx --sha256 --json
+  inspect-external checkpoint.pt --tree --svg checkpoint.svg
 
 input:
   FILE...                a checkpoint (file, shard index, folder) or an ONNX model, told by
                          content; several are one checkpoint
 {}
+output:
+  --tree                 list modules, indented, with their tensors and bytes
+  --svg FILE             draw where the bytes go: a treemap by module, for a browser
+  --overwrite            --svg may replace a picture
+
 work:
   --sha256               read every tensor and print its SHA-256
 {}
@@ -34,7 +44,7 @@ common:
 {}
 exit codes:
   0  done
-  1  a file cannot be read, or is neither a checkpoint nor a model
+  1  a file cannot be read, is neither a checkpoint nor a model, or --svg cannot be written
   2  the command line is wrong
 )",
       kValueHelp, kThreadsHelp, kCommonHelp);
@@ -43,6 +53,9 @@ exit codes:
 struct Arguments {
   std::vector<std::filesystem::path> files;
   bool sha256 = false;
+  bool tree = false;
+  std::filesystem::path svg;
+  Overwrite overwrite = Overwrite::kRefuse;
   CommonArguments common;
   InspectOptions options;
 };
@@ -50,10 +63,42 @@ struct Arguments {
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("FILE", arguments.files);
   app.add_flag("--sha256", arguments.sha256);
+  app.add_flag("--tree", arguments.tree);
+  auto* svg = app.add_option("--svg", arguments.svg);
+  app.add_flag_callback("--overwrite", [&] { arguments.overwrite = Overwrite::kAllow; })
+      ->needs(svg);
   arguments.options.open.classes = &known_classes();
   add_value_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.threads);
   add_common_options(app, arguments.common);
+}
+
+// Before hours of digests rather than after them. Nothing but a picture is ever replaced.
+Status check_svg_target(const Arguments& arguments) {
+  const std::filesystem::path& target = arguments.svg;
+  std::error_code ignored;
+  if (target.empty() ||
+      !std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
+    return {};
+  }
+  if (arguments.overwrite == Overwrite::kRefuse) {
+    return fail(ErrorCode::kAlreadyExists, target.string() + ": exists; --overwrite replaces it");
+  }
+  std::string start(kSvgStart.size(), '\0');
+  const auto file = SourceFile::open(target);
+  const bool is_picture = file && (*file)->size() >= start.size() &&
+                          (*file)->read(0, std::as_writable_bytes(std::span(start))) &&
+                          start == kSvgStart;
+  return is_picture ? Status()
+                    : fail(ErrorCode::kAlreadyExists,
+                           target.string() + ": exists, and is no picture of inspect-external");
+}
+
+// "checkpoint.pt", or "checkpoint.pt and 2 more".
+std::string title_of(const std::vector<std::filesystem::path>& files) {
+  const auto& first = files.front();
+  const std::string name = (first.has_filename() ? first : first.parent_path()).filename().string();
+  return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
 }
 
 Result<Inspection> inspect_files(Arguments& arguments) {
@@ -73,11 +118,20 @@ int run(int argc, char** argv) {
   if (arguments.files.empty()) {
     return command.misuse("no FILE is given");
   }
+  if (const Status status = check_svg_target(arguments); !status) {
+    return command.fail(status.error().message);
+  }
   auto inspection = inspect_files(arguments);
   if (!inspection) {
     return command.fail(inspection.error().code == ErrorCode::kCancelled
                             ? "interrupted"
                             : inspection.error().message);
+  }
+  if (!arguments.svg.empty()) {
+    const std::string picture = treemap_svg(title_of(arguments.files), *inspection);
+    if (const Status status = write_file(arguments.svg, picture, arguments.overwrite); !status) {
+      return command.fail(status.error().message);
+    }
   }
   if (arguments.common.verbose) {
     command.note(peak_memory_text());
@@ -85,7 +139,10 @@ int run(int argc, char** argv) {
   if (arguments.common.json) {
     return command.answer(inspect_document(*inspection));
   }
-  return arguments.common.quiet ? kDone : command.answer(inspect_text(*inspection));
+  return arguments.common.quiet
+             ? kDone
+             : command.answer(
+                   inspect_text(*inspection, arguments.tree ? Listing::kTree : Listing::kFlat));
 }
 
 }  // namespace

@@ -105,6 +105,14 @@ struct RefusedTensor {
   std::string reason;
 };
 
+// What files say of their own format; of several files, what they agree on.
+struct FormatFacts {
+  std::string version;                 // torch's record `version`; empty = none
+  std::optional<int> pickle_protocol;  // of the pickle that names the tensors
+
+  friend bool operator==(const FormatFacts&, const FormatFacts&) = default;
+};
+
 // Immutable after opening, except for the cache of inflated records, which locks itself: all const
 // members may be called from several threads at once. Movable, not copyable. Files stay open for
 // the lifetime of the object.
@@ -119,6 +127,7 @@ class Checkpoint {
   // What the files are ("torch-zip", "safetensors", "sharded torch-zip", ...: docs/formats.md lists
   // them); "mixed" for several arguments of different formats.
   [[nodiscard]] const std::string& format() const;
+  [[nodiscard]] const FormatFacts& facts() const;
 
   // In the order of the files given, within a file in the file's own order. Names are unique.
   [[nodiscard]] const std::vector<TensorView>& tensors() const;

@@ -131,11 +131,18 @@ bool is_plain(std::string_view text) {
 
 }  // namespace
 
-std::string json_quote(std::string_view text) {
+void append_json(std::string& out, std::string_view text) {
   if (is_plain(text)) {
-    return std::string(1, '"').append(text).append(1, '"');
+    out.append(1, '"').append(text).append(1, '"');
+  } else {
+    out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string json_quote(std::string_view text) {
+  std::string quoted;
+  append_json(quoted, text);
+  return quoted;
 }
 
 }  // namespace onnx_external

@@ -41,7 +41,8 @@ inline constexpr std::size_t kMaxJsonDepth = 8;
 // kCorrupt with "byte N: ..." for anything that is not one JSON document.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
 
-// `text` as a JSON string with quotes; bytes that are not UTF-8 become U+FFFD.
+// `text` as a JSON string with quotes, at the end of `out`; bytes that are not UTF-8 become U+FFFD.
+void append_json(std::string& out, std::string_view text);
 [[nodiscard]] std::string json_quote(std::string_view text);
 
 }  // namespace onnx_external

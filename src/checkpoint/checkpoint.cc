@@ -17,9 +17,23 @@ void append(std::vector<T>& whole, std::vector<T>&& part) {
                std::make_move_iterator(part.end()));
 }
 
+void keep_agreed(FormatFacts& whole, const FormatFacts& part) {
+  if (whole.version != part.version) {
+    whole.version.clear();
+  }
+  if (whole.pickle_protocol != part.pickle_protocol) {
+    whole.pickle_protocol.reset();
+  }
+}
+
 }  // namespace
 
 void append_part(CheckpointPart& whole, CheckpointPart part) {
+  if (whole.files.empty()) {
+    whole.facts = std::move(part.facts);
+  } else {
+    keep_agreed(whole.facts, part.facts);
+  }
   const auto files = static_cast<std::uint32_t>(whole.files.size());
   const auto storages = static_cast<std::uint32_t>(whole.storages.size());
   for (Storage& storage : part.storages) {
@@ -52,6 +66,9 @@ Checkpoint::~Checkpoint() = default;
 
 const std::string& Checkpoint::format() const {
   return contents_->all.format;
+}
+const FormatFacts& Checkpoint::facts() const {
+  return contents_->all.facts;
 }
 const std::vector<TensorView>& Checkpoint::tensors() const {
   return contents_->all.tensors;

@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxRank = 64;
 // The tensors of one file, or of several that were put together. Plain data.
 struct CheckpointPart {
   std::string format;
+  FormatFacts facts;
   std::vector<std::shared_ptr<const SourceFile>> files;
   std::vector<Storage> storages;    // Storage::file indexes `files`
   std::vector<TensorView> tensors;  // TensorView::storage indexes `storages`; inside its bytes

@@ -216,10 +216,13 @@ class Assembler {
   CheckpointPart& part_;
 };
 
-Result<std::vector<DcpItem>> read_items(const SourceFile& metadata) {
+Result<std::vector<DcpItem>> read_items(const SourceFile& metadata, FormatFacts& facts) {
   auto bytes = read_file(metadata, kMaxPickleBytes);
   const auto pickle =
       bytes ? Pickle::parse(*std::move(bytes)) : Result<Pickle>(fail(bytes.error()));
+  if (pickle) {
+    facts.pickle_protocol = pickle->protocol();
+  }
   auto items =
       pickle ? parse_dcp_metadata(*pickle) : Result<std::vector<DcpItem>>(fail(pickle.error()));
   if (!items && bytes) {
@@ -244,7 +247,8 @@ Status add_slices(const std::vector<DcpItem>& items, const NamedDcpItems& named,
 Result<CheckpointPart> read_dcp(std::shared_ptr<const SourceFile> metadata,
                                 const OpenOptions& options) {
   const std::string where = metadata->name();
-  const auto items = read_items(*metadata);
+  CheckpointPart part;
+  const auto items = read_items(*metadata, part.facts);
   if (!items) {
     return fail(items.error());
   }
@@ -252,7 +256,6 @@ Result<CheckpointPart> read_dcp(std::shared_ptr<const SourceFile> metadata,
   if (!named) {
     return fail_in(where, std::move(named).error());
   }
-  CheckpointPart part;
   part.format = "dcp";
   part.files.push_back(metadata);  // the file of storages that lie in none, too
   part.opaque = std::move(named->opaque);

@@ -300,7 +300,7 @@ Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options
   return Chosen{.programs = {options.key}};
 }
 
-Status check_archive(const ZipArchive& zip) {
+Status check_archive(const ZipArchive& zip, FormatFacts& facts) {
   for (const auto& [name, wanted] :
        {std::pair<std::string_view, std::string_view>{"archive_format", "pt2"},
         {"archive_version", "0"}}) {
@@ -316,11 +316,12 @@ Status check_archive(const ZipArchive& zip) {
                                                quote(wanted));
     }
   }
-  return check_version(zip);
+  return check_version(zip, facts);
 }
 
-Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader) {
-  auto status = check_archive(zip);
+Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader,
+                    FormatFacts& facts) {
+  auto status = check_archive(zip, facts);
   if (!status) {
     return status;
   }
@@ -368,7 +369,7 @@ Result<CheckpointPart> read_exported_program(const ZipArchive& zip, const OpenOp
   part.files.push_back(zip.file());
   Reader reader(zip, options, *order, part);
   auto status = zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
-                                              : read_archive(zip, options, reader);
+                                              : read_archive(zip, options, reader, part.facts);
   status = status ? check_unique_names(zip, part) : status;
   if (!status) {
     return fail(std::move(status).error());

@@ -115,11 +115,11 @@ class PersistentIds {
   // (view key, offset, size), in elements: the storage is that part of the root.
   [[nodiscard]] Status convert_view(NodeId id, NodeId view, const TensorDeclaration& root) {
     const auto parts = tuple_of(pickle_, view);
-    const auto offset = parts.size() == 3 ? pickle_.integer(parts[1]) : std::nullopt;
-    const auto size = parts.size() == 3 ? pickle_.integer(parts[2]) : std::nullopt;
+    const std::int64_t offset = parts.size() == 3 ? pickle_.integer(parts[1]).value_or(-1) : -1;
+    const std::int64_t size = parts.size() == 3 ? pickle_.integer(parts[2]).value_or(-1) : -1;
     const std::uint64_t unit = byte_size(root.dtype);
-    if (!offset || !size || *offset < 0 || *size < 0 ||
-        !range_fits(static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*size),
+    if (offset < 0 || size < 0 ||
+        !range_fits(static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(size),
                     root.storage_bytes / unit)) {
       return fail(ErrorCode::kCorrupt, "storage " + quote(root.storage_key) +
                                            ": its view metadata is not (key, offset, size) of a "
@@ -127,14 +127,14 @@ class PersistentIds {
     }
     // Two views of one key would be told apart here; torch takes the first for both. Not made from
     // the root's key, which may be long and shared by many views.
-    const std::uint64_t first = static_cast<std::uint64_t>(*offset) * unit;
+    const std::uint64_t first = static_cast<std::uint64_t>(offset) * unit;
     const std::string key = "view " + std::to_string(storages.at(root.storage_key).number) + ":" +
-                            std::to_string(first) + ":" + std::to_string(*size);
-    views.try_emplace(key, View{root.storage_key, first, static_cast<std::uint64_t>(*size) * unit});
+                            std::to_string(first) + ":" + std::to_string(size);
+    views.try_emplace(key, View{root.storage_key, first, static_cast<std::uint64_t>(size) * unit});
     const NodeId type = tuple_of(pickle_, pickle_.persistent_id(id))[1];
     const std::string module(pickle_.module(type));
     const std::string name(pickle_.name(type));
-    pickle_.replace(id, pickle_.add_storage(module, name, key, *size));
+    pickle_.replace(id, pickle_.add_storage(module, name, key, size));
     return {};
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -147,11 +148,13 @@ Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
     return items;
   }
   std::uint64_t cost = items->size();
-  std::vector<std::string_view> keys;
+  // Sorted by hash first: names share long prefixes, and only twins need to stand together.
+  std::vector<std::pair<std::size_t, std::string_view>> keys;
+  keys.reserve(items->size());
   for (const auto& [key, value] : *items) {
     if (const auto text = pickle.string(key)) {
       cost += text->size() / kFreeKeyBytes;
-      keys.push_back(*text);
+      keys.emplace_back(std::hash<std::string_view>()(*text), *text);
     }
   }
   if (auto status = budget.visit(cost); !status) {
@@ -160,7 +163,7 @@ Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
   std::sort(keys.begin(), keys.end());
   const auto twin = std::adjacent_find(keys.begin(), keys.end());
   if (twin != keys.end()) {
-    return fail(ErrorCode::kCorrupt, "two values have the name " + quote(*twin));
+    return fail(ErrorCode::kCorrupt, "two values have the name " + quote(twin->second));
   }
   return items;
 }

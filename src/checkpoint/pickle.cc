@@ -53,6 +53,11 @@ std::string_view Pickle::text(NodeId id) const {
   return std::string_view(source).substr(static_cast<std::size_t>(node.number), node.first);
 }
 
+int Pickle::protocol() const {
+  const std::string& bytes = text_.bytes;
+  return bytes.size() >= 2 && bytes[0] == '\x80' ? static_cast<unsigned char>(bytes[1]) : 0;
+}
+
 std::optional<std::string_view> Pickle::bytes(NodeId id) const {
   if (nodes_[id].kind != NodeKind::kBytes || nodes_[id].second == kCut) {
     return std::nullopt;

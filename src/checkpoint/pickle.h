@@ -86,6 +86,8 @@ class Pickle {
   [[nodiscard]] static Result<Pickle> parse(PickleText text);
 
   [[nodiscard]] NodeId root() const { return root_; }
+  // What PROTO says; 0 without one, as in protocols 0 and 1.
+  [[nodiscard]] int protocol() const;
   [[nodiscard]] NodeKind kind(NodeId id) const { return nodes_[id].kind; }
   [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
 

@@ -16,6 +16,7 @@ Result<CheckpointPart> read_pickle_file(std::shared_ptr<const SourceFile> file,
   }
   CheckpointPart part;
   part.format = "pickle";
+  part.facts.pickle_protocol = pickle->protocol();
   part.files.push_back(std::move(file));
   const FindStorage none = [](const TensorDeclaration&) -> Result<std::uint32_t> {
     return fail(ErrorCode::kUnsupported,

@@ -17,6 +17,7 @@ Result<CheckpointPart> read_torch_legacy(std::shared_ptr<const SourceFile> file,
   }
   CheckpointPart part;
   part.format = "torch-legacy";
+  part.facts.pickle_protocol = legacy->object.protocol();
   part.files.push_back(std::move(file));
   BlockStorages storages(legacy->blocks, part);
   auto status = add_all_tensors(

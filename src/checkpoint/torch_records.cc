@@ -18,7 +18,7 @@ constexpr int kMaxVersion = 10;
 
 }  // namespace
 
-Status check_version(const ZipArchive& zip) {
+Status check_version(const ZipArchive& zip, FormatFacts& facts) {
   const ZipEntry* entry = zip.find(".data/version");
   entry = entry == nullptr ? zip.find("version") : entry;
   if (entry == nullptr) {
@@ -35,6 +35,7 @@ Status check_version(const ZipArchive& zip) {
                                              ": torch format version " + quote(*text) +
                                              "; versions 1 to 10 are read");
   }
+  facts.version = std::to_string(version);
   return {};
 }
 

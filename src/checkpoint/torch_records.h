@@ -14,8 +14,8 @@
 namespace onnx_external {
 
 // Refuses a record `version` (or `.data/version`, which overrides it) of another format version
-// than 1 to 10. A missing one is accepted.
-[[nodiscard]] Status check_version(const ZipArchive& zip);
+// than 1 to 10; another is noted in `facts`. A missing one is accepted.
+[[nodiscard]] Status check_version(const ZipArchive& zip, FormatFacts& facts);
 
 // What the record `byteorder` says; little when there is none.
 [[nodiscard]] Result<ByteOrder> read_byte_order(const ZipArchive& zip);

@@ -26,6 +26,7 @@ Result<Source> read_module(const ZipArchive& zip, Selection selection, Checkpoin
   if (!pickle) {
     return fail(std::move(pickle).error());
   }
+  part.facts.pickle_protocol = pickle->protocol();
   ScriptClasses classes(zip);
   auto objects = expand_script_modules(*pickle, selection, classes);
   if (!objects) {
@@ -105,14 +106,14 @@ Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordSto
 }  // namespace
 
 Result<CheckpointPart> read_torch_script(const ZipArchive& zip, const OpenOptions& options) {
-  if (auto status = check_version(zip); !status) {
+  CheckpointPart part;
+  if (auto status = check_version(zip, part.facts); !status) {
     return fail(std::move(status).error());
   }
   const auto order = read_byte_order(zip);
   if (!order) {
     return fail(order.error());
   }
-  CheckpointPart part;
   part.format = zip.find("bytecode.pkl") == nullptr ? "torchscript" : "torchscript-mobile";
   part.files.push_back(zip.file());
   RecordStorages storages(zip, *order, part);

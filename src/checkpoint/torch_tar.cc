@@ -350,6 +350,7 @@ Result<CheckpointPart> read_members(std::shared_ptr<const SourceFile> file,
   }
   CheckpointPart part;
   part.format = "torch-tar";
+  part.facts.pickle_protocol = object->protocol();
   part.files.push_back(file);
   const StorageBlocks blocks = storages.blocks();
   BlockStorages places(blocks, part);

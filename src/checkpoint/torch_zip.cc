@@ -9,7 +9,8 @@
 namespace onnx_external {
 
 Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, const OpenOptions& options) {
-  if (auto status = check_version(zip); !status) {
+  CheckpointPart part;
+  if (auto status = check_version(zip, part.facts); !status) {
     return fail(std::move(status).error());
   }
   const auto order = read_byte_order(zip);
@@ -23,8 +24,8 @@ Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, const OpenOptions& 
   const ZipEntry& text = *zip.find("data.pkl");
   const auto text_offset =
       text.compression == Compression::kNone ? std::optional(text.data_offset) : std::nullopt;
-  CheckpointPart part;
   part.format = "torch-zip";
+  part.facts.pickle_protocol = pickle->protocol();
   part.files.push_back(zip.file());
   RecordStorages storages(zip, *order, part);
   auto status = add_all_tensors(

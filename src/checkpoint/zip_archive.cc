@@ -1,7 +1,6 @@
 #include "checkpoint/zip_archive.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/digest.h"
@@ -16,17 +15,19 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// <0, 0, >0, ignoring ASCII case: torch's own reader looks names up that way.
-int compare_folded(std::string_view a, std::string_view b) {
-  const std::size_t common = std::min(a.size(), b.size());
-  for (std::size_t i = 0; i < common; ++i) {
-    const char x = lower(a[i]);
-    const char y = lower(b[i]);
-    if (x != y) {
-      return x < y ? -1 : 1;
-    }
+// torch's own reader looks names up ignoring ASCII case.
+bool equal_folded(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
+// FNV-1a of the name in lower case.
+std::uint64_t folded_hash(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(lower(c))) * 0x100000001b3;
   }
-  return a.size() == b.size() ? 0 : (a.size() < b.size() ? -1 : 1);
+  return hash;
 }
 
 }  // namespace
@@ -76,30 +77,42 @@ Status ZipArchive::index_names() {
                                            ": lies outside the folder " + quote(root_));
     }
   }
-  by_name_.resize(entries_.size());
-  std::iota(by_name_.begin(), by_name_.end(), 0U);
-  std::sort(by_name_.begin(), by_name_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return compare_folded(name_in_root(a), name_in_root(b)) < 0;
-  });
-  for (std::size_t i = 1; i < by_name_.size(); ++i) {
-    if (compare_folded(name_in_root(by_name_[i - 1]), name_in_root(by_name_[i])) == 0) {
-      return fail(ErrorCode::kCorrupt, file_->name() + ": record " +
-                                           quote(entries_[by_name_[i]].name) +
-                                           ": two zip records have this name");
+  by_name_.reserve(entries_.size());
+  for (std::uint32_t i = 0; i < entries_.size(); ++i) {
+    by_name_.emplace_back(folded_hash(name_in_root(i)), i);
+  }
+  std::sort(by_name_.begin(), by_name_.end());
+  return refuse_twins();
+}
+
+// Names of one hash stand together; a file that makes many of them on purpose is no checkpoint.
+Status ZipArchive::refuse_twins() const {
+  constexpr std::size_t kMaxAlike = 64;
+  for (std::size_t i = 0; i < by_name_.size(); ++i) {
+    for (std::size_t j = i; j-- > 0 && by_name_[j].first == by_name_[i].first;) {
+      const bool twins =
+          equal_folded(name_in_root(by_name_[j].second), name_in_root(by_name_[i].second));
+      if (twins || i - j > kMaxAlike) {
+        return fail(ErrorCode::kCorrupt,
+                    file_->name() + ": record " + quote(entries_[by_name_[i].second].name) +
+                        (twins ? ": two zip records have this name"
+                               : ": too many zip records have names that look alike"));
+      }
     }
   }
   return {};
 }
 
 const ZipEntry* ZipArchive::find(std::string_view name) const {
-  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                      [&](std::uint32_t index, std::string_view key) {
-                                        return compare_folded(name_in_root(index), key) < 0;
-                                      });
-  if (found == by_name_.end() || name_in_root(*found) != name) {
-    return nullptr;
+  const std::uint64_t hash = folded_hash(name);
+  auto found =
+      std::lower_bound(by_name_.begin(), by_name_.end(), std::pair(hash, std::uint32_t{0}));
+  for (; found != by_name_.end() && found->first == hash; ++found) {
+    if (name_in_root(found->second) == name) {
+      return &entries_[found->second];
+    }
   }
-  return &entries_[*found];
+  return nullptr;
 }
 
 Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t max_bytes) const {

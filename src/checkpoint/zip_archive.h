@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -59,6 +60,7 @@ class ZipArchive {
  private:
   ZipArchive() = default;
   [[nodiscard]] Status index_names();
+  [[nodiscard]] Status refuse_twins() const;
   [[nodiscard]] std::string_view name_in_root(std::uint32_t entry) const {
     return name_in_root(entries_[entry]);
   }
@@ -66,7 +68,8 @@ class ZipArchive {
   std::shared_ptr<const SourceFile> file_;
   std::unique_ptr<std::string> directory_;  // on the heap: moving the archive keeps names valid
   std::vector<ZipEntry> entries_;
-  std::vector<std::uint32_t> by_name_;  // indexes into entries_, by name without ASCII case
+  // (hash of the name in root() in lower case, index into entries_), sorted.
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> by_name_;
   std::string_view root_;
 };
 

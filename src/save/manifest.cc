@@ -28,7 +28,7 @@ std::string hex_text(std::uint32_t crc) {
 }
 
 void append_text(std::string& out, std::string_view member, std::string_view text) {
-  out.append(member).append(json_quote(text));
+  append_json(out.append(member), text);
 }
 
 void append_number(std::string& out, std::string_view member, std::uint64_t number) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 #include <string_view>
 #include <tuple>
 
+#include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/io_buffer.h"
@@ -96,6 +98,43 @@ std::string relative_name(const std::filesystem::path& file,
   return relative.empty() || *relative.begin() == ".." ? file.string() : relative.string();
 }
 
+InspectedView view_of(const Checkpoint& checkpoint, std::size_t index,
+                      const std::filesystem::path& argument) {
+  const TensorView& tensor = checkpoint.tensors()[index];
+  const Storage& storage = checkpoint.storages()[tensor.storage];
+  InspectedView view;
+  if (!storage.computed) {
+    view.file = relative_name(checkpoint.files()[storage.file]->path(), argument);
+    view.deflated = storage.compression != Compression::kNone;
+    view.offset = storage.offset + (view.deflated ? 0 : tensor.storage_offset);
+    view.big_endian = storage.byte_order == ByteOrder::kBig;
+  }
+  if (!is_contiguous(tensor.shape, tensor.strides)) {
+    view.strides = tensor.strides;
+  }
+  for (std::size_t i = 0; i < view.strides.size(); ++i) {
+    view.expanded = view.expanded || (view.strides[i] == 0 && tensor.shape[i] > 1);
+  }
+  view.conj = tensor.conj;
+  view.neg = tensor.neg;
+  return view;
+}
+
+void add_file_facts(const Checkpoint& checkpoint, Inspection& inspection) {
+  inspection.version = checkpoint.facts().version;
+  inspection.pickle_protocol = checkpoint.facts().pickle_protocol;
+  inspection.files = checkpoint.files().size();
+  for (const auto& file : checkpoint.files()) {
+    inspection.file_bytes = add_bytes(inspection.file_bytes, file->size());
+  }
+  for (const Storage& storage : checkpoint.storages()) {
+    const std::string order = storage.byte_order == ByteOrder::kBig ? "big" : "little";
+    if (!storage.computed && order != inspection.byte_order) {
+      inspection.byte_order = inspection.byte_order.empty() ? order : "mixed";
+    }
+  }
+}
+
 // Tensors whose bytes are the same range of the same storage in the same order.
 void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
   using Bytes =
@@ -131,9 +170,18 @@ Status check_storages(const Checkpoint& checkpoint, const InspectOptions& option
   });
 }
 
+// Why the checkpoint cannot be opened for saving; empty = it can.
+std::string refusal_of(std::span<const std::filesystem::path> paths, OpenOptions open) {
+  open.selection = Selection::kStateDict;
+  const auto checkpoint = open_checkpoint(paths, open);
+  return checkpoint ? std::string() : checkpoint.error().message;
+}
+
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
                                       const InspectOptions& options) {
   OpenOptions open = options.open;
+  // Before the other one is open: two at once would take twice the memory.
+  std::string refusal = refusal_of(paths, open);
   open.selection = Selection::kEverything;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
@@ -141,9 +189,11 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   }
   Inspection inspection;
   inspection.format = checkpoint->format();
+  inspection.refusal = std::move(refusal);
   inspection.opaque_objects = checkpoint->opaque_objects();
   inspection.refused_tensors = checkpoint->refused_tensors();
   inspection.tied_names = checkpoint->tied_names();
+  add_file_facts(*checkpoint, inspection);
   for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
     const TensorView& view = checkpoint->tensors()[i];
     InspectedTensor& tensor = inspection.tensors.emplace_back();
@@ -151,11 +201,13 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
     tensor.dtype = torch_name(view.dtype);
     tensor.shape = view.shape;
     tensor.nbytes = checkpoint->nbytes(i);
-    inspection.bytes += tensor.nbytes;
+    inspection.bytes = add_bytes(inspection.bytes, tensor.nbytes);
+    const auto& argument = paths[checkpoint->argument_of(i)];
     if (const auto range = checkpoint->plain_range(i)) {
-      tensor.file = relative_name(checkpoint->files()[range->file]->path(),
-                                  paths[checkpoint->argument_of(i)]);
+      tensor.file = relative_name(checkpoint->files()[range->file]->path(), argument);
       tensor.offset = range->offset;
+    } else {
+      tensor.view = view_of(*checkpoint, i, argument);
     }
   }
   list_ties(*checkpoint, inspection);
@@ -228,6 +280,38 @@ Status digest_initializer(const ModelFile& model, const ListedTensor& listed,
   });
 }
 
+// "ir 8, opset 17, com.microsoft 1".
+std::string version_text(const onnx::ModelProto& model) {
+  std::string text = "ir " + std::to_string(model.ir_version());
+  for (const auto& opset : model.opset_import()) {
+    text += ", " + (opset.domain().empty() ? "opset" : opset.domain()) + " " +
+            std::to_string(opset.version());
+  }
+  return text;
+}
+
+void add_model_facts(const ModelFile& model, Inspection& inspection) {
+  inspection.version = version_text(model.proto);
+  inspection.producer = model.proto.producer_name();
+  if (!inspection.producer.empty() && !model.proto.producer_version().empty()) {
+    inspection.producer += " " + model.proto.producer_version();
+  }
+  inspection.byte_order = "little";
+  std::set<std::string_view> files;
+  for (const InspectedTensor& tensor : inspection.tensors) {
+    if (tensor.file) {
+      files.insert(*tensor.file);
+    }
+  }
+  inspection.files = 1 + files.size();
+  inspection.file_bytes = model.bytes;
+  for (const std::string_view name : files) {
+    if (const auto file = open_beneath(model.folder, name)) {
+      inspection.file_bytes = add_bytes(inspection.file_bytes, (*file)->size());
+    }
+  }
+}
+
 Result<Inspection> inspect_model(const std::filesystem::path& path, const InspectOptions& options) {
   auto model = read_model_file(path);
   if (!model) {
@@ -239,8 +323,9 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
   std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer; });
   for (const ListedTensor& tensor : listed) {
     inspection.tensors.push_back(inspect_initializer(tensor));
-    inspection.bytes += inspection.tensors.back().nbytes;
+    inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
+  add_model_facts(*model, inspection);
   // A model with bad entries still has tensors to show, but no slots.
   if (auto loaded = Model::load(path)) {
     for (const Slot& slot : loaded->facts().slots) {
@@ -259,6 +344,10 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
 }
 
 }  // namespace
+
+std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b) {
+  return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
+}
 
 Result<bool> looks_like_model(const std::filesystem::path& path) {
   auto file = SourceFile::open(path);

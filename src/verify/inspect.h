@@ -20,6 +20,19 @@
 
 namespace onnx_external {
 
+// Where the bytes of a tensor come from that are no plain range of a file.
+struct InspectedView {
+  std::string file;  // as InspectedTensor::file; empty = computed: assembled, converted, or held by
+                     // a pickle itself
+  std::uint64_t offset = 0;           // in the file: of element 0, or of the compressed record
+  std::vector<std::int64_t> strides;  // elements; empty = contiguous
+  bool expanded = false;              // a stride of 0 repeats elements
+  bool conj = false;
+  bool neg = false;
+  bool deflated = false;
+  bool big_endian = false;
+};
+
 struct InspectedTensor {
   std::string name;
   std::string dtype;  // torch's short name; for types that torch lacks ONNX's, in lower case
@@ -29,6 +42,7 @@ struct InspectedTensor {
   // argument (a folder itself, or the one that the file is in).
   std::optional<std::string> file;
   std::uint64_t offset = 0;
+  std::optional<InspectedView> view;  // a checkpoint's tensor without `file`
   std::string sha256;   // lower-case hex, of the contiguous little-endian bytes; empty = not asked
   std::string problem;  // a model's entry that breaks the rules; empty = none
 };
@@ -38,9 +52,18 @@ inline constexpr const char* kModelFormat = "onnx";
 struct Inspection {
   std::string format;  // Checkpoint::format(), or kModelFormat
   std::vector<InspectedTensor> tensors;
-  std::uint64_t bytes = 0;  // the sum of nbytes
+  std::uint64_t bytes = 0;  // the sum of nbytes, at most 2^64-1
+
+  // torch's archive version, or "ir 8" and the opsets of a model; empty = not recorded.
+  std::string version;
+  std::string producer;  // of a model: name and version of the program that wrote it
+  std::optional<int> pickle_protocol;
+  std::string byte_order;  // of the bytes in the files: "little", "big", "mixed"; "" = no bytes
+  std::size_t files = 0;   // that hold the tensors; of a model: itself and its data files
+  std::uint64_t file_bytes = 0;  // their size, of those that are there
 
   // Checkpoints.
+  std::string refusal;  // why save-external would not take it, without --key; empty = it would
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
   std::vector<OpaqueObject> opaque_objects;
@@ -64,6 +87,9 @@ struct InspectOptions {
 // errors and kCancelled.
 [[nodiscard]] Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
                                          const InspectOptions& options = {});
+
+// a + b, at most 2^64-1: a model can declare more.
+[[nodiscard]] std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b);
 
 // True when the file starts as a serialized ModelProto does and as no checkpoint does.
 [[nodiscard]] Result<bool> looks_like_model(const std::filesystem::path& path);

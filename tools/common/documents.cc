@@ -90,6 +90,29 @@ Document dimension(const DimensionGuess& guess) {
           {"verdict", verdict_name(guess.verdict)}};
 }
 
+Document inspected_view(const InspectedView& view) {
+  Document out = Document::object();
+  if (view.file.empty()) {
+    out["computed"] = true;
+  } else {
+    out["file"] = view.file;
+    out["offset"] = view.offset;
+  }
+  if (!view.strides.empty()) {
+    out["strides"] = view.strides;
+  }
+  for (const auto& [name, is_so] : {std::pair("expanded", view.expanded),
+                                    {"conj", view.conj},
+                                    {"neg", view.neg},
+                                    {"deflated", view.deflated},
+                                    {"big_endian", view.big_endian}}) {
+    if (is_so) {
+      out[name] = true;
+    }
+  }
+  return out;
+}
+
 Document inspected_tensor(const InspectedTensor& tensor) {
   Document out{{"name", tensor.name},
                {"dtype", tensor.dtype},
@@ -98,6 +121,9 @@ Document inspected_tensor(const InspectedTensor& tensor) {
   if (tensor.file) {
     out["file"] = *tensor.file;
     out["offset"] = tensor.offset;
+  }
+  if (tensor.view) {
+    out["view"] = inspected_view(*tensor.view);
   }
   if (!tensor.sha256.empty()) {
     out["sha256"] = tensor.sha256;
@@ -189,7 +215,20 @@ std::string verify_document(const VerifyReport& report) {
 std::string inspect_document(const Inspection& inspection) {
   Document document{{"format", inspection.format},
                     {"tensors", list_of(inspection.tensors, inspected_tensor)},
-                    {"bytes", inspection.bytes}};
+                    {"bytes", inspection.bytes},
+                    {"files", inspection.files},
+                    {"file_bytes", inspection.file_bytes}};
+  for (const auto& [key, text] : {std::pair("version", &inspection.version),
+                                  {"producer", &inspection.producer},
+                                  {"byte_order", &inspection.byte_order},
+                                  {"refusal", &inspection.refusal}}) {
+    if (!text->empty()) {
+      document[key] = *text;
+    }
+  }
+  if (inspection.pickle_protocol) {
+    document["pickle_protocol"] = *inspection.pickle_protocol;
+  }
   if (inspection.format == kModelFormat) {
     document["open_slots"] = list_of(inspection.open_slots, open_slot);
     return document_text(document);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "common/documents.h"
 #include "common/output.h"
+#include "verify/module_tree.h"
 
 namespace onnx_external {
 namespace {
@@ -118,9 +119,32 @@ std::string slot_shape(const Slot& slot) {
   return out + "]";
 }
 
+// "checkpoint.pt @64: strides [1, 8], neg".
+std::string view_text(const InspectedView& view) {
+  std::vector<std::string> traits;
+  if (!view.strides.empty()) {
+    traits.push_back((view.expanded ? "expanded, strides " : "strides ") +
+                     shape_text(view.strides));
+  }
+  for (const auto& [name, is_so] : {std::pair("conj", view.conj),
+                                    {"neg", view.neg},
+                                    {"deflated", view.deflated},
+                                    {"big-endian", view.big_endian}}) {
+    if (is_so) {
+      traits.emplace_back(name);
+    }
+  }
+  const std::string place =
+      view.file.empty() ? "computed" : fmt::format("{} @{}", shown(view.file), view.offset);
+  return traits.empty() ? place : fmt::format("{}: {}", place, fmt::join(traits, ", "));
+}
+
 std::string place_text(const InspectedTensor& tensor) {
   if (!tensor.problem.empty()) {
     return "problem: " + shown(tensor.problem);
+  }
+  if (tensor.view) {
+    return view_text(*tensor.view);
   }
   return tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset) : "-";
 }
@@ -140,6 +164,53 @@ std::string inspect_table(const Inspection& inspection) {
     }
   }
   return table_text(rows, {2});
+}
+
+// The modules below `node`, each further to the right than the one it lies in.
+std::string tree_table(const Inspection& inspection) {
+  const std::vector<ModuleNode> tree = make_module_tree(inspection.tensors);
+  std::vector<std::vector<std::string>> rows{{"module", "tensors", "size", "part"}};
+  std::vector<std::pair<std::size_t, std::size_t>> open{{0, 0}};  // (node, depth)
+  while (!open.empty()) {
+    const auto [index, depth] = open.back();
+    open.pop_back();
+    const ModuleNode& node = tree[index];
+    const double part = inspection.bytes == 0 ? 0
+                                              : 100 * static_cast<double>(node.bytes) /
+                                                    static_cast<double>(inspection.bytes);
+    rows.push_back({std::string(2 * depth, ' ') + (depth == 0 ? "." : shown(node.label)),
+                    std::to_string(node.tensor_count), size_text(node.bytes),
+                    fmt::format("{:.1f} %", part)});
+    for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) {
+      if (!tree[*child].is_tensor()) {
+        open.emplace_back(*child, depth + 1);
+      }
+    }
+  }
+  return table_text(rows, {1, 2, 3});
+}
+
+// "torch-zip: 17 tensors, 5.34 kB; version 3, pickle protocol 2, little-endian; 1 file, 9.01 kB".
+std::string summary_line(const Inspection& inspection) {
+  std::vector<std::string> facts;
+  if (!inspection.version.empty()) {
+    facts.push_back((inspection.format == kModelFormat ? "" : "version ") +
+                    shown(inspection.version));
+  }
+  if (!inspection.producer.empty()) {
+    facts.push_back("by " + shown(inspection.producer));
+  }
+  if (inspection.pickle_protocol) {
+    facts.push_back(fmt::format("pickle protocol {}", *inspection.pickle_protocol));
+  }
+  if (!inspection.byte_order.empty()) {
+    facts.push_back(inspection.byte_order == "mixed" ? "both byte orders"
+                                                     : inspection.byte_order + "-endian");
+  }
+  return fmt::format("{}: {}, {}; {}{}{}, {}\n", inspection.format,
+                     count_text(inspection.tensors.size(), "tensor"), size_text(inspection.bytes),
+                     fmt::join(facts, ", "), facts.empty() ? "" : "; ",
+                     count_text(inspection.files, "file"), size_text(inspection.file_bytes));
 }
 
 std::string compared_text(const VerifyReport& report) {
@@ -198,8 +269,11 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
                                        : count_text(report.findings.size(), "finding"));
 }
 
-std::string inspect_text(const Inspection& inspection) {
-  std::string out = inspection.tensors.empty() ? "" : inspect_table(inspection);
+std::string inspect_text(const Inspection& inspection, Listing listing) {
+  std::string out;
+  if (!inspection.tensors.empty()) {
+    out = listing == Listing::kTree ? tree_table(inspection) : inspect_table(inspection);
+  }
   for (const Slot& slot : inspection.open_slots) {
     out += fmt::format("open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
                        type_name(slot.elem_type), slot_shape(slot));
@@ -216,9 +290,10 @@ std::string inspect_text(const Inspection& inspection) {
   for (const RefusedTensor& refused : inspection.refused_tensors) {
     out += fmt::format("refused: {}: {}\n", quote(refused.path), refused.reason);
   }
-  return out + fmt::format("{}: {}, {}\n", inspection.format,
-                           count_text(inspection.tensors.size(), "tensor"),
-                           size_text(inspection.bytes));
+  if (!inspection.refusal.empty()) {
+    out += fmt::format("save-external would refuse it: {}\n", inspection.refusal);
+  }
+  return out + summary_line(inspection);
 }
 
 std::string speed_text(std::uint64_t bytes, double seconds) {

@@ -19,7 +19,8 @@ enum class Compared { kNothing, kCheckpoint };
 [[nodiscard]] std::string verify_text(const std::filesystem::path& model,
                                       const VerifyReport& report, Compared compared);
 
-[[nodiscard]] std::string inspect_text(const Inspection& inspection);
+enum class Listing { kFlat, kTree };
+[[nodiscard]] std::string inspect_text(const Inspection& inspection, Listing listing);
 
 // "1.24 s, 1.77 GB/s".
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);

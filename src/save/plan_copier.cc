@@ -271,10 +271,12 @@ class PlanCopier {
   }
 
   // A record whose CRC is known is moved inside the kernel; the read-back proves it. Below the
-  // buffer's size the buffer costs no more, and checks the CRC at once. All chunks of a part are
-  // copied in one way.
+  // buffer's size the buffer costs no more, and checks the CRC at once. Threads that share a file
+  // wait for its lock while they splice: with buffers they read at the same time at least. All
+  // chunks of a part are copied in one way.
   bool splices(const WorkItem& item, const PartSource& source) const {
-    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes;
+    const bool waits = threads_ > 1 && shared_.contains(part_of(item).file);
+    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes && !waits;
   }
 
   Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,

@@ -23,6 +23,7 @@ struct Reached {
   NodeId node;
   std::size_t parent;  // index into the list; the root is its own parent
   Child child;
+  std::string name = {};  // that a flattening function gave it; empty: `child` tells
   std::size_t tensors = 0;
   std::size_t arrays = 0;  // of numpy; they count only where no mapping has tensors
 };
@@ -52,10 +53,13 @@ struct Chooser {
       return fail(children.error());
     }
     for (const Child& child : children->list) {
-      const bool named = child.key == Child::kIndex || pickle.string(child.key).has_value();
+      const bool flattened = child.key == Child::kNamed;
+      const bool named =
+          flattened || child.key == Child::kIndex || pickle.string(child.key).has_value();
       if (named && is_mapping(pickle, child.node) && !seen[child.node]) {
         seen[child.node] = true;
-        reached.push_back({child.node, at, child});
+        reached.push_back(
+            {child.node, at, child, flattened ? children->names[child.index] : std::string()});
       } else if (named && child.key != Child::kIndex) {
         reached[at].tensors += is_torch_tensor(pickle, child.node) ? 1 : 0;
         reached[at].arrays += counts_as_array(pickle, child.node) ? 1 : 0;
@@ -142,8 +146,10 @@ std::string path_of(const Pickle& pickle, const std::vector<Reached>& reached, s
   std::size_t bytes = 0;
   std::string buffer;
   for (std::size_t at = index; at != 0 && bytes < kMaxListedPathBytes; at = reached[at].parent) {
-    keys.emplace_back(
-        component(pickle, {}, reached[at].child, buffer).substr(0, kMaxListedPathBytes));
+    const std::string_view key = reached[at].child.key == Child::kNamed
+                                     ? std::string_view(reached[at].name)
+                                     : component(pickle, {}, reached[at].child, buffer);
+    keys.emplace_back(key.substr(0, kMaxListedPathBytes));
     bytes += keys.back().size() + 1;
   }
   std::string path;

@@ -289,6 +289,27 @@ TEST(CacheClasses, OfModelOutputsListTheirItems) {
               ElementsAre("0.encoder_outputs.last_hidden_state"));
 }
 
+TEST(CacheClasses, NameTheWayToACandidate) {
+  const ClassFlattening classes = caches();
+  const auto output = [](const Value& part) {
+    return PickleBuilder()
+        .global("transformers.modeling_outputs", "BaseModelOutput")
+        .raw(tuple({}))
+        .reduce()
+        .mark()
+        .raw(text("part"))
+        .raw(part)
+        .set_items()
+        .bytes();
+  };
+  const Pickle one = pickle_of(dict({{"output", output(tensor())}, {"epoch", integer(1)}}));
+  EXPECT_THAT(names_of(name_state_dict(one, "", &classes)), ElementsAre("part"));
+  const Value inner = dict({{"w", tensor()}});
+  const Pickle two = pickle_of(dict({{"a", output(inner)}, {"b", inner}}));
+  EXPECT_THAT(name_state_dict(two, "", &classes),
+              FailsWith(ErrorCode::kAmbiguous, "'b' (1 tensor), 'a.part' (1 tensor)"));
+}
+
 TEST(CacheClasses, OfBatchesListTheirItems) {
   const ClassFlattening classes = caches();
   const Value batch =

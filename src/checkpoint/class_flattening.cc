@@ -109,7 +109,8 @@ std::optional<PickledValue> PickledValue::attribute(std::string_view name) const
   }
   for (const NodeId state : states) {
     mappings.push_back(state);
-    if (pickle_->kind(state) == NodeKind::kTuple) {  // (dict, slots)
+    constexpr std::size_t kDictAndSlots = 2;
+    if (pickle_->kind(state) == NodeKind::kTuple && pickle_->tuple(state).second == kDictAndSlots) {
       const std::vector<NodeId> parts = elements_of(*pickle_, state);
       mappings.insert(mappings.end(), parts.begin(), parts.end());
     }

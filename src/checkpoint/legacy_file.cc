@@ -1,6 +1,7 @@
 #include "checkpoint/legacy_file.h"
 
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -152,13 +153,19 @@ Result<std::vector<std::string>> read_keys(PickleStream& stream) {
     return fail(ErrorCode::kCorrupt, byte_text(at) + ": the storage keys are no list");
   }
   std::vector<std::string> keys;
+  std::set<std::string, std::less<>> seen;  // one long key may be repeated a million times
   for (const NodeId id : pickle->elements(pickle->root())) {
     const auto number = pickle->integer(id);
     const auto text = pickle->string(id);
     if (!number && !text) {
       return fail(ErrorCode::kCorrupt, byte_text(at) + ": a storage key is no string");
     }
-    keys.push_back(number ? std::to_string(*number) : std::string(*text));
+    const auto [key, is_new] = seen.insert(number ? std::to_string(*number) : std::string(*text));
+    if (!is_new) {
+      return fail(ErrorCode::kCorrupt,
+                  byte_text(at) + ": the list of storages names " + quote(*key) + " twice");
+    }
+    keys.push_back(*key);
   }
   return keys;
 }
@@ -189,10 +196,9 @@ Result<StorageBlocks> locate_blocks(PickleStream& stream, const PersistentIds& i
   StorageBlocks blocks;
   for (const std::string& key : *keys) {
     const auto declared = ids.storages.find(key);
-    if (declared == ids.storages.end() || blocks.contains(key)) {
-      return fail(ErrorCode::kCorrupt,
-                  byte_text(at) + ": the list of storages names " + quote(key) +
-                      (blocks.contains(key) ? " twice" : ", which no tensor uses"));
+    if (declared == ids.storages.end()) {
+      return fail(ErrorCode::kCorrupt, byte_text(at) + ": the list of storages names " +
+                                           quote(key) + ", which no tensor uses");
     }
     const auto block = locate_block(stream, declared->second);
     if (!block) {

@@ -53,7 +53,13 @@ Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Chi
   add_elements(tuple_of(pickle, pickle.arguments(id)), out);
   add_elements(pickle.elements(id), out);
   for (const NodeId state : pickle.states(id)) {
-    auto status = is_mapping(pickle, state) ? add_mapping(pickle, state, budget, out) : Status();
+    auto status = budget.visit(tuple_of(pickle, state).size());  // a tuple may be many states
+    if (status && is_mapping(pickle, state)) {
+      status = add_mapping(pickle, state, budget, out);
+    }
+    if (!status) {
+      return status;
+    }
     for (const NodeId part : tuple_of(pickle, state)) {  // (dict, slots) among others
       if (status && is_mapping(pickle, part)) {
         status = add_mapping(pickle, part, budget, out);

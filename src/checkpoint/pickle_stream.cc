@@ -143,6 +143,7 @@ class Scanner {
         (is_legacy_torch(content) || content.starts_with(kZipMagic))) {
       next_ = text_.place(at_) + length;
       text_.cuts.push_back({at_, {next_ - length, length}});
+      chunk_ = kFirstRead;  // what was read ahead is thrown away: many cuts, many small reads
       text_.bytes.resize(at_);
       return {};
     }

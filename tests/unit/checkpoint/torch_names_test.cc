@@ -310,6 +310,18 @@ TEST(CacheClasses, NameTheWayToACandidate) {
               FailsWith(ErrorCode::kAmbiguous, "'b' (1 tensor), 'a.part' (1 tensor)"));
 }
 
+TEST(CacheClasses, OneTupleAsAThousandStatesIsPaidForEachTime) {
+  PickleBuilder pickle;
+  pickle.global("my.module", "Thing").empty_tuple().new_object();
+  const Value parts = tuple(std::vector<Value>(1000, integer(1)));
+  pickle.raw(parts).put(7).build();
+  for (int i = 0; i < 1000; ++i) {
+    pickle.get(7).build();
+  }
+  const Pickle built = pickle_of(pickle.bytes());
+  EXPECT_THAT(name_everything(built), FailsWith(ErrorCode::kUnsupported, "under too many names"));
+}
+
 TEST(CacheClasses, OfBatchesListTheirItems) {
   const ClassFlattening classes = caches();
   const Value batch =

@@ -46,8 +46,8 @@ class Directory {
   [[nodiscard]] Status sync() const;
 
   // Waits until all that was written to this file system since the folder was opened is on the
-  // disk, other programs' files too. The error of any of our files shows here, even of a closed one.
-  // Requires: syncs_report_errors().
+  // disk, other programs' files too. The error of any of our files shows here, even of a closed
+  // one. Requires: syncs_report_errors().
   [[nodiscard]] Status sync_file_system() const;
 
   // Takes an exclusive lock that ends with this object (or the process), without waiting. False:

@@ -41,7 +41,8 @@ TEST(MapFile, ReadsAPlainObject) {
 TEST(MapFile, RefusesOtherForms) {
   const TempDir dir;
   for (const char* text : {"[]", "{\"a\": 1}", "{\"a\": \"b\", \"a\": \"c\"}", "", "{"}) {
-    EXPECT_THAT(read_map_file(dir.write("m", text)), FailsWith(ErrorCode::kCorrupt, "/m: ")) << text;
+    EXPECT_THAT(read_map_file(dir.write("m", text)), FailsWith(ErrorCode::kCorrupt, "/m: "))
+        << text;
   }
   EXPECT_THAT(read_map_file(dir.path() / "none"), FailsWith(ErrorCode::kNotFound, "none"));
 }

@@ -41,7 +41,9 @@ std::vector<Leaves> split_sets(std::span<const Checkpoint> recordings) {
   std::vector<Leaves> sets;
   for (std::size_t r = 0; r < recordings.size(); ++r) {
     const std::vector<TensorView>& tensors = recordings[r].tensors();
-    const bool is_plain = recordings[r].format() == "safetensors";
+    // These formats have no sets: their names are the arguments' own.
+    const std::string_view format = recordings[r].format();
+    const bool is_plain = format.ends_with("safetensors") || format == "torch-export";
     std::string_view current;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const std::string_view name = tensors[t].name;
@@ -50,7 +52,9 @@ std::vector<Leaves> split_sets(std::span<const Checkpoint> recordings) {
         sets.emplace_back();
         current = set;
       }
-      sets.back().push_back({std::string(is_plain ? name : name.substr(set.size() + 1)), r, t});
+      sets.back().push_back(
+          {std::string(is_plain ? name : name.substr(std::min(set.size() + 1, name.size()))), r,
+           t});
     }
   }
   return sets;

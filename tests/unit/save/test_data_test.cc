@@ -214,6 +214,16 @@ TEST_F(TestDataTest, TakesASafetensorsFileAsOneSetOfKeywords) {
   EXPECT_THAT(feeds(), ElementsAre("0.x"));
 }
 
+TEST_F(TestDataTest, TakesAShardedSafetensorsIndexAsOneSetOfKeywords) {
+  graph.input("x", kFloat, {1});
+  const std::string header = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  std::string file;
+  put_le(file, header.size(), 8);
+  dir_.write("s.safetensors", file + header + "abcd");
+  record(R"({"weight_map":{"x":"s.safetensors"}})");
+  EXPECT_THAT(feeds(), ElementsAre("x"));
+}
+
 // Writing.
 
 class TestDataFiles : public TestDataTest {

@@ -33,10 +33,6 @@ bool counts_as_array(const Pickle& pickle, NodeId id) {
   return is_array(pickle, id) && call_of(pickle, id) != Call::kArrayScalar;
 }
 
-bool is_sequence(const Pickle& pickle, NodeId id) {
-  return pickle.kind(id) == NodeKind::kList || pickle.kind(id) == NodeKind::kTuple;
-}
-
 // Who chooses from what.
 struct Chooser {
   const Pickle& pickle;
@@ -73,7 +69,7 @@ struct Chooser {
   [[nodiscard]] Result<std::vector<Reached>> reach() {
     std::vector<Reached> reached;
     const NodeId root = pickle.root();
-    if (!is_mapping(pickle, root) && !is_sequence(pickle, root)) {
+    if (!is_mapping(pickle, root) && !pickle.is_sequence(root)) {
       return reached;
     }
     std::vector<bool> seen(pickle.node_count());

@@ -9,8 +9,8 @@ namespace {
 
 std::vector<NodeId> elements_of(const Pickle& pickle, NodeId id) {
   if (pickle.kind(id) == NodeKind::kTuple) {
-    const auto [first, count] = pickle.tuple(id);
-    return {first, first + count};
+    const std::span<const NodeId> tuple = pickle.tuple(id);
+    return {tuple.begin(), tuple.end()};
   }
   return has_children(pickle, id) && pickle.kind(id) != NodeKind::kDict ? pickle.elements(id)
                                                                         : std::vector<NodeId>();
@@ -110,7 +110,7 @@ std::optional<PickledValue> PickledValue::attribute(std::string_view name) const
   for (const NodeId state : states) {
     mappings.push_back(state);
     constexpr std::size_t kDictAndSlots = 2;
-    if (pickle_->kind(state) == NodeKind::kTuple && pickle_->tuple(state).second == kDictAndSlots) {
+    if (pickle_->tuple(state).size() == kDictAndSlots) {
       const std::vector<NodeId> parts = elements_of(*pickle_, state);
       mappings.insert(mappings.end(), parts.begin(), parts.end());
     }

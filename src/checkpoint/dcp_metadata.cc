@@ -64,8 +64,9 @@ std::optional<NodeId> attribute(const Pickle& pickle, NodeId object, std::string
 std::optional<std::vector<NodeId>> sequence(const Pickle& pickle, NodeId id, std::size_t most) {
   for (int depth = 0; depth < 2; ++depth) {
     if (pickle.kind(id) == NodeKind::kTuple) {
-      const auto [first, count] = pickle.tuple(id);
-      return std::vector<NodeId>(first, first + std::min(count, most));
+      const std::span<const NodeId> tuple = pickle.tuple(id);
+      return std::vector<NodeId>(
+          tuple.begin(), tuple.begin() + static_cast<std::ptrdiff_t>(std::min(tuple.size(), most)));
     }
     if (pickle.kind(id) == NodeKind::kList) {
       return pickle.elements(id, most);
@@ -73,11 +74,11 @@ std::optional<std::vector<NodeId>> sequence(const Pickle& pickle, NodeId id, std
     if (pickle.kind(id) != NodeKind::kObject || type_name(pickle, id) != "torch.Size") {
       return std::nullopt;
     }
-    const NodeId arguments = pickle.arguments(id);
-    if (pickle.kind(arguments) != NodeKind::kTuple || pickle.tuple(arguments).second != 1) {
+    const std::span<const NodeId> arguments = pickle.tuple(pickle.arguments(id));
+    if (arguments.size() != 1) {
       return std::nullopt;
     }
-    id = *pickle.tuple(arguments).first;
+    id = arguments[0];
   }
   return std::nullopt;
 }
@@ -256,8 +257,8 @@ class MetadataReader {
     if (properties && is_a(pickle_, *properties, "TensorProperties")) {
       node = attribute(pickle_, *properties, "dtype");
       for (const NodeId state : pickle_.states(*properties, 2)) {
-        if (pickle_.kind(state) == NodeKind::kTuple && pickle_.tuple(state).second != 0) {
-          node = *pickle_.tuple(state).first;
+        if (const std::span<const NodeId> parts = pickle_.tuple(state); !parts.empty()) {
+          node = parts[0];
         }
       }
     }

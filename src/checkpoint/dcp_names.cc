@@ -108,7 +108,7 @@ Result<NamedDcpItems> name_dcp_items(const std::vector<DcpItem>& items,
   }
   NamedDcpItems out;
   for (NamedTensor& tensor : named->tensors) {
-    const NodeId argument = *pickle->tuple(pickle->arguments(tensor.node)).first;
+    const NodeId argument = pickle->tuple(pickle->arguments(tensor.node))[0];
     out.tensors.push_back(
         {std::move(tensor.name), static_cast<std::uint32_t>(*pickle->integer(argument))});
   }

@@ -1,16 +1,13 @@
 #include "checkpoint/element_reader.h"
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
 #include "tensor/view_bits.h"
+#include "tensor/whole_elements.h"
 
 namespace onnx_external {
 namespace {
-
-constexpr std::size_t kMaxElementBytes = 16;
 
 template <typename T>
 void swap_all(std::span<std::byte> bytes, T (*swap)(T)) {
@@ -64,26 +61,9 @@ Status ElementReader::read(std::uint64_t first, std::span<std::byte> out) const 
   if (contiguous_ && !swap_ && !view_.conj && !view_.neg) {
     return read_storage_(view_.storage_offset + first, out);
   }
-  while (!out.empty()) {
-    const std::uint64_t element = first / unit_;
-    const std::uint64_t skip = first % unit_;
-    std::size_t taken = out.size() - out.size() % unit_;
-    Status status;
-    if (skip == 0 && taken != 0) {
-      status = read_whole(element, out.first(taken));
-    } else {
-      std::array<std::byte, kMaxElementBytes> one{};
-      status = read_whole(element, std::span(one).first(unit_));
-      taken = std::min<std::size_t>(out.size(), unit_ - skip);
-      std::memcpy(out.data(), one.data() + skip, taken);
-    }
-    if (!status) {
-      return status;
-    }
-    first += taken;
-    out = out.subspan(taken);
-  }
-  return {};
+  return read_whole_elements(unit_, first, out, [&](std::uint64_t at, std::span<std::byte> whole) {
+    return read_whole(at / unit_, whole);
+  });
 }
 
 Status ElementReader::read_whole(std::uint64_t element, std::span<std::byte> out) const {

@@ -18,14 +18,6 @@ std::string byte_text(std::uint64_t offset) {
   return "byte " + std::to_string(offset);
 }
 
-std::span<const NodeId> tuple_of(const Pickle& pickle, NodeId id) {
-  if (pickle.kind(id) != NodeKind::kTuple) {
-    return {};
-  }
-  const auto [first, count] = pickle.tuple(id);
-  return {first, count};
-}
-
 // What stands before the object: the magic number, the version, and what machine wrote the file.
 // Raw data is little-endian whatever the last one says, and torch does not look at it either.
 Status read_preamble(PickleStream& stream) {
@@ -93,7 +85,7 @@ class PersistentIds {
  private:
   [[nodiscard]] Status convert(NodeId id) {
     const NodeId tuple = pickle_.persistent_id(id);
-    const auto parts = tuple_of(pickle_, tuple);
+    const auto parts = pickle_.tuple(tuple);
     if (parts.size() == 4 && pickle_.string(parts[0]) == "module" &&
         pickle_.kind(parts[1]) == NodeKind::kGlobal) {
       pickle_.replace(id, parts[1]);  // ('module', class, file, source): the class
@@ -115,7 +107,7 @@ class PersistentIds {
 
   // (view key, offset, size), in elements: the storage is that part of the root.
   [[nodiscard]] Status convert_view(NodeId id, NodeId view, const TensorDeclaration& root) {
-    const auto parts = tuple_of(pickle_, view);
+    const auto parts = pickle_.tuple(view);
     const std::int64_t offset = parts.size() == 3 ? pickle_.integer(parts[1]).value_or(-1) : -1;
     const std::int64_t size = parts.size() == 3 ? pickle_.integer(parts[2]).value_or(-1) : -1;
     const std::uint64_t unit = byte_size(root.dtype);
@@ -132,7 +124,7 @@ class PersistentIds {
     const std::string key = "view " + std::to_string(storages.at(root.storage_key).number) + ":" +
                             std::to_string(first) + ":" + std::to_string(size);
     views.try_emplace(key, View{root.storage_key, first, static_cast<std::uint64_t>(size) * unit});
-    const NodeId type = tuple_of(pickle_, pickle_.persistent_id(id))[1];
+    const NodeId type = pickle_.tuple(pickle_.persistent_id(id))[1];
     const std::string module(pickle_.module(type));
     const std::string name(pickle_.name(type));
     pickle_.replace(id, pickle_.add_storage(module, name, key, size));

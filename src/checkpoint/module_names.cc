@@ -19,14 +19,6 @@ constexpr std::uint64_t kFreeNameBytes = 64;
 constexpr std::string_view kScriptRoot = "__torch__";
 constexpr std::string_view kScriptBound = "__torch__.torch.classes";  // classes written in C++
 
-std::span<const NodeId> tuple_of(const Pickle& pickle, NodeId id) {
-  if (pickle.kind(id) != NodeKind::kTuple) {
-    return {};
-  }
-  const auto [first, count] = pickle.tuple(id);
-  return {first, count};
-}
-
 bool is_in(std::string_view module, std::string_view package) {
   return module.starts_with(package) &&
          (module.size() == package.size() || module[package.size()] == '.');
@@ -43,7 +35,7 @@ NodeId behind_type_tags(const Pickle& pickle, NodeId id) {
   constexpr int kMaxTags = 16;  // a list in a dict in an optional: each adds one
   NodeId value = id;
   for (int i = 0; i < kMaxTags && is_object_of(pickle, value, "torch.jit._pickle"); ++i) {
-    const auto arguments = tuple_of(pickle, pickle.arguments(value));
+    const auto arguments = pickle.tuple(pickle.arguments(value));
     if (arguments.empty()) {
       return id;
     }
@@ -137,7 +129,7 @@ class Expander {
     if (value != id) {
       pickle_.replace(id, value);
     }
-    reach_all(tuple_of(pickle_, id));
+    reach_all(pickle_.tuple(id));
     reach_all(pickle_.elements(id));
     for (const auto& [key, item] : pickle_.items(id)) {
       reach(item);
@@ -157,7 +149,7 @@ class Expander {
     if (states.size() != 1) {
       return 0;
     }
-    const auto pair = tuple_of(pickle_, states[0]);
+    const auto pair = pickle_.tuple(states[0]);
     const NodeId dict = pair.size() == 2 ? pair[0] : states[0];
     return pickle_.kind(dict) == NodeKind::kDict ? dict : 0;
   }
@@ -357,7 +349,7 @@ class Expander {
   // The strings in a set, however the protocol pickles sets. False when it costs too much.
   [[nodiscard]] bool collect_names(NodeId set, std::set<std::string_view>& names) {
     if (pickle_.kind(set) == NodeKind::kObject) {  // set([...])
-      const auto arguments = tuple_of(pickle_, pickle_.arguments(set));
+      const auto arguments = pickle_.tuple(pickle_.arguments(set));
       set = arguments.empty() ? set : arguments[0];
     }
     for (const NodeId element : pickle_.elements(set)) {

@@ -22,12 +22,10 @@ bool is_symbol(const Pickle& pickle, NodeId id, std::string_view module, std::st
 std::span<const NodeId> call_arguments(const Pickle& pickle, NodeId id, std::string_view module,
                                        std::string_view name) {
   if (pickle.kind(id) != NodeKind::kObject ||
-      !is_symbol(pickle, pickle.callable(id), module, name) ||
-      pickle.kind(pickle.arguments(id)) != NodeKind::kTuple) {
+      !is_symbol(pickle, pickle.callable(id), module, name)) {
     return {};
   }
-  const auto [first, count] = pickle.tuple(pickle.arguments(id));
-  return {first, count};
+  return pickle.tuple(pickle.arguments(id));
 }
 
 // The string of _codecs.encode(string, 'latin1'): how protocols 0 to 2 spell bytes.
@@ -129,7 +127,7 @@ Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source)
   if (!block) {
     return fail_in(where, block.error());
   }
-  const NodeId type = file->object.tuple(file->object.persistent_id(root)).first[1];
+  const NodeId type = file->object.tuple(file->object.persistent_id(root))[1];
   const std::string key = "_load_from_bytes " + std::to_string(storages_.size());
   const std::uint64_t numel = declared->storage_bytes / byte_size(declared->dtype);
   storages_.emplace(key, Nested{source.memory, *block, std::nullopt});

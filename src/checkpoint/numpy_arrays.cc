@@ -43,7 +43,7 @@ Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
     return unsupported("its element type is " + quote(type_name(pickle, id)) +
                        ", which is not read");
   }
-  const Arguments arguments = tuple_elements(pickle, pickle.arguments(id));
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
   const std::string_view code =
       arguments.empty() ? "" : pickle.string(arguments[0]).value_or("a class");
   const auto* const found = std::find_if(kArrayTypes.begin(), kArrayTypes.end(),
@@ -54,7 +54,7 @@ Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
   }
   array.dtype = found->second;
   const std::vector<NodeId> states = pickle.states(id, 2);
-  const Arguments state = states.size() == 1 ? tuple_elements(pickle, states[0]) : Arguments();
+  const Arguments state = states.size() == 1 ? pickle.tuple(states[0]) : Arguments();
   const auto order = state.size() >= 2 ? pickle.string(state[1]) : std::nullopt;
   if (!states.empty() && order != "<" && order != ">" && order != "|" && order != "=") {
     return corrupt("its numpy dtype has no valid byte order");
@@ -89,7 +89,7 @@ Status read_shape(const Pickle& pickle, NodeId id, bool fortran, TensorDeclarati
 // The state (1, shape, dtype, is Fortran, bytes).
 Result<TensorDeclaration> from_state(const Pickle& pickle, NodeId id) {
   const std::vector<NodeId> states = pickle.states(id, 2);
-  const Arguments state = states.size() == 1 ? tuple_elements(pickle, states[0]) : Arguments();
+  const Arguments state = states.size() == 1 ? pickle.tuple(states[0]) : Arguments();
   const auto fortran = state.size() == 5 ? pickle.boolean(state[3]) : std::nullopt;
   if (!fortran || pickle.integer(state[0]) != 1) {
     return unsupported("it is a numpy array without a state (1, shape, dtype, order, bytes)");
@@ -128,7 +128,7 @@ Result<TensorDeclaration> from_scalar(const Pickle& pickle, Arguments arguments)
 bool is_array(const Pickle& pickle, NodeId id) {
   switch (call_of(pickle, id)) {
     case Call::kArray: {
-      const Arguments arguments = tuple_elements(pickle, pickle.arguments(id));
+      const Arguments arguments = pickle.tuple(pickle.arguments(id));
       return !arguments.empty() && pickle.kind(arguments[0]) == NodeKind::kGlobal &&
              pickle.module(arguments[0]) == "numpy" && pickle.name(arguments[0]) == "ndarray";
     }
@@ -144,7 +144,7 @@ Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id) {
   if (pickle.has_items(id) || pickle.has_elements(id)) {
     return corrupt("the pickle adds items to a numpy array");
   }
-  const Arguments arguments = tuple_elements(pickle, pickle.arguments(id));
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
   const Call call = call_of(pickle, id);
   if (call == Call::kArray) {
     return from_state(pickle, id);
@@ -164,8 +164,7 @@ Result<std::string> array_bytes(const Pickle& pickle, NodeId id) {
     return std::string(*text);  // Python 2's str
   }
   const bool is_object = pickle.kind(id) == NodeKind::kObject;
-  const Arguments arguments =
-      is_object ? tuple_elements(pickle, pickle.arguments(id)) : Arguments();
+  const Arguments arguments = is_object ? pickle.tuple(pickle.arguments(id)) : Arguments();
   const Call call = call_of(pickle, id);
   if (call == Call::kBytes && arguments.empty()) {
     return std::string();

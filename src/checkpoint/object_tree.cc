@@ -23,14 +23,6 @@ void add_elements(std::span<const NodeId> elements, Children& out) {
   }
 }
 
-std::span<const NodeId> tuple_of(const Pickle& pickle, NodeId id) {
-  if (pickle.kind(id) != NodeKind::kTuple) {
-    return {};
-  }
-  const auto [first, count] = pickle.tuple(id);
-  return {first, count};
-}
-
 Status add_mapping(const Pickle& pickle, NodeId id, WalkBudget& budget, Children& out) {
   const auto items = paid_items(pickle, id, budget);
   if (!items) {
@@ -50,17 +42,17 @@ Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Chi
   if (!is_opaque(pickle, id)) {
     return {};
   }
-  add_elements(tuple_of(pickle, pickle.arguments(id)), out);
+  add_elements(pickle.tuple(pickle.arguments(id)), out);
   add_elements(pickle.elements(id), out);
   for (const NodeId state : pickle.states(id)) {
-    auto status = budget.visit(tuple_of(pickle, state).size());  // a tuple may be many states
+    auto status = budget.visit(pickle.tuple(state).size());  // a tuple may be many states
     if (status && is_mapping(pickle, state)) {
       status = add_mapping(pickle, state, budget, out);
     }
     if (!status) {
       return status;
     }
-    for (const NodeId part : tuple_of(pickle, state)) {  // (dict, slots) among others
+    for (const NodeId part : pickle.tuple(state)) {  // (dict, slots) among others
       if (status && is_mapping(pickle, part)) {
         status = add_mapping(pickle, part, budget, out);
       } else {
@@ -201,7 +193,7 @@ bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId 
   if (is_mapping(pickle, id) || function_for(pickle, classes, id) != nullptr) {
     return true;
   }
-  return is_opaque(pickle, id) && !tuple_of(pickle, pickle.arguments(id)).empty() &&
+  return is_opaque(pickle, id) && !pickle.tuple(pickle.arguments(id)).empty() &&
          !pickle.has_elements(id) && pickle.states(id, 1).empty();
 }
 
@@ -222,7 +214,7 @@ Result<Children> children_of(const Pickle& pickle, NodeId id, const ClassFlatten
       add_elements(pickle.elements(id), out);
       break;
     case NodeKind::kTuple:
-      add_elements(tuple_of(pickle, id), out);
+      add_elements(pickle.tuple(id), out);
       break;
     case NodeKind::kObject:
       if (const FlattenFunction* function = function_for(pickle, classes, id)) {

@@ -77,7 +77,10 @@ std::optional<BytesPlace> Pickle::bytes_place(NodeId id) const {
   return BytesPlace{text_.place(at), node.first};
 }
 
-std::pair<const NodeId*, std::size_t> Pickle::tuple(NodeId id) const {
+std::span<const NodeId> Pickle::tuple(NodeId id) const {
+  if (kind(id) != NodeKind::kTuple) {
+    return {};
+  }
   return {children_.data() + nodes_[id].first, nodes_[id].second};
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -102,9 +103,12 @@ class Pickle {
   // The content of a byte string; nothing for other kinds and for one that was left out.
   [[nodiscard]] std::optional<std::string_view> bytes(NodeId id) const;
 
-  // The elements of a tuple (a list of children in one run).
-  // Requires: kind(id) == kTuple.
-  [[nodiscard]] std::pair<const NodeId*, std::size_t> tuple(NodeId id) const;
+  // The elements of a tuple; none for anything else.
+  [[nodiscard]] std::span<const NodeId> tuple(NodeId id) const;
+
+  [[nodiscard]] bool is_sequence(NodeId id) const {  // a list or a tuple
+    return kind(id) == NodeKind::kList || kind(id) == NodeKind::kTuple;
+  }
 
   // The elements of a list or set, or those appended to an object; the first `most` of them.
   // Copies.

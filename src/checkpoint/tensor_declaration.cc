@@ -28,7 +28,7 @@ Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, 
   if (pickle.kind(id) != NodeKind::kPersistent) {
     return corrupt("it has no storage");
   }
-  const Arguments parts = tuple_elements(pickle, pickle.persistent_id(id));
+  const Arguments parts = pickle.tuple(pickle.persistent_id(id));
   if (parts.size() != 5 || pickle.string(parts[0]) != "storage") {
     return corrupt("its storage is not ('storage', class, key, location, numel)");
   }
@@ -122,7 +122,7 @@ Status check_attributes(const Pickle& pickle, NodeId attributes) {
 // (requires_grad, volatile, hooks), says nothing about the data; a longer one holds another
 // storage.
 Status check_state(const Pickle& pickle, NodeId state) {
-  const Arguments parts = tuple_elements(pickle, state);
+  const Arguments parts = pickle.tuple(state);
   if (parts.size() == 3 && pickle.boolean(parts[0])) {
     return {};
   }
@@ -209,7 +209,7 @@ std::optional<double> number(const Pickle& pickle, NodeId id) {
 
 // (scheme, scale, zero point), or (scheme, scales, zero points, axis).
 Result<Quantizer> read_quantizer(const Pickle& pickle, NodeId id) {
-  const Arguments parts = tuple_elements(pickle, id);
+  const Arguments parts = pickle.tuple(id);
   const bool named = !parts.empty() && pickle.kind(parts[0]) == NodeKind::kGlobal &&
                      pickle.module(parts[0]) == "torch";
   const std::string_view scheme = named ? pickle.name(parts[0]) : "";
@@ -262,7 +262,7 @@ std::optional<SparseLayout> read_layout(const Pickle& pickle, NodeId id) {
   if (call_of(pickle, id) != Call::kLayout) {
     return std::nullopt;
   }
-  const Arguments arguments = tuple_elements(pickle, pickle.arguments(id));
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
   const auto name = arguments.size() == 1 ? pickle.string(arguments[0]) : std::nullopt;
   const auto* const found = std::find_if(kLayouts.begin(), kLayouts.end(),
                                          [&](const auto& known) { return known.first == name; });
@@ -278,7 +278,7 @@ Result<TensorDeclaration> read_sparse(const Pickle& pickle, Arguments arguments)
   if (!layout) {
     return unsupported("its sparse layout is not read; save tensor.to_dense() instead");
   }
-  const Arguments parts = tuple_elements(pickle, arguments[1]);
+  const Arguments parts = pickle.tuple(arguments[1]);
   const bool coo = *layout == SparseLayout::kCoo;
   if (coo ? parts.size() != 3 && parts.size() != 4 : parts.size() != 4) {
     return corrupt("its sparse data have the wrong number of parts");
@@ -385,7 +385,7 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
       }
     }
     const Symbol* symbol = find_symbol(pickle, callable);
-    const Arguments arguments = tuple_elements(pickle, arguments_id);
+    const Arguments arguments = pickle.tuple(arguments_id);
     if (symbol == nullptr) {
       return unsupported("it is made by " + quote(type_name(pickle, callable)));
     }

@@ -188,15 +188,8 @@ std::vector<NodeId> sequence_of(const Pickle& pickle, NodeId id) {
   if (pickle.kind(id) == NodeKind::kList) {
     return pickle.elements(id);
   }
-  if (pickle.kind(id) != NodeKind::kTuple) {
-    return {};
-  }
-  const auto [first, count] = pickle.tuple(id);
-  return {first, first + count};
-}
-
-bool is_sequence(const Pickle& pickle, NodeId id) {
-  return pickle.kind(id) == NodeKind::kList || pickle.kind(id) == NodeKind::kTuple;
+  const std::span<const NodeId> tuple = pickle.tuple(id);
+  return {tuple.begin(), tuple.end()};
 }
 
 // (args, kwargs)
@@ -206,7 +199,7 @@ bool is_call(const Pickle& pickle, NodeId id) {
     return false;
   }
   const std::vector<NodeId> parts = sequence_of(pickle, id);
-  return parts.size() == kParts && is_sequence(pickle, parts[0]) && is_mapping(pickle, parts[1]);
+  return parts.size() == kParts && pickle.is_sequence(parts[0]) && is_mapping(pickle, parts[1]);
 }
 
 // The sets that a file holds: the elements of a list of them, or the root.
@@ -236,7 +229,7 @@ Status walk_set(const Pickle& pickle, NodeId set, const std::string& prefix, Wal
   if (is_tensor(pickle, set)) {
     return walker.walk(set, prefix + ".[0]");
   }
-  if (!is_sequence(pickle, set)) {
+  if (!pickle.is_sequence(set)) {
     return walker.walk(set, prefix);
   }
   if (!is_call(pickle, set)) {

@@ -13,20 +13,20 @@ tl::unexpected<Error> unsupported(std::string what) {
 // OrderedDict that had its items set.
 Status add_initial_items(const Pickle& pickle, NodeId id, Items& pairs) {
   const bool is_dict = pickle.kind(id) == NodeKind::kDict;
-  const bool is_plain = call_of(pickle, id) == Call::kOrderedDict &&
-                        tuple_elements(pickle, pickle.arguments(id)).empty();
+  const bool is_plain =
+      call_of(pickle, id) == Call::kOrderedDict && pickle.tuple(pickle.arguments(id)).empty();
   if (is_dict || is_plain) {
     pairs = pickle.items(id);
     return {};
   }
   const std::vector<NodeId> list = pickle.elements(id);
-  const Arguments tuple = tuple_elements(pickle, id);
+  const Arguments tuple = pickle.tuple(id);
   if (pickle.kind(id) != NodeKind::kList && pickle.kind(id) != NodeKind::kTuple) {
     return unsupported("an OrderedDict is made neither from pairs nor from a dict");
   }
   for (const NodeId pair : list.empty() ? tuple : Arguments(list)) {
     const std::vector<NodeId> in_list = pickle.elements(pair, 3);
-    const Arguments parts = in_list.empty() ? tuple_elements(pickle, pair) : Arguments(in_list);
+    const Arguments parts = in_list.empty() ? pickle.tuple(pair) : Arguments(in_list);
     const NodeKind kind = pickle.kind(pair);
     if (parts.size() != 2 || (kind != NodeKind::kList && kind != NodeKind::kTuple)) {
       return unsupported("an OrderedDict is made from a list with an entry that is no pair");
@@ -73,7 +73,7 @@ bool is_mapping(const Pickle& pickle, NodeId id) {
 Result<Items> mapping_items(const Pickle& pickle, NodeId id) {
   Items pairs;
   if (call_of(pickle, id) == Call::kOrderedDict) {
-    const Arguments arguments = tuple_elements(pickle, pickle.arguments(id));
+    const Arguments arguments = pickle.tuple(pickle.arguments(id));
     if (arguments.size() > 1) {
       return unsupported("an OrderedDict is made from more than one value");
     }

@@ -42,11 +42,8 @@ Result<Source> read_constants(const ZipArchive& zip, Selection selection, Checkp
   if (!pickle) {
     return fail(std::move(pickle).error());
   }
-  std::vector<NodeId> values;
-  if (pickle->kind(pickle->root()) == NodeKind::kTuple) {
-    const auto [first, count] = pickle->tuple(pickle->root());
-    values.assign(first, first + count);
-  }
+  const std::span<const NodeId> tuple = pickle->tuple(pickle->root());
+  const std::vector<NodeId> values(tuple.begin(), tuple.end());  // the loop edits the pickle
   Items named;
   for (const NodeId value : values) {
     const std::string name = std::string(kScriptConstants) + ".c" + std::to_string(named.size());

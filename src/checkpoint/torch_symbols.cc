@@ -102,14 +102,6 @@ Call call_of(const Pickle& pickle, NodeId id) {
   return symbol == nullptr ? Call::kNone : symbol->call;
 }
 
-Arguments tuple_elements(const Pickle& pickle, NodeId id) {
-  if (pickle.kind(id) != NodeKind::kTuple) {
-    return {};
-  }
-  const auto [first, count] = pickle.tuple(id);
-  return {first, count};
-}
-
 Result<StorageClass> storage_class_of(const Pickle& pickle, NodeId id) {
   if (pickle.kind(id) != NodeKind::kGlobal) {
     return fail(ErrorCode::kCorrupt, "its storage has no class");
@@ -144,13 +136,13 @@ Result<DType> read_dtype(const Pickle& pickle, NodeId id) {
 Result<std::vector<std::int64_t>> read_integers(const Pickle& pickle, NodeId id,
                                                 std::string_view what) {
   if (call_of(pickle, id) == Call::kSize) {
-    const Arguments arguments = tuple_elements(pickle, pickle.arguments(id));
+    const Arguments arguments = pickle.tuple(pickle.arguments(id));
     if (arguments.size() == 1) {
       id = arguments[0];
     }
   }
   std::vector<NodeId> nodes = pickle.elements(id, kMaxRank + 1);
-  const Arguments tuple = tuple_elements(pickle, id);
+  const Arguments tuple = pickle.tuple(id);
   nodes.insert(nodes.end(), tuple.begin(), tuple.end());
   if (pickle.kind(id) != NodeKind::kTuple && pickle.kind(id) != NodeKind::kList) {
     return fail(ErrorCode::kCorrupt, "its " + std::string(what) + " is not a tuple of ints");

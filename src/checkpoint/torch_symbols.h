@@ -50,9 +50,7 @@ struct Symbol {
 // kNone for what is no object made by a known call.
 [[nodiscard]] Call call_of(const Pickle& pickle, NodeId id);
 
-// The elements of a tuple; none for anything else.
 using Arguments = std::span<const NodeId>;
-[[nodiscard]] Arguments tuple_elements(const Pickle& pickle, NodeId id);
 
 // The element type of torch's storage class. kCorrupt, kUnsupported.
 struct StorageClass {

@@ -32,14 +32,6 @@ struct TarTensor {
   std::vector<std::int64_t> strides;
 };
 
-std::span<const NodeId> tuple_of(const Pickle& pickle, NodeId id) {
-  if (pickle.kind(id) != NodeKind::kTuple) {
-    return {};
-  }
-  const auto [first, count] = pickle.tuple(id);
-  return {first, count};
-}
-
 tl::unexpected<Error> corrupt(std::uint64_t at, std::string_view what) {
   return fail(ErrorCode::kCorrupt, "byte " + std::to_string(at) + ": " + std::string(what));
 }
@@ -94,7 +86,7 @@ class StorageTable {
     if (!pickle) {
       return fail(std::move(pickle).error());
     }
-    const auto parts = tuple_of(*pickle, pickle->root());
+    const auto parts = pickle->tuple(pickle->root());
     const auto key = parts.size() == 3 ? pickle->integer(parts[0]) : std::nullopt;
     if (!key || pickle->kind(parts[2]) != NodeKind::kGlobal) {
       return corrupt(at, "an entry that is not (key, location, storage class)");
@@ -129,7 +121,7 @@ class StorageTable {
       return corrupt(at, "the storage views are no list");
     }
     for (const NodeId id : pickle->elements(pickle->root())) {
-      if (!add_view(*pickle, tuple_of(*pickle, id))) {
+      if (!add_view(*pickle, pickle->tuple(id))) {
         return corrupt(at,
                        "a storage view that is not (key, storage, offset, size) of a part of it");
       }
@@ -176,7 +168,7 @@ Status read_tensor(PickleStream& stream, TarTensors& tensors) {
   if (!pickle) {
     return fail(pickle.error());
   }
-  const auto parts = tuple_of(*pickle, pickle->root());
+  const auto parts = pickle->tuple(pickle->root());
   const auto key = parts.size() == 3 ? pickle->integer(parts[0]) : std::nullopt;
   const auto storage = parts.size() == 3 ? pickle->integer(parts[1]) : std::nullopt;
   if (!key || !storage) {
@@ -239,7 +231,7 @@ class ObjectLinker {
  private:
   // The key of a tensor or storage in decimal, or (class, source file, source): the class.
   [[nodiscard]] Result<NodeId> value_of(NodeId id) {
-    const auto parts = tuple_of(object_, id);
+    const auto parts = object_.tuple(id);
     if (!parts.empty() && object_.kind(parts[0]) == NodeKind::kGlobal) {
       return parts[0];
     }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/directory.h"
+#include "base/new_folders.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/generations.h"
@@ -76,13 +77,11 @@ class Transaction {
 
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
-  [[nodiscard]] Status make_out_dir(const std::filesystem::path& out_dir);
   [[nodiscard]] Status lock_and_check();
   [[nodiscard]] Status make_staging();
   [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                   std::string_view content) const;
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
-  [[nodiscard]] Status sync_made_folders() const;
   [[nodiscard]] std::string manifest_name() const;
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
@@ -95,7 +94,7 @@ class Transaction {
   void roll_back();
 
   TransactionOptions options_;
-  std::vector<std::filesystem::path> made_folders_;  // outermost first
+  NewFolders made_folders_;  // on the way to the output folder
   std::optional<Directory> out_;
   std::string staging_name_;  // empty until it exists
   std::optional<Directory> staging_;

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/new_folders.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/progress_bar.h"
+#include "common/sandbox.h"
 #include "common/text_report.h"
 
 namespace onnx_external {
@@ -173,10 +175,45 @@ std::string map_text(const SaveReport& report) {
   return map_file_text(pairs);
 }
 
-Result<SaveReport> save(Arguments& arguments) {
+SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
+  SandboxPaths paths;
+  paths.read = arguments.options.test_data;
+  paths.read_folder_of(arguments.graph);  // its own external data lies there
+  paths.read_checkpoints(arguments.checkpoints);
+  paths.read.push_back(arguments.mapping.map_file);
+  paths.write.push_back(arguments.dry_run ? nearest_existing_folder(arguments.out_dir)
+                                          : arguments.out_dir);
+  paths.write_folder_of(arguments.save_map);
+  for (const std::filesystem::path& folder : made.made()) {
+    paths.remove_folders_in.push_back(folder.parent_path());
+  }
+  return paths;
+}
+
+// The output folder: made before the sandbox is entered, which could not confine the work to a
+// folder that does not exist.
+Result<NewFolders> make_out_dir(const Arguments& arguments) {
+  if (!arguments.common.sandbox || arguments.dry_run) {
+    return NewFolders();
+  }
+  auto made = NewFolders::make(arguments.out_dir);
+  if (made && arguments.fsync) {
+    if (Status synced = made->sync(); !synced) {
+      return fail(std::move(synced).error());
+    }
+  }
+  return made;
+}
+
+Result<SaveReport> save(const Command& command, Arguments& arguments) {
   if (auto status = check_map_target(arguments); !status) {
     return fail(std::move(status).error());
   }
+  auto made = make_out_dir(arguments);
+  if (!made) {
+    return fail(std::move(made).error());
+  }
+  enter_sandbox(command, arguments.common, sandbox_paths(arguments, *made));
   auto mapping = mapping_options(arguments.mapping);
   if (!mapping) {
     return fail(std::move(mapping).error());
@@ -188,7 +225,11 @@ Result<SaveReport> save(Arguments& arguments) {
   auto report =
       save_graph_with_external_data(arguments.out_dir, arguments.model_name, arguments.data_dir,
                                     arguments.checkpoints, arguments.graph, arguments.options);
-  if (!report || arguments.save_map.empty()) {
+  if (!report) {
+    return report;
+  }
+  made->keep();
+  if (arguments.save_map.empty()) {
     return report;
   }
   auto status =
@@ -218,7 +259,7 @@ int run(int argc, char** argv) {
   if (const std::string wrong = wrong_argument(command.app(), arguments); !wrong.empty()) {
     return command.misuse(wrong);
   }
-  auto report = save(arguments);
+  auto report = save(command, arguments);
   if (!report) {
     return command.fail(report.error().code == ErrorCode::kCancelled
                             ? "interrupted; nothing was written"

@@ -89,6 +89,9 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   options.compare = Compare::kRecordedCrc;
   // Pages that were not synced are dirty: the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
+  if (write.cache == PageCache::kBypass) {
+    options.drop_cache = DropCache::kBehind;
+  }
   auto report = verify_model_against(staged.model_path(), checkpoint, expected, options);
   if (!report) {
     return fail(std::move(report).error());

@@ -51,6 +51,7 @@ output:
 work:
 {}  --no-verify            do not read everything back and compare it
   --no-fsync             do not wait until the bytes are on the disk
+  --direct               copy past the page cache: for checkpoints larger than memory
 
 common:
 {}
@@ -76,6 +77,7 @@ struct Arguments {
   bool dry_run = false;
   bool verify = true;
   bool fsync = true;
+  bool direct = false;
   MappingArguments mapping;
   CommonArguments common;
   SaveOptions options;
@@ -96,6 +98,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_flag("--dry-run", arguments.dry_run);
   app.add_flag("--verify,!--no-verify", arguments.verify);
   app.add_flag("--fsync,!--no-fsync", arguments.fsync);
+  app.add_flag("--direct", arguments.direct);
   add_checkpoint_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.write.threads);
   add_mapping_options(app, arguments.mapping);
@@ -128,6 +131,7 @@ void fill_options(Arguments& arguments) {
   options.verification = arguments.verify ? Verification::kOn : Verification::kOff;
   options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
+  options.write.cache = arguments.direct ? PageCache::kBypass : PageCache::kUse;
   options.write.overwrite = arguments.overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
   options.write.checksum = arguments.checksum.empty() ? Checksum::kNone : Checksum::kSha1;
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;

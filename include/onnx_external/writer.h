@@ -25,12 +25,16 @@ namespace onnx_external {
 enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model and folders
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
 enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, in external_data
+// kBypass: tensors are copied past the page cache (O_DIRECT, where the file system has it), which
+// keeps what other programs have in it: for checkpoints larger than memory. Else it is slower.
+enum class PageCache : std::uint8_t { kUse, kBypass };
 
 struct WriteOptions {
   int threads = 0;  // 0 = one per CPU available to the process
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
   Checksum checksum = Checksum::kNone;
+  PageCache cache = PageCache::kUse;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
 };

@@ -19,6 +19,7 @@
 #include "base/checked_math.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
+#include "base/direct_copy.h"
 #include "base/file.h"
 #include "base/io_buffer.h"
 #include "base/output_file.h"
@@ -67,6 +68,7 @@ struct UnsyncedFile {
 // What one thread keeps between its work items.
 struct Worker {
   RangeCopier copier;
+  DirectCopier direct;
   std::deque<UnsyncedFile> unsynced;
 };
 
@@ -254,6 +256,9 @@ class PlanCopier {
     const std::uint64_t place = part_of(item).offset + item.first;
     if (!source.file) {
       status = rearrange(item, source.tensor, output, crc, sha);
+    } else if (job_.options.cache == PageCache::kBypass) {
+      status = worker.direct.copy(*source.file, source.offset + item.first, item.length, output,
+                                  place, step_, crc, sha);
     } else if (spliced) {
       status = worker.copier.copy(*source.file, source.offset + item.first, item.length, output,
                                   place, step_);
@@ -276,7 +281,8 @@ class PlanCopier {
   // chunks of a part are copied in one way.
   bool splices(const WorkItem& item, const PartSource& source) const {
     const bool waits = threads_ > 1 && shared_.contains(part_of(item).file);
-    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes && !waits;
+    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes && !waits &&
+           job_.options.cache == PageCache::kUse;
   }
 
   Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,

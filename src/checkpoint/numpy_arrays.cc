@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/text.h"
 #include "checkpoint/pickle_text.h"
@@ -12,13 +13,6 @@
 
 namespace onnx_external {
 namespace {
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 constexpr std::array<std::pair<std::string_view, DType>, 14> kArrayTypes = {{
     {"f8", DType::kFloat64},

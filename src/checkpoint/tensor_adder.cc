@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/text.h"
 #include "checkpoint/numpy_arrays.h"
@@ -15,13 +16,6 @@
 
 namespace onnx_external {
 namespace {
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 // Bytes from the start of the storage to element 0, once the whole view lies inside.
 Result<std::uint64_t> checked_offset(const TensorDeclaration& declared,

@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -46,13 +45,13 @@ std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource
   return index;
 }
 
-ReadSource memory_source(std::string bytes) {
-  auto shared = std::make_shared<const std::string>(std::move(bytes));
-  return [shared = std::move(shared)](std::uint64_t offset, std::span<std::byte> out) -> Status {
-    assert(range_fits(offset, out.size(), shared->size()));
-    std::memcpy(out.data(), shared->data() + offset, out.size());
-    return {};
-  };
+ReadSource memory_source(std::shared_ptr<const std::string> memory, std::uint64_t offset) {
+  return
+      [memory = std::move(memory), offset](std::uint64_t at, std::span<std::byte> out) -> Status {
+        assert(offset <= memory->size() && range_fits(at, out.size(), memory->size() - offset));
+        std::memcpy(out.data(), memory->data() + offset + at, out.size());
+        return {};
+      };
 }
 
 }  // namespace onnx_external

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ class MemoryBudget {
 [[nodiscard]] std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes,
                                          ReadSource source, std::vector<std::uint32_t> from = {});
 
-// Reads `bytes`, which it keeps.
-[[nodiscard]] ReadSource memory_source(std::string bytes);
+// Reads what `memory` has from `offset` on, and keeps it alive.
+[[nodiscard]] ReadSource memory_source(std::shared_ptr<const std::string> memory,
+                                       std::uint64_t offset = 0);
 
 }  // namespace onnx_external

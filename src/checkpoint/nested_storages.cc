@@ -1,49 +1,24 @@
 #include "checkpoint/nested_storages.h"
 
-#include <cstring>
 #include <span>
 #include <utility>
 
-#include "base/text.h"
+#include "checkpoint/computed_storages.h"
 #include "checkpoint/module_names.h"
 #include "checkpoint/pickle_stream.h"
-#include "checkpoint/pickle_text.h"
 #include "checkpoint/tensor_declaration.h"
+#include "checkpoint/torch_symbols.h"
 
 namespace onnx_external {
 namespace {
 
-bool is_symbol(const Pickle& pickle, NodeId id, std::string_view module, std::string_view name) {
-  return pickle.kind(id) == NodeKind::kGlobal && pickle.module(id) == module &&
-         pickle.name(id) == name;
-}
-
-// The arguments of a call of module.name; none for anything else.
-std::span<const NodeId> call_arguments(const Pickle& pickle, NodeId id, std::string_view module,
-                                       std::string_view name) {
-  if (pickle.kind(id) != NodeKind::kObject ||
-      !is_symbol(pickle, pickle.callable(id), module, name)) {
-    return {};
-  }
-  return pickle.tuple(pickle.arguments(id));
-}
-
-// The string of _codecs.encode(string, 'latin1'): how protocols 0 to 2 spell bytes.
-std::optional<NodeId> encoded_text(const Pickle& pickle, NodeId id) {
-  const auto arguments = call_arguments(pickle, id, "_codecs", "encode");
-  if (arguments.size() != 2 || !pickle.string(arguments[0])) {
+// The argument of a call of torch.storage._load_from_bytes.
+std::optional<NodeId> loaded_from(const Pickle& pickle, NodeId id) {
+  if (call_of(pickle, id) != Call::kLoadFromBytes) {
     return std::nullopt;
   }
-  const auto encoding = pickle.string(arguments[1]);
-  return encoding == "latin1" || encoding == "latin-1" ? std::optional(arguments[0]) : std::nullopt;
-}
-
-ReadSource memory_reader(std::shared_ptr<const std::string> memory, std::uint64_t offset) {
-  return
-      [memory = std::move(memory), offset](std::uint64_t at, std::span<std::byte> out) -> Status {
-        std::memcpy(out.data(), memory->data() + offset + at, out.size());
-        return {};
-      };
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
+  return arguments.size() == 1 ? std::optional(arguments[0]) : std::nullopt;
 }
 
 }  // namespace
@@ -59,15 +34,14 @@ Status NestedStorages::resolve(Pickle& pickle) {
 }
 
 Status NestedStorages::resolve_call(Pickle& pickle, NodeId id) {
-  const auto arguments = call_arguments(pickle, id, "torch.storage", "_load_from_bytes");
-  if (arguments.size() != 1) {
+  const auto argument = loaded_from(pickle, id);
+  const auto bytes = argument ? spelled_bytes(pickle, *argument) : std::nullopt;
+  if (!bytes) {
     return {};
   }
-  const auto encoded = encoded_text(pickle, arguments[0]);
-  const NodeId bytes = encoded.value_or(arguments[0]);
-  const auto [known, is_new] = known_.try_emplace(bytes);
+  const auto [known, is_new] = known_.try_emplace(*bytes);
   if (is_new) {
-    const auto source = source_of(pickle, bytes, encoded.has_value());
+    const auto source = source_of(pickle, *bytes);
     const auto storage =
         source ? read_nested(pickle, *source) : fail(ErrorCode::kUnsupported, "no bytes");
     if (!storage && storage.error().code != ErrorCode::kUnsupported) {
@@ -81,17 +55,12 @@ Status NestedStorages::resolve_call(Pickle& pickle, NodeId id) {
   return {};
 }
 
-std::optional<NestedStorages::Source> NestedStorages::source_of(const Pickle& pickle, NodeId bytes,
-                                                                bool is_encoded) const {
-  if (const auto place = pickle.bytes_place(bytes); place && text_offset_) {
+std::optional<NestedStorages::Source> NestedStorages::source_of(const Pickle& pickle,
+                                                                const SpelledBytes& bytes) const {
+  if (const auto place = pickle.bytes_place(bytes.node); place && text_offset_) {
     return Source{nullptr, {*text_offset_ + place->offset, place->length}};
   }
-  std::optional<std::string> copy;
-  if (const auto content = pickle.bytes(bytes)) {
-    copy = std::string(*content);
-  } else if (const auto text = pickle.string(bytes)) {  // not encoded: Python 2's str
-    copy = is_encoded ? latin1_bytes(*text) : std::string(*text);
-  }
+  auto copy = copy_bytes(pickle, bytes);
   if (!copy) {
     return std::nullopt;
   }
@@ -105,7 +74,7 @@ Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source)
       source.memory ? "nested torch file"
                     : "byte " + std::to_string(source.place.offset) + ": nested torch file";
   const ReadSource read = source.memory
-                              ? memory_reader(source.memory, 0)
+                              ? memory_source(source.memory, 0)
                               : ReadSource([&](std::uint64_t at, std::span<std::byte> out) {
                                   return part_.files.front()->read(at, out);
                                 });
@@ -159,7 +128,7 @@ std::uint32_t NestedStorages::add_storage(const Nested& nested) {
   if (nested.memory) {
     storage.offset = 0;
     storage.computed = true;
-    part_.computed.emplace(index, memory_reader(nested.memory, nested.place.offset));
+    part_.computed.emplace(index, memory_source(nested.memory, nested.place.offset));
   }
   part_.storages.push_back(storage);
   return index;

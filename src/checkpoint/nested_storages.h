@@ -11,6 +11,7 @@
 #include "checkpoint/contents.h"
 #include "checkpoint/legacy_file.h"
 #include "checkpoint/pickle.h"
+#include "checkpoint/pickle_bytes.h"
 #include "checkpoint/torch_tensors.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -43,15 +44,15 @@ class NestedStorages {
     std::optional<std::uint32_t> index;  // in part.storages
   };
   [[nodiscard]] Status resolve_call(Pickle& pickle, NodeId id);
-  [[nodiscard]] std::optional<Source> source_of(const Pickle& pickle, NodeId bytes,
-                                                bool is_encoded) const;
+  [[nodiscard]] std::optional<Source> source_of(const Pickle& pickle,
+                                                const SpelledBytes& bytes) const;
   [[nodiscard]] Result<NodeId> read_nested(Pickle& pickle, const Source& source);
   [[nodiscard]] std::uint32_t add_storage(const Nested& nested);
 
   std::optional<std::uint64_t> text_offset_;
   CheckpointPart& part_;
-  // The bytes (or their text) -> the persistent id; nothing when they are no storage.
-  std::map<NodeId, std::optional<NodeId>> known_;
+  // The bytes -> the persistent id; nothing when they are no storage.
+  std::map<SpelledBytes, std::optional<NodeId>> known_;
   std::map<std::string, Nested> storages_;
 };
 

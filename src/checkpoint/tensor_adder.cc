@@ -7,7 +7,7 @@
 #include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/text.h"
-#include "checkpoint/numpy_arrays.h"
+#include "checkpoint/pickle_bytes.h"
 #include "checkpoint/sparse_tensors.h"
 #include "checkpoint/torch_objects.h"
 #include "tensor/half_float.h"
@@ -172,13 +172,16 @@ Result<std::uint32_t> TensorAdder::storage_of(const TensorDeclaration& declared)
 Result<std::uint32_t> TensorAdder::storage_of_bytes(const TensorDeclaration& declared) {
   auto found = held_.find({*declared.bytes, declared.byte_order});
   if (found == held_.end()) {
-    auto bytes = array_bytes(pickle_, *declared.bytes);
+    auto status = budget_.take(most_bytes(pickle_, *declared.bytes), 1);
+    auto bytes = status ? copy_bytes(pickle_, *declared.bytes)
+                        : Result<std::string>(fail(std::move(status).error()));
     if (!bytes) {
       return fail(std::move(bytes).error());
     }
     HeldBytes held{.storage = 0, .lower_halves_are_zero = lower_halves_are_zero(*bytes)};
     const std::uint64_t size = bytes->size();
-    held.storage = add_computed(part_, size, memory_source(*std::move(bytes)));
+    held.storage = add_computed(
+        part_, size, memory_source(std::make_shared<const std::string>(*std::move(bytes))));
     part_.storages[held.storage].byte_order = declared.byte_order;
     found = held_.emplace(std::pair(*declared.bytes, declared.byte_order), held).first;
   }
@@ -258,8 +261,10 @@ Result<TensorView> TensorAdder::dense_view(const TensorDeclaration& declared) {
 
 TensorView TensorAdder::memory_view(std::string name, Shape shape, Numbers numbers) {
   const std::uint64_t size = numbers.bytes.size();
-  TensorView view = whole_view(numbers.dtype, std::move(shape),
-                               add_computed(part_, size, memory_source(std::move(numbers.bytes))));
+  TensorView view = whole_view(
+      numbers.dtype, std::move(shape),
+      add_computed(part_, size,
+                   memory_source(std::make_shared<const std::string>(std::move(numbers.bytes)))));
   view.name = std::move(name);
   return view;
 }

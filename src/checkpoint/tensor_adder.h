@@ -60,7 +60,7 @@ class TensorAdder {
     std::uint32_t storage = 0;
     bool lower_halves_are_zero = false;  // as float32, little-endian
   };
-  std::map<std::pair<NodeId, ByteOrder>, HeldBytes> held_;
+  std::map<std::pair<SpelledBytes, ByteOrder>, HeldBytes> held_;
   std::map<std::pair<NodeId, SparseLayout>, TensorView> dense_;
   using ViewKey = std::tuple<std::uint32_t, std::uint64_t, Shape, std::vector<std::int64_t>>;
   std::map<ViewKey, std::uint32_t> widened_;

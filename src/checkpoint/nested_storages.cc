@@ -3,6 +3,8 @@
 #include <span>
 #include <utility>
 
+#include "base/bad_input.h"
+#include "base/text.h"
 #include "checkpoint/computed_storages.h"
 #include "checkpoint/module_names.h"
 #include "checkpoint/pickle_stream.h"
@@ -11,6 +13,21 @@
 
 namespace onnx_external {
 namespace {
+
+// What the keys of nested storages begin with.
+constexpr std::string_view kNestedKey = "_load_from_bytes ";
+
+// A storage of the file's own that has such a key would be taken for a nested one.
+Status check_own_key(const Pickle& pickle, NodeId id) {
+  constexpr std::size_t kKey = 2;  // ('storage', class, key, ...)
+  const Arguments parts = pickle.kind(id) == NodeKind::kPersistent
+                              ? pickle.tuple(pickle.persistent_id(id))
+                              : Arguments();
+  const auto key = parts.size() > kKey ? pickle.string(parts[kKey]) : std::nullopt;
+  return key && key->starts_with(kNestedKey)
+             ? Status(corrupt("storage " + quote(*key) + " has the name of a nested one"))
+             : Status();
+}
 
 // The argument of a call of torch.storage._load_from_bytes.
 std::optional<NodeId> loaded_from(const Pickle& pickle, NodeId id) {
@@ -26,7 +43,9 @@ std::optional<NodeId> loaded_from(const Pickle& pickle, NodeId id) {
 Status NestedStorages::resolve(Pickle& pickle) {
   const auto count = static_cast<NodeId>(pickle.node_count());
   for (NodeId id = 0; id < count; ++id) {
-    if (auto status = resolve_call(pickle, id); !status) {
+    auto status = check_own_key(pickle, id);
+    status = status ? resolve_call(pickle, id) : status;
+    if (!status) {
       return status;
     }
   }
@@ -97,7 +116,7 @@ Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source)
     return fail_in(where, block.error());
   }
   const NodeId type = file->object.tuple(file->object.persistent_id(root))[1];
-  const std::string key = "_load_from_bytes " + std::to_string(storages_.size());
+  const std::string key = std::string(kNestedKey) + std::to_string(storages_.size());
   const std::uint64_t numel = declared->storage_bytes / byte_size(declared->dtype);
   storages_.emplace(key, Nested{source.memory, *block, std::nullopt});
   return pickle.add_storage(file->object.module(type), file->object.name(type), key,

@@ -203,6 +203,15 @@ TEST(TorchZip, ReadsStoragesInsideItsPickle) {
   }
 }
 
+TEST(TorchLegacy, RefusesAKeyThatItGivesToAStorageInsideItsPickle) {
+  PickleBuilder object;
+  object.proto().empty_dict().string("w");
+  put_legacy_tensor(object, "_load_from_bytes 0", 4, 0, 4);
+  EXPECT_THAT(
+      open_bytes(legacy_file(object.op('s').stop().bytes(), {{"_load_from_bytes 0", kFloats}})),
+      FailsWith(ErrorCode::kCorrupt, "'_load_from_bytes 0' has the name of a nested one"));
+}
+
 TEST(TorchLegacy, ReadsStoragesInsideItsPickle) {
   const std::string nested = legacy_storage_file(kFloats);
   const std::string object = dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); });

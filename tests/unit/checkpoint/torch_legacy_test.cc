@@ -35,6 +35,32 @@ TEST(TorchLegacy, ReadsAnOldStorageViewAsPartOfItsRoot) {
   EXPECT_EQ(read_tensor(*checkpoint, 0), f32({3}));
 }
 
+TEST(TorchLegacy, ReadsAViewThatTwoPersistentIdsShare) {
+  PickleBuilder object;
+  object.proto().empty_dict().mark().string("v").global("torch._utils", "_rebuild_tensor").mark();
+  put_legacy_id(object, "7", 4, [&] { object.mark().string("8").integer(1).integer(3).tuple(); });
+  object.put(0).persistent_id().integer(0).integers({3}).integers({1}).tuple().reduce();
+  object.string("w").global("torch._utils", "_rebuild_tensor").mark();
+  object.get(0).persistent_id().integer(0).integers({3}).integers({1}).tuple().reduce();
+  const auto checkpoint =
+      open_bytes(legacy_file(object.set_items().stop().bytes(), {{"7", kFloats}}));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(read_tensor(*checkpoint, 0), f32({2, 3, 4}));
+  EXPECT_EQ(read_tensor(*checkpoint, 1), f32({2, 3, 4}));
+}
+
+TEST(TorchLegacy, RefusesAKeyThatItGivesToAView) {
+  PickleBuilder object;
+  object.proto().empty_dict().mark().string("v");
+  put_legacy_tensor(object, "7", 4, 0, 3,
+                    [&] { object.mark().string("8").integer(1).integer(3).tuple(); });
+  object.string("w");
+  put_legacy_tensor(object, "view 0:4:3", 4, 0, 3);
+  EXPECT_THAT(open_bytes(legacy_file(object.set_items().stop().bytes(),
+                                     {{"7", kFloats}, {"view 0:4:3", kFloats}})),
+              FailsWith(ErrorCode::kCorrupt, "'view 0:4:3', which is the name of a view"));
+}
+
 TEST(TorchLegacy, RefusesAViewThatReachesOutOfItsRoot) {
   PickleBuilder object;
   object.proto().empty_dict().string("w");

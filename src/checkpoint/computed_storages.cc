@@ -6,29 +6,30 @@
 #include <limits>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 
 namespace onnx_external {
 
 Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   const auto bytes = checked_mul(count, each);
-  if (!bytes || *bytes > left_) {
-    return fail(ErrorCode::kUnsupported,
-                "what must be kept of it in memory is more than its file allows; allow more with "
-                "--max-expand N");
+  const auto kept = bytes ? checked_add(part_.kept_bytes, *bytes) : std::nullopt;
+  if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
+    return unsupported(
+        "what must be kept of it in memory is more than its file allows; allow more with "
+        "--max-expand N");
   }
-  left_ -= *bytes;
+  part_.kept_bytes = *kept;
   return {};
 }
 
-MemoryBudget memory_budget(const CheckpointPart& part, std::uint64_t max_expand) {
+std::uint64_t MemoryBudget::most() const {
   std::uint64_t files = 0;
-  for (const auto& file : part.files) {
+  for (const auto& file : part_.files) {
     files += file->size();
   }
-  const auto most = checked_mul(files, std::max<std::uint64_t>(max_expand, 1))
-                        .value_or(std::numeric_limits<std::uint64_t>::max());
-  return MemoryBudget(std::max(most, kAlwaysExpandedBytes));
+  return checked_mul(files, std::max<std::uint64_t>(max_expand_, 1))
+      .value_or(std::numeric_limits<std::uint64_t>::max());
 }
 
 std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource source,

@@ -85,18 +85,22 @@ TensorAdder::TensorAdder(const Pickle& pickle, const OpenOptions& options, const
       options_(options),
       find_(find),
       part_(part),
-      budget_(memory_budget(part, options.max_expand)),
+      budget_(part, options.max_expand),
       inflated_(std::make_shared<InflatedStorages>(options.scratch_dir)) {}
 
 Status TensorAdder::add(std::string name, NodeId node) {
   const auto declared = declared_tensor(pickle_, node);
-  auto view = declared ? view_of(*declared) : Result<TensorView>(fail(declared.error()));
+  return declared ? add(std::move(name), *declared) : Status(fail(declared.error()));
+}
+
+Status TensorAdder::add(std::string name, const TensorDeclaration& declared) {
+  auto view = view_of(declared);
   if (!view) {
     return fail(std::move(view).error());
   }
   Result<Views> beside;
-  if (declared->quantizer) {
-    beside = quantizer_views(name, *view, *declared->quantizer);
+  if (declared.quantizer) {
+    beside = quantizer_views(name, *view, *declared.quantizer);
   }
   if (!beside) {
     return fail(std::move(beside).error());

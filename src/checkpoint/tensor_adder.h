@@ -25,6 +25,7 @@ class TensorAdder {
 
   // Adds the tensor; a quantized one with its scale and zero point under names of their own.
   [[nodiscard]] Status add(std::string name, NodeId node);
+  [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
 
  private:
   // Any tensor but its quantizer.

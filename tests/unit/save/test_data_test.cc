@@ -224,6 +224,16 @@ TEST_F(TestDataTest, TakesAShardedSafetensorsIndexAsOneSetOfKeywords) {
   EXPECT_THAT(feeds(), ElementsAre("x"));
 }
 
+TEST_F(TestDataTest, TakesTheExampleInputsOfAnExportedProgram) {
+  graph.input("x", kFloat, {1});
+  ZipBuilder zip;
+  zip.add({.name = "serialized_exported_program.json", .data = "{}"});
+  zip.add({.name = "serialized_state_dict.pt", .data = torch_zip({floats("w", {1})})});
+  zip.add({.name = "serialized_example_inputs.pt", .data = positional({floats("", {1})})});
+  record(zip.finish());
+  EXPECT_THAT(feeds(), ElementsAre("[0]"));
+}
+
 // Writing.
 
 class TestDataFiles : public TestDataTest {

@@ -16,8 +16,8 @@ Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   const auto kept = bytes ? checked_add(part_.kept_bytes, *bytes) : std::nullopt;
   if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
     return unsupported(
-        "what must be kept of it in memory is more than its file allows; allow more with "
-        "--max-expand N");
+        "what must be kept of it in memory, or added up, is more than its file allows; allow more "
+        "with --max-expand N");
   }
   part_.kept_bytes = *kept;
   return {};

@@ -12,8 +12,9 @@
 
 namespace onnx_external {
 
-// What may be kept in memory on behalf of the files of a part: it grows with them and with
-// --max-expand, not with what they declare (tensors may expand to as much: open_checkpoint.cc).
+// What may be kept in memory, or added up, on behalf of the files of a part: it grows with them and
+// with --max-expand, not with what they declare (tensors may expand to as much:
+// open_checkpoint.cc).
 class MemoryBudget {
  public:
   // `part`, which counts what was taken, must outlive this.

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "checkpoint/script_classes.h"
 #include "onnx_external/checkpoint.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
@@ -257,6 +258,12 @@ TEST(TorchScript, AConstantMayNotHaveTheNameOfAnAttribute) {
 TEST(TorchScript, DamagedCodeIsReported) {
   EXPECT_THAT(open_bytes(zip_of({.data = net_pickle(), .damaged_code = true})),
               FailsWith(ErrorCode::kCorrupt, "m/code/__torch__.py"));
+}
+
+TEST(TorchScript, CodeThatInflatesTooFarIsRefused) {
+  const std::string code = kCode + std::string(kMaxInflatedScriptCodeBytes, '\n');
+  EXPECT_THAT(open_bytes(zip_of({.data = net_pickle(), .code = code})),
+              FailsWith(ErrorCode::kUnsupported, "m/code/__torch__.py"));
 }
 
 TEST(TorchScript, VersionsThatAreNotKnownAreRefused) {

@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxInflatedConfigBytes = std::uint64_t{16} << 20;  // torch stores them
-constexpr std::uint64_t kMaxSmallRecord = 1024;
 constexpr std::size_t kMaxListedPrograms = 20;
 constexpr std::string_view kModels = "models/";
 constexpr std::string_view kModelSuffix = ".json";
@@ -387,9 +386,11 @@ Result<CheckpointPart> read_exported_program(const ZipArchive& zip, const OpenOp
   Reader reader(zip, options, *order, part);
   auto status = zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
                                               : read_archive(zip, options, reader, part.facts);
-  status = status ? check_unique_names(zip, part) : status;
   if (!status) {
     return fail(std::move(status).error());
+  }
+  if (status = check_unique_names(part.tensors); !status) {
+    return fail_in(zip.name(), std::move(status).error());
   }
   return part;
 }

@@ -9,6 +9,7 @@
 #include "base/bad_input.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/contents.h"
 
 namespace onnx_external {
 namespace {

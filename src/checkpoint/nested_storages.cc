@@ -9,10 +9,13 @@
 #include "checkpoint/module_names.h"
 #include "checkpoint/pickle_stream.h"
 #include "checkpoint/tensor_declaration.h"
+#include "checkpoint/torch_records.h"
 #include "checkpoint/torch_symbols.h"
 
 namespace onnx_external {
 namespace {
+
+constexpr std::string_view kZipStart = "PK\x03\x04";
 
 // What the keys of nested storages begin with.
 constexpr std::string_view kNestedKey = "_load_from_bytes ";
@@ -92,35 +95,74 @@ Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source)
   const std::string where =
       source.memory ? "nested torch file"
                     : "byte " + std::to_string(source.place.offset) + ": nested torch file";
-  const ReadSource read = source.memory
-                              ? memory_source(source.memory, 0)
-                              : ReadSource([&](std::uint64_t at, std::span<std::byte> out) {
-                                  return part_.files.front()->read(at, out);
-                                });
-  PickleStream stream(read, source.place.offset, source.place.offset + source.place.length);
-  auto head = stream.peek(kLegacyHeadBytes);
-  if (!head) {
-    return fail_in(where, std::move(head).error());
-  }
-  if (!is_legacy_torch(*head)) {
-    return fail(ErrorCode::kUnsupported, where + ": not a legacy torch file");
-  }
-  const auto file = read_legacy_file(stream);
+  const auto file = read_file(source);
   if (!file) {
     return fail_in(where, file.error());
   }
-  const NodeId root = file->object.root();
-  const auto declared = declared_storage(file->object, root);
-  const auto block = declared ? find_block(file->blocks, *declared) : fail(declared.error());
-  if (!block) {
-    return fail_in(where, block.error());
-  }
-  const NodeId type = file->object.tuple(file->object.persistent_id(root))[1];
+  const NodeId type = file->object.tuple(file->object.persistent_id(file->object.root()))[1];
   const std::string key = std::string(kNestedKey) + std::to_string(storages_.size());
-  const std::uint64_t numel = declared->storage_bytes / byte_size(declared->dtype);
-  storages_.emplace(key, Nested{source.memory, *block, std::nullopt});
+  const std::uint64_t numel = file->declared.storage_bytes / byte_size(file->declared.dtype);
+  storages_.emplace(key, Nested{source.memory, file->storage, std::nullopt});
   return pickle.add_storage(file->object.module(type), file->object.name(type), key,
                             static_cast<std::int64_t>(numel));
+}
+
+Result<NestedStorages::NestedFile> NestedStorages::read_file(const Source& source) const {
+  const std::shared_ptr<const SourceFile>& file = part_.files.front();
+  const ReadSource read = source.memory
+                              ? memory_source(source.memory)
+                              : ReadSource([&](std::uint64_t at, std::span<std::byte> out) {
+                                  return file->read(at, out);
+                                });
+  PickleStream stream(read, source.place.offset, source.place.offset + source.place.length);
+  const auto head = stream.peek(kLegacyHeadBytes);
+  if (!head) {
+    return fail(head.error());
+  }
+  if (is_legacy_torch(*head)) {
+    return read_legacy(stream);
+  }
+  if (head->starts_with(kZipStart) && !source.memory) {
+    return read_zip(file, source.place);
+  }
+  return unsupported("not what torch.save writes");
+}
+
+Result<NestedStorages::NestedFile> NestedStorages::read_legacy(PickleStream& stream) {
+  auto file = read_legacy_file(stream);
+  auto declared = file ? declared_storage(file->object, file->object.root())
+                       : Result<TensorDeclaration>(fail(std::move(file).error()));
+  const auto block = declared ? find_block(file->blocks, *declared) : fail(declared.error());
+  if (!block) {
+    return fail(block.error());
+  }
+  const Storage storage{.offset = block->offset,
+                        .stored_bytes = block->length,
+                        .bytes = block->length,
+                        .crc32 = std::nullopt};
+  return NestedFile{std::move(file->object), *std::move(declared), storage};
+}
+
+Result<NestedStorages::NestedFile> NestedStorages::read_zip(
+    const std::shared_ptr<const SourceFile>& whole, const BytesPlace& place) {
+  auto slice = SourceFile::slice(whole, place.offset, place.length);
+  const auto zip = slice ? ZipArchive::open(*std::move(slice))
+                         : Result<ZipArchive>(fail(std::move(slice).error()));
+  const auto order = zip ? read_byte_order(*zip) : Result<ByteOrder>(fail(zip.error()));
+  auto object = order ? read_pickle_record(*zip, "data.pkl") : Result<Pickle>(fail(order.error()));
+  auto declared = object ? declared_storage(*object, object->root())
+                         : Result<TensorDeclaration>(fail(std::move(object).error()));
+  if (!declared) {
+    return fail(std::move(declared).error());
+  }
+  CheckpointPart part;
+  const auto index = RecordStorages(*zip, *order, part)
+                         .find("data/" + declared->storage_key, declared->storage_bytes);
+  if (!index) {
+    return fail(index.error());
+  }
+  part.storages[*index].offset += place.offset;
+  return NestedFile{*std::move(object), *std::move(declared), part.storages[*index]};
 }
 
 std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaration& declared) {
@@ -129,7 +171,7 @@ std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaratio
     return std::nullopt;
   }
   Nested& nested = found->second;
-  if (nested.place.length != declared.storage_bytes) {
+  if (nested.storage.bytes != declared.storage_bytes) {
     return fail(ErrorCode::kCorrupt, "its nested storage has another size than declared");
   }
   if (!nested.index) {
@@ -140,14 +182,11 @@ std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaratio
 
 std::uint32_t NestedStorages::add_storage(const Nested& nested) {
   const auto index = static_cast<std::uint32_t>(part_.storages.size());
-  Storage storage{.offset = nested.place.offset,
-                  .stored_bytes = nested.place.length,
-                  .bytes = nested.place.length,
-                  .crc32 = std::nullopt};
+  Storage storage = nested.storage;
   if (nested.memory) {
+    part_.computed.emplace(index, memory_source(nested.memory, storage.offset));
     storage.offset = 0;
     storage.computed = true;
-    part_.computed.emplace(index, memory_source(nested.memory, nested.place.offset));
   }
   part_.storages.push_back(storage);
   return index;

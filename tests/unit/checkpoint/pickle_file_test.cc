@@ -188,6 +188,41 @@ TEST(PickleFile, IsToldByItsFirstOpcodesInProtocols0And1) {
   }
 }
 
+// A zip file whose object is the storage of kFloats.
+std::string zip_storage_file(bool deflated, const std::string& key = "0") {
+  PickleBuilder object;
+  object.proto().mark().string("storage").global("torch", "FloatStorage").string(key);
+  object.string("cpu").integer(4).tuple().persistent_id().stop();
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = object.bytes()});
+  zip.add({.name = "a/data/0", .data = kFloats, .deflated = deflated});
+  return zip.finish();
+}
+
+TEST(PickleFile, ReadsANestedZipFile) {
+  for (const bool deflated : {false, true}) {
+    const std::string nested = zip_storage_file(deflated);
+    const auto checkpoint =
+        open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); }));
+    ASSERT_THAT(checkpoint, IsOk());
+    EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+    EXPECT_EQ(checkpoint->plain_range(0).has_value(), !deflated);
+  }
+}
+
+TEST(PickleFile, RefusesANestedZipFileWithoutItsStorage) {
+  const std::string nested = zip_storage_file(false, "1");
+  EXPECT_THAT(
+      open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); })),
+      FailsWith(ErrorCode::kCorrupt, ": nested torch file: its record 'data/1' is missing"));
+}
+
+TEST(PickleFile, RefusesANestedZipFileThatIsSpelledAsText) {
+  const std::string text = utf8_of_latin1(zip_storage_file(false));
+  EXPECT_THAT(open_bytes(dump([&](PickleBuilder& pickle) { put_encoded(pickle, text); }, 2)),
+              FailsWith(ErrorCode::kUnsupported, "its storage comes from 'torch.storage._load"));
+}
+
 TEST(TorchZip, ReadsStoragesInsideItsPickle) {
   for (const bool deflated : {false, true}) {
     const std::string nested = legacy_storage_file(kFloats);

@@ -8,6 +8,7 @@
 #include "checkpoint/dcp_metadata.h"
 #include "support/dcp_builder.h"
 #include "support/legacy_builder.h"
+#include "support/open_bytes.h"
 #include "support/result_matchers.h"
 
 namespace onnx_external {
@@ -44,20 +45,6 @@ DcpTensorSpec whole_tensor(const std::string& name) {
 Result<Checkpoint> open_one(const DcpTensorSpec& tensor, const OpenOptions& options = {}) {
   const TempDir dir;
   return open(write_dcp(dir, {.tensors = {tensor}}), options);
-}
-
-std::string read_all(const Checkpoint& checkpoint, std::size_t tensor) {
-  std::string bytes(checkpoint.nbytes(tensor), '\0');
-  EXPECT_THAT(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
-  return bytes;
-}
-
-std::vector<std::string> names(const Checkpoint& checkpoint) {
-  std::vector<std::string> out;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    out.push_back(tensor.name);
-  }
-  return out;
 }
 
 TEST(Dcp, GivesATensorOfOneChunkAsARangeOfItsFile) {

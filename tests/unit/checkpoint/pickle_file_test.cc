@@ -52,9 +52,9 @@ TEST(PickleFile, LeavesBytesWhereTheyAre) {
   const auto checkpoint = open_bytes(file);
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "pickle");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
   EXPECT_EQ(checkpoint->plain_range(0)->offset, file.find(kFloats));
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(PickleFile, LeavesLargeBytesOutOfMemoryAndGoesOnBehindThem) {
@@ -70,8 +70,8 @@ TEST(PickleFile, LeavesLargeBytesOutOfMemoryAndGoesOnBehindThem) {
   const auto checkpoint =
       open_bytes(pickle.append_items().stop().bytes(), {.selection = Selection::kEverything});
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), f32({1.5F, 1.5F, 1.5F}));
-  EXPECT_EQ(read_tensor(*checkpoint, 1), f32({2, 3, 4}));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({1.5F, 1.5F, 1.5F}));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({2, 3, 4}));
   EXPECT_TRUE(checkpoint->plain_range(1));
 }
 
@@ -82,7 +82,7 @@ TEST(PickleFile, DecodesBytesThatProtocol2SpellsAsText) {
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_FALSE(checkpoint->plain_range(0));
   EXPECT_TRUE(checkpoint->storages()[0].computed);
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(PickleFile, TakesAPython2StringForBytes) {
@@ -95,7 +95,7 @@ TEST(PickleFile, TakesAPython2StringForBytes) {
       },
       2));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(PickleFile, SharesAStorageThatIsLoadedTwice) {
@@ -205,7 +205,7 @@ TEST(PickleFile, ReadsANestedZipFile) {
     const auto checkpoint =
         open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); }));
     ASSERT_THAT(checkpoint, IsOk());
-    EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+    EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
     EXPECT_EQ(checkpoint->plain_range(0).has_value(), !deflated);
   }
 }
@@ -233,7 +233,7 @@ TEST(TorchZip, ReadsStoragesInsideItsPickle) {
     zip.add({.name = "a/version", .data = "3\n"});
     const auto checkpoint = open_bytes(zip.finish());
     ASSERT_THAT(checkpoint, IsOk());
-    EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+    EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
     EXPECT_EQ(checkpoint->plain_range(0).has_value(), !deflated);
   }
 }
@@ -253,7 +253,7 @@ TEST(TorchLegacy, ReadsStoragesInsideItsPickle) {
   const auto checkpoint = open_bytes(legacy_file(object, {}));
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "torch-legacy");
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ TEST(TorchLegacy, LeavesStoragesWhereTheyAre) {
   const auto checkpoint = open_bytes(file);
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "torch-legacy");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
   EXPECT_EQ(checkpoint->plain_range(0), (FileRange{0, file.size() - 16, 16}));
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(TorchLegacy, IgnoresBytesBehindTheLastBlock) {
@@ -32,7 +32,7 @@ TEST(TorchLegacy, ReadsAnOldStorageViewAsPartOfItsRoot) {
   });
   const auto checkpoint = open_bytes(legacy_file(object.op('s').stop().bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), f32({3}));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({3}));
 }
 
 TEST(TorchLegacy, ReadsAViewThatTwoPersistentIdsShare) {
@@ -45,8 +45,8 @@ TEST(TorchLegacy, ReadsAViewThatTwoPersistentIdsShare) {
   const auto checkpoint =
       open_bytes(legacy_file(object.set_items().stop().bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), f32({2, 3, 4}));
-  EXPECT_EQ(read_tensor(*checkpoint, 1), f32({2, 3, 4}));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({2, 3, 4}));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({2, 3, 4}));
 }
 
 TEST(TorchLegacy, RefusesAKeyThatItGivesToAView) {
@@ -95,7 +95,7 @@ TEST(TorchLegacy, ReadsWhatPython2Wrote) {
   object.append_items().append_items().op('\x85').reduce().stop();
   const auto checkpoint = open_bytes(legacy_file(object.bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
   EXPECT_EQ(checkpoint->tensors()[0].shape, (Shape{2, 2}));
 }
 
@@ -110,7 +110,7 @@ TEST(TorchLegacy, TakesAModulesClassAndDropsItsSource) {
   ASSERT_THAT(checkpoint, IsOk());
   ASSERT_EQ(checkpoint->opaque_objects().size(), 1U);
   EXPECT_EQ(checkpoint->opaque_objects()[0].type, "my.Net");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
 }
 
 TEST(TorchLegacy, ReadsAnObjectLargerThanOneRead) {
@@ -121,7 +121,7 @@ TEST(TorchLegacy, ReadsAnObjectLargerThanOneRead) {
   object.set_items().stop();
   const auto checkpoint = open_bytes(legacy_file(object.bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(TorchLegacy, RefusesAnotherVersion) {

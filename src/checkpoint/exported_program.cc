@@ -291,23 +291,20 @@ Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options
                     "save the program with torch.export.save");
   }
   chosen.prefixed = all.size() > 1;
-  const bool inputs = options.selection == Selection::kRecordedInputs;  // the key is not for them
-  const bool takes_all =
-      options.selection == Selection::kEverything || (options.key == "." && !inputs);
-  const bool is_only = all.size() == 1 && (options.key.empty() || inputs);
-  if (takes_all || is_only) {
+  if (options.selection == Selection::kEverything || options.key == "." ||
+      (options.key.empty() && all.size() == 1)) {
     return chosen;
   }
-  if (std::find(all.begin(), all.end(), options.key) != all.end()) {
-    return Chosen{.programs = {options.key}};
-  }
-  if (options.key.empty() || inputs) {
+  if (options.key.empty()) {
     return fail(ErrorCode::kAmbiguous,
                 zip.name() + ": several exported programs: " + quote_list(all, kMaxListedPrograms) +
                     "; choose one with --key NAME (--key . takes all)");
   }
-  return fail(ErrorCode::kNotFound, zip.name() + ": no exported program " + quote(options.key) +
-                                        "; there are " + quote_list(all, kMaxListedPrograms));
+  if (std::find(all.begin(), all.end(), options.key) == all.end()) {
+    return fail(ErrorCode::kNotFound, zip.name() + ": no exported program " + quote(options.key) +
+                                          "; there are " + quote_list(all, kMaxListedPrograms));
+  }
+  return Chosen{.programs = {options.key}};
 }
 
 Status check_archive(const ZipArchive& zip, FormatFacts& facts) {
@@ -329,11 +326,25 @@ Status check_archive(const ZipArchive& zip, FormatFacts& facts) {
   return check_version(zip, facts);
 }
 
+// The example inputs of the only program.
+Status read_inputs(const ZipArchive& zip, Reader& reader) {
+  const std::vector<std::string> all = program_names(zip);
+  return all.size() <= 1
+             ? reader.add_inputs(std::string(kInputsFolder) + (all.empty() ? "" : all[0]) + ".pt")
+             : fail(ErrorCode::kAmbiguous,
+                    zip.name() +
+                        ": several exported programs: " + quote_list(all, kMaxListedPrograms) +
+                        "; record the inputs of one with torch.save((args, kwargs), FILE)");
+}
+
 Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader,
                     FormatFacts& facts) {
   auto status = check_archive(zip, facts);
   if (!status) {
     return status;
+  }
+  if (options.selection == Selection::kRecordedInputs) {
+    return read_inputs(zip, reader);
   }
   const auto chosen = choose_programs(zip, options);
   if (!chosen) {
@@ -345,9 +356,6 @@ Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& r
                   zip.name() + ": program name " + quote(program) + " is not UTF-8");
     }
     const std::string prefix = chosen->prefixed ? program + "." : "";
-    if (options.selection == Selection::kRecordedInputs) {
-      return reader.add_inputs(std::string(kInputsFolder) + program + ".pt");
-    }
     status = reader.add_program(program, kWeights, prefix);
     status = status ? reader.add_program(program, kConstants, prefix) : status;
     if (!status) {

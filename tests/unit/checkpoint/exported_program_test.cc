@@ -218,7 +218,7 @@ TEST(ExportedProgram, ExampleInputsAreRecordedInputs) {
   call.tuple().empty_dict().tuple().stop();
   const std::string inputs =
       zip_of({{"archive/data.pkl", call.bytes()}, {"archive/data/0", f32({3, 4})}});
-  const OpenOptions recorded{.selection = Selection::kRecordedInputs, .key = "checkpoint's"};
+  const OpenOptions recorded{.selection = Selection::kRecordedInputs};
   Records flat = flat_records();
   EXPECT_THAT(open_bytes(zip_of(flat), recorded),
               FailsWith(ErrorCode::kNotFound, "holds no example inputs; record inputs with"));
@@ -229,6 +229,9 @@ TEST(ExportedProgram, ExampleInputsAreRecordedInputs) {
   const auto checkpoint = open_bytes(zip_of(archive), recorded);
   ASSERT_THAT(names(checkpoint), ElementsAre("0.[0]"));
   EXPECT_EQ(read_all(*checkpoint, 0), f32({3, 4}));
+  archive.emplace_back("m/models/second.json", "{}");
+  EXPECT_THAT(open_bytes(zip_of(archive), recorded),
+              FailsWith(ErrorCode::kAmbiguous, "'model', 'second'; record the inputs of one"));
 }
 
 TEST(ExportedProgram, WeightsOfOlderPT2ArchivesAreASavedDict) {

@@ -214,6 +214,13 @@ TEST_F(TestDataTest, TakesASafetensorsFileAsOneSetOfKeywords) {
   EXPECT_THAT(feeds(), ElementsAre("0.x"));
 }
 
+TEST_F(TestDataTest, DoesNotAskTheRecordingForTheKeyOfTheCheckpoint) {
+  std::string file;
+  put_le(file, 2, 8);
+  EXPECT_THAT(open_recording(dir_.write("empty.safetensors", file + "{}"), {.key = "model"}),
+              IsOk());
+}
+
 TEST_F(TestDataTest, TakesAShardedSafetensorsIndexAsOneSetOfKeywords) {
   graph.input("x", kFloat, {1});
   const std::string header = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";

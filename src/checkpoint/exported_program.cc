@@ -243,6 +243,7 @@ class Reader {
   // All that was opened lies in the one file.
   [[nodiscard]] Status append(CheckpointPart saved) {
     const std::size_t before = part_.storages.size();
+    saved.facts = part_.facts;  // those of the archive stay
     append_part(part_, std::move(saved));
     part_.files.resize(1);
     for (std::size_t i = before; i < part_.storages.size(); ++i) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "base/file.h"
 #include "base/new_folders.h"
 #include "base/parallel.h"
+#include "checkpoint/contents.h"
 
 namespace onnx_external {
 namespace {
@@ -22,7 +24,7 @@ std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
     entry.key = tensor.key;
     entry.slot = tensor.name;
     entry.rule = tensor.rule;
-    if (tensor.part) {
+    if (tensor.part && plan.layout != Layout::kInline) {
       const PlannedPart& part = plan.parts[*tensor.part];
       entry.file = plan.location(part.file);
       entry.offset = part.offset;
@@ -80,6 +82,19 @@ Error verification_failed(const VerifyReport& report) {
   return Error{ErrorCode::kMismatch, std::move(text)};
 }
 
+// Without a checkpoint nothing is filled: what the graph leaves open stays open.
+Mapping unmapped(const GraphFacts& graph) {
+  Mapping mapping;
+  for (const Slot& slot : graph.slots) {
+    if (slot.kind == SlotKind::kGraphInput) {
+      mapping.inputs_left.push_back(slot.name);
+    } else if (slot.kind == SlotKind::kUndefinedName) {
+      mapping.slots_left.push_back(slot.name);
+    }
+  }
+  return mapping;
+}
+
 Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
                      const std::vector<ExpectedTensor>& expected, const WriteOptions& write) {
   VerifyOptions options;
@@ -92,6 +107,8 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   if (write.cache == PageCache::kBypass) {
     options.drop_cache = DropCache::kBehind;
   }
+  // What the graph already had is proved by the CRC-32 that was taken while it was copied.
+  options.manifest = staged.manifest_location();
   auto report = verify_model_against(staged.model_path(), checkpoint, expected, options);
   if (!report) {
     return fail(std::move(report).error());
@@ -161,6 +178,10 @@ struct Inputs {
   Result<Checkpoint> checkpoint = fail(ErrorCode::kIo, "not opened");
 };
 
+Result<Checkpoint> empty_checkpoint() {
+  return Checkpoint(std::make_unique<Checkpoint::Contents>(std::filesystem::path()));
+}
+
 Inputs open_inputs(const LoadModel& load_model, const Target& target,
                    std::span<const fs::path> paths, const SaveOptions& options) {
   const OpenOptions open = open_options(target, options);
@@ -168,7 +189,7 @@ Inputs open_inputs(const LoadModel& load_model, const Target& target,
   const int threads = std::min(thread_count(options.write.threads), 2);
   (void)parallel_for(2, threads, [&](std::size_t index, int) -> Status {
     if (index == 0) {
-      inputs.checkpoint = open_checkpoint(paths, open);
+      inputs.checkpoint = paths.empty() ? empty_checkpoint() : open_checkpoint(paths, open);
     } else {
       inputs.model = load_model();
     }
@@ -183,11 +204,12 @@ Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, con
   plan_options.max_shard_bytes = options.max_shard_bytes;
   plan_options.alignment = options.alignment;
   plan_options.dedup = options.dedup;
+  plan_options.inline_below = options.inline_below;
   auto plan = make_plan(model, checkpoint, mapping, plan_options);
   if (!plan || options.dedup != Dedup::kContent) {
     return plan;
   }
-  return merge_equal_bytes(*std::move(plan), checkpoint, plan_options, options.write.threads,
+  return merge_equal_bytes(*std::move(plan), model, checkpoint, plan_options, options.write.threads,
                            options.write.progress);
 }
 
@@ -216,11 +238,17 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!keys) {
     return fail(std::move(keys).error());
   }
-  auto mapping = map_tensors(model.facts(), *keys, options.mapping);
+  auto mapping =
+      paths.empty() ? unmapped(model.facts()) : map_tensors(model.facts(), *keys, options.mapping);
   if (!mapping) {
     return fail_in(target.graph_name, std::move(mapping).error());
   }
-  auto plan = plan_save(model, *checkpoint, *mapping, {target.model_name, *data_dir}, options);
+  PlanOptions plan_options{target.model_name, *data_dir};
+  if (paths.empty()) {
+    plan_options.given =
+        options.attributes ? GivenTensors::kMoveAndAttributes : GivenTensors::kMove;
+  }
+  auto plan = plan_save(model, *checkpoint, *mapping, std::move(plan_options), options);
   if (!plan) {
     return fail(std::move(plan).error());
   }

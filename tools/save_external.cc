@@ -25,16 +25,18 @@ std::string help_text() {
   return fmt::format(
       R"(save-external attaches the weights of a PyTorch checkpoint to an ONNX graph as external data.
 
-usage: save-external GRAPH.onnx CHECKPOINT... -o OUT_DIR [options]
+usage: save-external GRAPH.onnx [CHECKPOINT...] -o OUT_DIR [options]
 
 examples:
   save-external graph.onnx checkpoint.pt -o out
   save-external graph.onnx llama-7b-hf/ -o out --dry-run
+  save-external model.onnx -o out --layout single
 
 input:
   GRAPH.onnx             a graph whose weights were left out, or are to be replaced
   CHECKPOINT...          .pt .pth .bin .safetensors files, shard indexes or folders;
-                         several are one checkpoint
+                         several are one checkpoint; without any the weights that the
+                         graph has get the layout
 {}{}
 mapping (docs/mapping.md has the rules):
 {}  --save-map FILE        write the mapping that was used, for --map
@@ -43,7 +45,8 @@ output:
   -o, --output OUT_DIR   the folder for the model and its data; made if missing
   --model-name NAME      default: model.onnx
   --data-dir NAME        folder of the data inside OUT_DIR (per-tensor); default: initializers
-{}{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
+{}  --attributes           without CHECKPOINT: tensors in attributes of nodes get the layout, too
+{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
   --dry-run              print what would fill what, and write no model
@@ -90,6 +93,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_plain_name(app, "--model-name", arguments.model_name);
   add_plain_name(app, "--data-dir", arguments.data_dir);
   add_layout_options(app, arguments.options);
+  app.add_flag("--attributes", arguments.options.attributes);
   app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
   app.add_option("--save-map", arguments.save_map);
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
@@ -110,18 +114,28 @@ std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
   if (arguments.graph.empty()) {
     return "no GRAPH.onnx is given";
   }
-  if (arguments.checkpoints.empty()) {
-    return "no CHECKPOINT is given";
-  }
   if (arguments.out_dir.empty()) {
     return "no -o OUT_DIR is given";
+  }
+  if (arguments.checkpoints.empty()) {
+    for (const char* option : {"--key", "--prefix", "--match", "--map", "--rename", "--tie",
+                               "--partial", "--unmatched", "--inputs", "--save-map"}) {
+      if (app.count(option) > 0) {
+        return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
+      }
+    }
+  } else if (arguments.options.attributes) {
+    return "--attributes: is for a model without CHECKPOINT";
   }
   const Layout layout = arguments.options.layout;
   if (layout != Layout::kShards && app.count("--max-shard-size") > 0) {
     return "--max-shard-size: is for --layout shards";
   }
-  if (layout == Layout::kPerTensor && app.count("--align") > 0) {
+  if ((layout == Layout::kPerTensor || layout == Layout::kInline) && app.count("--align") > 0) {
     return "--align: is for --layout single and shards";
+  }
+  if (layout == Layout::kInline && !arguments.checksum.empty()) {
+    return "--checksum: is for data files, and --layout inline has none";
   }
   return "";
 }

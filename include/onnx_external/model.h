@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,15 +62,38 @@ struct GraphFacts {
 // Subgraphs (bodies of If, Loop, Scan) nested deeper than this are refused.
 inline constexpr std::size_t kMaxGraphDepth = 100;
 
-// An initializer of the given model whose bytes are already in an external file.
+// Where in a model a tensor stands.
+enum class TensorPlace : std::uint8_t {
+  kInitializer,
+  kSparse,     // values or indices of a sparse initializer
+  kAttribute,  // of a node, sparse ones too
+};
+
+// A tensor of the given model whose bytes are already in an external file. Graphs of functions and
+// of training count behind the main graph's.
 struct ExternalTensor {
+  // An initializer's own name; "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an
+  // attribute, by the first output of its node, with ".N" in lists and ".indices" as above.
   std::string name;
+  TensorPlace place = TensorPlace::kInitializer;
   std::uint32_t graph = 0;
   std::int32_t data_type = 0;
   Shape dims;
   std::string location;  // as the model spells it, relative to Model::source_dir()
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // bytes; computed from type and dims, checked against a stated one
+};
+
+// A tensor of the given model with its numbers inside the model. Strings are not listed, nor
+// tensors without elements or of a type whose size is not known: they stay where they are.
+struct InlineTensor {
+  std::string name;  // as in ExternalTensor
+  TensorPlace place = TensorPlace::kInitializer;
+  std::uint32_t graph = 0;
+  std::string value;  // what nodes see: the initializer's name, or the first output of the node
+  std::int32_t data_type = 0;
+  Shape dims;
+  std::uint64_t length = 0;  // bytes that type and dims make
 };
 
 // Where the bytes of an attached tensor are, relative to the model file that will be written.
@@ -80,6 +104,15 @@ struct ExternalRef {
   std::string checksum;  // lower-case hex SHA-1 of the whole file; empty = not recorded
 };
 
+// Bytes that will stand in the model file, put there by whoever writes it: not yet known.
+struct DeferredBytes {
+  std::uint32_t number = 0;  // the caller's
+  std::uint64_t length = 0;
+};
+
+// A reference, the raw little-endian bytes, or bytes that come later.
+using TensorData = std::variant<ExternalRef, std::string, DeferredBytes>;
+
 // One tensor to put into the graph: an initializer `name` in graph `graph`, made from a slot or
 // (slot == kNoSlot) new.
 struct Attachment {
@@ -88,8 +121,10 @@ struct Attachment {
   std::string name;              // used with kNoSlot only
   std::int32_t data_type = 0;
   Shape dims;
-  std::variant<ExternalRef, std::string> data;  // a reference, or the raw little-endian bytes
+  TensorData data;
 };
+
+class CutTensors;  // src/onnx/cut_tensors.h: data that was left in the model's file
 
 enum class MatchedInputs : std::uint8_t {
   kRemove,  // a filled graph input leaves graph.input (when IR version >= 4; below it must stay)
@@ -99,8 +134,9 @@ enum class MatchedInputs : std::uint8_t {
 // Not thread-safe while it is being changed; const members may be called from several threads.
 class Model {
  public:
-  // Reads and parses `path`. kNotFound, kIo; kUnsupported past 2^31-1 bytes, for subgraphs nested
-  // too deeply and for attribute tensors in external files; kCorrupt when it is no ONNX model (the
+  // Reads and parses `path`, but for the data of its tensors: that is left in the file, which stays
+  // open, so a model of 2 GB takes the memory of its graph. kNotFound, kIo; kUnsupported past
+  // 2^31-1 bytes and for subgraphs nested too deeply; kCorrupt when it is no ONNX model (the
   // message says what it seems to be instead: a checkpoint, a web page, ...) or has no graph, and
   // for external_data entries that break the rules.
   [[nodiscard]] static Result<Model> load(const std::filesystem::path& path);
@@ -112,36 +148,55 @@ class Model {
   Model(Model&&) noexcept = default;
   Model& operator=(Model&&) noexcept = default;
 
+  // A tensor whose data was left in the file has a placeholder as raw_data.
   [[nodiscard]] const onnx::ModelProto& proto() const { return proto_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const { return facts_; }
 
-  // Initializers in any graph that are external, in graph order. Their entries are checked for form
+  // Tensors in any graph that are external, in graph order. Their entries are checked for form
   // (known keys, once each; plain decimal numbers; length = type x dims); opening the files, and
   // whether the location is safe, is the reader's business.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const { return external_; }
 
+  // Those that have their numbers in the model, in graph order. Their bytes are not looked at.
+  [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const { return inline_; }
+
+  // Where the bytes of the inline tensors are: with src/onnx/inline_data.h.
+  // Requires: i < inline_tensors().size(); no attach() yet.
+  [[nodiscard]] const onnx::TensorProto& inline_proto(std::size_t i) const {
+    return *inline_protos_[i];
+  }
+  [[nodiscard]] const CutTensors& cut_tensors() const { return *cuts_; }
+
   // Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
   // adds new initializers; nothing inline remains in an external one. New initializers stand in the
-  // order of their slots, then the slotless ones in the given order. facts() keeps
-  // describing the model as it was, so that the slots of a plan keep their meaning, until
-  // refresh(); external_tensors() is empty until then: relocate() first. kInvalidArgument: a slot
-  // index out of range or used twice, a new name that the graph defines; the model is then
-  // unchanged.
+  // order of their slots, then the slotless ones in the given order. facts(), external_tensors()
+  // and inline_tensors() keep describing the model as it was, so that a plan keeps its meaning,
+  // until refresh(); relocate() and externalize() only work before. kInvalidArgument: a slot index
+  // out of range or used twice, a new name that the graph defines; the model is then unchanged.
   [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs);
 
-  // Recomputes facts() and external_tensors() after attach(). Errors as load().
+  // Describes the model as it is after attach(). Errors as load().
   [[nodiscard]] Status refresh() { return analyze(); }
 
-  // Points the external_tensors()[i] to a new place. Requires: i < external_tensors().size().
-  void relocate(std::size_t external_tensor, const ExternalRef& ref);
+  // Gives external_tensors()[i] a new place, in a file or in the model; the list stays as it is.
+  // Requires: i < external_tensors().size().
+  void relocate(std::size_t external_tensor, const TensorData& data);
 
-  // Serialized deterministically. kUnsupported when it would pass 2^31-1 bytes.
+  // Gives inline_tensors()[i] a place in a file. Requires: i < inline_tensors().size().
+  void externalize(std::size_t inline_tensor, const ExternalRef& ref);
+
+  // Serialized deterministically, with the data that was left in the file. kUnsupported when it
+  // would pass 2^31-1 bytes. Requires: no DeferredBytes. For a model that may be large:
+  // src/onnx/cut_tensors.h.
   [[nodiscard]] Result<std::string> serialize() const;
 
  private:
   Model() = default;
+  [[nodiscard]] static Result<Model> make(onnx::ModelProto proto,
+                                          std::shared_ptr<const CutTensors> cuts,
+                                          std::filesystem::path source_dir);
   [[nodiscard]] Status analyze();
 
   onnx::ModelProto proto_;
@@ -149,6 +204,9 @@ class Model {
   GraphFacts facts_;
   std::vector<ExternalTensor> external_;
   std::vector<onnx::TensorProto*> external_protos_;  // into proto_, same index as external_
+  std::vector<InlineTensor> inline_;
+  std::vector<onnx::TensorProto*> inline_protos_;
+  std::shared_ptr<const CutTensors> cuts_;
 };
 
 // True for names whose consumers ONNX Runtime must see inline: what feeds scales of Resize or

@@ -24,7 +24,19 @@ enum class Layout : std::uint8_t {
   kPerTensor,  // a file each, in a data folder
   kSingle,     // "model.data", beside the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
+  kInline,     // inside the model file, of at most 2^31-1 bytes; nothing is shared then
 };
+
+// What becomes of tensors that have their bytes in the given model. The rule for what stays inline
+// (kMaxInlineIntegerBytes, strings, scales of Resize) holds for them, too.
+enum class GivenTensors : std::uint8_t {
+  kStay,
+  kMove,               // initializers, sparse ones too, go where the layout says
+  kMoveAndAttributes,  // and attributes of nodes
+};
+
+// A tensor that is brought into the model from elsewhere is held in memory.
+inline constexpr std::uint64_t kMaxInlineBelow = std::uint64_t{1} << 20;
 
 // Which tensors share one run of bytes.
 enum class Dedup : std::uint8_t {
@@ -48,15 +60,16 @@ inline constexpr std::size_t kMaxShards = 99'999;  // five digits
 enum class TensorSource : std::uint8_t {
   kCheckpoint,     // source_index into Checkpoint::tensors()
   kModelExternal,  // source_index into Model::external_tensors(): copied along
+  kModelInline,    // source_index into Model::inline_tensors()
 };
 
 // One initializer of the model that will be written.
 struct PlannedTensor {
   std::string name;
-  std::uint32_t slot = Attachment::kNoSlot;  // kNoSlot for kept keys and kModelExternal
+  std::uint32_t slot = Attachment::kNoSlot;  // kNoSlot for kept keys and what the model had
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
-  std::string key;  // the checkpoint's name for it; empty for kModelExternal
+  std::string key;  // the checkpoint's name for it; empty for what the model had
   std::optional<Rule> rule;
   std::int32_t data_type = 0;
   Shape dims;
@@ -73,7 +86,8 @@ struct PlannedPart {
   std::uint64_t offset = 0;       // in that file
 };
 
-// One data file. What no part covers is zero bytes.
+// One data file. What no part covers is zero bytes. In kInline it is the model file: the places in
+// it are known, and the rest of it is made, when it is written.
 struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
@@ -81,8 +95,8 @@ struct PlannedFile {
 
 struct SavePlan {
   std::string model_name;  // "model.onnx"
-  // "initializers", or "initializers.N" when replacing a model. The files of kSingle and kShards
-  // stand beside the model: there is no such folder then, but their names have its N.
+  // "initializers", or "initializers.N" when replacing a model. The files of other layouts than
+  // kPerTensor stand beside the model: there is no such folder then, but their names have its N.
   std::string data_dir;
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
@@ -91,7 +105,7 @@ struct SavePlan {
   std::uint64_t bytes = 0;             // of all data files
   std::vector<std::size_t> oversized;  // tensors with a shard of their own that is past the limit
 
-  // Relative to the model's folder, as the model spells it.
+  // Relative to the model's folder, as the model spells it. Not for kInline.
   [[nodiscard]] std::string location(std::uint32_t file) const {
     return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;
   }
@@ -104,18 +118,23 @@ struct PlanOptions {
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   std::optional<std::uint64_t> alignment = {};  // of every tensor; a power of two
   Dedup dedup = Dedup::kStorage;                // kContent is as kStorage here
+  GivenTensors given = GivenTensors::kStay;
+  // Tensors of fewer bytes stay in the model or come into it; at most kMaxInlineBelow.
+  std::uint64_t inline_below = 0;
 };
 
 // Pure: reads no tensor. Offsets follow the order of the mapping's pairs.
-// kInvalidArgument for names that are not plain file names, an alignment out of range and more than
-// kMaxShards shards; kUnsupported for a tensor that ONNX cannot hold; kCorrupt as tensor.h.
+// kInvalidArgument for names that are not plain file names, numbers out of range and more than
+// kMaxShards shards; kUnsupported for a tensor that ONNX cannot hold, and for a model of more than
+// 2^31-1 bytes; kCorrupt as tensor.h.
 [[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                          const Mapping& mapping, const PlanOptions& options);
 
 // Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans each
-// run of bytes once. Data that came with the graph is not read. The result does not depend on the
-// number of threads. Errors as make_plan; kIo, kCorrupt, kCancelled.
-[[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const Checkpoint& checkpoint,
+// run of bytes once; nothing in kInline. External data that came with the graph is not read. The
+// result does not depend on the number of threads. Errors as make_plan; kIo, kCorrupt, kCancelled.
+[[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model,
+                                                 const Checkpoint& checkpoint,
                                                  const PlanOptions& options, int threads = 0,
                                                  const ProgressFn& progress = nullptr);
 

@@ -37,6 +37,10 @@ struct SaveOptions {
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
+  // PlanOptions::inline_below. Without a checkpoint the tensors that the graph holds move, those of
+  // attributes when asked.
+  std::uint64_t inline_below = 0;
+  bool attributes = false;
 
   // Files of recorded inputs: each set in them becomes a test_data_set_N folder beside the model
   // (test_data.h). Read with the options in `open`, but for its key.
@@ -49,10 +53,10 @@ struct SaveOptions {
 
 // One initializer that was (or, in a dry run, would be) attached or copied along.
 struct SavedTensor {
-  std::string key;   // empty: external data that the given graph already had
-  std::string slot;  // the initializer's name
+  std::string key;   // empty: data that the given graph already had
+  std::string slot;  // the initializer's name, or another tensor's (ExternalTensor::name)
   std::optional<Rule> rule;
-  std::string file;  // location relative to the model's folder; empty = inline in the model
+  std::string file;  // location relative to the model's folder; empty = inside the model
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::int32_t data_type = 0;
@@ -69,14 +73,15 @@ struct SaveReport {
   std::vector<std::string> slots_left;
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own
   std::string alignment;
-  std::uint64_t bytes = 0;  // written to data files
+  std::uint64_t bytes = 0;  // written to data files, or into the model with Layout::kInline
   double seconds = 0;
   bool verified = false;
   TestData test_data;  // a dry run lists here the dimensions that would be refused
 };
 
 // The seed's call, same order of arguments: writes `basepath`/`model_location` with its weights in
-// `basepath`/`initializer_location`. Nothing half-written stays after an error; verification that
+// `basepath`/`initializer_location`. Without `torch_load_paths` the weights that the model has get
+// the layout. Nothing half-written stays after an error; verification that
 // finds a difference is kMismatch, and nothing is published.
 [[nodiscard]] Result<SaveReport> save_model_with_external_data(
     const std::filesystem::path& basepath, const std::string& model_location,

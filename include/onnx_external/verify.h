@@ -56,7 +56,11 @@ struct Finding {
 struct VerifyReport {
   std::vector<Finding> findings;  // by tensor in graph order
   std::uint64_t tensors = 0;      // external tensors looked at
-  std::uint64_t bytes = 0;        // bytes read and compared
+  // Tensors inside the model that the manifest or the checkpoint has too, and how many of these
+  // were compared with the checkpoint.
+  std::uint64_t inline_tensors = 0;
+  std::uint64_t inline_compared = 0;
+  std::uint64_t bytes = 0;  // bytes read and compared
   // With a checkpoint: how many of `tensors` were compared with it byte by byte, and how many of
   // these with a tensor that only the manifest names.
   std::uint64_t compared = 0;
@@ -84,11 +88,13 @@ struct VerifyOptions {
   int threads = 0;  // 0 = one per CPU available to the process
   Compare compare = Compare::kBytes;
   DropCache drop_cache = DropCache::kNo;  // ask the kernel to read from the disk again
+  // Where the manifest is, relative to the model's folder; empty: it is looked for.
+  std::string manifest = {};
   ProgressFn progress;
 };
 
-// Checks structure (entries, paths, kinds of files, lengths, dims) and, when the data folder has a
-// manifest, the CRC-32 of every tensor and of the model. A model whose external tensors have no
+// Checks structure (entries, paths, kinds of files, lengths, dims) and, when there is a manifest
+// with the data or beside the model, the CRC-32 of every tensor and of the model. A model without
 // manifest is checked for structure alone (used_manifest tells).
 // Fails only when it cannot do its work: no such model, not an ONNX model, cancelled.
 [[nodiscard]] Result<VerifyReport> verify_model(const std::filesystem::path& model_path,

@@ -56,6 +56,7 @@ class StagedSave {
   // so a loader can open it as it will be.
   [[nodiscard]] const std::filesystem::path& directory() const;
   [[nodiscard]] std::filesystem::path model_path() const;
+  [[nodiscard]] std::string manifest_location() const;  // relative to directory()
 
   // CRC-32 of each planned part, same index as SavePlan::parts.
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;

@@ -17,6 +17,14 @@ Result<OutputFile> OutputFile::create(const Directory& folder, const std::string
   return OutputFile(std::move(fd), folder.child(name));
 }
 
+Result<OutputFile> OutputFile::reopen(const Directory& folder, const std::string& name) {
+  UniqueFd fd(::openat(folder.fd(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) {
+    return fail(errno_error(errno, folder.child(name) + ": cannot open again"));
+  }
+  return OutputFile(std::move(fd), folder.child(name));
+}
+
 Status OutputFile::preallocate(std::uint64_t bytes) {
   if (bytes < kMinPreallocatedBytes) {
     return {};

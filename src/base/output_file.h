@@ -26,6 +26,9 @@ class OutputFile {
   // that name (a symbolic link or a FIFO too). `folder` is not kept.
   [[nodiscard]] static Result<OutputFile> create(const Directory& folder, const std::string& name);
 
+  // Opens a file again that this process made in a folder of its own.
+  [[nodiscard]] static Result<OutputFile> reopen(const Directory& folder, const std::string& name);
+
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int fd() const { return fd_.get(); }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_list.h"
 #include "onnx_external/model.h"
@@ -69,27 +70,23 @@ std::vector<std::vector<Placed>> by_graph(const GraphFacts& facts,
   return placed;
 }
 
-void fill(const Placed& placed, onnx::TensorProto& tensor) {
+void fill(const Placed& placed, const Placeholders& placeholders, onnx::TensorProto& tensor) {
   const Attachment& attachment = *placed.attachment;
-  clear_tensor_data(tensor);
   tensor.set_name(*placed.name);
   tensor.set_data_type(attachment.data_type);
   tensor.mutable_dims()->Assign(attachment.dims.begin(), attachment.dims.end());
-  if (const auto* ref = std::get_if<ExternalRef>(&attachment.data)) {
-    write_external_entries(*ref, tensor);
-  } else {
-    tensor.set_raw_data(std::get<std::string>(attachment.data));
-  }
+  write_tensor_data(attachment.data, placeholders, tensor);
 }
 
-void put_initializers(const std::vector<Placed>& all, onnx::GraphProto& graph) {
+void put_initializers(const std::vector<Placed>& all, const Placeholders& placeholders,
+                      onnx::GraphProto& graph) {
   std::unordered_map<std::string, onnx::TensorProto*> existing;
   for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
     existing.emplace(tensor.name(), &tensor);
   }
   for (const Placed& placed : all) {
     const auto found = existing.find(*placed.name);
-    fill(placed, found != existing.end() ? *found->second : *graph.add_initializer());
+    fill(placed, placeholders, found != existing.end() ? *found->second : *graph.add_initializer());
   }
 }
 
@@ -160,7 +157,7 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
   }
   const std::vector<std::vector<Placed>> placed = by_graph(facts_, attachments, graphs->size());
   for (std::size_t g = 0; g < placed.size(); ++g) {
-    put_initializers(placed[g], *(*graphs)[g].graph);
+    put_initializers(placed[g], cuts_->placeholders(), *(*graphs)[g].graph);
   }
   onnx::GraphProto& main = *(*graphs)[0].graph;
   if (facts_.ir_version < kFirstIrWithoutInputs) {
@@ -173,8 +170,8 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
   for (std::size_t g = placed.size(); g-- > 0;) {
     remove_identities(placed[g], *(*graphs)[g].graph);
   }
-  external_.clear();
   external_protos_.clear();
+  inline_protos_.clear();
   return {};
 }
 

@@ -83,39 +83,6 @@ Result<std::uint64_t> data_length(const ExternalTensor& tensor,
   return length;
 }
 
-Result<ExternalTensor> read_entries(const onnx::TensorProto& tensor, std::uint32_t graph) {
-  Result<Entries> entries = collect_entries(tensor);
-  if (!entries) {
-    return fail(std::move(entries).error());
-  }
-  if (!entries->location || entries->location->empty()) {
-    return fail(ErrorCode::kCorrupt, "external_data has no location");
-  }
-  ExternalTensor external;
-  external.name = tensor.name();
-  external.graph = graph;
-  external.data_type = tensor.data_type();
-  external.dims.assign(tensor.dims().begin(), tensor.dims().end());
-  external.location = *entries->location;
-  if (entries->offset) {
-    Result<std::uint64_t> offset = number(*entries->offset, "offset");
-    if (!offset) {
-      return fail(std::move(offset).error());
-    }
-    external.offset = *offset;
-  }
-  Result<std::uint64_t> length = data_length(external, entries->length);
-  if (!length) {
-    return fail(std::move(length).error());
-  }
-  external.length = *length;
-  constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
-  if (external.offset > kMaxEnd - std::min(external.length, kMaxEnd)) {
-    return fail(ErrorCode::kCorrupt, "external_data offset + length passes 2^63-1");
-  }
-  return external;
-}
-
 void add_entry(std::string_view key, std::string value, onnx::TensorProto& tensor) {
   auto* entry = tensor.add_external_data();
   entry->set_key(std::string(key));
@@ -135,10 +102,33 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text) {
   return value;
 }
 
-Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor, std::uint32_t graph) {
-  Result<ExternalTensor> external = read_entries(tensor, graph);
-  if (!external) {
-    return fail_in("initializer " + quote(tensor.name()), std::move(external).error());
+Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor) {
+  Result<Entries> entries = collect_entries(tensor);
+  if (!entries) {
+    return fail(std::move(entries).error());
+  }
+  if (!entries->location || entries->location->empty()) {
+    return fail(ErrorCode::kCorrupt, "external_data has no location");
+  }
+  ExternalTensor external;
+  external.data_type = tensor.data_type();
+  external.dims.assign(tensor.dims().begin(), tensor.dims().end());
+  external.location = *entries->location;
+  if (entries->offset) {
+    Result<std::uint64_t> offset = number(*entries->offset, "offset");
+    if (!offset) {
+      return fail(std::move(offset).error());
+    }
+    external.offset = *offset;
+  }
+  Result<std::uint64_t> length = data_length(external, entries->length);
+  if (!length) {
+    return fail(std::move(length).error());
+  }
+  external.length = *length;
+  constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
+  if (external.offset > kMaxEnd - std::min(external.length, kMaxEnd)) {
+    return fail(ErrorCode::kCorrupt, "external_data offset + length passes 2^63-1");
   }
   return external;
 }
@@ -164,6 +154,21 @@ void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor) {
   add_entry("length", std::to_string(ref.length), tensor);
   if (!ref.checksum.empty()) {
     add_entry("checksum", ref.checksum, tensor);
+  }
+}
+
+void write_tensor_data(const TensorData& data, const Placeholders& placeholders,
+                       onnx::TensorProto& tensor) {
+  if (const auto* ref = std::get_if<ExternalRef>(&data)) {
+    write_external_entries(*ref, tensor);
+    return;
+  }
+  clear_tensor_data(tensor);
+  if (const auto* deferred = std::get_if<DeferredBytes>(&data)) {
+    tensor.set_raw_data(
+        placeholders.text({Placeholder::Kind::kDeferred, deferred->number, deferred->length}));
+  } else {
+    tensor.set_raw_data(std::get<std::string>(data));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "onnx/placeholder.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
 
@@ -18,14 +19,17 @@ namespace onnx_external {
 // A decimal number without sign, space or prefix, at most 2^63-1; nothing for any other text.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
-// Reads the entries of an EXTERNAL tensor. Accepts location, offset, length and checksum, each at
-// most once. kCorrupt names the tensor.
-[[nodiscard]] Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor,
-                                                           std::uint32_t graph);
+// Reads the entries of an EXTERNAL tensor: type, dims, location, offset and length. Accepts
+// location, offset, length and checksum, each at most once. kCorrupt.
+[[nodiscard]] Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor);
 
 // Makes `tensor` external: writes location, offset, length (and checksum) and removes whatever
 // data or entries it had.
 void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor);
+
+// Makes `tensor` what `data` says, with a placeholder for bytes that come later.
+void write_tensor_data(const TensorData& data, const Placeholders& placeholders,
+                       onnx::TensorProto& tensor);
 
 // Removes data in every field that can hold some, and all external_data entries.
 void clear_tensor_data(onnx::TensorProto& tensor);

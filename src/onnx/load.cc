@@ -2,23 +2,25 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "onnx/wire_scan.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::uint64_t kMaxModelBytes = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint64_t kSniffBytes = 512;
 
 // SourceFile promises reads at explicit offsets only, so its descriptor's position is not used.
@@ -86,27 +88,111 @@ std::string_view seems_to_be(std::string_view head) {
   return "protobuf cannot parse it, or its subgraphs are nested too deeply";
 }
 
-Result<onnx::ModelProto> parse(const SourceFile& file, std::string_view head) {
+Result<onnx::ModelProto> parse(google::protobuf::io::ZeroCopyInputStream& stream) {
   // Protobuf would report on standard error what is reported here as a value.
   const google::protobuf::LogSilencer quiet;
   onnx::ModelProto proto;
-  SourceStream source(file);
-  google::protobuf::io::CopyingInputStreamAdaptor adaptor(&source);
-  google::protobuf::io::CodedInputStream coded(&adaptor);
-  coded.SetTotalBytesLimit(static_cast<int>(kMaxModelBytes));
-  const bool parsed = proto.ParseFromCodedStream(&coded) && coded.ConsumedEntireMessage();
-  if (!source.status()) {
-    return fail(Error(source.status().error()));
-  }
-  if (!parsed) {
-    return fail(ErrorCode::kCorrupt, "not an ONNX model: " + std::string(seems_to_be(head)));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  coded.SetTotalBytesLimit(static_cast<int>(kMaxMessageBytes));
+  if (!proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+    return fail(ErrorCode::kCorrupt, "");
   }
   return proto;
 }
 
+Result<onnx::ModelProto> parse_file(const SourceFile& file) {
+  SourceStream source(file);
+  google::protobuf::io::CopyingInputStreamAdaptor stream(&source);
+  Result<onnx::ModelProto> proto = parse(stream);
+  return source.status() ? std::move(proto) : fail(Error(source.status().error()));
+}
+
+Result<onnx::ModelProto> parse_text(std::string_view text) {
+  google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  return parse(stream);
+}
+
+// Instead of a tensor's first data field its placeholder, instead of the others nothing.
+std::vector<WireEdit> cuts_of(const WireScan& scan) {
+  constexpr std::uint64_t kFieldBytes = Placeholder::kBytes + 2;
+  static_assert(Placeholder::kBytes < 0x80, "its length takes one byte");
+  std::vector<WireEdit> edits;
+  edits.reserve(scan.pieces.size());
+  for (const WireTensor& tensor : scan.tensors) {
+    std::uint64_t bytes = kFieldBytes;
+    for (const WirePiece& piece : scan.pieces_of(tensor)) {
+      edits.push_back({tensor.message, piece.begin, piece.end, bytes});
+      bytes = 0;
+    }
+  }
+  return edits;
+}
+
+// The file with placeholders instead of what is cut.
+Result<std::string> skeleton_of(const SourceFile& file, const WireScan& scan,
+                                const Placeholders& placeholders) {
+  const auto steps = rewrite(scan, cuts_of(scan), file.size());
+  if (!steps) {
+    return fail(steps.error());
+  }
+  std::string out;
+  std::uint32_t tensors = 0;
+  for (const WireStep& step : *steps) {
+    if (step.kind == WireStep::Kind::kLength) {
+      append_varint(out, step.from);
+    } else if (step.kind == WireStep::Kind::kEdit) {
+      append_raw_data_header(out, Placeholder::kBytes);
+      out += placeholders.text({Placeholder::Kind::kCut, tensors++, 0});
+    } else {
+      const std::size_t before = out.size();
+      out.resize(before + static_cast<std::size_t>(step.bytes));
+      const auto room = std::as_writable_bytes(std::span(out)).subspan(before);
+      if (Status status = file.read(step.from, room); !status) {
+        return fail(std::move(status).error());
+      }
+    }
+  }
+  return out;
+}
+
+Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
+  auto scan = scan_model(WireInput(*file), {kMinCutBytes});
+  if (!scan) {
+    return fail(std::move(scan).error());
+  }
+  LoadedModel loaded;
+  Result<onnx::ModelProto> proto;
+  if (scan->tensors.empty()) {
+    loaded.cuts = std::make_shared<const CutTensors>();
+    proto = parse_file(*file);
+  } else {
+    const Placeholders placeholders;
+    const auto skeleton = skeleton_of(*file, *scan, placeholders);
+    proto = skeleton ? parse_text(*skeleton) : fail(skeleton.error());
+    loaded.cuts = std::make_shared<const CutTensors>(file, *std::move(scan), placeholders);
+  }
+  if (!proto) {
+    return fail(std::move(proto).error());
+  }
+  loaded.proto = *std::move(proto);
+  return loaded;
+}
+
+// The error of a file that could not be loaded, for people.
+Error explain(const SourceFile& file, Error error) {
+  if (error.code != ErrorCode::kCorrupt) {
+    return error;
+  }
+  const auto head = first_bytes(file);
+  if (!head) {
+    return head.error();
+  }
+  return {ErrorCode::kCorrupt, "not an ONNX model: " + std::string(seems_to_be(*head))};
+}
+
 }  // namespace
 
-Result<onnx::ModelProto> load_model_proto(const std::filesystem::path& path) {
+Result<LoadedModel> load_model_file(const std::filesystem::path& path) {
   Result<std::shared_ptr<const SourceFile>> file = SourceFile::open(path);
   if (!file) {
     return fail(std::move(file).error());
@@ -115,24 +201,20 @@ Result<onnx::ModelProto> load_model_proto(const std::filesystem::path& path) {
   if ((*file)->size() == 0) {
     return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: the file is empty");
   }
-  if ((*file)->size() > kMaxModelBytes) {
+  if ((*file)->size() > kMaxMessageBytes) {
     return fail(ErrorCode::kUnsupported,
                 where + ": " + std::to_string((*file)->size()) +
                     " bytes, but protobuf cannot read a model of more than 2147483647; save the "
                     "graph without its weights");
   }
-  Result<std::string> head = first_bytes(**file);
-  if (!head) {
-    return fail(std::move(head).error());
+  Result<LoadedModel> loaded = load(*file);
+  if (!loaded) {
+    return fail_in(where, explain(**file, std::move(loaded).error()));
   }
-  Result<onnx::ModelProto> proto = parse(**file, *head);
-  if (!proto) {
-    return fail_in(where, std::move(proto).error());
-  }
-  if (!proto->has_graph()) {
+  if (!loaded->proto.has_graph()) {
     return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: it has no graph");
   }
-  return proto;
+  return loaded;
 }
 
 }  // namespace onnx_external

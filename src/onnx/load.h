@@ -4,12 +4,20 @@
 #include <onnx/onnx_pb.h>
 
 #include <filesystem>
+#include <memory>
 
+#include "onnx/cut_tensors.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
 
-// Parses straight from the file, so that its bytes are held once. Errors as Model::load.
-[[nodiscard]] Result<onnx::ModelProto> load_model_proto(const std::filesystem::path& path);
+struct LoadedModel {
+  onnx::ModelProto proto;  // data of kMinCutBytes and more is left in the file: placeholders
+  std::shared_ptr<const CutTensors> cuts;
+};
+
+// Memory: the model without the data of its tensors, twice while it is parsed. Errors as
+// Model::load.
+[[nodiscard]] Result<LoadedModel> load_model_file(const std::filesystem::path& path);
 
 }  // namespace onnx_external

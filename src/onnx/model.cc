@@ -5,139 +5,61 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/text.h"
+#include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_list.h"
+#include "onnx/inline_data.h"
 #include "onnx/load.h"
 #include "onnx/slots.h"
+#include "onnx/tensor_list.h"
+#include "onnx/wire_scan.h"
 
 namespace onnx_external {
 namespace {
 
-Status check_initializers(const onnx::GraphProto& graph) {
-  for (const onnx::TensorProto& tensor : graph.initializer()) {
-    const Shape dims(tensor.dims().begin(), tensor.dims().end());
-    if (auto count = element_count(dims); !count) {
-      return fail_in("initializer " + quote(tensor.name()), std::move(count).error());
-    }
+// "initializer 'w'", for messages.
+std::string text_of(const ListedTensor& tensor) {
+  switch (tensor.place) {
+    case TensorPlace::kInitializer:
+      return "initializer " + quote(tensor.name);
+    case TensorPlace::kSparse:
+      return "sparse initializer " + quote(tensor.name);
+    case TensorPlace::kAttribute:
+      break;
   }
-  return {};
+  return "attribute " + quote(tensor.name);
 }
 
-bool is_external(const onnx::TensorProto& tensor) {
-  return tensor.data_location() == onnx::TensorProto::EXTERNAL;
+Shape dims_of(const onnx::TensorProto& tensor) {
+  return {tensor.dims().begin(), tensor.dims().end()};
 }
 
-bool is_external_sparse(const onnx::SparseTensorProto& sparse) {
-  return is_external(sparse.values()) || is_external(sparse.indices());
-}
-
-bool keeps_external(const onnx::AttributeProto& attribute) {
-  const auto& tensors = attribute.tensors();
-  const auto& sparse = attribute.sparse_tensors();
-  return (attribute.has_t() && is_external(attribute.t())) ||
-         (attribute.has_sparse_tensor() && is_external_sparse(attribute.sparse_tensor())) ||
-         std::any_of(tensors.begin(), tensors.end(), is_external) ||
-         std::any_of(sparse.begin(), sparse.end(), is_external_sparse);
-}
-
-template <typename Nodes>
-Status check_attributes(const Nodes& nodes) {
-  for (const onnx::NodeProto& node : nodes) {
-    for (const onnx::AttributeProto& attribute : node.attribute()) {
-      if (keeps_external(attribute)) {
-        return fail(ErrorCode::kUnsupported,
-                    "node " + quote(node.name()) + ": attribute " + quote(attribute.name()) +
-                        " keeps a tensor in an external file; save the graph with attribute "
-                        "tensors inline");
-      }
-    }
+// Nothing for a tensor that has no numbers of its own.
+std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
+  const onnx::TensorProto& proto = *tensor.proto;
+  Shape dims = dims_of(proto);
+  const auto length = onnx_nbytes(proto.data_type(), dims);
+  if (!has_inline_data(proto) || !length || *length == 0) {
+    return std::nullopt;
   }
-  return {};
-}
-
-// Attribute and sparse tensors in external files would dangle in another folder.
-Status check_other_tensors(const onnx::GraphProto& graph) {
-  for (const auto& sparse : graph.sparse_initializer()) {
-    if (is_external_sparse(sparse)) {
-      return fail(ErrorCode::kUnsupported, "sparse initializer " + quote(sparse.values().name()) +
-                                               " is in an external file; save it inline");
-    }
-  }
-  return check_attributes(graph.node());
-}
-
-// A graph outside the main one, whose tensors are not moved: nothing of it may be external.
-Status check_aside(onnx::GraphProto& aside) {
-  auto graphs = list_graphs(aside);
-  if (!graphs) {
-    return fail(std::move(graphs).error());
-  }
-  for (const GraphNode& each : *graphs) {
-    for (const onnx::TensorProto& tensor : each.graph->initializer()) {
-      if (is_external(tensor)) {
-        return fail(ErrorCode::kUnsupported, "initializer " + quote(tensor.name()) +
-                                                 " is in an external file; save it inline");
-      }
-    }
-    if (Status status = check_other_tensors(*each.graph); !status) {
-      return status;
-    }
-  }
-  return {};
-}
-
-Status check_function(onnx::FunctionProto& function) {
-  for (onnx::NodeProto& node : *function.mutable_node()) {
-    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
-      if (attribute.has_g()) {
-        if (Status status = check_aside(*attribute.mutable_g()); !status) {
-          return status;
-        }
-      }
-      for (onnx::GraphProto& graph : *attribute.mutable_graphs()) {
-        if (Status status = check_aside(graph); !status) {
-          return status;
-        }
-      }
-    }
-  }
-  return check_attributes(function.node());
-}
-
-Status check_functions_and_training(onnx::ModelProto& model) {
-  for (onnx::FunctionProto& function : *model.mutable_functions()) {
-    if (Status status = check_function(function); !status) {
-      return fail_in("function " + quote(function.name()), std::move(status).error());
-    }
-  }
-  for (onnx::TrainingInfoProto& training : *model.mutable_training_info()) {
-    Status status;  // mutable_...() would add an absent graph
-    if (training.has_initialization()) {
-      status = check_aside(*training.mutable_initialization());
-    }
-    if (status && training.has_algorithm()) {
-      status = check_aside(*training.mutable_algorithm());
-    }
-    if (!status) {
-      return fail_in("training_info", std::move(status).error());
-    }
-  }
-  return {};
+  return InlineTensor{tensor.name,       tensor.place,    tensor.graph, tensor.value,
+                      proto.data_type(), std::move(dims), *length};
 }
 
 }  // namespace
 
 Result<Model> Model::load(const std::filesystem::path& path) {
-  Result<onnx::ModelProto> proto = load_model_proto(path);
-  if (!proto) {
-    return fail(std::move(proto).error());
+  Result<LoadedModel> loaded = load_model_file(path);
+  if (!loaded) {
+    return fail(std::move(loaded).error());
   }
-  Result<Model> model = from_proto(std::move(*proto), path.parent_path());
+  Result<Model> model = make(std::move(loaded->proto), std::move(loaded->cuts), path.parent_path());
   if (!model) {
     return fail_in(path.string(), std::move(model).error());
   }
@@ -145,11 +67,17 @@ Result<Model> Model::load(const std::filesystem::path& path) {
 }
 
 Result<Model> Model::from_proto(onnx::ModelProto proto, std::filesystem::path source_dir) {
+  return make(std::move(proto), std::make_shared<const CutTensors>(), std::move(source_dir));
+}
+
+Result<Model> Model::make(onnx::ModelProto proto, std::shared_ptr<const CutTensors> cuts,
+                          std::filesystem::path source_dir) {
   if (!proto.has_graph()) {
     return fail(ErrorCode::kCorrupt, "the model has no graph");
   }
   Model model;
   model.proto_ = std::move(proto);
+  model.cuts_ = std::move(cuts);
   model.source_dir_ = std::move(source_dir);
   if (Status status = model.analyze(); !status) {
     return fail(std::move(status).error());
@@ -158,55 +86,59 @@ Result<Model> Model::from_proto(onnx::ModelProto proto, std::filesystem::path so
 }
 
 Status Model::analyze() {
+  external_.clear();
+  external_protos_.clear();
+  inline_.clear();
+  inline_protos_.clear();
   Result<std::vector<GraphNode>> graphs = list_graphs(*proto_.mutable_graph());
   if (!graphs) {
     return fail(std::move(graphs).error());
   }
-  external_.clear();
-  external_protos_.clear();
-  for (std::uint32_t g = 0; g < graphs->size(); ++g) {
-    onnx::GraphProto& graph = *(*graphs)[g].graph;
-    if (Status status = check_initializers(graph); !status) {
-      return status;
-    }
-    if (Status status = check_other_tensors(graph); !status) {
-      return status;
-    }
-    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
-      if (!is_external(tensor)) {
-        continue;
-      }
-      Result<ExternalTensor> external = read_external_entries(tensor, g);
-      if (!external) {
-        return fail(std::move(external).error());
-      }
-      external_.push_back(*std::move(external));
-      external_protos_.push_back(&tensor);
-    }
+  const auto tensors = list_tensors(proto_);
+  if (!tensors) {
+    return fail(tensors.error());
   }
-  if (Status status = check_functions_and_training(proto_); !status) {
-    return status;
+  for (const ListedTensor& tensor : *tensors) {
+    if (auto count = element_count(dims_of(*tensor.proto)); !count) {
+      return fail_in(text_of(tensor), std::move(count).error());
+    }
+    // The list gives read-only pointers into the model, which is ours.
+    auto* proto = const_cast<onnx::TensorProto*>(tensor.proto);
+    if (is_external(*proto)) {
+      Result<ExternalTensor> external = read_external_entries(*proto);
+      if (!external) {
+        return fail_in(text_of(tensor), std::move(external).error());
+      }
+      external->name = tensor.name;
+      external->place = tensor.place;
+      external->graph = tensor.graph;
+      external_.push_back(*std::move(external));
+      external_protos_.push_back(proto);
+    } else if (auto found = inline_tensor(tensor)) {
+      inline_.push_back(*std::move(found));
+      inline_protos_.push_back(proto);
+    }
   }
   facts_ = collect_facts(*graphs, proto_.ir_version());
   return {};
 }
 
-void Model::relocate(std::size_t external_tensor, const ExternalRef& ref) {
+void Model::relocate(std::size_t external_tensor, const TensorData& data) {
   assert(external_tensor < external_.size());
-  write_external_entries(ref, *external_protos_[external_tensor]);
-  ExternalTensor& external = external_[external_tensor];
-  external.location = ref.location;
-  external.offset = ref.offset;
-  external.length = ref.length;
+  write_tensor_data(data, cuts_->placeholders(), *external_protos_[external_tensor]);
 }
 
-Result<std::string> Model::serialize() const {
-  constexpr std::size_t kMaxBytes = std::numeric_limits<std::int32_t>::max();
-  const std::size_t size = proto_.ByteSizeLong();
-  if (size > kMaxBytes) {
+void Model::externalize(std::size_t inline_tensor, const ExternalRef& ref) {
+  assert(inline_tensor < inline_.size());
+  write_external_entries(ref, *inline_protos_[inline_tensor]);
+}
+
+Result<ModelPieces> model_pieces(const Model& model) {
+  const std::size_t size = model.proto().ByteSizeLong();
+  if (size > kMaxMessageBytes) {
     return fail(ErrorCode::kUnsupported, "the model takes " + std::to_string(size) +
                                              " bytes, but protobuf cannot write more than " +
-                                             std::to_string(kMaxBytes));
+                                             std::to_string(kMaxMessageBytes));
   }
   std::string text;
   text.reserve(size);
@@ -214,9 +146,34 @@ Result<std::string> Model::serialize() const {
     google::protobuf::io::StringOutputStream stream(&text);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    proto_.SerializeWithCachedSizes(&coded);
+    model.proto().SerializeWithCachedSizes(&coded);
   }
-  return text;
+  return fill_placeholders(std::move(text), model.cut_tensors());
+}
+
+Result<std::string> Model::serialize() const {
+  auto pieces = model_pieces(*this);
+  if (!pieces) {
+    return fail(std::move(pieces).error());
+  }
+  if (pieces->pieces.size() == 1) {
+    return std::move(pieces->text);
+  }
+  std::string whole(static_cast<std::size_t>(pieces->bytes), '\0');
+  std::size_t at = 0;
+  for (const ModelPiece& piece : pieces->pieces) {
+    assert(piece.from != ModelPiece::From::kDeferred);
+    const auto bytes = static_cast<std::size_t>(piece.bytes);
+    if (piece.from == ModelPiece::From::kText) {
+      pieces->text.copy(whole.data() + at, bytes, static_cast<std::size_t>(piece.offset));
+    } else if (Status read = cuts_->file().read(
+                   piece.offset, std::as_writable_bytes(std::span(whole)).subspan(at, bytes));
+               !read) {
+      return fail(std::move(read).error());
+    }
+    at += bytes;
+  }
+  return whole;
 }
 
 bool must_stay_inline(const Model& model, std::string_view initializer_name) {

@@ -11,6 +11,8 @@
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/text.h"
+#include "onnx/inline_data.h"
 #include "onnx_external/plan.h"
 #include "save/layout.h"
 
@@ -25,9 +27,10 @@ constexpr int kMaxReaders = 4;
 // only when another has its size and its CRC.
 class EqualParts {
  public:
-  EqualParts(const SavePlan& plan, const Checkpoint& checkpoint, int threads,
+  EqualParts(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint, int threads,
              const ProgressFn& progress)
       : plan_(plan),
+        model_(model),
         checkpoint_(checkpoint),
         threads_(std::min(thread_count(threads), kMaxReaders)),
         progress_(progress),
@@ -37,7 +40,7 @@ class EqualParts {
   Result<std::vector<std::uint32_t>> find() {
     for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
       groups_[part] = number_text(plan_.parts[part].bytes);
-      if (source(part).source != TensorSource::kCheckpoint) {
+      if (source(part).source == TensorSource::kModelExternal) {
         groups_[part] += " model " + number_text(part);
       }
     }
@@ -99,11 +102,29 @@ class EqualParts {
 
   template <typename Take>
   Status read(std::uint32_t part, ProgressMeter& meter, const Take& take) {
+    const PlannedTensor& tensor = source(part);
+    if (tensor.source == TensorSource::kCheckpoint) {
+      return read_steps(part, meter, take, [&](std::uint64_t done, std::span<std::byte> piece) {
+        return checkpoint_.read(tensor.source_index, done, piece);
+      });
+    }
+    auto reader =
+        InlineReader::open(model_.inline_proto(tensor.source_index), model_.cut_tensors());
+    if (!reader) {
+      return fail_in("tensor " + quote(tensor.name), std::move(reader).error());
+    }
+    return read_steps(part, meter, take, [&](std::uint64_t, std::span<std::byte> piece) {
+      return reader->read(piece);
+    });
+  }
+
+  template <typename Take, typename Read>
+  Status read_steps(std::uint32_t part, ProgressMeter& meter, const Take& take, const Read& read) {
     IoBuffer buffer;
     const std::uint64_t bytes = plan_.parts[part].bytes;
     for (std::uint64_t done = 0; done < bytes;) {
       const auto piece = buffer.first(std::min(kReadStepBytes, bytes - done));
-      if (Status status = checkpoint_.read(source(part).source_index, done, piece); !status) {
+      if (Status status = read(done, piece); !status) {
         return status;
       }
       take(piece);
@@ -116,7 +137,9 @@ class EqualParts {
   }
 
   Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
-    if (const auto recorded = checkpoint_.recorded_crc(source(part).source_index)) {
+    const bool is_checkpoint = source(part).source == TensorSource::kCheckpoint;
+    if (const auto recorded =
+            is_checkpoint ? checkpoint_.recorded_crc(source(part).source_index) : std::nullopt) {
       (void)meter.add(plan_.parts[part].bytes);
       return number_text(*recorded);
     }
@@ -138,6 +161,7 @@ class EqualParts {
   }
 
   const SavePlan& plan_;
+  const Model& model_;
   const Checkpoint& checkpoint_;
   int threads_;
   const ProgressFn& progress_;
@@ -146,10 +170,13 @@ class EqualParts {
 
 }  // namespace
 
-Result<SavePlan> merge_equal_bytes(SavePlan plan, const Checkpoint& checkpoint,
+Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
                                    const PlanOptions& options, int threads,
                                    const ProgressFn& progress) {
-  const auto firsts = EqualParts(plan, checkpoint, threads, progress).find();
+  if (options.layout == Layout::kInline) {
+    return plan;
+  }
+  const auto firsts = EqualParts(plan, model, checkpoint, threads, progress).find();
   if (!firsts) {
     return fail(firsts.error());
   }

@@ -71,6 +71,23 @@ Status lay_out_in_files(SavePlan& plan, const PlanOptions& options, std::uint64_
   return {};
 }
 
+// Where in the model each stands is not known before the model is.
+Status lay_out_inline(SavePlan& plan) {
+  if (!plan.parts.empty()) {
+    plan.files.push_back(PlannedFile{plan.model_name, 0});
+  }
+  for (PlannedPart& part : plan.parts) {
+    part.file = 0;
+    part.offset = 0;
+    const auto sum = checked_add(plan.files[0].bytes, part.bytes);
+    if (!sum) {
+      return too_many_bytes();
+    }
+    plan.files[0].bytes = *sum;
+  }
+  return {};
+}
+
 Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
   const bool is_single = plan.layout == Layout::kSingle;
   const auto most_bytes =
@@ -116,8 +133,9 @@ Status lay_out(SavePlan& plan, const PlanOptions& options) {
   plan.files.clear();
   plan.oversized.clear();
   plan.bytes = 0;
-  Status placed =
-      plan.layout == Layout::kPerTensor ? lay_out_each(plan) : lay_out_beside_model(plan, options);
+  Status placed = plan.layout == Layout::kPerTensor ? lay_out_each(plan)
+                  : plan.layout == Layout::kInline  ? lay_out_inline(plan)
+                                                    : lay_out_beside_model(plan, options);
   if (!placed) {
     return placed;
   }

@@ -28,6 +28,10 @@ std::string hex_text(std::uint32_t crc) {
   return digits;
 }
 
+std::string_view place_name(TensorPlace place) {
+  return place == TensorPlace::kSparse ? "sparse" : "attribute";
+}
+
 void append_text(std::string& out, std::string_view member, std::string_view text) {
   append_json(out.append(member), text);
 }
@@ -39,6 +43,9 @@ void append_number(std::string& out, std::string_view member, std::uint64_t numb
 // Long models have many of these: plain appends, no format strings.
 void append_tensor(std::string& out, const ManifestTensor& tensor) {
   append_text(out, "{\"slot\": ", tensor.slot);
+  if (tensor.place != TensorPlace::kInitializer) {
+    append_text(out, ", \"place\": ", place_name(tensor.place));
+  }
   if (tensor.graph != 0) {
     append_number(out, ", \"graph\": ", tensor.graph);
   }
@@ -134,11 +141,26 @@ void take(Result<T> result, U& out, std::optional<Error>& error) {
   }
 }
 
+Result<TensorPlace> place_member(const Json& object) {
+  const auto name = optional_text(object, "place");
+  if (!name) {
+    return fail(name.error());
+  }
+  for (const TensorPlace place : {TensorPlace::kSparse, TensorPlace::kAttribute}) {
+    if (*name == place_name(place)) {
+      return place;
+    }
+  }
+  return name->empty() ? Result<TensorPlace>(TensorPlace::kInitializer)
+                       : corrupt("\"place\" is not known");
+}
+
 Result<ManifestTensor> parse_tensor(const Json& entry) {
   constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
   ManifestTensor tensor;
   std::optional<Error> error;
   take(text_member(entry, "slot"), tensor.slot, error);
+  take(place_member(entry), tensor.place, error);
   if (entry.find("graph") != nullptr) {
     take(uint_member(entry, "graph", std::numeric_limits<std::uint32_t>::max()), tensor.graph,
          error);

@@ -4,8 +4,8 @@
 //
 // {"format": "onnx-external-manifest", "version": 1,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
-//  "tensors": [{"slot", "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32", "dtype",
-//               "dims"}, ...],
+//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32",
+//               "dtype", "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
 // The text depends on the saved model alone: equal saves have equal manifests. It comes back from
@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "onnx_external/model.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
 
@@ -28,9 +29,9 @@ inline constexpr std::uint64_t kManifestVersion = 1;
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
 struct ManifestTensor {
-  std::string slot;         // name of the initializer
+  std::string slot;         // name of the initializer, or of another tensor (ExternalTensor::name)
   std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
-  std::string key;          // the checkpoint's name; empty: copied from the given graph's data
+  std::string key;          // the checkpoint's name; empty: the given graph's data
   std::string rule;         // rule_name(); empty as key
   std::string file;         // plain name inside the data folder; empty: inline in the model
   std::uint64_t offset = 0;
@@ -38,6 +39,7 @@ struct ManifestTensor {
   std::uint32_t crc32 = 0;     // of the `length` bytes
   std::int32_t data_type = 0;  // TensorProto.DataType, as a number under "dtype"
   Shape dims;
+  TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" and "attribute"
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };

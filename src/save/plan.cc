@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -34,19 +35,25 @@ struct RangeHash {
   }
 };
 
-bool stays_inline(const Model& model, const PlannedTensor& tensor) {
+// `value`: the name by which nodes see the tensor.
+bool stays_inline(const Model& model, const PlannedTensor& tensor, std::string_view value) {
   if (tensor.nbytes == 0) {
     return true;
   }
   const bool small = tensor.dims.size() <= 1 && tensor.nbytes <= kMaxInlineIntegerBytes;
-  return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, tensor.name));
+  return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, value));
 }
 
 // Builds a plan tensor by tensor; the parts are laid out last, when all are known.
 class Planner {
  public:
-  Planner(const Model& model, const Checkpoint& checkpoint, Dedup dedup, SavePlan& plan)
-      : model_(model), checkpoint_(checkpoint), dedup_(dedup), plan_(plan) {}
+  Planner(const Model& model, const Checkpoint& checkpoint, const PlanOptions& options,
+          SavePlan& plan)
+      : model_(model),
+        checkpoint_(checkpoint),
+        options_(options),
+        dedup_(options.layout == Layout::kInline ? Dedup::kOff : options.dedup),
+        plan_(plan) {}
 
   Status add_pair(const MappedPair& pair) {
     const TensorView& view = checkpoint_.tensors()[pair.key];
@@ -69,11 +76,11 @@ class Planner {
     } else {
       const Slot& slot = model_.facts().slots[pair.slot];
       tensor.name = slot.name;
-      if (!model_.external_tensors().empty()) {
+      if (!model_.external_tensors().empty() || options_.given != GivenTensors::kStay) {
         replaced_.emplace(slot.graph, slot.name);
       }
     }
-    if (stays_inline(model_, tensor)) {
+    if (stays_inline(model_, tensor, tensor.name) || tensor.nbytes < options_.inline_below) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
@@ -93,7 +100,8 @@ class Planner {
   // External data of the given model goes along, unless a pair replaces it.
   void add_external(std::size_t index) {
     const ExternalTensor& external = model_.external_tensors()[index];
-    if (replaced_.contains({external.graph, external.name})) {
+    if (external.place == TensorPlace::kInitializer &&
+        replaced_.contains({external.graph, external.name})) {
       return;
     }
     PlannedTensor tensor;
@@ -103,11 +111,35 @@ class Planner {
     tensor.data_type = external.data_type;
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
+    if (tensor.nbytes < options_.inline_below) {
+      plan_.tensors.push_back(std::move(tensor));
+      return;
+    }
     const std::uint32_t part =
         dedup_ == Dedup::kOff
             ? next_part()
             : part_of_bytes_.emplace(bytes_key(external), next_part()).first->second;
     add_to_part(std::move(tensor), part);
+  }
+
+  // Data inside the given model that is to move. What stays needs no plan.
+  void add_inline(std::size_t index) {
+    const InlineTensor& given = model_.inline_tensors()[index];
+    PlannedTensor tensor;
+    tensor.name = given.name;
+    tensor.source = TensorSource::kModelInline;
+    tensor.source_index = index;
+    tensor.data_type = given.data_type;
+    tensor.dims = given.dims;
+    tensor.nbytes = given.length;
+    const bool is_asked = given.place != TensorPlace::kAttribute ||
+                          options_.given == GivenTensors::kMoveAndAttributes;
+    const bool is_replaced =
+        given.place == TensorPlace::kInitializer && replaced_.contains({given.graph, given.name});
+    if (is_asked && !is_replaced && !stays_inline(model_, tensor, given.value) &&
+        tensor.nbytes >= options_.inline_below) {
+      add_to_part(std::move(tensor), next_part());
+    }
   }
 
  private:
@@ -124,12 +156,28 @@ class Planner {
 
   const Model& model_;
   const Checkpoint& checkpoint_;
+  const PlanOptions& options_;
   Dedup dedup_;
   SavePlan& plan_;
   std::unordered_map<FileRange, std::uint32_t, RangeHash> part_of_range_;
   std::unordered_map<std::string, std::uint32_t> part_of_bytes_;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
+
+// Before any work; the exact size shows when the model is made.
+Status check_model_size(const Model& model, const SavePlan& plan) {
+  constexpr std::uint64_t kMaxModelBytes = 0x7FFFFFFF;
+  if (plan.layout != Layout::kInline ||
+      (plan.bytes <= kMaxModelBytes &&
+       plan.bytes + model.proto().ByteSizeLong() <= kMaxModelBytes)) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kUnsupported,
+      fmt::format("{} bytes of tensors do not fit into the model: protobuf cannot read more "
+                  "than {}; choose another layout",
+                  plan.bytes, kMaxModelBytes));
+}
 
 }  // namespace
 
@@ -138,12 +186,17 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   if (Status names = check_output_names(options.model_name, options.data_dir); !names) {
     return fail(std::move(names).error());
   }
+  if (options.inline_below > kMaxInlineBelow) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("tensors of up to {} bytes cannot be inline; at most of {}",
+                            options.inline_below, kMaxInlineBelow));
+  }
   SavePlan plan;
   plan.model_name = options.model_name;
   plan.data_dir = options.data_dir;
   plan.tensors.reserve(mapping.pairs.size());
   plan.parts.reserve(mapping.pairs.size());
-  Planner planner(model, checkpoint, options.dedup, plan);
+  Planner planner(model, checkpoint, options, plan);
   for (const MappedPair& pair : mapping.pairs) {
     if (Status status = planner.add_pair(pair); !status) {
       return fail(std::move(status).error());
@@ -152,8 +205,16 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
     planner.add_external(i);
   }
+  if (options.given != GivenTensors::kStay && options.layout != Layout::kInline) {
+    for (std::size_t i = 0; i < model.inline_tensors().size(); ++i) {
+      planner.add_inline(i);
+    }
+  }
   if (Status placed = lay_out(plan, options); !placed) {
     return fail(std::move(placed).error());
+  }
+  if (Status fits = check_model_size(model, plan); !fits) {
+    return fail(std::move(fits).error());
   }
   return plan;
 }

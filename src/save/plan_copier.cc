@@ -26,15 +26,17 @@
 #include "base/parallel.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "onnx/cut_tensors.h"
+#include "onnx/inline_data.h"
 
 namespace onnx_external {
 namespace {
 
 // Where the bytes of one planned part come from.
 struct PartSource {
-  std::shared_ptr<const SourceFile> file;  // null: read through the checkpoint
+  std::shared_ptr<const SourceFile> file;  // null: read through the checkpoint or the model
   std::uint64_t offset = 0;
-  std::size_t tensor = 0;  // index into Checkpoint::tensors(), when `file` is null
+  std::size_t tensor = 0;  // index into Checkpoint::tensors() or Model::inline_tensors() then
   std::optional<std::uint32_t> recorded_crc;
 };
 
@@ -176,11 +178,18 @@ class PlanCopier {
 
   bool is_split(std::uint32_t part, bool has_own_file) const {
     const std::uint64_t bytes = job_.plan.parts[part].bytes;
-    if (threads_ == 1 || bytes <= kCopyChunkBytes) {
+    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(part)) {
       return false;
     }
     const std::uint64_t fair_share = part_bytes_ / static_cast<std::uint64_t>(threads_);
     return !has_own_file || (bytes > fair_share && job_.options.checksum == Checksum::kNone);
+  }
+
+  // Numbers of the model that become raw bytes one after the other.
+  bool is_decoded(std::uint32_t part) const {
+    const PlannedTensor& tensor = tensor_of(part);
+    return tensor.source == TensorSource::kModelInline &&
+           !inline_range(job_.model.inline_proto(tensor.source_index), job_.model.cut_tensors());
   }
 
   void make_items() {
@@ -224,19 +233,10 @@ class PlanCopier {
   Result<PartSource> source_of(std::uint32_t part) const {
     const PlannedTensor& tensor = tensor_of(part);
     if (tensor.source == TensorSource::kModelExternal) {
-      const ExternalTensor& external = job_.model.external_tensors()[tensor.source_index];
-      auto source = open_beneath(job_.model.source_dir(), external.location);
-      if (!source) {
-        return fail_in("initializer " + quote(tensor.name), std::move(source).error());
-      }
-      if (!range_fits(external.offset, external.length, (*source)->size())) {
-        return fail(ErrorCode::kCorrupt,
-                    fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
-                                "of the file",
-                                quote(tensor.name), (*source)->name(), external.length,
-                                external.offset, (*source)->size()));
-      }
-      return PartSource{*std::move(source), external.offset, 0, std::nullopt};
+      return external_source(tensor);
+    }
+    if (tensor.source == TensorSource::kModelInline) {
+      return inline_source(tensor);
     }
     const auto range = job_.checkpoint.plain_range(tensor.source_index);
     if (!range) {
@@ -244,6 +244,37 @@ class PlanCopier {
     }
     return PartSource{job_.checkpoint.files()[range->file], range->offset, 0,
                       job_.checkpoint.recorded_crc(tensor.source_index)};
+  }
+
+  Result<PartSource> external_source(const PlannedTensor& tensor) const {
+    const ExternalTensor& external = job_.model.external_tensors()[tensor.source_index];
+    auto source = open_beneath(job_.model.source_dir(), external.location);
+    if (!source) {
+      return fail_in("initializer " + quote(tensor.name), std::move(source).error());
+    }
+    if (!range_fits(external.offset, external.length, (*source)->size())) {
+      return fail(ErrorCode::kCorrupt,
+                  fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
+                              "of the file",
+                              quote(tensor.name), (*source)->name(), external.length,
+                              external.offset, (*source)->size()));
+    }
+    return PartSource{*std::move(source), external.offset, 0, std::nullopt};
+  }
+
+  Result<PartSource> inline_source(const PlannedTensor& tensor) const {
+    const CutTensors& cuts = job_.model.cut_tensors();
+    const auto range = inline_range(job_.model.inline_proto(tensor.source_index), cuts);
+    if (!range) {
+      return PartSource{nullptr, 0, tensor.source_index, std::nullopt};
+    }
+    if (range->length != tensor.nbytes) {
+      return fail(
+          ErrorCode::kCorrupt,
+          fmt::format("{}: tensor {}: it holds {} bytes, its type and dims need {}",
+                      cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
+    }
+    return PartSource{cuts.shared_file(), range->offset, 0, std::nullopt};
   }
 
   // Copies the item's bytes and returns their CRC-32, unless they are spliced.
@@ -255,7 +286,8 @@ class PlanCopier {
     const bool spliced = sha == nullptr && splices(item, source);
     const std::uint64_t place = part_of(item).offset + item.first;
     if (!source.file) {
-      status = rearrange(item, source.tensor, output, crc, sha);
+      status = is_from_checkpoint(item.part) ? rearrange(item, source.tensor, output, crc, sha)
+                                             : decode(item, source.tensor, output, crc, sha);
     } else if (job_.options.cache == PageCache::kBypass) {
       status = worker.direct.copy(*source.file, source.offset + item.first, item.length, output,
                                   place, step_, crc, sha);
@@ -266,7 +298,7 @@ class PlanCopier {
       status = worker.copier.copy_with_digests(*source.file, source.offset + item.first,
                                                item.length, output, place, step_, crc, sha);
     }
-    if (status && !is_from_checkpoint(item.part)) {
+    if (status && source.file && !is_from_checkpoint(item.part)) {
       status = source.file->check_unchanged();
     }
     if (!status) {
@@ -287,6 +319,33 @@ class PlanCopier {
 
   Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
                    Sha* sha) {
+    const auto read = [&](std::uint64_t done, std::span<std::byte> piece) {
+      return job_.checkpoint.read(tensor, item.first + done, piece);
+    };
+    return write_pieces(item, read, output, crc, sha);
+  }
+
+  Status decode(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
+                Sha* sha) {
+    auto reader = InlineReader::open(job_.model.inline_proto(tensor), job_.model.cut_tensors());
+    Status status = reader ? Status() : Status(fail(std::move(reader).error()));
+    if (status) {
+      const auto read = [&](std::uint64_t, std::span<std::byte> piece) {
+        return reader->read(piece);
+      };
+      status = write_pieces(item, read, output, crc, sha);
+    }
+    if (status || status.error().code == ErrorCode::kCancelled) {
+      return status;
+    }
+    return fail_in("tensor " + quote(job_.model.inline_tensors()[tensor].name),
+                   std::move(status).error());
+  }
+
+  // read(done, piece) fills the piece with the item's bytes from `done` on.
+  template <typename Read>
+  Status write_pieces(const WorkItem& item, const Read& read, const OutputFile& output, Crc32& crc,
+                      Sha* sha) {
     const SemaphoreHold hold(rearranging_);
     const std::uint64_t place = part_of(item).offset + item.first;
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(
@@ -294,8 +353,8 @@ class PlanCopier {
     for (std::uint64_t done = 0; done < item.length;) {
       const std::uint64_t count = std::min(kRearrangeBytes, item.length - done);
       const std::span<std::byte> piece(buffer.get(), static_cast<std::size_t>(count));
-      if (Status read = job_.checkpoint.read(tensor, item.first + done, piece); !read) {
-        return read;
+      if (Status status = read(done, piece); !status) {
+        return status;
       }
       crc.update(piece);
       if (sha != nullptr) {

@@ -366,10 +366,12 @@ Status Transaction::sync_folder(const Directory& folder) const {
 }
 
 Status Transaction::write_model(std::string_view model, std::string_view manifest) {
+  Status status = write_file(*staging_, options_.model_name, model);
+  return status ? write_manifest(manifest) : status;
+}
+
+Status Transaction::write_manifest(std::string_view manifest) {
   Status status = write_file(*data_, manifest_name(), manifest);
-  if (status) {
-    status = write_file(*staging_, options_.model_name, model);
-  }
   if (status) {
     status = sync_folder(*data_);
   }

@@ -38,7 +38,8 @@ struct TransactionOptions {
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
-  // Not kPerTensor: there is no data folder, and these files stand beside the model.
+  // Not kPerTensor: there is no data folder, and these files stand beside the model (none in
+  // kInline).
   Layout layout = Layout::kPerTensor;
   std::vector<std::string> data_files = {};
 };
@@ -64,11 +65,16 @@ class Transaction {
   // allowed and it is a folder with files of recorded inputs alone.
   [[nodiscard]] Result<const Directory*> add_test_data_folder(const std::string& name);
 
+  // Where the model file is written.
+  [[nodiscard]] const Directory& staging() const { return *staging_; }
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
+  [[nodiscard]] std::string manifest_name() const;  // in data()
 
-  // Writes the model and its manifest, then makes all names in the staging folder durable. Data
-  // files must be complete (and synced by whoever wrote them).
+  // Writes the manifest, then makes all names in the staging folder durable. Model and data files
+  // must be complete (and synced by whoever wrote them).
+  [[nodiscard]] Status write_manifest(std::string_view manifest);
+  // The same, and writes the model.
   [[nodiscard]] Status write_model(std::string_view model, std::string_view manifest);
 
   // After an error nothing is visible, but for the last one possible: when the folder cannot be
@@ -82,7 +88,6 @@ class Transaction {
   [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                   std::string_view content) const;
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
-  [[nodiscard]] std::string manifest_name() const;
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging() const;

@@ -1,5 +1,6 @@
 #include "onnx_external/writer.h"
 
+#include <algorithm>
 #include <future>
 #include <span>
 #include <system_error>
@@ -7,9 +8,14 @@
 #include <variant>
 
 #include "base/digest.h"
+#include "base/file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "onnx/cut_tensors.h"
 #include "save/manifest.h"
+#include "save/model_writer.h"
 #include "save/plan_copier.h"
 #include "save/publish.h"
 #include "save/test_data_files.h"
@@ -32,6 +38,13 @@ const std::filesystem::path& StagedSave::directory() const {
 
 std::filesystem::path StagedSave::model_path() const {
   return directory() / state_->transaction.options().model_name;
+}
+
+std::string StagedSave::manifest_location() const {
+  const Transaction& transaction = state_->transaction;
+  return transaction.options().layout == Layout::kPerTensor
+             ? transaction.options().data_dir + "/" + transaction.manifest_name()
+             : transaction.manifest_name();
 }
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
@@ -80,14 +93,15 @@ class ModelBuilder {
   ModelBuilder(const SavePlan& plan, Model& model, const Checkpoint& checkpoint)
       : plan_(plan), model_(model), checkpoint_(checkpoint) {}
 
-  // The serialized model. `sha1s`: of each file of the plan, where checksums are recorded.
-  Result<std::string> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
+  // The model file. `sha1s`: of each file of the plan, where checksums are recorded. What the plan
+  // has inside the model is deferred, numbered by its part.
+  Result<ModelPieces> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
     Status attached = attach(inputs, sha1s);
-    return attached ? model_.serialize() : fail(std::move(attached).error());
+    return attached ? model_pieces(model_) : fail(std::move(attached).error());
   }
 
   // Requires: build() succeeded.
-  std::string manifest_for(std::string_view model_text, const CopiedFiles& copied,
+  std::string manifest_for(const ModelIdentity& written, const CopiedFiles& copied,
                            std::vector<ManifestFile> test_data) {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
       if (plan_.tensors[i].part) {
@@ -96,8 +110,8 @@ class ModelBuilder {
     }
     manifest_.test_data = std::move(test_data);
     manifest_.model_file = plan_.model_name;
-    manifest_.model_bytes = model_text.size();
-    manifest_.model_crc32 = crc32_of(model_text);
+    manifest_.model_bytes = written.bytes;
+    manifest_.model_crc32 = written.crc32;
     return manifest_text(manifest_);
   }
 
@@ -107,11 +121,14 @@ class ModelBuilder {
     manifest_.tensors.reserve(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
       ManifestTensor record = record_of(tensor);
-      if (tensor.part) {
+      if (tensor.part && plan_.layout == Layout::kInline) {
+        place(tensor, DeferredBytes{*tensor.part, tensor.nbytes});
+      } else if (tensor.part) {
         const PlannedPart& part = plan_.parts[*tensor.part];
         record.file = plan_.files[part.file].name;
         record.offset = part.offset;
-        refer(tensor, part, sha1s.empty() ? std::string() : sha1s[part.file]);
+        place(tensor, ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
+                                  sha1s.empty() ? std::string() : sha1s[part.file]});
       } else if (Status status = take_inline(tensor, record); !status) {
         return status;
       }
@@ -126,7 +143,13 @@ class ModelBuilder {
     ManifestTensor record;
     record.slot = tensor.name;
     if (tensor.source == TensorSource::kModelExternal) {
-      record.graph = model_.external_tensors()[tensor.source_index].graph;
+      const ExternalTensor& given = model_.external_tensors()[tensor.source_index];
+      record.graph = given.graph;
+      record.place = given.place;
+    } else if (tensor.source == TensorSource::kModelInline) {
+      const InlineTensor& given = model_.inline_tensors()[tensor.source_index];
+      record.graph = given.graph;
+      record.place = given.place;
     } else if (tensor.slot != Attachment::kNoSlot) {
       record.graph = model_.facts().slots[tensor.slot].graph;
     }
@@ -138,27 +161,36 @@ class ModelBuilder {
     return record;
   }
 
-  void refer(const PlannedTensor& tensor, const PlannedPart& part, std::string sha1) {
-    ExternalRef ref{plan_.location(part.file), part.offset, tensor.nbytes, std::move(sha1)};
+  void place(const PlannedTensor& tensor, TensorData data) {
     if (tensor.source == TensorSource::kModelExternal) {
-      model_.relocate(tensor.source_index, ref);
+      model_.relocate(tensor.source_index, data);
+    } else if (tensor.source == TensorSource::kModelInline) {
+      model_.externalize(tensor.source_index, std::get<ExternalRef>(data));
     } else {
       attachments_.push_back(
-          Attachment{tensor.slot, tensor.name, tensor.data_type, tensor.dims, std::move(ref)});
+          Attachment{tensor.slot, tensor.name, tensor.data_type, tensor.dims, std::move(data)});
     }
   }
 
   Status take_inline(const PlannedTensor& tensor, ManifestTensor& record) {
     std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
-    Status status =
-        checkpoint_.read(tensor.source_index, 0, std::as_writable_bytes(std::span(raw)));
+    const auto bytes = std::as_writable_bytes(std::span(raw));
+    Status status = tensor.source == TensorSource::kCheckpoint
+                        ? checkpoint_.read(tensor.source_index, 0, bytes)
+                        : read_external(tensor, bytes);
     if (!status) {
       return status;
     }
     record.crc32 = crc32_of(raw);
-    attachments_.push_back(
-        Attachment{tensor.slot, tensor.name, tensor.data_type, tensor.dims, std::move(raw)});
+    place(tensor, std::move(raw));
     return {};
+  }
+
+  Status read_external(const PlannedTensor& tensor, std::span<std::byte> out) const {
+    const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
+    const auto file = open_beneath(model_.source_dir(), external.location);
+    Status status = file ? (*file)->read(external.offset, out) : Status(fail(file.error()));
+    return status ? status : fail_in("tensor " + quote(tensor.name), std::move(status).error());
   }
 
   const SavePlan& plan_;
@@ -170,11 +202,13 @@ class ModelBuilder {
 
 // Starts building the model while its data is copied, where the copying neither needs the model
 // (for data that it has already) nor makes what it must hold (checksums). Else get() builds it.
-std::future<Result<std::string>> start_building(ModelBuilder& builder, const Model& model,
+std::future<Result<ModelPieces>> start_building(ModelBuilder& builder, const SavePlan& plan,
                                                 const WriteOptions& options) {
   const auto build = [&builder, &options] { return builder.build(options.inputs, {}); };
-  if (thread_count(options.threads) == 1 || options.checksum != Checksum::kNone ||
-      !model.external_tensors().empty()) {
+  const bool needs_model = std::any_of(
+      plan.tensors.begin(), plan.tensors.end(),
+      [](const PlannedTensor& tensor) { return tensor.source != TensorSource::kCheckpoint; });
+  if (thread_count(options.threads) == 1 || options.checksum != Checksum::kNone || needs_model) {
     return {};
   }
   try {
@@ -184,19 +218,48 @@ std::future<Result<std::string>> start_building(ModelBuilder& builder, const Mod
   }
 }
 
-}  // namespace
-
-Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
-                              const std::filesystem::path& out_dir, const WriteOptions& options,
-                              const RecordedInputs* inputs) {
+Result<Transaction> begin_transaction(const SavePlan& plan, const std::filesystem::path& out_dir,
+                                      const WriteOptions& options) {
   TransactionOptions names{plan.model_name, plan.data_dir, options.sync, options.overwrite,
                            plan.layout};
   for (const PlannedFile& file : plan.files) {
-    if (plan.layout != Layout::kPerTensor) {
+    if (plan.layout != Layout::kPerTensor && plan.layout != Layout::kInline) {
       names.data_files.push_back(file.name);
     }
   }
-  auto transaction = Transaction::begin(out_dir, std::move(names));
+  return Transaction::begin(out_dir, std::move(names));
+}
+
+// The plan of a kInline save with the places that the parts have in the model file.
+SavePlan placed_in(const ModelPieces& pieces, SavePlan plan) {
+  const std::vector<std::uint64_t> offsets = deferred_offsets(pieces);
+  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+    plan.parts[i].offset = offsets[i];
+  }
+  if (!plan.files.empty()) {
+    plan.files[0].bytes = pieces.bytes;
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
+                              const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
+                              const WriteOptions& options, const RecordedInputs* inputs) {
+  ModelBuilder builder(given_plan, model, checkpoint);
+  const bool is_inline = given_plan.layout == Layout::kInline;
+  Result<ModelPieces> pieces;
+  if (is_inline) {  // the model is the data file: its form comes first
+    pieces = builder.build(options.inputs, {});
+    if (!pieces) {
+      return fail(std::move(pieces).error());
+    }
+  }
+  const std::optional<SavePlan> placed =
+      is_inline ? std::optional(placed_in(*pieces, given_plan)) : std::nullopt;
+  const SavePlan& plan = placed ? *placed : given_plan;
+  auto transaction = begin_transaction(plan, out_dir, options);
   if (!transaction) {
     return fail(std::move(transaction).error());
   }
@@ -208,20 +271,24 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
     }
     test_data = *std::move(written);
   }
-  ModelBuilder builder(plan, model, checkpoint);
-  auto building = start_building(builder, model, options);
+  auto building =
+      is_inline ? std::future<Result<ModelPieces>>() : start_building(builder, plan, options);
   ProgressMeter meter(options.progress);
   auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
   if (!copied) {
     return fail(std::move(copied).error());
   }
   Status status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
+  if (status && !is_inline) {
+    pieces = building.valid() ? building.get() : builder.build(options.inputs, copied->sha1s);
+    status = pieces ? Status() : Status(fail(pieces.error()));
+  }
   if (status) {
-    const auto text =
-        building.valid() ? building.get() : builder.build(options.inputs, copied->sha1s);
-    status = text ? transaction->write_model(
-                        *text, builder.manifest_for(*text, *copied, std::move(test_data)))
-                  : Status(fail(text.error()));
+    const auto written = write_model_file({transaction->staging(), plan.model_name, *pieces,
+                                           model.cut_tensors(), copied->crcs, options});
+    status = written ? transaction->write_manifest(
+                           builder.manifest_for(*written, *copied, std::move(test_data)))
+                     : Status(fail(written.error()));
   }
   // From here on the sources are no longer needed.
   if (status) {

@@ -25,7 +25,11 @@ Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& m
   if (!model) {
     return fail(std::move(model).error());
   }
-  auto found = find_manifest(*model, list_tensors(model->proto));
+  const auto tensors = list_tensors(model->proto);
+  if (!tensors) {
+    return fail(tensors.error());
+  }
+  auto found = find_manifest(*model, *tensors);
   if (!found || !found->manifest) {
     return std::optional<Manifest>();  // a damaged one is verification's to report
   }

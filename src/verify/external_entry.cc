@@ -7,6 +7,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx/external_data.h"
+#include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
 #include "onnx_external/tensor.h"
 

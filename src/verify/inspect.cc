@@ -17,6 +17,7 @@
 #include "base/progress_meter.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
 #include "verify/external_entry.h"
 #include "verify/model_file.h"
@@ -234,7 +235,7 @@ bool is_open(const Slot& slot) {
          !(slot.kind == SlotKind::kGraphInput && symbolic);
 }
 
-InspectedTensor inspect_initializer(const ListedTensor& listed) {
+InspectedTensor inspect_initializer(const ListedTensor& listed, const CutTensors& cuts) {
   InspectedTensor tensor;
   tensor.name = listed.name;
   tensor.dtype = type_text(listed.proto->data_type());
@@ -253,10 +254,10 @@ InspectedTensor inspect_initializer(const ListedTensor& listed) {
     if (!findings.empty()) {
       tensor.problem = findings.front().message;
     }
-  } else if (listed.proto->has_raw_data() && listed.proto->raw_data().size() != tensor.nbytes &&
-             tensor.problem.empty()) {
-    tensor.problem = "it holds " + std::to_string(listed.proto->raw_data().size()) +
-                     " bytes, its type and dims need " + std::to_string(tensor.nbytes);
+  } else if (has_inline_data(*listed.proto) && tensor.problem.empty() && tensor.dtype != kStrings) {
+    if (const auto reader = InlineReader::open(*listed.proto, cuts); !reader) {
+      tensor.problem = reader.error().message;
+    }
   }
   return tensor;
 }
@@ -264,12 +265,12 @@ InspectedTensor inspect_initializer(const ListedTensor& listed) {
 Status digest_initializer(const ModelFile& model, const ListedTensor& listed,
                           const InspectedTensor& tensor, Sha& sha, Feeder& feeder) {
   if (!tensor.file) {
-    auto bytes = inline_bytes(*listed.proto);
-    if (!bytes) {
-      return fail(std::move(bytes).error());
+    auto reader = InlineReader::open(*listed.proto, *model.cuts);
+    if (!reader) {
+      return fail(std::move(reader).error());
     }
-    sha.update(std::as_bytes(std::span(*bytes)));
-    return {};
+    return feeder.feed(sha, reader->nbytes(),
+                       [&](std::uint64_t, std::span<std::byte> out) { return reader->read(out); });
   }
   auto file = open_beneath(model.folder, *tensor.file);
   if (!file) {
@@ -319,10 +320,14 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
   }
   Inspection inspection;
   inspection.format = kModelFormat;
-  std::vector<ListedTensor> listed = list_tensors(model->proto);
-  std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer; });
+  auto tensors = list_tensors(model->proto);
+  if (!tensors) {
+    return fail(std::move(tensors).error());
+  }
+  std::vector<ListedTensor>& listed = *tensors;
+  std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer(); });
   for (const ListedTensor& tensor : listed) {
-    inspection.tensors.push_back(inspect_initializer(tensor));
+    inspection.tensors.push_back(inspect_initializer(tensor, *model->cuts));
     inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
   add_model_facts(*model, inspection);

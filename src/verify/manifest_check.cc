@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/range_crc.h"
 #include "base/safe_path.h"
@@ -36,8 +37,26 @@ std::string manifest_location(std::string_view data_file) {
   return stem ? manifest_file_name(*stem) : std::string();
 }
 
+// The manifest of the newest generation beside the model: that of a model without data files.
+std::optional<std::string> manifest_beside(const ModelFile& model) {
+  const auto folder = Directory::open(model.folder.empty() ? "." : model.folder);
+  const auto entries = folder ? folder->entries() : fail(ErrorCode::kNotFound, "");
+  std::optional<std::string> newest;
+  std::uint64_t most = 0;
+  for (const std::string& entry : entries ? *entries : std::vector<std::string>()) {
+    const auto stem = stem_of_manifest_file(entry);
+    const auto number = stem ? generation_of(*stem, data_stem(model.name)) : std::nullopt;
+    if (number && (!newest || *number > most)) {
+      newest = entry;
+      most = *number;
+    }
+  }
+  return newest;
+}
+
 // Where manifests could be, in graph order.
-std::vector<std::string> manifest_locations(std::span<const ListedTensor> tensors) {
+std::vector<std::string> manifest_locations(const ModelFile& model,
+                                            std::span<const ListedTensor> tensors) {
   std::set<std::string> seen;
   std::vector<std::string> locations;
   for (const ListedTensor& tensor : tensors) {
@@ -48,6 +67,10 @@ std::vector<std::string> manifest_locations(std::span<const ListedTensor> tensor
     if (!location.empty() && seen.insert(location).second && check_relative_location(location)) {
       locations.push_back(std::move(location));
     }
+  }
+  auto beside = locations.empty() ? manifest_beside(model) : std::nullopt;
+  if (beside) {
+    locations.push_back(*std::move(beside));
   }
   return locations;
 }
@@ -67,8 +90,10 @@ Result<Manifest> read_manifest(const SourceFile& file) {
 }  // namespace
 
 std::optional<FoundManifest> find_manifest(const ModelFile& model,
-                                           std::span<const ListedTensor> tensors) {
-  for (std::string& location : manifest_locations(tensors)) {
+                                           std::span<const ListedTensor> tensors,
+                                           const std::string& known) {
+  for (std::string& location :
+       known.empty() ? manifest_locations(model, tensors) : std::vector<std::string>{known}) {
     const std::size_t slash = location.rfind('/');
     std::string folder = slash == std::string::npos ? "" : location.substr(0, slash + 1);
     FoundManifest found{std::move(location), std::move(folder), Manifest{}};
@@ -77,7 +102,7 @@ std::optional<FoundManifest> find_manifest(const ModelFile& model,
       found.manifest = read_manifest(**file);
       return found;
     }
-    if (file.error().code != ErrorCode::kNotFound) {
+    if (file.error().code != ErrorCode::kNotFound || !known.empty()) {
       found.manifest = fail(std::move(file).error());
       return found;
     }
@@ -85,22 +110,20 @@ std::optional<FoundManifest> find_manifest(const ModelFile& model,
   return std::nullopt;
 }
 
-InitializerIndex index_initializers(std::span<const ListedTensor> tensors) {
-  InitializerIndex index;
+TensorIndex index_tensors(std::span<const ListedTensor> tensors) {
+  TensorIndex index;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].is_initializer) {
-      index.try_emplace({tensors[i].graph, tensors[i].name}, i);
-    }
+    index.try_emplace({tensors[i].graph, tensors[i].place, tensors[i].name}, i);
   }
   return index;
 }
 
 ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
-                             std::size_t tensors, const InitializerIndex& index) {
+                             std::size_t tensors, const TensorIndex& index) {
   ManifestFacts facts;
   facts.records.resize(tensors, nullptr);
   for (const ManifestTensor& record : manifest.tensors) {
-    const auto found = index.find({record.graph, record.slot});
+    const auto found = index.find({record.graph, record.place, record.slot});
     const bool twin = found != index.end() && facts.records[found->second] != nullptr;
     if (found != index.end() && !twin) {
       facts.records[found->second] = &record;

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "onnx_external/result.h"
@@ -25,14 +25,16 @@ struct FoundManifest {
   Result<Manifest> manifest;
 };
 
-// Looks for a manifest in the folders that external tensors lie in, and beside the model for files
-// that stand there. Nothing when there is none.
+// The manifest at `location`, where that is known. Else it is looked for in the folders that
+// external tensors lie in, and beside the model. Nothing when there is none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
-                                                         std::span<const ListedTensor> tensors);
+                                                         std::span<const ListedTensor> tensors,
+                                                         const std::string& location = {});
 
-// (graph, name) -> index into the list; the first of twins.
-using InitializerIndex = std::map<std::pair<std::uint32_t, std::string_view>, std::size_t>;
-[[nodiscard]] InitializerIndex index_initializers(std::span<const ListedTensor> tensors);
+// (graph, place, name) -> index into the list, which must outlive it; the first of twins.
+using TensorKey = std::tuple<std::uint32_t, TensorPlace, std::string_view>;
+using TensorIndex = std::map<TensorKey, std::size_t>;
+[[nodiscard]] TensorIndex index_tensors(std::span<const ListedTensor> tensors);
 
 // What a manifest says of each listed tensor; same index as the list.
 struct ManifestFacts {
@@ -40,7 +42,7 @@ struct ManifestFacts {
   std::vector<Finding> unplaced;               // records of tensors that the model does not have
 };
 [[nodiscard]] ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
-                                           std::size_t tensors, const InitializerIndex& index);
+                                           std::size_t tensors, const TensorIndex& index);
 
 // What contradicts between a record and the tensor: its file, range, type or dims; empty when
 // nothing does. `entry` is null for an inline tensor.

@@ -7,44 +7,27 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
+#include "onnx/cut_tensors.h"
+#include "onnx/tensor_list.h"
 #include "onnx_external/result.h"
+#include "onnx_external/verify.h"
 
 namespace onnx_external {
 
 struct ModelFile {
   onnx::ModelProto proto;
+  std::shared_ptr<const CutTensors> cuts;
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
   std::filesystem::path folder;  // where locations start
+  std::string name;              // in that folder
 };
 
 // Errors as Model::load's, but for the tensors in it.
-[[nodiscard]] Result<ModelFile> read_model_file(const std::filesystem::path& path);
-
-// A tensor anywhere in a model. Points into the ModelProto, which must outlive it.
-struct ListedTensor {
-  const onnx::TensorProto* proto = nullptr;
-  std::string_view name;  // its own, or that of the node whose attribute it is
-  std::uint32_t graph = 0;
-  bool is_initializer = false;  // else: part of a sparse initializer, or a node's attribute
-};
-
-// All tensors, graph by graph: the initializers of a graph, then what its nodes hold, each subgraph
-// where its node stands. Graphs are numbered as Slot::graph is.
-[[nodiscard]] std::vector<ListedTensor> list_tensors(const onnx::ModelProto& model);
-
-[[nodiscard]] inline bool is_external(const onnx::TensorProto& tensor) {
-  return tensor.data_location() == onnx::TensorProto::EXTERNAL;
-}
-
-[[nodiscard]] bool has_inline_data(const onnx::TensorProto& tensor);
-
-// The bytes of an inline tensor as raw_data would hold them, also when it uses a typed field.
-// kUnsupported for STRING and unknown types; kCorrupt when they are not as many as dims say.
-[[nodiscard]] Result<std::string> inline_bytes(const onnx::TensorProto& tensor);
+[[nodiscard]] Result<ModelFile> read_model_file(const std::filesystem::path& path,
+                                                DropCache drop_cache = DropCache::kNo);
 
 }  // namespace onnx_external

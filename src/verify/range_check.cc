@@ -335,21 +335,13 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
 }
 
 Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
-                                                const Checkpoint& checkpoint, std::size_t tensor) {
-  IoBuffer buffer;
-  for (std::uint64_t first = 0; first < bytes.size();) {
-    const std::uint64_t size = std::min<std::uint64_t>(kGatherStep, bytes.size() - first);
-    const auto wanted = buffer.first(size);
-    if (auto status = checkpoint.read(tensor, first, wanted); !status) {
-      return fail(std::move(status).error());
-    }
-    const auto found = bytes.subspan(static_cast<std::size_t>(first), wanted.size());
-    if (auto difference = first_difference(found, wanted, first)) {
-      return difference;
-    }
-    first += size;
+                                                std::uint64_t first, const Checkpoint& checkpoint,
+                                                std::size_t tensor, IoBuffer& buffer) {
+  const auto wanted = buffer.first(bytes.size());
+  if (auto status = checkpoint.read(tensor, first, wanted); !status) {
+    return fail(std::move(status).error());
   }
-  return std::optional<Difference>();
+  return first_difference(bytes, wanted, first);
 }
 
 Result<std::string> file_sha1(const std::filesystem::path& folder, const std::string& location,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/io_buffer.h"
 #include "base/progress_meter.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -55,10 +56,11 @@ struct RangeAnswer {
                                                             const VerifyOptions& options,
                                                             ProgressMeter& meter);
 
-// Compares bytes in memory with a checkpoint tensor of the same size.
+// Compares bytes in memory with those of a checkpoint tensor from `first` on, read into `buffer`.
 [[nodiscard]] Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
+                                                              std::uint64_t first,
                                                               const Checkpoint& checkpoint,
-                                                              std::size_t tensor);
+                                                              std::size_t tensor, IoBuffer& buffer);
 
 // The lower-case hex SHA-1 of a whole file beneath `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,

@@ -1,5 +1,6 @@
 #include "onnx_external/verify.h"
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -7,9 +8,11 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
+#include "onnx/inline_data.h"
 #include "verify/external_entry.h"
 #include "verify/manifest_check.h"
 #include "verify/model_file.h"
@@ -20,6 +23,9 @@ namespace {
 
 // Nobody reads more, and each may be a kilobyte.
 constexpr std::size_t kMaxFindings = 1000;
+
+// Checkpoint::read wants such steps.
+constexpr std::uint64_t kInlineStep = std::uint64_t{1} << 20;
 
 std::string hex_byte(std::uint8_t byte) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -76,13 +82,16 @@ class Verifier {
       : model_(model), checkpoint_(checkpoint), options_(options) {}
 
   Result<VerifyReport> run(std::span<const ExpectedTensor> expected) {
-    const std::vector<ListedTensor> tensors = list_tensors(model_.proto);
-    index_ = index_initializers(tensors);
-    read_entries(tensors);
+    const auto tensors = list_tensors(model_.proto);
+    if (!tensors) {
+      return fail(tensors.error());
+    }
+    index_ = index_tensors(*tensors);
+    read_entries(*tensors);
     for (const ExpectedTensor& wanted : expected) {
       match_expected(wanted);
     }
-    read_manifest(tensors);
+    read_manifest(*tensors);
     if (auto status = check_data(); !status) {
       return fail(std::move(status).error());
     }
@@ -96,6 +105,10 @@ class Verifier {
                                 std::move(message)});
   }
 
+  static TensorKey key_of(const ListedTensor& tensor) {
+    return {tensor.graph, tensor.place, tensor.name};
+  }
+
   void read_entries(const std::vector<ListedTensor>& tensors) {
     subjects_.resize(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -105,7 +118,7 @@ class Verifier {
         ++report_.tensors;
         subject.entry = read_entry(tensors[i], subject.findings);
       }
-      if (tensors[i].is_initializer && index_.at({tensors[i].graph, tensors[i].name}) != i) {
+      if (tensors[i].is_initializer() && index_.at(key_of(tensors[i])) != i) {
         report(subject, FindingCode::kDuplicateName,
                "another initializer of its graph has this name");
       }
@@ -113,7 +126,7 @@ class Verifier {
   }
 
   void match_expected(const ExpectedTensor& wanted) {
-    const auto found = index_.find({wanted.graph, wanted.initializer});
+    const auto found = index_.find({wanted.graph, TensorPlace::kInitializer, wanted.initializer});
     if (found == index_.end()) {
       last_.push_back({FindingCode::kMissingTensor, name_in_finding(wanted.initializer), "",
                        "the model has no such initializer"});
@@ -143,7 +156,7 @@ class Verifier {
   }
 
   void read_manifest(const std::vector<ListedTensor>& tensors) {
-    found_ = find_manifest(model_, tensors);
+    found_ = find_manifest(model_, tensors, options_.manifest);
     if (found_ && !found_->manifest) {
       first_.push_back(
           {FindingCode::kManifest, "", found_->location, found_->manifest.error().message});
@@ -171,7 +184,7 @@ class Verifier {
   void check_record(Subject& subject, const ManifestTensor* record) {
     const bool external = is_external(*subject.tensor.proto);
     const bool copied_along = record != nullptr && record->key.empty();
-    if (checkpoint_ != nullptr && external && subject.tensor.is_initializer &&
+    if (checkpoint_ != nullptr && external && subject.tensor.is_initializer() &&
         !subject.is_expected && !copied_along) {
       report(subject, FindingCode::kNotInCheckpoint, "no tensor of the checkpoint fills it");
     }
@@ -179,7 +192,7 @@ class Verifier {
       return;  // reported already; there is no range to compare
     }
     if (record == nullptr) {
-      if (report_.used_manifest && external && subject.tensor.is_initializer) {
+      if (report_.used_manifest && external && subject.tensor.is_initializer()) {
         report(subject, FindingCode::kManifest, "the manifest does not have it");
       }
       return;
@@ -198,6 +211,7 @@ class Verifier {
     for (const RangeCheck& check : checks) {
       report_.bytes += check.length;
     }
+    const std::vector<Subject*> inline_ones = inline_subjects();
     ProgressMeter meter(options_.progress);
     meter.begin(Phase::kVerify, report_.bytes);
     auto answers = check_ranges(model_.folder, checks, checkpoint_, options_, meter);
@@ -205,11 +219,12 @@ class Verifier {
       return fail(std::move(answers).error());
     }
     for (Subject& subject : subjects_) {
-      Status status =
-          subject.entry ? apply(subject, (*answers)[subject.check]) : check_inline(subject);
-      if (!status) {
-        return status;
+      if (subject.entry) {
+        apply(subject, (*answers)[subject.check]);
       }
+    }
+    if (auto status = check_inline_ones(inline_ones, meter); !status) {
+      return status;
     }
     if (auto status = check_checksums(meter); !status) {
       return status;
@@ -220,17 +235,16 @@ class Verifier {
     return checkpoint_ == nullptr ? Status() : checkpoint_->check_unchanged();
   }
 
-  Status apply(Subject& subject, const RangeAnswer& answer) {
+  void apply(Subject& subject, const RangeAnswer& answer) {
     if (answer.fault) {
       report(subject, answer.fault->code, answer.fault->message);
-      return {};
+      return;
     }
     if (subject.equals) {
       ++report_.compared;
       report_.compared_by_manifest += subject.by_manifest ? 1U : 0U;
     }
     report_bytes(subject, answer.difference, answer.crc32);
-    return {};
   }
 
   void report_bytes(Subject& subject, const std::optional<Difference>& difference,
@@ -247,28 +261,60 @@ class Verifier {
     }
   }
 
-  Status check_inline(Subject& subject) {
-    const onnx::TensorProto& proto = *subject.tensor.proto;
-    if (is_external(proto) || (!subject.equals && subject.record == nullptr)) {
-      return {};
-    }
-    const auto data = inline_bytes(proto);
-    if (!data) {
-      report(subject, FindingCode::kBadEntry, data.error().message);
-      return {};
-    }
-    const auto bytes = std::as_bytes(std::span(*data));
-    report_.bytes += bytes.size();
-    std::optional<Difference> difference;
-    if (subject.equals) {
-      auto compared = compare_bytes(bytes, *checkpoint_, *subject.equals);
-      if (!compared) {
-        return fail(std::move(compared).error());
+  // Those inside the model that something is known to compare with.
+  std::vector<Subject*> inline_subjects() {
+    std::vector<Subject*> found;
+    for (Subject& subject : subjects_) {
+      const onnx::TensorProto& proto = *subject.tensor.proto;
+      if (!is_external(proto) && (subject.equals || subject.record != nullptr)) {
+        found.push_back(&subject);
+        report_.inline_compared += subject.equals ? 1U : 0U;
+        report_.bytes += onnx_nbytes(proto.data_type(), dims_of(proto)).value_or(0);
       }
-      difference = *compared;
     }
+    report_.inline_tensors = found.size();
+    return found;
+  }
+
+  Status check_inline_ones(const std::vector<Subject*>& subjects, ProgressMeter& meter) {
+    struct Buffers {
+      IoBuffer found;
+      IoBuffer wanted;
+    };
+    const int threads = thread_count(options_.threads);
+    std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+    return parallel_for(subjects.size(), threads, [&](std::size_t i, int thread) {
+      Buffers& own = buffers[static_cast<std::size_t>(thread)];
+      return check_inline(*subjects[i], own.found, own.wanted, meter);
+    });
+  }
+
+  Status check_inline(Subject& subject, IoBuffer& found, IoBuffer& wanted, ProgressMeter& meter) {
+    auto reader = InlineReader::open(*subject.tensor.proto, *model_.cuts);
+    if (!reader) {
+      report(subject, FindingCode::kBadEntry, reader.error().message);
+      return {};
+    }
+    std::optional<Difference> difference;
     Crc32 crc;
-    crc.update(bytes);
+    for (std::uint64_t first = 0; first < reader->nbytes(); first += kInlineStep) {
+      const auto bytes = found.first(std::min(kInlineStep, reader->nbytes() - first));
+      if (auto read = reader->read(bytes); !read) {
+        report(subject, FindingCode::kBadEntry, read.error().message);
+        return {};
+      }
+      crc.update(bytes);
+      if (subject.equals && !difference) {
+        auto compared = compare_bytes(bytes, first, *checkpoint_, *subject.equals, wanted);
+        if (!compared) {
+          return fail(std::move(compared).error());
+        }
+        difference = *compared;
+      }
+      if (!meter.add(bytes.size())) {
+        return fail(ErrorCode::kCancelled, "cancelled");
+      }
+    }
     report_bytes(subject, difference, crc.value());
     return {};
   }
@@ -328,7 +374,7 @@ class Verifier {
   const ModelFile& model_;
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
-  InitializerIndex index_;
+  TensorIndex index_;
   std::vector<Subject> subjects_;  // in graph order
   std::optional<FoundManifest> found_;
   std::vector<Finding> first_;  // of the model as a whole
@@ -341,7 +387,7 @@ class Verifier {
 Result<VerifyReport> verify(const std::filesystem::path& model_path, const Checkpoint* checkpoint,
                             std::span<const ExpectedTensor> expected,
                             const VerifyOptions& options) {
-  auto model = read_model_file(model_path);
+  auto model = read_model_file(model_path, options.drop_cache);
   if (!model) {
     return fail(std::move(model).error());
   }

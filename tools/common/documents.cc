@@ -206,6 +206,7 @@ std::string verify_document(const VerifyReport& report) {
   return document_text({{"ok", report.ok()},
                         {"findings", list_of(report.findings, finding)},
                         {"tensors", report.tensors},
+                        {"inline_tensors", report.inline_tensors},
                         {"bytes", report.bytes},
                         {"compared", report.compared},
                         {"compared_by_manifest", report.compared_by_manifest},

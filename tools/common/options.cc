@@ -35,7 +35,7 @@ std::uint64_t parse_number(const std::string& option, const std::string& text, s
 }
 
 // "500MB", "4GiB" or plain bytes.
-std::uint64_t parse_size(const std::string& option, const std::string& text) {
+std::uint64_t parse_size(const std::string& option, const std::string& text, std::uint64_t most) {
   struct Unit {
     std::string_view name;
     std::uint64_t bytes;
@@ -54,7 +54,7 @@ std::uint64_t parse_size(const std::string& option, const std::string& text) {
     refuse(option, "'" + text + "' is no size: a whole number and kB, MB, GB, KiB, MiB or GiB");
   }
   const std::uint64_t factor = unit.empty() ? 1 : found->bytes;
-  return factor * parse_number(option, text.substr(0, digits), 1, kMaxShardBytes / factor);
+  return factor * parse_number(option, text.substr(0, digits), 1, most / factor);
 }
 
 std::uint64_t parse_alignment(const std::string& option, const std::string& text) {
@@ -148,12 +148,16 @@ void add_layout_options(CLI::App& app, SaveOptions& options) {
   add_choice<Layout>(app, "--layout", options.layout,
                      {{"per-tensor", Layout::kPerTensor},
                       {"single", Layout::kSingle},
-                      {"shards", Layout::kShards}});
+                      {"shards", Layout::kShards},
+                      {"inline", Layout::kInline}});
   add_choice<Dedup>(
       app, "--dedup", options.dedup,
       {{"off", Dedup::kOff}, {"storage", Dedup::kStorage}, {"content", Dedup::kContent}});
   app.add_option_function<std::string>("--max-shard-size", [&](const std::string& text) {
-    options.max_shard_bytes = parse_size("--max-shard-size", text);
+    options.max_shard_bytes = parse_size("--max-shard-size", text, kMaxShardBytes);
+  });
+  app.add_option_function<std::string>("--inline-below", [&](const std::string& text) {
+    options.inline_below = parse_size("--inline-below", text, kMaxInlineBelow);
   });
   app.add_option_function<std::string>("--align", [&](const std::string& text) {
     options.alignment = parse_alignment("--align", text);

@@ -29,12 +29,14 @@ inline constexpr const char* kKeyHelp =
 inline constexpr const char* kLayoutHelp =
     "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
     "model;\n"
-    "                         shards: NAME-00001-of-0000N.data, no tensor split\n"
+    "                         shards: NAME-00001-of-0000N.data, no tensor split;\n"
+    "                         inline: inside the model, of at most 2147483647 bytes\n"
     "  --max-shard-size SIZE  with shards, e.g. 500MB or 4GiB; default: 2GB\n"
     "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"
     "                         (default: 4096 for tensors of 1 MiB and more, else 64)\n"
     "  --dedup WHAT           store once: storage: tied tensors (default); content: also equal\n"
-    "                         ones; off: nothing\n";
+    "                         ones; off: nothing\n"
+    "  --inline-below SIZE    smaller tensors stay in the model or come into it; at most 1MiB\n";
 inline constexpr const char* kMappingHelp =
     "  --prefix P             only keys that start with P; P is removed\n"
     "  --match HOW            auto: all rules (default); exact: equal names only;\n"

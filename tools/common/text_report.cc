@@ -80,8 +80,9 @@ std::string totals_text(const SaveReport& report) {
       files.insert(tensor.file);
     }
   }
-  return fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
-                     size_text(report.bytes), count_text(files.size(), "file"));
+  return fmt::format(
+      "{}, {} in {}", count_text(report.tensors.size(), "tensor"), size_text(report.bytes),
+      files.empty() && report.bytes > 0 ? "the model" : count_text(files.size(), "file"));
 }
 
 // "'initializers/'", the folder that the files share.
@@ -219,7 +220,8 @@ std::string compared_text(const VerifyReport& report) {
       : report.compared_by_manifest == report.compared
           ? ", which is which by the manifest's record"
           : fmt::format(", {} of them by the manifest's record", report.compared_by_manifest);
-  if (report.compared == report.tensors && report.tensors > 0) {
+  if (report.compared == report.tensors && report.inline_compared == report.inline_tensors &&
+      report.tensors + report.inline_tensors > 0) {
     return "every byte equals the checkpoint's" + how;
   }
   return fmt::format("{} of {} compared with the checkpoint{}; {} not in it", report.compared,
@@ -260,11 +262,15 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
     out += finding_text(finding) + "\n";
   }
   const std::string how = compared == Compared::kCheckpoint ? compared_text(report)
-                          : report.tensors == 0             ? "nothing to verify"
                           : report.used_manifest ? "every byte is what the manifest recorded"
+                          : report.tensors == 0  ? "nothing to verify"
                                                  : "structure only: no manifest, and no --against";
-  return out + fmt::format("{}: {}, {}: {}\n", shown(model.string()),
-                           count_text(report.tensors, "external tensor"), size_text(report.bytes),
+  const std::string inline_ones = report.tensors > 0 || report.inline_tensors == 0
+                                      ? ""
+                                      : fmt::format(", {} inside the model", report.inline_tensors);
+  return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
+                           count_text(report.tensors, "external tensor"), inline_ones,
+                           size_text(report.bytes),
                            report.ok() ? fmt::format("ok; {}", how)
                                        : count_text(report.findings.size(), "finding"));
 }

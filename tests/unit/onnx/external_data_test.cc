@@ -85,21 +85,10 @@ TEST(ExternalData, AnElementTypeFromTheFuturePassesWithItsLength) {
   EXPECT_FALSE(load_with({{"location", "a"}}, 99).has_value());
 }
 
-TEST(ExternalData, RefusesAttributeTensorsInExternalFiles) {
-  GraphBuilder b;
-  b.node("Constant", {}, {"c"});
-  auto* attribute = b.model().mutable_graph()->mutable_node(0)->add_attribute();
-  attribute->set_name("value");
-  attribute->mutable_t()->set_data_location(onnx::TensorProto::EXTERNAL);
-  EXPECT_THAT(Model::from_proto(b.model(), {}),
-              FailsWith(ErrorCode::kUnsupported, "attribute 'value'"));
-}
-
 TEST(ExternalData, RelocatePointsToTheNewPlace) {
   auto model = load_with({{"location", "old.bin"}, {"offset", "64"}});
   ASSERT_THAT(model, IsOk());
-  model->relocate(0, {"data/new.bin", 4096, 8, "abc"});
-  EXPECT_EQ(model->external_tensors()[0].location, "data/new.bin");
+  model->relocate(0, ExternalRef{"data/new.bin", 4096, 8, "abc"});
   const auto again = Model::from_proto(model->proto(), {});
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->external_tensors()[0].offset, 4096U);
@@ -124,48 +113,72 @@ TEST(ExternalData, EveryDataFieldIsCleared) {
   EXPECT_EQ(tensor.ByteSizeLong(), 0U);
 }
 
-TEST(ExternalData, RefusesExternalTensorsWhereverTheyWouldDangle) {
-  constexpr auto kExternal = onnx::TensorProto::EXTERNAL;
-  using Breaks = void (*)(onnx::ModelProto&);
-  const std::vector<std::pair<Breaks, std::string>> cases{
-      {[](onnx::ModelProto& m) {
-         auto* node = m.mutable_graph()->mutable_node(0);
-         node->add_attribute()->add_sparse_tensors()->mutable_values()->set_data_location(
-             kExternal);
-       },
-       "attribute"},
-      {[](onnx::ModelProto& m) {
-         auto* node = m.mutable_graph()->mutable_node(0);
-         node->add_attribute()->mutable_sparse_tensor()->mutable_indices()->set_data_location(
-             kExternal);
-       },
-       "attribute"},
-      {[](onnx::ModelProto& m) {
-         auto* node = m.add_functions()->add_node();
-         node->add_attribute()->mutable_t()->set_data_location(kExternal);
-       },
-       "function"},
-      {[](onnx::ModelProto& m) {
-         auto* body = m.add_functions()->add_node()->add_attribute()->mutable_g();
-         body->add_initializer()->set_data_location(kExternal);
-       },
-       "function"},
-      {[](onnx::ModelProto& m) {
-         auto* graph = m.add_training_info()->mutable_initialization();
-         graph->add_initializer()->set_data_location(kExternal);
-       },
-       "training_info"},
-      {[](onnx::ModelProto& m) {
-         auto* graph = m.add_training_info()->mutable_algorithm();
-         graph->add_sparse_initializer()->mutable_values()->set_data_location(kExternal);
-       },
-       "training_info"},
-  };
-  for (const auto& [breaks, where] : cases) {
-    GraphBuilder b;
-    b.input("x", kFloat, {1}).node("Relu", {"x"}, {"y"});
-    breaks(b.model());
-    EXPECT_THAT(Model::from_proto(b.model(), {}), FailsWith(ErrorCode::kUnsupported, where));
+onnx::TensorProto* make_external(onnx::TensorProto* tensor) {
+  tensor->set_data_type(kFloat);
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  auto* entry = tensor->add_external_data();
+  entry->set_key("location");
+  entry->set_value("data.bin");
+  return tensor;
+}
+
+onnx::AttributeProto* add_attribute(onnx::NodeProto* node, const std::string& name) {
+  auto* attribute = node->add_attribute();
+  attribute->set_name(name);
+  return attribute;
+}
+
+// An external tensor in every place that can hold one.
+onnx::ModelProto external_everywhere() {
+  GraphBuilder b;
+  b.input("x", kFloat, {1}).node("Relu", {"x"}, {"y"});
+  auto* graph = b.model().mutable_graph();
+  make_external(graph->add_initializer())->set_name("w");
+  auto* sparse = graph->add_sparse_initializer();
+  make_external(sparse->mutable_values())->set_name("s");
+  make_external(sparse->mutable_indices());
+  make_external(add_attribute(graph->mutable_node(0), "t")->mutable_t());
+  make_external(add_attribute(graph->mutable_node(0), "list")->add_tensors());
+  auto* attribute = add_attribute(graph->mutable_node(0), "sparse");
+  make_external(attribute->mutable_sparse_tensor()->mutable_values());
+  make_external(attribute->add_sparse_tensors()->mutable_indices());
+  auto* inner = add_attribute(graph->mutable_node(0), "body")->mutable_g();
+  make_external(inner->add_initializer())->set_name("w");
+  auto* node = b.model().add_functions()->add_node();
+  node->set_name("in a function");
+  make_external(add_attribute(node, "t")->mutable_t());
+  make_external(add_attribute(node, "body")->mutable_g()->add_initializer())->set_name("f");
+  auto* training = b.model().add_training_info();
+  make_external(training->mutable_initialization()->add_initializer())->set_name("i");
+  make_external(training->mutable_algorithm()->add_initializer())->set_name("a");
+  return b.model();
+}
+
+TEST(ExternalData, IsListedWhereverItStands) {
+  const auto model = Model::from_proto(external_everywhere(), {});
+  ASSERT_THAT(model, IsOk());
+  std::vector<std::string> found;
+  for (const ExternalTensor& tensor : model->external_tensors()) {
+    found.push_back(std::to_string(static_cast<int>(tensor.place)) + " " +
+                    std::to_string(tensor.graph) + " " + tensor.name);
+  }
+  EXPECT_EQ(found,
+            (std::vector<std::string>{"0 0 w", "1 0 s", "1 0 s.indices", "2 0 y.t", "2 0 y.list.0",
+                                      "2 0 y.sparse", "2 0 y.sparse.0.indices", "0 1 w",
+                                      "2 0 in a function.t", "0 2 f", "0 3 i", "0 4 a"}));
+}
+
+TEST(ExternalData, BadEntriesAreNamedWhereverTheyStand) {
+  const std::vector<std::pair<int, std::string>> cases{
+      {0, "initializer 'w'"}, {1, "sparse initializer 's'"}, {3, "attribute 'y.t'"}};
+  for (const auto& [number, where] : cases) {
+    onnx::ModelProto model = external_everywhere();
+    auto* graph = model.mutable_graph();
+    const std::vector<onnx::TensorProto*> tensors{
+        graph->mutable_initializer(0), graph->mutable_sparse_initializer(0)->mutable_values(),
+        nullptr, graph->mutable_node(0)->mutable_attribute(0)->mutable_t()};
+    tensors[static_cast<std::size_t>(number)]->clear_external_data();
+    EXPECT_THAT(Model::from_proto(model, {}), FailsWith(ErrorCode::kCorrupt, where));
   }
 }
 

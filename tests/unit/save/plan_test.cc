@@ -264,8 +264,8 @@ class MergeEqualBytes : public Plan {
         open_one(dir_.write("c.pt", torch_zip(tensors, {.with_crc = with_crc})));
     const Model model = model_for(tensors);
     return merge_equal_bytes(
-        make_plan(model, checkpoint, map_by_name(model, checkpoint), options).value(), checkpoint,
-        options, 2);
+        make_plan(model, checkpoint, map_by_name(model, checkpoint), options).value(), model,
+        checkpoint, options, 2);
   }
 };
 

@@ -1,0 +1,290 @@
+#include "onnx/inline_data.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "onnx/wire_reader.h"
+#include "onnx_external/dtype.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+namespace {
+
+// How the numbers of a typed field become bytes.
+struct Encoding {
+  std::uint8_t field = kRawData;
+  std::size_t width = 1;  // bytes of a number in raw data
+};
+
+Encoding typed_encoding(std::int32_t data_type) {
+  switch (data_type) {
+    case onnx::TensorProto::FLOAT:
+    case onnx::TensorProto::COMPLEX64:
+      return {kFloatData, sizeof(float)};
+    case onnx::TensorProto::DOUBLE:
+    case onnx::TensorProto::COMPLEX128:
+      return {kDoubleData, sizeof(double)};
+    case onnx::TensorProto::INT64:
+      return {kInt64Data, sizeof(std::int64_t)};
+    case onnx::TensorProto::UINT64:
+      return {kUint64Data, sizeof(std::uint64_t)};
+    case onnx::TensorProto::UINT32:
+      return {kUint64Data, sizeof(std::uint32_t)};
+    default:
+      break;
+  }
+  const std::uint32_t bits = onnx_bits(data_type);
+  return {kInt32Data, bits == 32 ? sizeof(std::int32_t) : bits == 16 ? sizeof(std::uint16_t) : 1};
+}
+
+bool is_fixed(std::uint8_t field) {
+  return field == kFloatData || field == kDoubleData;
+}
+
+template <typename Stored, typename Values>
+std::string packed(const Values& values) {
+  std::string bytes(static_cast<std::size_t>(values.size()) * sizeof(Stored), '\0');
+  std::size_t at = 0;
+  for (const auto value : values) {
+    const auto stored = static_cast<Stored>(value);
+    std::memcpy(bytes.data() + at, &stored, sizeof(Stored));
+    at += sizeof(Stored);
+  }
+  return bytes;
+}
+
+// Numbers that stand in the tensor itself.
+std::string typed_bytes(const onnx::TensorProto& tensor) {
+  const Encoding encoding = typed_encoding(tensor.data_type());
+  switch (encoding.field) {
+    case kFloatData:
+      return packed<float>(tensor.float_data());
+    case kDoubleData:
+      return packed<double>(tensor.double_data());
+    case kInt64Data:
+      return packed<std::int64_t>(tensor.int64_data());
+    case kUint64Data:
+      return encoding.width == sizeof(std::uint64_t) ? packed<std::uint64_t>(tensor.uint64_data())
+                                                     : packed<std::uint32_t>(tensor.uint64_data());
+    default:
+      break;
+  }
+  switch (encoding.width) {
+    case sizeof(std::int32_t):
+      return packed<std::int32_t>(tensor.int32_data());
+    case sizeof(std::uint16_t):
+      return packed<std::uint16_t>(tensor.int32_data());
+    default:
+      return packed<std::uint8_t>(tensor.int32_data());
+  }
+}
+
+tl::unexpected<Error> wrong_size(std::uint64_t found, std::uint64_t wanted) {
+  return fail(ErrorCode::kCorrupt, "it holds " + std::to_string(found) +
+                                       " bytes, its type and dims need " + std::to_string(wanted));
+}
+
+// The pieces that hold the value of a cut tensor: the last raw_data, as protobuf takes it, else all
+// of the typed field that its element type asks for.
+struct CutValue {
+  Encoding encoding;
+  std::vector<WirePiece> pieces;
+};
+
+CutValue value_of(std::int32_t data_type, std::span<const WirePiece> pieces) {
+  CutValue value;
+  for (const WirePiece& piece : pieces) {
+    if (piece.field == kRawData) {
+      value.pieces = {piece};
+    }
+  }
+  if (value.pieces.empty()) {
+    value.encoding = typed_encoding(data_type);
+    std::copy_if(pieces.begin(), pieces.end(), std::back_inserter(value.pieces),
+                 [&](const WirePiece& piece) { return piece.field == value.encoding.field; });
+  }
+  return value;
+}
+
+// Its bytes stand in the file as raw data would.
+bool is_plain(const CutValue& value) {
+  return value.pieces.size() == 1 && value.pieces.front().packed &&
+         (value.encoding.field == kRawData || is_fixed(value.encoding.field));
+}
+
+std::uint64_t payload_bytes(const WirePiece& piece) {
+  return piece.end - piece.payload;
+}
+
+}  // namespace
+
+// Turns the numbers of a cut tensor into raw data.
+class InlineReader::Decoder {
+ public:
+  Decoder(const SourceFile& file, CutValue value)
+      : input_(file), reader_(input_), value_(std::move(value)) {
+    reader_.enter(0, 0);
+  }
+
+  [[nodiscard]] Status read(std::span<std::byte> out) {
+    if (value_.encoding.field == kRawData) {
+      return read_plain(out);
+    }
+    const std::size_t width = value_.encoding.width;
+    for (; !out.empty(); out = out.subspan(width)) {
+      if (!next_number(out.first(width))) {
+        return reader_.status()
+                   ? Status(fail(ErrorCode::kCorrupt, "it holds fewer numbers than its dims"))
+                   : reader_.status();
+      }
+    }
+    return {};
+  }
+
+  // True when all pieces are used up.
+  [[nodiscard]] bool at_end() const { return reader_.at_end() && next_ == value_.pieces.size(); }
+
+ private:
+  Status read_plain(std::span<std::byte> out) {
+    if (next_ == 0) {
+      enter_next();
+    }
+    return reader_.bytes(out) ? Status() : reader_.status();
+  }
+
+  void enter_next() {
+    const WirePiece& piece = value_.pieces[next_++];
+    reader_.enter(piece.packed ? piece.payload : piece.begin, piece.end);
+  }
+
+  bool next_number(std::span<std::byte> out) {
+    while (reader_.at_end()) {
+      if (next_ == value_.pieces.size()) {
+        return false;
+      }
+      enter_next();
+    }
+    WireTag tag;
+    if (!value_.pieces[next_ - 1].packed && !reader_.tag(tag)) {
+      return false;
+    }
+    if (is_fixed(value_.encoding.field)) {
+      return reader_.bytes(out);
+    }
+    std::uint64_t number = 0;
+    if (!reader_.varint(number)) {
+      return false;
+    }
+    std::memcpy(out.data(), &number, out.size());  // the low bits, as protobuf takes them
+    return true;
+  }
+
+  WireInput input_;
+  WireReader reader_;
+  CutValue value_;
+  std::size_t next_ = 0;  // piece
+};
+
+InlineReader::InlineReader(InlineReader&& other) noexcept {
+  *this = std::move(other);
+}
+
+InlineReader& InlineReader::operator=(InlineReader&& other) noexcept {
+  const bool is_own = !other.own_.empty();
+  nbytes_ = other.nbytes_;
+  position_ = other.position_;
+  own_ = std::move(other.own_);
+  bytes_ = is_own ? std::string_view(own_) : other.bytes_;  // a short text moves with its bytes
+  decoder_ = std::move(other.decoder_);
+  return *this;
+}
+
+InlineReader::~InlineReader() = default;
+
+Result<InlineReader> InlineReader::open(const onnx::TensorProto& tensor, const CutTensors& cuts) {
+  const auto wanted =
+      onnx_nbytes(tensor.data_type(), Shape(tensor.dims().begin(), tensor.dims().end()));
+  if (!wanted) {
+    return fail(wanted.error());
+  }
+  InlineReader reader;
+  reader.nbytes_ = *wanted;
+  if (const auto pieces = cuts.find(tensor)) {
+    CutValue value = value_of(tensor.data_type(), *pieces);
+    if (is_plain(value) && payload_bytes(value.pieces.front()) != *wanted) {
+      return wrong_size(payload_bytes(value.pieces.front()), *wanted);
+    }
+    reader.decoder_ = std::make_unique<Decoder>(cuts.file(), std::move(value));
+    return reader;
+  }
+  if (tensor.has_raw_data()) {
+    reader.bytes_ = tensor.raw_data();
+  } else {
+    reader.own_ = typed_bytes(tensor);
+    reader.bytes_ = reader.own_;
+  }
+  if (reader.bytes_.size() != *wanted) {
+    return wrong_size(reader.bytes_.size(), *wanted);
+  }
+  return reader;
+}
+
+Status InlineReader::read(std::span<std::byte> out) {
+  assert(out.size() <= nbytes_ - position_);
+  position_ += out.size();
+  if (!decoder_) {
+    if (!out.empty()) {
+      std::memcpy(out.data(), bytes_.data(), out.size());
+    }
+    bytes_.remove_prefix(out.size());
+    return {};
+  }
+  Status status = decoder_->read(out);
+  if (status && position_ == nbytes_ && !decoder_->at_end()) {
+    return fail(ErrorCode::kCorrupt, "it holds more numbers than its dims");
+  }
+  return status;
+}
+
+std::optional<InlineRange> inline_range(const onnx::TensorProto& tensor, const CutTensors& cuts) {
+  const auto pieces = cuts.find(tensor);
+  if (!pieces) {
+    return std::nullopt;
+  }
+  const CutValue value = value_of(tensor.data_type(), *pieces);
+  if (!is_plain(value)) {
+    return std::nullopt;
+  }
+  return InlineRange{value.pieces.front().payload, payload_bytes(value.pieces.front())};
+}
+
+bool has_inline_data(const onnx::TensorProto& tensor) {
+  return tensor.has_raw_data() || tensor.float_data_size() > 0 || tensor.int32_data_size() > 0 ||
+         tensor.string_data_size() > 0 || tensor.int64_data_size() > 0 ||
+         tensor.double_data_size() > 0 || tensor.uint64_data_size() > 0;
+}
+
+Result<std::string> inline_bytes(const onnx::TensorProto& tensor, const CutTensors& cuts) {
+  auto reader = InlineReader::open(tensor, cuts);
+  if (!reader) {
+    return fail(std::move(reader).error());
+  }
+  // What the dims say is not trusted with memory: no number takes less than a byte in the file.
+  constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
+  std::string bytes;
+  while (bytes.size() < reader->nbytes()) {
+    const std::size_t before = bytes.size();
+    bytes.resize(before + static_cast<std::size_t>(std::min(kStep, reader->nbytes() - before)));
+    if (Status status = reader->read(std::as_writable_bytes(std::span(bytes)).subspan(before));
+        !status) {
+      return fail(std::move(status).error());
+    }
+  }
+  return bytes;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,38 @@
+// Every tensor in a model, wherever it stands.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "onnx_external/model.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// A tensor of a model. Points into the ModelProto, which must outlive it.
+struct ListedTensor {
+  const onnx::TensorProto* proto = nullptr;
+  TensorPlace place = TensorPlace::kInitializer;
+  std::uint32_t graph = 0;
+  // Unique among the tensors of its graph and place, in a valid model: an initializer's own name;
+  // "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an attribute, by the first
+  // output of its node, with ".N" in a list and ".indices" of sparse indices.
+  std::string name;
+  std::string value;  // what nodes see: the initializer's name, or the first output of the node
+
+  [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
+};
+
+// Graph by graph: the initializers of a graph, then its sparse ones, then what its nodes hold, each
+// subgraph where its node stands. Graphs are numbered as Slot::graph is, those of functions and
+// training behind them. kUnsupported past kMaxGraphDepth.
+[[nodiscard]] Result<std::vector<ListedTensor>> list_tensors(const onnx::ModelProto& model);
+
+[[nodiscard]] inline bool is_external(const onnx::TensorProto& tensor) {
+  return tensor.data_location() == onnx::TensorProto::EXTERNAL;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,98 @@
+// Reads protobuf's wire format through a small window: a file is never mapped nor read as a whole,
+// and what is skipped costs nothing.
+//
+// Source of the rules: protobuf.dev, "Encoding".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "base/io_buffer.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// A message may have so many bytes, and so may each one inside it.
+inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
+// Messages and groups inside each other; as many as protobuf reads.
+inline constexpr int kMaxMessageDepth = 100;
+
+enum class WireType : std::uint8_t {
+  kVarint = 0,
+  kFixed64 = 1,
+  kLength = 2,  // a length, and so many bytes: messages, bytes, text, packed numbers
+  kStartGroup = 3,
+  kEndGroup = 4,
+  kFixed32 = 5,
+};
+
+struct WireTag {
+  std::uint32_t field = 0;
+  WireType type = WireType::kVarint;
+};
+
+// Bytes of a varint that says `value`, 1 to 10.
+[[nodiscard]] std::size_t varint_bytes(std::uint64_t value);
+
+void append_varint(std::string& out, std::uint64_t value);
+
+// Where the bytes come from: a file, or memory. Neither is owned.
+class WireInput {
+ public:
+  explicit WireInput(const SourceFile& file) : file_(&file), size_(file.size()) {}
+  explicit WireInput(std::string_view text) : text_(text), size_(text.size()) {}
+
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  // Requires: the range is inside.
+  [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  const SourceFile* file_ = nullptr;
+  std::string_view text_;
+  std::uint64_t size_ = 0;
+};
+
+// A cursor. Its members answer false, or stop, once something is wrong; status() says what. One
+// thread at a time.
+class WireReader {
+ public:
+  explicit WireReader(const WireInput& input) : input_(input), end_(input.size()) {}
+
+  // From here on, reads end at `end`. Requires: position <= end <= size.
+  void enter(std::uint64_t position, std::uint64_t end);
+
+  [[nodiscard]] std::uint64_t position() const { return position_; }
+  [[nodiscard]] bool at_end() const { return position_ == end_; }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+  [[nodiscard]] bool varint(std::uint64_t& value);
+  [[nodiscard]] bool tag(WireTag& tag);
+  // A length that ends inside what is being read.
+  [[nodiscard]] bool length(std::uint64_t& bytes);
+  [[nodiscard]] bool skip(std::uint64_t bytes);
+  // Behind a tag of that kind, in a message that is `depth` deep.
+  [[nodiscard]] bool skip_value(WireTag tag, int depth);
+  [[nodiscard]] bool bytes(std::span<std::byte> out);
+
+  // Ends the reading; always false.
+  bool stop(ErrorCode code, std::string_view what);
+
+ private:
+  [[nodiscard]] bool fill();
+
+  const WireInput& input_;
+  std::uint64_t position_ = 0;
+  std::uint64_t end_ = 0;
+  std::uint64_t window_at_ = 0;
+  std::size_t window_bytes_ = 0;
+  std::size_t step_ = 0;
+  const std::byte* window_ = nullptr;
+  IoBuffer buffer_;
+  Status status_;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,35 @@
+// Writes a model file from its pieces.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/directory.h"
+#include "onnx/cut_tensors.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+#include "save/generations.h"
+
+namespace onnx_external {
+
+// The place of each DeferredBytes in the file; index = its number.
+[[nodiscard]] std::vector<std::uint64_t> deferred_offsets(const ModelPieces& pieces);
+
+struct ModelFileJob {
+  const Directory& folder;
+  const std::string& name;
+  const ModelPieces& pieces;
+  const CutTensors& cuts;  // of the model that the pieces make
+  // CRC-32 of each DeferredBytes; index = its number. When the model has some, the file is there,
+  // and they are in it.
+  std::span<const std::uint32_t> deferred_crcs;
+  const WriteOptions& options;
+};
+
+// Writes what is not deferred, and returns what the manifest knows the model by. Memory: a buffer
+// of kCopyBufferBytes. kIo; kCorrupt when the given model's file changed; kCancelled.
+[[nodiscard]] Result<ModelIdentity> write_model_file(const ModelFileJob& job);
+
+}  // namespace onnx_external

@@ -95,6 +95,16 @@ Mapping unmapped(const GraphFacts& graph) {
   return mapping;
 }
 
+// A graph whose weights were left out, given without its checkpoint.
+bool moves_nothing(const SavePlan& plan, const Model& model) {
+  const auto& given = model.inline_tensors();
+  const bool is_whole = plan.layout == Layout::kInline &&
+                        std::any_of(given.begin(), given.end(), [](const InlineTensor& tensor) {
+                          return tensor.place != TensorPlace::kAttribute;
+                        });
+  return plan.tensors.empty() && !is_whole;
+}
+
 Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
                      const std::vector<ExpectedTensor>& expected, const WriteOptions& write) {
   VerifyOptions options;
@@ -251,6 +261,10 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   auto plan = plan_save(model, *checkpoint, *mapping, std::move(plan_options), options);
   if (!plan) {
     return fail(std::move(plan).error());
+  }
+  if (paths.empty() && moves_nothing(*plan, model)) {
+    return fail(ErrorCode::kNotFound,
+                target.graph_name + ": has no weights to move, and no checkpoint is given");
   }
   SaveReport report = make_report(target.folder / target.model_name, *plan, *keys, *mapping);
   auto inputs = read_test_data(model, *mapping, target, options);

@@ -54,7 +54,12 @@ std::uint64_t parse_size(const std::string& option, const std::string& text, std
     refuse(option, "'" + text + "' is no size: a whole number and kB, MB, GB, KiB, MiB or GiB");
   }
   const std::uint64_t factor = unit.empty() ? 1 : found->bytes;
-  return factor * parse_number(option, text.substr(0, digits), 1, most / factor);
+  const std::uint64_t bytes =
+      factor * parse_number(option, text.substr(0, digits), 1, kMaxShardBytes / factor);
+  if (bytes > most) {
+    refuse(option, "'" + text + "' is more than " + std::to_string(most) + " bytes");
+  }
+  return bytes;
 }
 
 std::uint64_t parse_alignment(const std::string& option, const std::string& text) {

@@ -225,7 +225,9 @@ TEST(VerifyStructure, LooksIntoSubgraphsAttributesAndSparseTensors) {
     entry->set_value("absent");
   };
   auto& graph = *model.graph.model().mutable_graph();
-  make_external(graph.mutable_node(1)->add_attribute()->mutable_t());
+  auto* attribute = graph.mutable_node(1)->add_attribute();
+  attribute->set_name("value");
+  make_external(attribute->mutable_t());
   auto* sparse = graph.add_sparse_initializer();
   make_external(sparse->mutable_values());
   sparse->mutable_values()->set_name("sparse");
@@ -233,7 +235,7 @@ TEST(VerifyStructure, LooksIntoSubgraphsAttributesAndSparseTensors) {
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->tensors, 3U);
   EXPECT_THAT(codes(*report),
-              ElementsAre("missing-file sparse", "missing-file inner", "missing-file Constant_1"));
+              ElementsAre("missing-file sparse", "missing-file inner", "missing-file k.value"));
 }
 
 TEST(VerifyStructure, ListsAllFindingsInGraphOrderForAnyNumberOfThreads) {

@@ -33,6 +33,8 @@ def tensor_values(tensor: onnx.TensorProto):
         data = b"\0".join(tensor.string_data)
     elif tensor.data_type == TensorProto.COMPLEX64 and tensor.float_data:
         data = np.array(tensor.float_data, np.float32).tobytes()  # onnx 1.12 cannot
+    elif tensor.data_type == TensorProto.BFLOAT16 and tensor.int32_data:
+        data = np.array(tensor.int32_data, np.uint16).tobytes()  # onnx would make it float32
     else:
         data = support.initializer_bytes(tensor)
     return tensor.data_type, tuple(tensor.dims), data

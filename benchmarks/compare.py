@@ -1,8 +1,9 @@
 """Measures save-external against cp, the seed's algorithm in Python, and onnx.save_model.
 
 Makes checkpoints shaped like language models (fp16, about 200 tensors) and one of many small tensors,
-with graphs to match; runs every subject once a round, interleaved, each into a fresh folder; prints a
-Markdown table of medians, of per-round ratios and of peak memory.
+with graphs to match, or (-inline) one model that holds them; runs every subject once a round,
+interleaved, each into a fresh folder; prints a Markdown table of medians, of per-round ratios and of
+peak memory.
 
 What spoils such a measurement, and what is done about it: folders that held deleted files make creation
 slow for minutes (of many files nothing is deleted between rounds while the disk has room; of large ones
@@ -10,7 +11,7 @@ the output goes after each run, and its pages with it); dirty pages of one run s
 each run); a host that takes idle memory back makes the first use of a page slow (touch_memory before each
 run); a busy core (a warning is printed).
 
-usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small] [--rounds 5] [--quick]
+usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small,1.9GB-inline] [--rounds 5] [--quick]
 """
 
 import argparse
@@ -185,6 +186,9 @@ class Case:
             subjects.insert(1, Subject("C loop", lambda out: [*loop, out, str(arguments.threads)], rounds))
         return subjects
 
+    def _verify_arguments(self) -> list:
+        return ["--against", self.checkpoint]
+
     def allowed_memory(self) -> int:
         """What save-external may use: 64 MiB, 4 KiB a tensor, 8 times the graph file."""
         return (64 << 20) + 4096 * self.tensors + 8 * self.graph_bytes
@@ -212,13 +216,8 @@ class Case:
         run = self._meter.run(subject.command(out))
         subject.runs.append(run)
         if number == 0 and subject.name.startswith("copy"):
-            verify = [
-                self._arguments.bin_dir / "verify-external",
-                out / "model.onnx",
-                "--against",
-                self.checkpoint,
-            ]
-            self._meter.run(verify)
+            verify = [self._arguments.bin_dir / "verify-external", out / "model.onnx"]
+            self._meter.run([*verify, *self._verify_arguments()])
         if self.tensors <= 1000:
             shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
         print(
@@ -250,6 +249,41 @@ class Case:
     def memory_is_bounded(self) -> bool:
         ours = [run.peak_bytes for s in self.subjects if s.name.startswith(("copy", "dry")) for run in s.runs]
         return max(ours) <= self.allowed_memory()
+
+
+class InlineCase(Case):
+    """A model that holds the weights, and its way into files and back."""
+
+    def _subjects(self) -> list:
+        arguments, made = self._arguments, self._folder / "made"
+        tool = arguments.bin_dir / "save-external"
+        subprocess.run(
+            [tool, self.graph, self.checkpoint, "-o", made, "--layout", "inline", "-q"], check=True
+        )
+        self.checkpoint.unlink()
+        self.checkpoint = made / "model.onnx"  # what cp copies
+        self.bytes = self.checkpoint.stat().st_size
+        save = [tool, self.checkpoint, "--threads", str(arguments.threads), "--no-progress", "-o"]
+        peer = [sys.executable, HERE / "peers.py", "relayout", self.checkpoint]
+        rounds, slow = arguments.rounds, min(arguments.peer_rounds, arguments.rounds)
+        fast = ["--no-verify", "--no-fsync"]
+        return [
+            Subject("cp", lambda out: ["cp", self.checkpoint, out], rounds),
+            Subject("copy", lambda out: [*save, out, *fast], rounds),
+            Subject("copy, single", lambda out: [*save, out, "--layout", "single", *fast], rounds),
+            Subject("copy, inline", lambda out: [*save, out, "--layout", "inline", *fast], rounds),
+            Subject("copy, verify", lambda out: [*save, out, "--no-fsync"], rounds),
+            Subject("copy, verify, fsync (default)", lambda out: [*save, out], rounds),
+            Subject("dry run (the scan)", lambda out: [*save, out, "--dry-run"], rounds),
+            Subject("onnx.load and save_model, Python", lambda out: [*peer, out], slow),
+        ]
+
+    def _verify_arguments(self) -> list:
+        return []
+
+    def allowed_memory(self) -> int:
+        """64 MiB and 1 KiB a tensor."""
+        return (64 << 20) + 1024 * self.tensors
 
 
 def warm(path: Path) -> None:
@@ -295,12 +329,18 @@ def report(cases: list, arguments) -> None:
 SIZES = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
+def make_case(name: str, folder: Path, arguments) -> Case:
+    size = name.removesuffix("-inline")
+    kind = Case if size == name else InlineCase
+    return kind(name, shapes_of(size, arguments.small_count), folder, arguments)
+
+
 def shapes_of(case: str, small_count: int) -> list:
     if case == "small":
         return small_shapes(small_count)
     number, unit = case[:-2], case[-2:]
     if unit not in SIZES or not number.replace(".", "", 1).isdigit():
-        raise SystemExit(f"no case {case!r}: give sizes such as 2GB or 500MB, or small")
+        raise SystemExit(f"no case {case!r}: give sizes such as 2GB, 500MB or 1.9GB-inline, or small")
     return llm_shapes(int(float(number) * SIZES[unit]))
 
 
@@ -310,7 +350,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--work-dir", type=Path, required=True, help="on the disk to measure; emptied before and after"
     )
-    parser.add_argument("--cases", default="2GB,6GB,small", help="sizes of language models, and small")
+    parser.add_argument(
+        "--cases",
+        default="2GB,6GB,small,1.9GB-inline",
+        help="sizes of language models, with -inline of one that holds its weights, and small",
+    )
     parser.add_argument("--small-count", type=int, default=20000, help="tensors of the small case")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -323,7 +367,7 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.bin_dir, arguments.work_dir = arguments.bin_dir.resolve(), arguments.work_dir.resolve()
     if arguments.quick:
-        arguments.cases, arguments.small_count, arguments.rounds = "50MB,small", 1500, 1
+        arguments.cases, arguments.small_count, arguments.rounds = "50MB,small,50MB-inline", 1500, 1
     return arguments
 
 
@@ -336,7 +380,7 @@ def main() -> int:
     cases = []
     try:
         for name in arguments.cases.split(","):
-            cases.append(Case(name, shapes_of(name, arguments.small_count), folder, arguments))
+            cases.append(make_case(name, folder, arguments))
             cases[-1].run()
         report(cases, arguments)
     finally:

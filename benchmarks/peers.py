@@ -2,6 +2,7 @@
 
 usage: peers.py seed GRAPH CHECKPOINT OUT_DIR       the seed's algorithm
        peers.py onnx GRAPH CHECKPOINT OUT_DIR       onnx.save_model, a file a tensor
+       peers.py relayout MODEL OUT_DIR             onnx.load and onnx.save_model, a file a tensor
        peers.py graph TENSORS.json GRAPH            makes the graph whose weights the tensors are
 """
 
@@ -36,6 +37,12 @@ def onnx_save_model(graph: str, checkpoint: str, out: str) -> None:
     onnx.save_model(model, os.path.join(out, "model.onnx"), **settings)
 
 
+def relayout(given: str, out: str) -> None:
+    os.makedirs(out)
+    settings = dict(save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    onnx.save_model(onnx.load(given), os.path.join(out, "model.onnx"), **settings)
+
+
 def consumer(index: int, name: str, shape: list) -> onnx.NodeProto:
     """A node that uses the weight as a language model would."""
     output = f"value_{index}"
@@ -62,5 +69,5 @@ def make_graph(listing: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    jobs = {"seed": seed, "onnx": onnx_save_model, "graph": make_graph}
+    jobs = {"seed": seed, "onnx": onnx_save_model, "relayout": relayout, "graph": make_graph}
     jobs[sys.argv[1]](*sys.argv[2:])

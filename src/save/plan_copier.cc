@@ -288,7 +288,7 @@ class PlanCopier {
     if (!source.file) {
       status = is_from_checkpoint(item.part) ? rearrange(item, source.tensor, output, crc, sha)
                                              : decode(item, source.tensor, output, crc, sha);
-    } else if (job_.options.cache == PageCache::kBypass) {
+    } else if (bypasses_cache()) {
       status = worker.direct.copy(*source.file, source.offset + item.first, item.length, output,
                                   place, step_, crc, sha);
     } else if (spliced) {
@@ -305,6 +305,11 @@ class PlanCopier {
       return fail(std::move(status).error());
     }
     return spliced ? std::nullopt : std::optional(crc.value());
+  }
+
+  // In the model file, which is never large, neighbours share blocks.
+  bool bypasses_cache() const {
+    return job_.options.cache == PageCache::kBypass && job_.plan.layout != Layout::kInline;
   }
 
   // A record whose CRC is known is moved inside the kernel; the read-back proves it. Below the

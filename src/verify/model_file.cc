@@ -19,7 +19,7 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path, DropCache d
   if (!file) {
     return fail(std::move(file).error());
   }
-  if (drop_cache == DropCache::kYes) {
+  if (drop_cache != DropCache::kNo) {
     // Advice only: a failure changes nothing but speed.
     (void)::posix_fadvise((*file)->fd(), 0, 0, POSIX_FADV_DONTNEED);
   }

@@ -186,6 +186,27 @@ void remove_files_beside(const Directory& out, const std::string& manifest_name,
 
 }  // namespace
 
+std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
+                                 const ModelIdentity& model) {
+  std::set<std::string> found;
+  const auto entries = out.entries();
+  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
+    const std::string& entry = (*entries)[i];
+    const auto manifest = manifest_of(out, names, entry, model);
+    if (!manifest) {
+      continue;
+    }
+    found.insert(entry);
+    if (const auto stem = manifest_beside(names, entry)) {
+      std::set<std::string> files = files_of(*manifest);
+      std::erase_if(files,
+                    [&](const std::string& file) { return stem_of_data_file(file) != stem; });
+      found.merge(files);
+    }
+  }
+  return found;
+}
+
 void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
                     const std::set<std::string>& kept) {
   const auto entries = out.entries();

@@ -9,9 +9,11 @@
 #include "base/digest.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "save/journal.h"
 #include "save/manifest.h"
 #include "save/plan_copier.h"
 #include "save/publish.h"
+#include "save/resume.h"
 #include "save/test_data_files.h"
 
 namespace onnx_external {
@@ -19,6 +21,7 @@ namespace onnx_external {
 struct StagedSave::State {
   Transaction transaction;
   std::vector<std::uint32_t> crcs;
+  std::uint64_t bytes_kept = 0;
 };
 
 StagedSave::StagedSave(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -36,6 +39,10 @@ std::filesystem::path StagedSave::model_path() const {
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
+}
+
+std::uint64_t StagedSave::bytes_kept() const {
+  return state_->bytes_kept;
 }
 
 Status StagedSave::publish() {
@@ -184,19 +191,32 @@ std::future<Result<std::string>> start_building(ModelBuilder& builder, const Mod
   }
 }
 
+// What a killed save of this job has left, as far as it is sound.
+Result<WrittenParts> kept_parts(const SavePlan& plan, const Transaction& transaction,
+                                std::string_view job, const WriteOptions& options,
+                                ProgressMeter& meter) {
+  WrittenParts none(plan.parts.size());
+  if (!transaction.is_taken_over()) {
+    return none;
+  }
+  auto claimed = read_journal(transaction.staging(), job, plan.parts.size());
+  return keep_written(plan, transaction.data(), std::move(claimed).value_or(std::move(none)),
+                      options, meter);
+}
+
 }  // namespace
 
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
                               const std::filesystem::path& out_dir, const WriteOptions& options,
                               const RecordedInputs* inputs) {
-  TransactionOptions names{plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                           plan.layout};
-  for (const PlannedFile& file : plan.files) {
-    if (plan.layout != Layout::kPerTensor) {
-      names.data_files.push_back(file.name);
-    }
+  auto job = name_job(plan, model, checkpoint);
+  if (!job) {
+    return fail(std::move(job).error());
   }
-  auto transaction = Transaction::begin(out_dir, std::move(names));
+  const bool resumes = options.resume == Resume::kYes;
+  auto transaction =
+      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
+                                   plan.layout, plan.files, resumes ? *job : std::string()});
   if (!transaction) {
     return fail(std::move(transaction).error());
   }
@@ -211,7 +231,13 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   ModelBuilder builder(plan, model, checkpoint);
   auto building = start_building(builder, model, options);
   ProgressMeter meter(options.progress);
-  auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
+  const auto kept = kept_parts(plan, *transaction, *job, options, meter);
+  auto journal = kept ? Journal::start(transaction->staging(), *job, *kept) : fail(kept.error());
+  if (!journal) {
+    return fail(std::move(journal).error());
+  }
+  auto copied =
+      copy_files({plan, model, checkpoint, transaction->data(), options, *kept, *journal}, meter);
   if (!copied) {
     return fail(std::move(copied).error());
   }
@@ -231,7 +257,7 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
     return fail(std::move(status).error());
   }
   return StagedSave(std::make_unique<StagedSave::State>(
-      StagedSave::State{*std::move(transaction), std::move(copied->crcs)}));
+      StagedSave::State{*std::move(transaction), std::move(copied->crcs), bytes_of(plan, *kept)}));
 }
 
 }  // namespace onnx_external

@@ -64,8 +64,9 @@ struct ModelIdentity {
 // files that a manifest lists, the manifest last (so that a killed removal can be finished), and
 // the folder when nothing else is in it. Beside the model only files with names of that generation
 // are removed, whatever the manifest says. What cannot be removed stays; the new model is complete
-// without that. `kept`: the test data of the model that is now in place.
-void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
+// without that. `kept`: the test data of the model that is now in place. False when something could
+// not be removed, or read to tell.
+bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
                     const std::set<std::string>& kept);
 
 }  // namespace onnx_external

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <set>
 #include <span>
 #include <utility>
@@ -130,10 +131,10 @@ Status rename_model(const Directory& staging, const Directory& out, const std::s
   if (overwrite == Overwrite::kRefuse) {
     return rename_entry(staging, name, out, name, Replace::kNo);
   }
-  if (exchange_entries(staging, name, out, name)) {
-    return {};
-  }
-  return rename_entry(staging, name, out, name, Replace::kYes);  // no old model, or no exchange
+  Status exchanged = exchange_entries(staging, name, out, name);
+  const bool impossible = !exchanged && (exchanged.error().code == ErrorCode::kNotFound ||
+                                         exchanged.error().code == ErrorCode::kUnsupported);
+  return impossible ? rename_entry(staging, name, out, name, Replace::kYes) : exchanged;
 }
 
 }  // namespace
@@ -237,8 +238,12 @@ Transaction::Transaction(Transaction&& other) noexcept
       done_(std::exchange(other.done_, true)) {}
 
 Transaction::~Transaction() {
-  if (!done_) {
-    roll_back();
+  try {
+    if (!done_) {
+      roll_back();
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // the staging folder goes last: by it the next save finds what is left
   }
 }
 
@@ -354,7 +359,7 @@ Status Transaction::take_over(const std::string& name) {
   staging_name_ = name;
   staging_ = *std::move(staging);
   taken_over_ = true;
-  remove_data_of_staged_model(*staging_);  // killed between its renames
+  (void)remove_data_of_staged_model(*staging_);  // killed between its renames
   Status status = clear_staging();
   return status ? open_data() : status;
 }
@@ -380,18 +385,23 @@ void Transaction::remove_stale_staging(const std::string& to_take_over) const {
     }
     if (const auto staging = out_->open_folder(entry)) {
       finish_exchange(*staging);
-      remove_data_of_staged_model(*staging);
+      (void)remove_data_of_staged_model(*staging);
     }
     (void)out_->remove_tree(entry);
   }
 }
 
 // A model in a staging folder is not the current one: it was replaced, or its saver died between
-// the two renames. Either way its data outside of the folder serves nobody.
-void Transaction::remove_data_of_staged_model(const Directory& staging) const {
+// the two renames. Either way its data outside of the folder serves nobody. False when some may be
+// left.
+bool Transaction::remove_data_of_staged_model(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
-  if (!staged || staged == identify(*out_, options_.model_name)) {
-    return;
+  if (!staged) {
+    const auto kind = staging.kind_of(options_.model_name);
+    return kind && *kind != EntryKind::kFile;
+  }
+  if (staged == identify(*out_, options_.model_name)) {
+    return true;
   }
   std::set<std::string> kept;
   if (const auto current = current_manifest(*out_, generation_names())) {
@@ -399,7 +409,7 @@ void Transaction::remove_data_of_staged_model(const Directory& staging) const {
       kept.insert(file.file);
     }
   }
-  remove_data_of(*out_, generation_names(), *staged, kept);
+  return remove_data_of(*out_, generation_names(), *staged, kept);
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
@@ -558,9 +568,19 @@ Status Transaction::publish() {
     return fail_in("the new model is in place, but may not survive a power cut",
                    std::move(synced).error());
   }
-  remove_data_of_staged_model(*staging_);
-  (void)out_->remove_tree(staging_name_);
+  clear_up();
   return {};
+}
+
+// What is not done here is done by the next save, as long as the staging folder is there to tell.
+void Transaction::clear_up() const {
+  try {
+    if (remove_data_of_staged_model(*staging_)) {
+      (void)out_->remove_tree(staging_name_);
+    }
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 Status Transaction::publish_data() {

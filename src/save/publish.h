@@ -105,11 +105,12 @@ class Transaction {
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging(const std::string& to_take_over) const;
-  void remove_data_of_staged_model(const Directory& staging) const;
+  bool remove_data_of_staged_model(const Directory& staging) const;
   void finish_exchange(const Directory& staging) const;
   [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();
+  void clear_up() const;
   void roll_back();
 
   TransactionOptions options_;

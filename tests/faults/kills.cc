@@ -96,11 +96,13 @@ std::chrono::microseconds time_command(const Settings& settings, const Scene& sc
   return longest;
 }
 
-// Damages what a dead save left: a bit or the end of any of its files.
+// Damages what a dead save left: a bit or the end of any of its files but the model, by which data
+// that was renamed already is found.
 void damage(const fs::path& staging, Chance& chance, Tally& tally) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(staging)) {
-    if (entry.is_regular_file() && entry.file_size() > 0) {
+    const bool is_model = entry.path().filename() == "model.onnx";
+    if (entry.is_regular_file() && entry.file_size() > 0 && !is_model) {
       files.push_back(entry.path());
     }
   }

@@ -49,6 +49,8 @@ output:
 work:
 {}  --no-verify            do not read everything back and compare it
   --no-fsync             do not wait until the bytes are on the disk
+  --no-resume            write everything anew, even where a killed save of the same files
+                         left a part
 
 common:
 {}
@@ -74,6 +76,7 @@ struct Arguments {
   bool dry_run = false;
   bool verify = true;
   bool fsync = true;
+  bool resume = true;
   MappingArguments mapping;
   CommonArguments common;
   SaveOptions options;
@@ -94,6 +97,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_flag("--dry-run", arguments.dry_run);
   app.add_flag("--verify,!--no-verify", arguments.verify);
   app.add_flag("--fsync,!--no-fsync", arguments.fsync);
+  app.add_flag("--resume,!--no-resume", arguments.resume);
   add_checkpoint_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.write.threads);
   add_mapping_options(app, arguments.mapping);
@@ -126,6 +130,7 @@ void fill_options(Arguments& arguments) {
   options.verification = arguments.verify ? Verification::kOn : Verification::kOff;
   options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
+  options.write.resume = arguments.resume ? Resume::kYes : Resume::kNo;
   options.write.overwrite = arguments.overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
   options.write.checksum = arguments.checksum.empty() ? Checksum::kNone : Checksum::kSha1;
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
@@ -205,6 +210,10 @@ void note_details(const Command& command, const Arguments& arguments, const Save
                            arguments.verify ? "on" : "off", arguments.fsync ? "on" : "off",
                            threads == 0 ? "one per CPU" : std::to_string(threads),
                            shown(report.alignment)));
+  if (report.bytes_kept > 0) {
+    command.note(fmt::format("went on with a killed save: {} of {} bytes were written already",
+                             report.bytes_kept, report.bytes));
+  }
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
 }
 

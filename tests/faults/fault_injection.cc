@@ -120,6 +120,15 @@ struct Waiting {
 };
 Waiting waiting;
 
+// Its descriptors would keep the lock on the output folder.
+void forget_waiting() {
+  if (waiting.from >= 0) {
+    ::close(waiting.from);
+    ::close(waiting.to);
+  }
+  waiting = Waiting{};
+}
+
 int rename_now(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
   return apply(judge_uninterruptible(), 0, [&] {
     return static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, flags));
@@ -140,7 +149,7 @@ int rename(int from, const char* old_path, int to, const char* new_path, unsigne
   if (answer == 0 && waiting.from >= 0 && std::strstr(old_path, ".onnx") != nullptr) {
     (void)rename_now(waiting.from, waiting.old_path.data(), waiting.to, waiting.new_path.data(),
                      waiting.flags);
-    waiting = Waiting{};
+    forget_waiting();
   }
   return answer;
 }
@@ -152,7 +161,7 @@ void inject(Fault fault, std::size_t nth, int error_number) {
   file_system_syncs = 0;
   repeated_syncs = 0;
   failed_file = 0;
-  waiting = Waiting{};
+  forget_waiting();
   target = nth;
   error_to_give = error_number;
   active = fault;
@@ -182,6 +191,7 @@ std::size_t syncs_after_a_failure() {
 }
 
 std::size_t stop_injecting() {
+  forget_waiting();
   active = Fault::kNone;
   return calls;
 }
@@ -279,7 +289,7 @@ int fstatvfs(int fd, struct statvfs* info) noexcept {
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
-  return sabotaged == Sabotage::kNoCleanup
+  return sabotaged == Sabotage::kNoCleanup && active != Fault::kNone
              ? 0
              : static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
 }

@@ -3,26 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <system_error>
 #include <utility>
 
 #include "base/file.h"
+#include "base/new_folders.h"
 #include "base/parallel.h"
 
 namespace onnx_external {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The last folder of `path` that exists: compressed records are inflated there, beside the output,
-// because /tmp may be small or memory.
-fs::path nearest_existing_folder(fs::path path) {
-  std::error_code ignored;
-  while (!path.empty() && !fs::is_directory(path, ignored)) {
-    path = path.parent_path();
-  }
-  return path.empty() ? fs::path(".") : path;
-}
 
 std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
   std::vector<SavedTensor> saved;
@@ -99,6 +89,9 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   options.compare = Compare::kRecordedCrc;
   // Pages that were not synced are dirty: the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
+  if (write.cache == PageCache::kBypass) {
+    options.drop_cache = DropCache::kBehind;
+  }
   auto report = verify_model_against(staged.model_path(), checkpoint, expected, options);
   if (!report) {
     return fail(std::move(report).error());
@@ -130,6 +123,7 @@ Status check_target(const Target& target, const Checkpoint& checkpoint) {
 OpenOptions open_options(const Target& target, const SaveOptions& options) {
   OpenOptions open = options.open;
   if (open.scratch_dir == OpenOptions{}.scratch_dir) {
+    // Beside the output, because /tmp may be small or memory.
     open.scratch_dir = nearest_existing_folder(target.folder);
   }
   return open;

@@ -10,6 +10,7 @@
 #include "common/options.h"
 #include "common/output.h"
 #include "common/progress_bar.h"
+#include "common/sandbox.h"
 #include "common/text_report.h"
 #include "common/treemap_svg.h"
 #include "verify/inspect.h"
@@ -108,6 +109,17 @@ Result<Inspection> inspect_files(Arguments& arguments) {
   return inspect(arguments.files, arguments.options);
 }
 
+SandboxPaths sandbox_paths(const Arguments& arguments) {
+  SandboxPaths paths;
+  paths.read_checkpoints(arguments.files);
+  for (const std::filesystem::path& file : arguments.files) {
+    paths.read_folder_of(file);  // it may be a model with data beside it
+  }
+  paths.write.push_back(arguments.options.open.scratch_dir);
+  paths.write_folder_of(arguments.svg);
+  return paths;
+}
+
 int run(int argc, char** argv) {
   Command command("inspect-external", help_text());
   Arguments arguments;
@@ -121,6 +133,7 @@ int run(int argc, char** argv) {
   if (const Status status = check_svg_target(arguments); !status) {
     return command.fail(status.error().message);
   }
+  enter_sandbox(command, arguments.common, sandbox_paths(arguments));
   auto inspection = inspect_files(arguments);
   if (!inspection) {
     return command.fail(inspection.error().code == ErrorCode::kCancelled

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/new_folders.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/progress_bar.h"
+#include "common/sandbox.h"
 #include "common/text_report.h"
 
 namespace onnx_external {
@@ -51,6 +53,7 @@ work:
   --no-fsync             do not wait until the bytes are on the disk
   --no-resume            write everything anew, even where a killed save of the same files
                          left a part
+  --direct               copy past the page cache: for checkpoints larger than memory
 
 common:
 {}
@@ -77,6 +80,7 @@ struct Arguments {
   bool verify = true;
   bool fsync = true;
   bool resume = true;
+  bool direct = false;
   MappingArguments mapping;
   CommonArguments common;
   SaveOptions options;
@@ -98,6 +102,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_flag("--verify,!--no-verify", arguments.verify);
   app.add_flag("--fsync,!--no-fsync", arguments.fsync);
   app.add_flag("--resume,!--no-resume", arguments.resume);
+  app.add_flag("--direct", arguments.direct);
   add_checkpoint_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.write.threads);
   add_mapping_options(app, arguments.mapping);
@@ -131,6 +136,7 @@ void fill_options(Arguments& arguments) {
   options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
   options.write.resume = arguments.resume ? Resume::kYes : Resume::kNo;
+  options.write.cache = arguments.direct ? PageCache::kBypass : PageCache::kUse;
   options.write.overwrite = arguments.overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
   options.write.checksum = arguments.checksum.empty() ? Checksum::kNone : Checksum::kSha1;
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
@@ -178,10 +184,45 @@ std::string map_text(const SaveReport& report) {
   return map_file_text(pairs);
 }
 
-Result<SaveReport> save(Arguments& arguments) {
+SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
+  SandboxPaths paths;
+  paths.read = arguments.options.test_data;
+  paths.read_folder_of(arguments.graph);  // its own external data lies there
+  paths.read_checkpoints(arguments.checkpoints);
+  paths.read.push_back(arguments.mapping.map_file);
+  paths.write.push_back(arguments.dry_run ? nearest_existing_folder(arguments.out_dir)
+                                          : arguments.out_dir);
+  paths.write_folder_of(arguments.save_map);
+  for (const std::filesystem::path& folder : made.made()) {
+    paths.remove_folders_in.push_back(folder.parent_path());
+  }
+  return paths;
+}
+
+// The output folder: made before the sandbox is entered, which could not confine the work to a
+// folder that does not exist.
+Result<NewFolders> make_out_dir(const Arguments& arguments) {
+  if (!arguments.common.sandbox || arguments.dry_run) {
+    return NewFolders();
+  }
+  auto made = NewFolders::make(arguments.out_dir);
+  if (made && arguments.fsync) {
+    if (Status synced = made->sync(); !synced) {
+      return fail(std::move(synced).error());
+    }
+  }
+  return made;
+}
+
+Result<SaveReport> save(const Command& command, Arguments& arguments) {
   if (auto status = check_map_target(arguments); !status) {
     return fail(std::move(status).error());
   }
+  auto made = make_out_dir(arguments);
+  if (!made) {
+    return fail(std::move(made).error());
+  }
+  enter_sandbox(command, arguments.common, sandbox_paths(arguments, *made));
   auto mapping = mapping_options(arguments.mapping);
   if (!mapping) {
     return fail(std::move(mapping).error());
@@ -193,7 +234,11 @@ Result<SaveReport> save(Arguments& arguments) {
   auto report =
       save_graph_with_external_data(arguments.out_dir, arguments.model_name, arguments.data_dir,
                                     arguments.checkpoints, arguments.graph, arguments.options);
-  if (!report || arguments.save_map.empty()) {
+  if (!report) {
+    return report;
+  }
+  made->keep();
+  if (arguments.save_map.empty()) {
     return report;
   }
   auto status =
@@ -227,7 +272,7 @@ int run(int argc, char** argv) {
   if (const std::string wrong = wrong_argument(command.app(), arguments); !wrong.empty()) {
     return command.misuse(wrong);
   }
-  auto report = save(arguments);
+  auto report = save(command, arguments);
   if (!report) {
     return command.fail(report.error().code == ErrorCode::kCancelled
                             ? "interrupted; nothing was written"

@@ -9,6 +9,7 @@
 #include "common/documents.h"
 #include "common/options.h"
 #include "common/progress_bar.h"
+#include "common/sandbox.h"
 #include "common/text_report.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/verify.h"
@@ -121,6 +122,15 @@ std::string answer_text(const Arguments& arguments, const VerifyReport& report) 
                      arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint);
 }
 
+SandboxPaths sandbox_paths(const Arguments& arguments) {
+  SandboxPaths paths;
+  paths.read_folder_of(arguments.model);
+  paths.read_checkpoints(arguments.checkpoints);
+  paths.read.push_back(arguments.mapping.map_file);
+  paths.write.push_back(arguments.open.scratch_dir);
+  return paths;
+}
+
 int run(int argc, char** argv) {
   Command command("verify-external", help_text());
   Arguments arguments;
@@ -131,6 +141,7 @@ int run(int argc, char** argv) {
   if (arguments.model.empty()) {
     return command.misuse("no MODEL.onnx is given");
   }
+  enter_sandbox(command, arguments.common, sandbox_paths(arguments));
   const auto start = std::chrono::steady_clock::now();
   auto report = verify(arguments);
   if (!report) {

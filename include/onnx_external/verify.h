@@ -65,7 +65,11 @@ struct VerifyReport {
   [[nodiscard]] bool ok() const { return findings.empty(); }
 };
 
-enum class DropCache : std::uint8_t { kNo, kYes };
+enum class DropCache : std::uint8_t {
+  kNo,
+  kYes,     // before it is read, so that it comes from the disk
+  kBehind,  // that, and again when it was read: the page cache keeps what it had
+};
 
 // How bytes are compared with a checkpoint's.
 enum class Compare : std::uint8_t {

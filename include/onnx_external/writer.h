@@ -26,6 +26,9 @@ enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model 
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
 enum class Resume : std::uint8_t { kNo, kYes };
 enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, in external_data
+// kBypass: tensors are copied past the page cache (O_DIRECT, where the file system has it), which
+// keeps what other programs have in it: for checkpoints larger than memory. Else it is slower.
+enum class PageCache : std::uint8_t { kUse, kBypass };
 
 struct WriteOptions {
   int threads = 0;  // 0 = one per CPU available to the process
@@ -35,6 +38,7 @@ struct WriteOptions {
   // Whether to go on where a killed save of the same plan from the same, unchanged files stopped:
   // what it wrote is read again, and kept where its CRC-32 is right. The result is the same.
   Resume resume = Resume::kYes;
+  PageCache cache = PageCache::kUse;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
 };

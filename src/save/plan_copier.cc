@@ -1,6 +1,7 @@
 #include "save/plan_copier.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "base/checked_math.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
+#include "base/direct_copy.h"
 #include "base/file.h"
 #include "base/io_buffer.h"
 #include "base/output_file.h"
@@ -75,6 +77,7 @@ struct UnsyncedFile {
 // What one thread keeps between its work items.
 struct Worker {
   RangeCopier copier;
+  DirectCopier direct;
   std::deque<UnsyncedFile> unsynced;
 };
 
@@ -112,6 +115,19 @@ std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
   return order;
 }
 
+// Fewer than kMaxUnsyncedFiles where the process may not have so many files open.
+std::size_t most_unsynced_files(std::size_t sources, int threads) {
+  constexpr std::size_t kOthers = 64;
+  constexpr std::size_t kPerThread = 8;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return kMaxUnsyncedFiles;
+  }
+  const std::size_t taken = sources + kOthers + kPerThread * static_cast<std::size_t>(threads);
+  return limit.rlim_cur <= taken ? 0
+                                 : std::min<std::size_t>(kMaxUnsyncedFiles, limit.rlim_cur - taken);
+}
+
 class PlanCopier {
  public:
   PlanCopier(const CopyJob& job, ProgressMeter& meter)
@@ -119,6 +135,7 @@ class PlanCopier {
         meter_(meter),
         threads_(thread_count(job.options.threads)),
         workers_(static_cast<std::size_t>(threads_)),
+        most_unsynced_(most_unsynced_files(job.checkpoint.files().size(), threads_)),
         syncs_together_(job.plan.files.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
@@ -273,6 +290,9 @@ class PlanCopier {
     const std::uint64_t place = part_of(item).offset + item.first;
     if (!source.file) {
       status = rearrange(item, source.tensor, output, crc, sha);
+    } else if (job_.options.cache == PageCache::kBypass) {
+      status = worker.direct.copy(*source.file, source.offset + item.first, item.length, output,
+                                  place, step_, crc, sha);
     } else if (spliced) {
       status = worker.copier.copy(*source.file, source.offset + item.first, item.length, output,
                                   place, step_);
@@ -295,7 +315,8 @@ class PlanCopier {
   // chunks of a part are copied in one way.
   bool splices(const WorkItem& item, const PartSource& source) const {
     const bool waits = threads_ > 1 && shared_.contains(part_of(item).file);
-    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes && !waits;
+    return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes && !waits &&
+           job_.options.cache == PageCache::kUse;
   }
 
   Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
@@ -475,7 +496,7 @@ class PlanCopier {
       return file.output.close();
     }
     worker.unsynced.push_back(std::move(file));
-    if (worker.unsynced.size() <= kMaxUnsyncedFiles / static_cast<std::size_t>(threads_)) {
+    if (worker.unsynced.size() <= most_unsynced_ / static_cast<std::size_t>(threads_)) {
       return {};
     }
     UnsyncedFile oldest = std::move(worker.unsynced.front());
@@ -517,6 +538,7 @@ class PlanCopier {
   ProgressMeter& meter_;
   int threads_;
   std::vector<Worker> workers_;
+  std::size_t most_unsynced_;
   bool syncs_together_;  // one wait for all files, not one for each
   StepFn step_;
   std::vector<WorkItem> items_;

@@ -201,10 +201,17 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
     return fail(std::move(names).error());
   }
   Transaction transaction(std::move(options));  // undoes the steps that were done
-  Status status = transaction.make_out_dir(out_dir);
-  if (status) {
-    status = transaction.lock_and_check_model();
+  auto made_folders = NewFolders::make(out_dir);
+  if (!made_folders) {
+    return fail(std::move(made_folders).error());
   }
+  transaction.made_folders_ = *std::move(made_folders);
+  auto out = Directory::open(out_dir);
+  if (!out) {
+    return fail(std::move(out).error());
+  }
+  transaction.out_ = *std::move(out);
+  Status status = transaction.lock_and_check_model();
   const std::string dead = status ? transaction.find_job_to_take_over() : std::string();
   if (status) {
     status = transaction.check_limits(dead);
@@ -245,27 +252,6 @@ Transaction::~Transaction() {
   } catch (const std::bad_alloc&) {
     return;  // the staging folder goes last: by it the next save finds what is left
   }
-}
-
-Status Transaction::make_out_dir(const std::filesystem::path& out_dir) {
-  std::filesystem::path folder;
-  for (const std::filesystem::path& part : out_dir) {
-    folder /= part;
-    if (::mkdir(folder.c_str(), kDataMode) == 0) {
-      made_folders_.push_back(folder);
-      continue;
-    }
-    const int error_number = errno;
-    if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
-      return fail(errno_error(error_number, folder.string() + ": cannot make the folder"));
-    }
-  }
-  auto out = Directory::open(out_dir);
-  if (!out) {
-    return fail(std::move(out).error());
-  }
-  out_ = *std::move(out);
-  return {};
 }
 
 Status Transaction::lock_and_check_model() {
@@ -513,20 +499,6 @@ Status Transaction::sync_folder(const Directory& folder) const {
   return options_.sync == Sync::kFiles ? folder.sync() : Status();
 }
 
-Status Transaction::sync_made_folders() const {
-  if (options_.sync != Sync::kFiles) {
-    return {};
-  }
-  for (const std::filesystem::path& made : made_folders_) {
-    const auto parent = Directory::open(made.parent_path());
-    Status status = parent ? parent->sync() : fail(parent.error());
-    if (!status) {
-      return status;
-    }
-  }
-  return {};
-}
-
 Status Transaction::write_model(std::string_view model, std::string_view manifest) {
   Status status = write_file(*data_, manifest_name(), manifest);
   if (status) {
@@ -549,8 +521,8 @@ Status Transaction::publish() {
   if (status) {
     status = sync_folder(*out_);
   }
-  if (status) {
-    status = sync_made_folders();
+  if (status && options_.sync == Sync::kFiles) {
+    status = made_folders_.sync();
   }
   if (status) {
     status = rename_model(*staging_, *out_, options_.model_name, options_.overwrite);
@@ -560,6 +532,7 @@ Status Transaction::publish() {
   }
   // Committed: from here on nothing may be undone.
   done_ = true;
+  made_folders_.keep();
   if (Status exchanged = exchange_old_folders(); !exchanged) {
     return fail_in("the new model is in place, but not its test data",
                    std::move(exchanged).error());
@@ -635,10 +608,6 @@ void Transaction::roll_back() {
   }
   if (!staging_name_.empty()) {
     (void)out_->remove_tree(staging_name_);
-  }
-  for (auto folder = made_folders_.rbegin(); folder != made_folders_.rend(); ++folder) {
-    std::error_code ignored;
-    std::filesystem::remove(*folder, ignored);  // fails when someone else uses it
   }
 }
 

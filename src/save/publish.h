@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/directory.h"
+#include "base/new_folders.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
@@ -87,7 +88,6 @@ class Transaction {
 
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
-  [[nodiscard]] Status make_out_dir(const std::filesystem::path& out_dir);
   [[nodiscard]] Status lock_and_check_model();
   [[nodiscard]] std::vector<std::string> staging_folders() const;
   [[nodiscard]] std::string find_job_to_take_over() const;
@@ -100,7 +100,6 @@ class Transaction {
   [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                   std::string_view content) const;
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
-  [[nodiscard]] Status sync_made_folders() const;
   [[nodiscard]] std::string manifest_name() const;
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
@@ -114,7 +113,7 @@ class Transaction {
   void roll_back();
 
   TransactionOptions options_;
-  std::vector<std::filesystem::path> made_folders_;  // outermost first
+  NewFolders made_folders_;  // on the way to the output folder
   std::optional<Directory> out_;
   std::string staging_name_;  // empty until it exists
   bool taken_over_ = false;

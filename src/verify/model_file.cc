@@ -127,30 +127,45 @@ std::string typed_bytes(const onnx::TensorProto& tensor, std::uint32_t bits) {
 
 }  // namespace
 
-Result<ModelFile> read_model_file(const std::filesystem::path& path) {
-  auto proto = load_model_proto(path);
-  if (!proto) {
-    return fail(std::move(proto).error());
-  }
-  auto file = SourceFile::open(path);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  ModelFile model;
-  model.proto = *std::move(proto);
-  model.bytes = (*file)->size();
-  model.folder = path.parent_path();
+namespace {
+
+Status add_size_and_crc(ModelFile& model) {
+  model.bytes = model.file->size();
   Crc32 crc;
   IoBuffer buffer;
   for (std::uint64_t first = 0; first < model.bytes; first += kStep) {
     const auto bytes = buffer.first(std::min(kStep, model.bytes - first));
-    if (auto status = (*file)->read(first, bytes); !status) {
-      return fail(std::move(status).error());
+    if (auto status = model.file->read(first, bytes); !status) {
+      return status;
     }
     crc.update(bytes);
   }
   model.crc32 = crc.value();
-  return model;
+  return {};
+}
+
+}  // namespace
+
+Result<ModelFile> read_model_file(const std::filesystem::path& path) {
+  for (int reads = 1;; ++reads) {
+    auto file = SourceFile::open(path);
+    auto proto = file ? load_model_proto(path) : fail(std::move(file).error());
+    if (!proto) {
+      return fail(std::move(proto).error());
+    }
+    ModelFile model{*std::move(file), *std::move(proto), 0, 0, path.parent_path()};
+    // It was opened by its path twice: once more shows whether both were the same file.
+    if (reads < kMaxModelReads && !is_current(path, model)) {
+      continue;
+    }
+    Status status = add_size_and_crc(model);
+    return status ? Result<ModelFile>(std::move(model)) : fail(std::move(status).error());
+  }
+}
+
+bool is_current(const std::filesystem::path& path, const ModelFile& model) {
+  const auto now = SourceFile::open(path);
+  return now && model.file->same_file(**now);
 }
 
 std::vector<ListedTensor> list_tensors(const onnx::ModelProto& model) {

@@ -7,15 +7,18 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
 
 struct ModelFile {
+  std::shared_ptr<const SourceFile> file;  // held open, so that it can be told from another one
   onnx::ModelProto proto;
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
@@ -24,6 +27,13 @@ struct ModelFile {
 
 // Errors as Model::load's, but for the tensors in it.
 [[nodiscard]] Result<ModelFile> read_model_file(const std::filesystem::path& path);
+
+// While a model is being replaced by a save, its data goes. Who finds some missing reads the path
+// again, at most so many times.
+inline constexpr int kMaxModelReads = 100;
+
+// False when the path names another file by now, or none.
+[[nodiscard]] bool is_current(const std::filesystem::path& path, const ModelFile& model);
 
 // A tensor anywhere in a model. Points into the ModelProto, which must outlive it.
 struct ListedTensor {

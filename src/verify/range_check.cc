@@ -163,19 +163,27 @@ class PieceReader {
                                                     std::to_string((*file)->size())};
       return counted(meter, piece_.length);
     }
-    if (options_.drop_cache == DropCache::kYes) {
-      // Advice only: dirty pages stay, and a failure changes nothing but speed.
-      (void)::posix_fadvise((*file)->fd(), static_cast<off_t>(check_.offset + piece_.first),
-                            static_cast<off_t>(piece_.length), POSIX_FADV_DONTNEED);
+    if (options_.drop_cache != DropCache::kNo) {
+      drop(**file);
     }
     std::optional<WantedBytes> wanted;
     if (check_.equals) {
       wanted.emplace(*checkpoint, *check_.equals);
     }
-    return read(**file, wanted, buffers, meter, answer);
+    Status status = read(**file, wanted, buffers, meter, answer);
+    if (options_.drop_cache == DropCache::kBehind) {
+      drop(**file);
+    }
+    return status;
   }
 
  private:
+  // Advice only: dirty pages stay, and a failure changes nothing but speed.
+  void drop(const SourceFile& file) const {
+    (void)::posix_fadvise(file.fd(), static_cast<off_t>(check_.offset + piece_.first),
+                          static_cast<off_t>(piece_.length), POSIX_FADV_DONTNEED);
+  }
+
   [[nodiscard]] Status read(const SourceFile& file, const std::optional<WantedBytes>& wanted,
                             Buffers& buffers, ProgressMeter& meter, RangeAnswer& answer) const {
     const std::uint64_t step = wanted ? wanted->step() : kPlainStep;

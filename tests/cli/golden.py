@@ -26,6 +26,7 @@ from pathlib import Path
 MASKS = (
     (r'"seconds": [0-9.e+-]+', '"seconds": <seconds>'),
     (r"\b[0-9]+\.[0-9]{2} s(, [0-9]+\.[0-9]{2} GB/s)?", "<speed>"),
+    (r"sandbox: .*$", "sandbox: <what the kernel has>"),
     (r"[0-9.]+ [kMG]B peak memory", "<size> peak memory"),
     # The versions of libraries are the machine's, not ours; builds may leave mimalloc out.
     (r"^mimalloc [0-9].*\n", ""),

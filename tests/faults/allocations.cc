@@ -104,7 +104,7 @@ class Starver {
     return allocations;
   }
 
-  SaveRequest request() const { return {out_, 2, form_, Overwrite::kAllow, Verification::kOn}; }
+  SaveRequest request() const { return {out_, 2, form_}; }
 
   void restore() {
     fs::remove_all(out_);
@@ -160,9 +160,9 @@ Tally fail_allocations(const Settings& settings) {
   Tally tally;
   std::size_t start = settings.seed;
   const std::vector<Form> forms = all_forms();
-  for (std::size_t form = 0; form < 3; ++form) {
+  for (const Form& form : forms) {
     for (const bool forever : {false, true}) {
-      Starver(scene, forms[form], forever, tally).run(settings.every, start++ % settings.every);
+      Starver(scene, form, forever, tally).run(settings.every, start++ % settings.every);
     }
   }
   return tally;

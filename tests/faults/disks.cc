@@ -121,7 +121,7 @@ Tally fill_disks(const Settings& settings) {
   const std::vector<Form> forms = all_forms();
   constexpr std::size_t kMostPages = 190;  // a model takes about 150
   constexpr std::size_t kMostInodes = 20;
-  for (std::size_t form = 0; form < 3; ++form) {
+  for (std::size_t form = 0; form < kLayouts; ++form) {
     for (const bool overlooked : {false, true}) {
       sabotage(overlooked ? Sabotage::kNoFreeSpace : Sabotage::kNone);
       for (std::size_t pages = settings.seed % settings.every; pages < kMostPages;

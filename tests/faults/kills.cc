@@ -148,7 +148,7 @@ Tally kill_commands(const Settings& settings) {
   Chance chance(settings.seed);
   const std::vector<Form> forms = all_forms();
   const fs::path out = settings.folder / "out";
-  const auto longest = time_command(settings, scene, {out, 1, forms[0], {}, {}, 2});
+  const auto longest = time_command(settings, scene, {out, 1, forms[0], Overwrite::kAllow, 2});
   for (std::size_t i = 0; i < settings.count; ++i) {
     const SaveRequest request{out,
                               static_cast<std::uint32_t>(2 + i % 2),

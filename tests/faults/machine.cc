@@ -1,5 +1,5 @@
 // fault_machine EXPERIMENT [--folder DIR] [--commands DIR] [--count N] [--every N] [--seed N]
-//               [--control STEP] [--file-system ext4|xfs]
+//               [--control STEP] [--file-system ext4|ext4-writeback|xfs]
 //
 // Prints one line of JSON. Exit: 0 nothing was wrong, 1 something was, 2 usage, 77 cannot run here.
 // With --control a step of the protocol is taken out, and something must be wrong: 0 and 1 change
@@ -73,7 +73,8 @@ int main(int argc, char** argv) {
   app.add_option("--every", settings.every)->check(CLI::PositiveNumber);
   app.add_option("--seed", settings.seed);
   app.add_option("--control", settings.control)->check(CLI::IsMember(controls()));
-  app.add_option("--file-system", settings.file_system)->check(CLI::IsMember({"ext4", "xfs"}));
+  app.add_option("--file-system", settings.file_system)
+      ->check(CLI::IsMember({"ext4", "ext4-writeback", "xfs"}));
   CLI11_PARSE(app, argc, argv);
   return run(name, settings);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -52,12 +53,26 @@ Snapshot snapshot(const fs::path& folder) {
 }
 
 std::vector<Form> all_forms() {
-  return {{"per-tensor", Layout::kPerTensor},
-          {"single", Layout::kSingle},
-          {"shards", Layout::kShards},
-          {"per-tensor, no fsync", Layout::kPerTensor, Sync::kNone},
-          {"single, no fsync", Layout::kSingle, Sync::kNone},
-          {"shards, no fsync", Layout::kShards, Sync::kNone}};
+  const std::array<Form, kLayouts> layouts{Form{"per-tensor", Layout::kPerTensor},
+                                           Form{"single", Layout::kSingle},
+                                           Form{"shards", Layout::kShards}};
+  std::vector<Form> forms(layouts.begin(), layouts.end());
+  for (Form form : layouts) {
+    form.name += ", no fsync";
+    form.sync = Sync::kNone;
+    forms.push_back(form);
+  }
+  for (Form form : layouts) {
+    form.name += ", verified";
+    form.verification = Verification::kOn;
+    forms.push_back(form);
+  }
+  for (Form form : layouts) {
+    form.name += ", direct";
+    form.cache = PageCache::kBypass;
+    forms.push_back(form);
+  }
+  return forms;
 }
 
 Scene::Scene(fs::path folder) : folder_(std::move(folder)) {
@@ -79,7 +94,8 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   options.write.threads = request.threads;
   options.write.sync = request.form.sync;
   options.write.overwrite = request.overwrite;
-  options.verification = request.verification;
+  options.write.cache = request.form.cache;
+  options.verification = request.form.verification;
   options.layout = request.form.layout;
   options.max_shard_bytes = kSceneShardBytes;
   const std::vector<fs::path> paths{checkpoint(request.seed)};

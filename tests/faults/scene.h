@@ -21,11 +21,16 @@ using Snapshot = std::map<std::string, std::string>;
 
 // The same save in one of several forms.
 struct Form {
-  std::string name;  // "per-tensor", "single", "shards"
+  std::string name;  // "single, no fsync"
   Layout layout = Layout::kPerTensor;
   Sync sync = Sync::kFiles;
+  Verification verification = Verification::kOff;
+  PageCache cache = PageCache::kUse;
 };
+// The three layouts in turn: first as they are by default but without verification, then without
+// syncs, verified, and past the page cache.
 [[nodiscard]] std::vector<Form> all_forms();
+inline constexpr std::size_t kLayouts = 3;
 
 // One thread, so that calls come in the same order in each run and forked children can save.
 struct SaveRequest {
@@ -33,7 +38,6 @@ struct SaveRequest {
   std::uint32_t seed = 1;  // tells one checkpoint from another
   Form form = {};
   Overwrite overwrite = Overwrite::kAllow;
-  Verification verification = Verification::kOff;
   int threads = 1;
 };
 

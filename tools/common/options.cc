@@ -216,6 +216,7 @@ Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
 void add_common_options(CLI::App& app, CommonArguments& arguments) {
   app.add_flag("--json", arguments.json);
   app.add_flag("--progress,!--no-progress", arguments.progress);
+  app.add_flag("--sandbox,!--no-sandbox", arguments.sandbox);
   auto* quiet = app.add_flag("-q,--quiet", arguments.quiet);
   app.add_flag("-v,--verbose", arguments.verbose)->excludes(quiet);
 }

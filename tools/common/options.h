@@ -48,6 +48,7 @@ inline constexpr const char* kMappingHelp =
 inline constexpr const char* kCommonHelp =
     "  --json                 print one JSON document\n"
     "  --no-progress          no progress bar; there is none unless stderr is a terminal\n"
+    "  --no-sandbox           keep the rights that the job does not need (docs/security.md)\n"
     "  -q, --quiet            print errors only\n"
     "  -v, --verbose          also print options, time and peak memory\n"
     "  --version              print the versions of this program and its libraries\n"
@@ -80,6 +81,7 @@ void add_mapping_options(CLI::App& app, MappingArguments& arguments);
 struct CommonArguments {
   bool json = false;
   bool progress = true;
+  bool sandbox = true;
   bool quiet = false;
   bool verbose = false;
 

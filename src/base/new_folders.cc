@@ -1,0 +1,73 @@
+#include "base/new_folders.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/directory.h"
+#include "base/file.h"
+
+namespace onnx_external {
+
+NewFolders::NewFolders(NewFolders&& other) noexcept : made_(std::exchange(other.made_, {})) {}
+
+NewFolders& NewFolders::operator=(NewFolders&& other) noexcept {
+  if (this != &other) {
+    remove();
+    made_ = std::exchange(other.made_, {});
+  }
+  return *this;
+}
+
+NewFolders::~NewFolders() {
+  remove();
+}
+
+Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
+  constexpr mode_t kMode = 0777;
+  NewFolders folders;
+  std::filesystem::path folder;
+  for (const std::filesystem::path& part : path) {
+    folder /= part;
+    if (::mkdir(folder.c_str(), kMode) == 0) {
+      folders.made_.push_back(folder);
+      continue;
+    }
+    const int error_number = errno;
+    if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
+      return fail(errno_error(error_number, folder.string() + ": cannot make the folder"));
+    }
+  }
+  return folders;
+}
+
+Status NewFolders::sync() const {
+  for (const std::filesystem::path& made : made_) {
+    const auto parent = Directory::open(made.parent_path());
+    Status status = parent ? parent->sync() : fail(parent.error());
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+void NewFolders::remove() {
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
+    (void)::rmdir(folder->c_str());  // fails when someone else uses it
+  }
+  made_.clear();
+}
+
+std::filesystem::path nearest_existing_folder(std::filesystem::path path) {
+  std::error_code ignored;
+  while (!path.empty() && !std::filesystem::is_directory(path, ignored)) {
+    path = path.parent_path();
+  }
+  return path.empty() ? std::filesystem::path(".") : path;
+}
+
+}  // namespace onnx_external

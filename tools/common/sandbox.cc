@@ -1,0 +1,311 @@
+#include "common/sandbox.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <system_error>
+#ifdef ONNX_EXTERNAL_SECCOMP
+#include <sched.h>
+#include <seccomp.h>
+#endif
+
+#include "base/digest.h"
+#include "base/file.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The kernel's interface (landlock(7)), written down here because headers of the system may be
+// older than its kernel.
+constexpr long kCreateRuleset = 444;
+constexpr long kAddRule = 445;
+constexpr long kRestrictSelf = 446;
+constexpr std::uint32_t kVersionFlag = 1;
+constexpr int kRulePathBeneath = 1;
+
+enum Access : std::uint64_t {
+  kExecute = 1U << 0U,
+  kWriteFile = 1U << 1U,
+  kReadFile = 1U << 2U,
+  kReadFolder = 1U << 3U,
+  kRemoveFolder = 1U << 4U,
+  kRemoveFile = 1U << 5U,
+  kMakeFolder = 1U << 7U,
+  kMakeFile = 1U << 8U,
+  kRefer = 1U << 13U,     // ABI 2: renames from folder to folder; before that all are forbidden
+  kTruncate = 1U << 14U,  // ABI 3
+};
+constexpr int kLeastAbi = 2;
+constexpr std::uint64_t kAllOfAbi2 = (1U << 14U) - 1;
+constexpr std::uint64_t kIoctlDevice = 1U << 15U;  // ABI 5
+constexpr std::uint64_t kTcp = 3;                  // ABI 4: bind, connect
+constexpr std::uint64_t kScopes = 3;               // ABI 6: abstract sockets, signals
+
+constexpr std::uint64_t kForFile = kReadFile;
+constexpr std::uint64_t kForFolder = kReadFile | kReadFolder;
+constexpr std::uint64_t kForOutput = kForFolder | kWriteFile | kRemoveFolder | kRemoveFile |
+                                     kMakeFolder | kMakeFile | kRefer | kTruncate;
+
+struct Ruleset {
+  std::uint64_t file_access;
+  std::uint64_t network_access;
+  std::uint64_t scopes;
+};
+
+struct __attribute__((packed)) PathRule {
+  std::uint64_t allowed;
+  std::int32_t folder;
+};
+
+constexpr bool kSanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+    true;
+#else
+    false;
+#endif
+#else
+    false;
+#endif
+
+Ruleset handled_by(int abi) {
+  Ruleset rules{kAllOfAbi2, 0, 0};
+  rules.file_access |= abi >= 3 ? std::uint64_t{kTruncate} : 0U;
+  rules.network_access = abi >= 4 ? kTcp : 0U;
+  rules.file_access |= abi >= 5 ? kIoctlDevice : 0U;
+  rules.scopes = abi >= 6 ? kScopes : 0U;
+  return rules;
+}
+
+// Nothing else may be done with what is beneath. A path that cannot be opened needs no rule.
+bool allow(int ruleset, const fs::path& path, std::uint64_t access, std::uint64_t handled) {
+  const UniqueFd fd(::open(path.empty() ? "." : path.c_str(), O_PATH | O_CLOEXEC));
+  struct stat info {};
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) {
+    return true;
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    access &= kReadFile | kWriteFile | kTruncate;
+  }
+  const PathRule rule{access & handled, fd.get()};
+  return ::syscall(kAddRule, ruleset, kRulePathBeneath, &rule, 0) == 0;
+}
+
+// What Landlock does: "Landlock ABI 7", or why it does nothing.
+std::string restrict_files(const SandboxPaths& paths) {
+  const auto abi = static_cast<int>(::syscall(kCreateRuleset, nullptr, 0, kVersionFlag));
+  if (abi < kLeastAbi) {
+    return "no Landlock in this kernel";
+  }
+  const Ruleset rules = handled_by(abi);
+  const UniqueFd ruleset(static_cast<int>(::syscall(kCreateRuleset, &rules, sizeof(rules), 0)));
+  bool done = ruleset.get() >= 0;
+  for (const fs::path& path : paths.read) {
+    done = done && allow(ruleset.get(), path, kForFolder, rules.file_access);
+  }
+  for (const fs::path& path : paths.write) {
+    done = done && allow(ruleset.get(), path, kForOutput, rules.file_access);
+  }
+  for (const fs::path& path : paths.remove_folders_in) {
+    done = done && allow(ruleset.get(), path, kRemoveFolder, rules.file_access);
+  }
+  if (!done || ::syscall(kRestrictSelf, ruleset.get(), 0) != 0) {
+    return fmt::format("Landlock failed ({})", std::generic_category().message(errno));
+  }
+  return fmt::format("Landlock ABI {}", abi);
+}
+
+#ifdef ONNX_EXTERNAL_SECCOMP
+// Threads are not processes: clone() stays for them. clone3() hides its flags behind a pointer;
+// without it the C library takes clone().
+bool forbid_processes(scmp_filter_ctx filter) {
+  return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+                          SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)) == 0 &&
+         seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) == 0;
+}
+
+constexpr int kForbidden[] = {
+    SCMP_SYS(execve),
+    SCMP_SYS(execveat),
+    SCMP_SYS(fork),
+    SCMP_SYS(vfork),
+    SCMP_SYS(socket),
+    SCMP_SYS(socketpair),
+    SCMP_SYS(connect),
+    SCMP_SYS(bind),
+    SCMP_SYS(listen),
+    SCMP_SYS(accept),
+    SCMP_SYS(accept4),
+    SCMP_SYS(ptrace),
+    SCMP_SYS(kcmp),
+    SCMP_SYS(process_vm_readv),
+    SCMP_SYS(process_vm_writev),
+    SCMP_SYS(pidfd_getfd),
+    SCMP_SYS(io_uring_setup),
+    SCMP_SYS(userfaultfd),
+    SCMP_SYS(bpf),
+    SCMP_SYS(perf_event_open),
+    SCMP_SYS(add_key),
+    SCMP_SYS(request_key),
+    SCMP_SYS(keyctl),
+    SCMP_SYS(mount),
+    SCMP_SYS(umount2),
+    SCMP_SYS(move_mount),
+    SCMP_SYS(fsopen),
+    SCMP_SYS(open_tree),
+    SCMP_SYS(pivot_root),
+    SCMP_SYS(chroot),
+    SCMP_SYS(unshare),
+    SCMP_SYS(setns),
+    SCMP_SYS(open_by_handle_at),
+    SCMP_SYS(init_module),
+    SCMP_SYS(finit_module),
+    SCMP_SYS(delete_module),
+    SCMP_SYS(kexec_load),
+    SCMP_SYS(kexec_file_load),
+    SCMP_SYS(reboot),
+    SCMP_SYS(swapon),
+    SCMP_SYS(swapoff),
+    SCMP_SYS(personality),
+    SCMP_SYS(memfd_create),
+    SCMP_SYS(setuid),
+    SCMP_SYS(setgid),
+};
+
+// "seccomp", or why it does nothing.
+std::string restrict_calls() {
+  const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+  bool done = filter != nullptr && forbid_processes(filter);
+  for (const int call : kForbidden) {
+    done = done && seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), call, 0) == 0;
+  }
+  const int error = done ? seccomp_load(filter) : -EINVAL;
+  seccomp_release(filter);
+  return error == 0 ? "seccomp"
+                    : fmt::format("seccomp failed ({})", std::generic_category().message(-error));
+}
+#else
+std::string restrict_calls() {
+  return "built without seccomp";
+}
+#endif
+
+// Libraries that open files when they are first used do it now.
+void use_lazy_libraries() {
+  Sha(Sha::Kind::kSha256).update({});
+}
+
+// A shard index is JSON, whatever its name.
+bool may_be_index(const fs::path& file) {
+  std::ifstream stream(file);
+  return (stream >> std::ws).peek() == '{';
+}
+
+bool is_beneath_root(const std::vector<fs::path>& paths) {
+  std::error_code ignored;
+  for (const fs::path& path : paths) {
+    if (fs::equivalent(path, "/", ignored)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What must not work any more, tried. Empty when all is as it should be.
+std::string broken_promise(const SandboxPaths& paths, bool files, bool calls) {
+  if (files && !is_beneath_root(paths.read) && !is_beneath_root(paths.write)) {
+    const UniqueFd root(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (root.get() >= 0) {
+      return "the root folder can still be read";
+    }
+  }
+  if (calls) {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    char* const nothing[] = {nullptr};
+    if (socket.get() >= 0 || ::execve("", nothing, nothing) != -1 || errno != EPERM) {
+      return "sockets and programs are not forbidden";
+    }
+  }
+  return "";
+}
+
+std::string_view reason_to_stay_out(const CommonArguments& arguments) {
+  if (!arguments.sandbox) {
+    return "by --no-sandbox";
+  }
+  if (kSanitized) {
+    return "built with a sanitizer";
+  }
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
+    if (std::getenv(name) != nullptr) {
+      return "run by mpirun";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string restrict_process(const SandboxPaths& paths) {
+  use_lazy_libraries();
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    return "off, the kernel refuses";
+  }
+  const std::string files = restrict_files(paths);
+  const std::string calls = restrict_calls();
+  const std::string broken =
+      broken_promise(paths, files.starts_with("Landlock ABI"), calls == "seccomp");
+  return fmt::format("{}, {}{}", files, calls, broken.empty() ? "" : "; but " + broken);
+}
+
+void SandboxPaths::read_checkpoints(const std::vector<fs::path>& arguments) {
+  std::error_code ignored;
+  for (const fs::path& argument : arguments) {
+    const bool is_folder = fs::is_directory(argument, ignored);
+    if (!is_folder && !may_be_index(argument)) {
+      read.push_back(argument);
+      continue;
+    }
+    const fs::path folder =
+        fs::canonical(is_folder ? argument : argument.parent_path() / ".", ignored);
+    read.push_back(folder);
+    if (folder.parent_path().filename() == "snapshots") {
+      read.push_back(folder.parent_path().parent_path() / "blobs");
+    }
+  }
+}
+
+void SandboxPaths::read_folder_of(const fs::path& file) {
+  read.push_back(file.parent_path());
+}
+
+void SandboxPaths::write_folder_of(const fs::path& file) {
+  if (!file.empty()) {
+    write.push_back(file.parent_path());
+  }
+}
+
+void enter_sandbox(const Command& command, const CommonArguments& arguments,
+                   const SandboxPaths& paths) {
+  const std::string_view reason = reason_to_stay_out(arguments);
+  const std::string done =
+      reason.empty() ? restrict_process(paths) : fmt::format("off, {}", reason);
+  if (arguments.verbose) {
+    command.note("sandbox: " + done);
+  }
+}
+
+}  // namespace onnx_external

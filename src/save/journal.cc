@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "base/digest.h"
-#include "base/safe_path.h"
-#include "base/text.h"
+#include "save/model_source.h"
 
 namespace onnx_external {
 namespace {
@@ -131,10 +130,10 @@ void add_view(const Checkpoint& checkpoint, std::size_t index, JobHasher& hasher
 
 Status add_external(const Model& model, std::size_t index, JobHasher& hasher) {
   const ExternalTensor& external = model.external_tensors()[index];
-  const auto file = open_beneath(model.source_dir(), external.location);
+  const auto file = open_external(model, external);
   const auto stamp = file ? (*file)->stamp() : fail(file.error());
   if (!stamp) {
-    return fail_in("initializer " + quote(external.name), stamp.error());
+    return fail(stamp.error());
   }
   hasher.add(external.location);
   hasher.add(external.offset);

@@ -25,8 +25,7 @@
 #include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
-#include "base/safe_path.h"
-#include "base/text.h"
+#include "save/model_source.h"
 
 namespace onnx_external {
 namespace {
@@ -259,16 +258,9 @@ class PlanCopier {
     const PlannedTensor& tensor = tensor_of(part);
     if (tensor.source == TensorSource::kModelExternal) {
       const ExternalTensor& external = job_.model.external_tensors()[tensor.source_index];
-      auto source = open_beneath(job_.model.source_dir(), external.location);
+      auto source = open_external(job_.model, external);
       if (!source) {
-        return fail_in("initializer " + quote(tensor.name), std::move(source).error());
-      }
-      if (!range_fits(external.offset, external.length, (*source)->size())) {
-        return fail(ErrorCode::kCorrupt,
-                    fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
-                                "of the file",
-                                quote(tensor.name), (*source)->name(), external.length,
-                                external.offset, (*source)->size()));
+        return fail(std::move(source).error());
       }
       return PartSource{*std::move(source), external.offset, 0, std::nullopt};
     }

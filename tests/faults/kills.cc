@@ -150,12 +150,8 @@ Tally kill_commands(const Settings& settings) {
   const fs::path out = settings.folder / "out";
   const auto longest = time_command(settings, scene, {out, 1, forms[0], Overwrite::kAllow, 2});
   for (std::size_t i = 0; i < settings.count; ++i) {
-    const SaveRequest request{out,
-                              static_cast<std::uint32_t>(2 + i % 2),
-                              forms[below(chance, 3)],
-                              Overwrite::kAllow,
-                              Verification::kOn,
-                              2};
+    const SaveRequest request{out, static_cast<std::uint32_t>(2 + i % 2),
+                              forms[below(chance, kLayouts)], Overwrite::kAllow, 2};
     const std::string where = fmt::format("kill {}, {}", i, request.form.name);
     const pid_t child = start_command(settings, scene, request);
     const auto delay = below(chance, static_cast<std::size_t>(longest.count()));
@@ -198,11 +194,7 @@ Tally resume_saves(const Settings& settings) {
     fs::remove_all(out);
     const Form& form = forges ? forms[0] : forms[below(chance, forms.size())];
     const auto& [expected, calls] = clean[form.name];
-    const SaveRequest request{out,
-                              1,
-                              form,
-                              Overwrite::kRefuse,
-                              Verification::kOff,
+    const SaveRequest request{out, 1, form, Overwrite::kRefuse,
                               static_cast<int>(1 + below(chance, 2))};
     const Injection kill{Fault::kKill, below(chance, calls)};
     (void)in_child([&] { return scene.save(request, kill) ? 0 : 1; });

@@ -282,6 +282,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!staged) {
     return fail(std::move(staged).error());
   }
+  report.bytes_kept = staged->bytes_kept();
   if (options.verification == Verification::kOn) {
     Status verified = verify_staged(*staged, *checkpoint, expected, options.write);
     if (!verified) {

@@ -54,6 +54,8 @@ output:
 work:
 {}  --no-verify            do not read everything back and compare it
   --no-fsync             do not wait until the bytes are on the disk
+  --no-resume            write everything anew, even where a killed save of the same files
+                         left a part
   --direct               copy past the page cache: for checkpoints larger than memory
 
 common:
@@ -80,6 +82,7 @@ struct Arguments {
   bool dry_run = false;
   bool verify = true;
   bool fsync = true;
+  bool resume = true;
   bool direct = false;
   MappingArguments mapping;
   CommonArguments common;
@@ -102,6 +105,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_flag("--dry-run", arguments.dry_run);
   app.add_flag("--verify,!--no-verify", arguments.verify);
   app.add_flag("--fsync,!--no-fsync", arguments.fsync);
+  app.add_flag("--resume,!--no-resume", arguments.resume);
   app.add_flag("--direct", arguments.direct);
   add_checkpoint_options(app, arguments.options.open);
   add_threads_option(app, arguments.options.write.threads);
@@ -145,6 +149,7 @@ void fill_options(Arguments& arguments) {
   options.verification = arguments.verify ? Verification::kOn : Verification::kOff;
   options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
+  options.write.resume = arguments.resume ? Resume::kYes : Resume::kNo;
   options.write.cache = arguments.direct ? PageCache::kBypass : PageCache::kUse;
   options.write.overwrite = arguments.overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
   options.write.checksum = arguments.checksum.empty() ? Checksum::kNone : Checksum::kSha1;
@@ -264,6 +269,10 @@ void note_details(const Command& command, const Arguments& arguments, const Save
                            arguments.verify ? "on" : "off", arguments.fsync ? "on" : "off",
                            threads == 0 ? "one per CPU" : std::to_string(threads),
                            shown(report.alignment)));
+  if (report.bytes_kept > 0) {
+    command.note(fmt::format("went on with a killed save: {} of {} bytes were written already",
+                             report.bytes_kept, report.bytes));
+  }
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
 }
 

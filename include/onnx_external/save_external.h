@@ -73,7 +73,8 @@ struct SaveReport {
   std::vector<std::string> slots_left;
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own
   std::string alignment;
-  std::uint64_t bytes = 0;  // written to data files, or into the model with Layout::kInline
+  std::uint64_t bytes = 0;       // of data files, or brought into the model with Layout::kInline
+  std::uint64_t bytes_kept = 0;  // of these, written by a save that was killed: it was resumed
   double seconds = 0;
   bool verified = false;
   TestData test_data;  // a dry run lists here the dimensions that would be refused

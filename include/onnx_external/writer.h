@@ -24,6 +24,7 @@ namespace onnx_external {
 
 enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model and folders
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
+enum class Resume : std::uint8_t { kNo, kYes };
 enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, in external_data
 // kBypass: tensors are copied past the page cache (O_DIRECT, where the file system has it), which
 // keeps what other programs have in it: for checkpoints larger than memory. Else it is slower.
@@ -34,6 +35,9 @@ struct WriteOptions {
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
   Checksum checksum = Checksum::kNone;
+  // Whether to go on where a killed save of the same plan from the same, unchanged files stopped:
+  // what it wrote is read again, and kept where its CRC-32 is right. The result is the same.
+  Resume resume = Resume::kYes;
   PageCache cache = PageCache::kUse;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
@@ -61,6 +65,9 @@ class StagedSave {
   // CRC-32 of each planned part, same index as SavePlan::parts.
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
 
+  // Of the data files, what a killed save had written already.
+  [[nodiscard]] std::uint64_t bytes_kept() const;
+
   // Renames the data folder or files, then the model, to their final names; removes what an
   // overwritten model left behind. Only when this succeeded is the save done.
   [[nodiscard]] Status publish();
@@ -79,8 +86,9 @@ class StagedSave {
                                                   Layout layout = Layout::kPerTensor);
 
 // Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
-// changed: the planned tensors are attached to it. On any error nothing is left. kIo, kCorrupt (a
-// source is damaged), kCancelled, kAlreadyExists. `inputs`: test data to write beside the model.
+// changed: the planned tensors are attached to it. On any error nothing is left. Room on the disk
+// and limits on names and sizes are checked first. kIo, kCorrupt (a source is damaged), kCancelled,
+// kAlreadyExists. `inputs`: test data to write beside the model.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,

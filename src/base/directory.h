@@ -79,8 +79,8 @@ enum class Replace { kNo, kYes };
                                   const Directory& to_folder, const std::string& to,
                                   Replace replace);
 
-// Lets two existing entries change places atomically. Fails where one is missing or the file system
-// cannot.
+// Lets two existing entries change places atomically. kNotFound where one is missing; kUnsupported
+// where the file system cannot.
 [[nodiscard]] Status exchange_entries(const Directory& a_folder, const std::string& a,
                                       const Directory& b_folder, const std::string& b);
 

@@ -176,6 +176,16 @@ Status SourceFile::check_unchanged() const {
   return {};
 }
 
+Result<std::string> SourceFile::stamp() const {
+  struct stat info {};
+  if (::fstat(fd(), &info) != 0) {
+    return fail(errno_error(errno, name() + ": cannot examine"));
+  }
+  return std::to_string(info.st_ino) + ' ' + std::to_string(info.st_size) + ' ' +
+         std::to_string(nanoseconds(info.st_mtim)) + ' ' +
+         std::to_string(nanoseconds(info.st_ctim));
+}
+
 Result<std::string> read_file(const SourceFile& file, std::uint64_t max_bytes) {
   if (file.size() > max_bytes) {
     return fail(ErrorCode::kUnsupported, file.name() + ": " + std::to_string(file.size()) +

@@ -73,6 +73,10 @@ class SourceFile {
   // kCorrupt when size or modification time is no longer what it was at open.
   [[nodiscard]] Status check_unchanged() const;
 
+  // Which file this is in which state, as text: inode, size, times of the last change of its bytes
+  // and of its entry. Without the device, whose number may change with every start of the system.
+  [[nodiscard]] Result<std::string> stamp() const;
+
   // True when both are the same file on disk.
   [[nodiscard]] bool same_file(const SourceFile& other) const {
     return device_ == other.device_ && inode_ == other.inode_;

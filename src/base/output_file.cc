@@ -1,6 +1,7 @@
 #include "base/output_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,9 +19,15 @@ Result<OutputFile> OutputFile::create(const Directory& folder, const std::string
 }
 
 Result<OutputFile> OutputFile::reopen(const Directory& folder, const std::string& name) {
-  UniqueFd fd(::openat(folder.fd(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd) {
-    return fail(errno_error(errno, folder.child(name) + ": cannot open again"));
+  constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  UniqueFd fd(::openat(folder.fd(), name.c_str(), kFlags));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) {
+    return fail(errno_error(errno, folder.child(name) + ": cannot open"));
+  }
+  if (!S_ISREG(info.st_mode) || info.st_nlink != 1 || info.st_uid != ::geteuid()) {
+    return fail(ErrorCode::kInvalidArgument,
+                folder.child(name) + ": is no file of its own that belongs to this user");
   }
   return OutputFile(std::move(fd), folder.child(name));
 }
@@ -41,6 +48,18 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
 
 Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
   return write_all(fd(), offset, bytes, name_);
+}
+
+Result<std::uint64_t> OutputFile::size() const {
+  struct stat info {};
+  if (::fstat(fd(), &info) != 0) {
+    return fail(errno_error(errno, name_ + ": cannot examine"));
+  }
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
+void OutputFile::drop_cache() const {
+  (void)::posix_fadvise(fd(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 void OutputFile::start_writeback() const {

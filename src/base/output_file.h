@@ -26,7 +26,8 @@ class OutputFile {
   // that name (a symbolic link or a FIFO too). `folder` is not kept.
   [[nodiscard]] static Result<OutputFile> create(const Directory& folder, const std::string& name);
 
-  // Opens a file again that this process made in a folder of its own.
+  // Opens a file that create() made earlier, perhaps in another process, to go on with it.
+  // kInvalidArgument for anything but a regular file with one link that belongs to this user.
   [[nodiscard]] static Result<OutputFile> reopen(const Directory& folder, const std::string& name);
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -37,6 +38,11 @@ class OutputFile {
   [[nodiscard]] Status preallocate(std::uint64_t bytes);
 
   [[nodiscard]] Status write(std::uint64_t offset, std::span<const std::byte> bytes) const;
+
+  [[nodiscard]] Result<std::uint64_t> size() const;
+
+  // Makes later reads come from the disk, where the bytes were synced before. Advice only.
+  void drop_cache() const;
 
   // Asks the kernel to start writing back what is dirty; never waits for the disk, never fails.
   void start_writeback() const;

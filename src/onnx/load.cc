@@ -161,6 +161,7 @@ Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
     return fail(std::move(scan).error());
   }
   LoadedModel loaded;
+  loaded.file = file;
   Result<onnx::ModelProto> proto;
   if (scan->tensors.empty()) {
     loaded.cuts = std::make_shared<const CutTensors>();

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/file.h"
 #include "onnx/cut_tensors.h"
 #include "onnx_external/result.h"
 
@@ -14,6 +15,7 @@ namespace onnx_external {
 struct LoadedModel {
   onnx::ModelProto proto;  // data of kMinCutBytes and more is left in the file: placeholders
   std::shared_ptr<const CutTensors> cuts;
+  std::shared_ptr<const SourceFile> file;
 };
 
 // Memory: the model without the data of its tensors, twice while it is parsed. Errors as

@@ -24,17 +24,17 @@ Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
   return SourceFile::adopt(std::move(fd), folder.child(name));
 }
 
-// The manifest file, if it is that of this model.
-std::optional<Manifest> read_manifest(const Directory& folder, const std::string& name,
-                                      const std::string& model_name, const ModelIdentity& model) {
+// The manifest file, if it is that of this model. kIo: cannot tell.
+Result<Manifest> read_manifest(const Directory& folder, const std::string& name,
+                               const std::string& model_name, const ModelIdentity& model) {
   const auto file = open_plain(folder, name);
   const auto text = file ? read_file(**file, kMaxManifestBytes) : fail(file.error());
   auto manifest = text ? parse_manifest(*text) : fail(text.error());
-  if (!manifest || manifest->model_file != model_name ||
-      ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model) {
-    return std::nullopt;
+  if (manifest && (manifest->model_file != model_name ||
+                   ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model)) {
+    return fail(ErrorCode::kMismatch, "is another model's");
   }
-  return *std::move(manifest);
+  return manifest;
 }
 
 // The N of "model.N" for a file beside the model; nothing for any other.
@@ -53,16 +53,16 @@ std::optional<std::string_view> manifest_beside(const GenerationNames& names,
 }
 
 // The manifest of the generation that `entry` of the output folder stands for, if it is that of
-// this model.
-std::optional<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
-                                    const std::string& entry, const ModelIdentity& model) {
+// this model. kIo: cannot tell.
+Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
+                             const std::string& entry, const ModelIdentity& model) {
   if (manifest_beside(names, entry)) {
     return read_manifest(out, entry, names.model, model);
   }
   const auto folder =
       generation_of(entry, names.folder) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
   return folder ? read_manifest(*folder, std::string(kManifestName), names.model, model)
-                : std::nullopt;
+                : fail(folder.error());
 }
 
 // Removes the recorded inputs that a manifest lists, but for those that the current model has too,
@@ -141,7 +141,9 @@ std::optional<Manifest> current_manifest(const Directory& out, const GenerationN
   const auto entries = out.entries();
   std::optional<Manifest> found;
   for (std::size_t i = 0; model && entries && !found && i < entries->size(); ++i) {
-    found = manifest_of(out, names, (*entries)[i], *model);
+    if (auto manifest = manifest_of(out, names, (*entries)[i], *model)) {
+      found = *std::move(manifest);
+    }
   }
   return found;
 }
@@ -168,42 +170,64 @@ bool remove_files(const Directory& folder, const std::set<std::string>& files) {
   return all_gone;
 }
 
-void remove_folder(const Directory& out, const std::string& name, std::set<std::string> files) {
+bool remove_folder(const Directory& out, const std::string& name, std::set<std::string> files) {
   const auto folder = out.open_folder(name);
   files.erase(std::string(kManifestName));
-  if (folder && remove_files(*folder, files) && folder->remove_file(std::string(kManifestName))) {
-    (void)out.remove_empty_folder(name);
+  const bool gone =
+      folder && remove_files(*folder, files) && folder->remove_file(std::string(kManifestName));
+  if (gone) {
+    (void)out.remove_empty_folder(name);  // others may have put things into it
   }
+  return gone;
 }
 
-void remove_files_beside(const Directory& out, const std::string& manifest_name,
+bool remove_files_beside(const Directory& out, const std::string& manifest_name,
                          std::string_view stem, std::set<std::string> files) {
   std::erase_if(files, [&](const std::string& file) { return stem_of_data_file(file) != stem; });
-  if (remove_files(out, files)) {
-    (void)out.remove_file(manifest_name);
-  }
+  return remove_files(out, files) && out.remove_file(manifest_name).has_value();
 }
 
 }  // namespace
 
-void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
-                    const std::set<std::string>& kept) {
+std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
+                                 const ModelIdentity& model) {
+  std::set<std::string> found;
   const auto entries = out.entries();
-  if (!entries) {
-    return;
-  }
-  for (const std::string& entry : *entries) {
+  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
+    const std::string& entry = (*entries)[i];
     const auto manifest = manifest_of(out, names, entry, model);
     if (!manifest) {
       continue;
     }
-    remove_test_data(out, *manifest, kept);
+    found.insert(entry);
     if (const auto stem = manifest_beside(names, entry)) {
-      remove_files_beside(out, entry, *stem, files_of(*manifest));
-    } else {
-      remove_folder(out, entry, files_of(*manifest));
+      std::set<std::string> files = files_of(*manifest);
+      std::erase_if(files,
+                    [&](const std::string& file) { return stem_of_data_file(file) != stem; });
+      found.merge(files);
     }
   }
+  return found;
+}
+
+bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
+                    const std::set<std::string>& kept) {
+  const auto entries = out.entries();
+  bool all_gone = entries.has_value();
+  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
+    const std::string& entry = (*entries)[i];
+    const auto manifest = manifest_of(out, names, entry, model);
+    if (!manifest) {
+      all_gone = all_gone && manifest.error().code != ErrorCode::kIo;
+      continue;
+    }
+    remove_test_data(out, *manifest, kept);
+    const auto stem = manifest_beside(names, entry);
+    const bool gone = stem ? remove_files_beside(out, entry, *stem, files_of(*manifest))
+                           : remove_folder(out, entry, files_of(*manifest));
+    all_gone = all_gone && gone;
+  }
+  return all_gone;
 }
 
 }  // namespace onnx_external

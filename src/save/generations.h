@@ -55,12 +55,18 @@ struct ModelIdentity {
 [[nodiscard]] bool is_as_recorded(const Directory& folder, const std::string& name,
                                   const ManifestFile& record);
 
+// The entries of `out` that hold the data which manifests of generations say belongs to the model,
+// and these manifests.
+[[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
+                                               const ModelIdentity& model);
+
 // Removes the data that the manifests of all generations in `out` say belongs to the model: the
 // files that a manifest lists, the manifest last (so that a killed removal can be finished), and
 // the folder when nothing else is in it. Beside the model only files with names of that generation
 // are removed, whatever the manifest says. What cannot be removed stays; the new model is complete
-// without that. `kept`: the test data of the model that is now in place.
-void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
+// without that. `kept`: the test data of the model that is now in place. False when something could
+// not be removed, or read to tell.
+bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
                     const std::set<std::string>& kept);
 
 }  // namespace onnx_external

@@ -1,6 +1,7 @@
 #include "save/plan_copier.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,10 +25,10 @@
 #include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
-#include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
+#include "save/model_source.h"
 
 namespace onnx_external {
 namespace {
@@ -54,8 +55,16 @@ struct SharedFile {
   std::atomic<std::size_t> items_left{0};
 };
 
-// The pieces of a part that was split. first: length, CRC.
-using Chunks = std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>>;
+// The pieces of a part that was split.
+struct Chunks {
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> pieces;  // first: length, CRC
+  std::atomic<std::size_t> left{0};
+};
+
+struct FileParts {
+  std::size_t all = 0;
+  std::size_t kept = 0;
+};
 
 struct UnsyncedFile {
   OutputFile output;
@@ -108,6 +117,19 @@ std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
   return order;
 }
 
+// Fewer than kMaxUnsyncedFiles where the process may not have so many files open.
+std::size_t most_unsynced_files(std::size_t sources, int threads) {
+  constexpr std::size_t kOthers = 64;
+  constexpr std::size_t kPerThread = 8;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return kMaxUnsyncedFiles;
+  }
+  const std::size_t taken = sources + kOthers + kPerThread * static_cast<std::size_t>(threads);
+  return limit.rlim_cur <= taken ? 0
+                                 : std::min<std::size_t>(kMaxUnsyncedFiles, limit.rlim_cur - taken);
+}
+
 class PlanCopier {
  public:
   PlanCopier(const CopyJob& job, ProgressMeter& meter)
@@ -115,13 +137,23 @@ class PlanCopier {
         meter_(meter),
         threads_(thread_count(job.options.threads)),
         workers_(static_cast<std::size_t>(threads_)),
+        most_unsynced_(most_unsynced_files(job.checkpoint.files().size(), threads_)),
         syncs_together_(job.plan.files.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
-    for (const PlannedPart& part : job.plan.parts) {
-      part_bytes_ += part.bytes;
-    }
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
+    files_.resize(job.plan.files.size());
+    for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
+      const PlannedPart& part = job.plan.parts[i];
+      FileParts& file = files_[part.file];
+      ++file.all;
+      if (const auto crc = job.kept[i]) {
+        ++file.kept;
+        copied_.crcs[i] = *crc;
+      } else {
+        part_bytes_ += part.bytes;
+      }
+    }
   }
 
   Result<CopiedFiles> run() {
@@ -138,7 +170,7 @@ class PlanCopier {
       });
     }
     if (status) {
-      status = join_chunks();
+      status = add_checksums_of_kept_files();
     }
     if (status) {
       status = meter_.finish();
@@ -193,13 +225,12 @@ class PlanCopier {
   }
 
   void make_items() {
-    std::vector<std::size_t> parts_in_file(job_.plan.files.size());
-    for (const PlannedPart& part : job_.plan.parts) {
-      ++parts_in_file[part.file];
-    }
     for (const std::uint32_t index : copy_order(job_.plan)) {
+      if (job_.kept[index]) {
+        continue;
+      }
       const PlannedPart& part = job_.plan.parts[index];
-      const bool has_own_file = parts_in_file[part.file] == 1;
+      const bool has_own_file = files_[part.file].all == 1;
       const bool split = is_split(index, has_own_file);
       const std::size_t before = items_.size();
       std::uint64_t first = 0;
@@ -208,7 +239,9 @@ class PlanCopier {
             split ? std::min(kCopyChunkBytes, part.bytes - first) : part.bytes;
         items_.push_back(WorkItem{index, first, length});
         if (split) {
-          chunks_[index].emplace(first, std::pair(length, 0U));
+          Chunks& chunks = chunks_[index];
+          chunks.pieces.emplace(first, std::pair(length, 0U));
+          ++chunks.left;
         }
         first += length;
       } while (first < part.bytes);
@@ -220,7 +253,8 @@ class PlanCopier {
 
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
-    auto output = OutputFile::create(job_.data, planned.name);
+    auto output = files_[file].kept == 0 ? OutputFile::create(job_.data, planned.name)
+                                         : OutputFile::reopen(job_.data, planned.name);
     if (!output) {
       return output;
     }
@@ -248,16 +282,9 @@ class PlanCopier {
 
   Result<PartSource> external_source(const PlannedTensor& tensor) const {
     const ExternalTensor& external = job_.model.external_tensors()[tensor.source_index];
-    auto source = open_beneath(job_.model.source_dir(), external.location);
+    auto source = open_external(job_.model, external);
     if (!source) {
-      return fail_in("initializer " + quote(tensor.name), std::move(source).error());
-    }
-    if (!range_fits(external.offset, external.length, (*source)->size())) {
-      return fail(ErrorCode::kCorrupt,
-                  fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
-                              "of the file",
-                              quote(tensor.name), (*source)->name(), external.length,
-                              external.offset, (*source)->size()));
+      return fail(std::move(source).error());
     }
     return PartSource{*std::move(source), external.offset, 0, std::nullopt};
   }
@@ -398,7 +425,7 @@ class PlanCopier {
     if (sha) {
       copied_.sha1s[file] = sha->hex();
     }
-    Status status = set_crc(item.part, *source, *crc);
+    Status status = finish_part(item.part, *source, *crc);
     return status ? hand_over({*std::move(output), job_.plan.files[file].bytes}, worker) : status;
   }
 
@@ -414,12 +441,9 @@ class PlanCopier {
     if (!crc) {
       return fail(crc.error());
     }
-    Status status;
-    if (const auto chunks = chunks_.find(item.part); chunks == chunks_.end()) {
-      status = set_crc(item.part, *source, *crc);
-    } else {
-      chunks->second.at(item.first).second = crc->value_or(0);  // each chunk is of one thread
-    }
+    const auto chunks = chunks_.find(item.part);
+    Status status = chunks == chunks_.end() ? finish_part(item.part, *source, *crc)
+                                            : finish_chunk(item, chunks->second, *source, *crc);
     const bool was_last = --file.items_left == 0;
     return status && was_last ? finish_shared(part_of(item).file, file, worker) : status;
   }
@@ -466,8 +490,26 @@ class PlanCopier {
     return sha.hex();
   }
 
-  Status set_crc(std::uint32_t part, const PartSource& source,
-                 std::optional<std::uint32_t> computed) {
+  // The thread that ends the last chunk has those of all others.
+  Status finish_chunk(const WorkItem& item, Chunks& chunks, const PartSource& source,
+                      std::optional<std::uint32_t> crc) {
+    chunks.pieces.at(item.first).second = crc.value_or(0);  // each chunk is of one thread
+    if (--chunks.left > 0) {
+      return {};
+    }
+    std::optional<std::uint32_t> joined;
+    if (crc) {
+      joined = 0;
+      for (const auto& [first, chunk] : chunks.pieces) {
+        joined = crc32_concat(*joined, chunk.second, chunk.first);
+      }
+    }
+    return finish_part(item.part, source, joined);
+  }
+
+  // All bytes of the part are in its file.
+  Status finish_part(std::uint32_t part, const PartSource& source,
+                     std::optional<std::uint32_t> computed) {
     if (computed && source.recorded_crc && *computed != *source.recorded_crc) {
       return fail(ErrorCode::kCorrupt,
                   fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {:08x}, but the file "
@@ -476,27 +518,26 @@ class PlanCopier {
                               *computed, *source.recorded_crc));
     }
     copied_.crcs[part] = computed ? *computed : source.recorded_crc.value_or(0);
-    return {};
+    return job_.journal.add(part, copied_.crcs[part], job_.plan.parts[part].bytes);
   }
 
-  Status join_chunks() {
-    for (const auto& [part, chunks] : chunks_) {
-      auto source = source_of(part);
-      if (!source) {
-        return fail(std::move(source).error());
-      }
-      std::optional<std::uint32_t> crc;
-      if (!splices(WorkItem{part, 0, 0}, *source)) {
-        crc = 0;
-        for (const auto& [first, chunk] : chunks) {
-          crc = crc32_concat(*crc, chunk.second, chunk.first);
-        }
-      }
-      if (Status status = set_crc(part, *source, crc); !status) {
-        return status;
-      }
+  Status add_checksums_of_kept_files() {
+    if (job_.options.checksum == Checksum::kNone) {
+      return {};
     }
-    return {};
+    return parallel_for(files_.size(), threads_, [this](std::size_t number, int) -> Status {
+      if (files_[number].kept < files_[number].all || files_[number].all == 0) {
+        return {};
+      }
+      const PlannedFile& planned = job_.plan.files[number];
+      const auto file = OutputFile::reopen(job_.data, planned.name);
+      auto sha1 = file ? sha1_of(*file, planned.bytes) : fail(file.error());
+      if (!sha1) {
+        return fail(std::move(sha1).error());
+      }
+      copied_.sha1s[number] = *std::move(sha1);
+      return {};
+    });
   }
 
   // Closes a written file: at once, or once it is on the disk. Waiting a while before the fsync
@@ -512,7 +553,7 @@ class PlanCopier {
       return file.output.close();
     }
     worker.unsynced.push_back(std::move(file));
-    if (worker.unsynced.size() <= kMaxUnsyncedFiles / static_cast<std::size_t>(threads_)) {
+    if (worker.unsynced.size() <= most_unsynced_ / static_cast<std::size_t>(threads_)) {
       return {};
     }
     UnsyncedFile oldest = std::move(worker.unsynced.front());
@@ -554,12 +595,14 @@ class PlanCopier {
   ProgressMeter& meter_;
   int threads_;
   std::vector<Worker> workers_;
+  std::size_t most_unsynced_;
   bool syncs_together_;  // one wait for all files, not one for each
   StepFn step_;
   std::vector<WorkItem> items_;
   std::map<std::uint32_t, SharedFile> shared_;
   std::map<std::uint32_t, Chunks> chunks_;  // of the parts that were split
-  std::uint64_t part_bytes_ = 0;
+  std::vector<FileParts> files_;            // index = SavePlan::files
+  std::uint64_t part_bytes_ = 0;            // of the parts to be copied
   CopiedFiles copied_;
   Semaphore rearranging_{kMaxRearranging};
 };

@@ -12,6 +12,7 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
+#include "save/journal.h"
 
 namespace onnx_external {
 
@@ -48,11 +49,14 @@ struct CopyJob {
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;
+  const WrittenParts& kept;  // are in their files already
+  Journal& journal;          // gets every other part as soon as it is written
 };
 
-// Writes every file of the plan into `job.data`, checks the CRCs that the sources record where that
-// needs no second reading, and syncs the files if asked. The bytes do not depend on the number of
-// threads, nor does the error: that of the first failing part in an order that is fixed.
+// Writes every file of the plan, but for the parts that are kept, into `job.data`, checks the CRCs
+// that the sources record where that needs no second reading, and syncs the files if asked. The
+// bytes do not depend on the number of threads, nor does the error: that of the first failing part
+// in an order that is fixed.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 }  // namespace onnx_external

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <new>
 #include <set>
 #include <span>
 #include <utility>
@@ -17,7 +20,9 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "save/file_names.h"
+#include "save/journal.h"
 #include "save/manifest.h"
+#include "save/target_limits.h"
 
 namespace onnx_external {
 namespace {
@@ -83,6 +88,42 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
   return {};
 }
 
+Status remove_all_but(const Directory& folder, const std::set<std::string, std::less<>>& kept) {
+  const auto entries = folder.entries();
+  if (!entries) {
+    return fail(entries.error());
+  }
+  for (const std::string& entry : *entries) {
+    Status removed = kept.contains(entry) ? Status() : folder.remove_tree(entry);
+    if (!removed) {
+      return removed;
+    }
+  }
+  return {};
+}
+
+// This user's, and nobody else may write into it.
+bool is_private(const Directory& folder) {
+  struct stat info {};
+  return ::fstat(folder.fd(), &info) == 0 && info.st_uid == ::geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Entries of the output folder that belong to models which dead savers never put in place.
+std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
+                                          const std::vector<std::string>& entries) {
+  std::set<std::string> dead;
+  for (const std::string& entry : entries) {
+    const auto staging =
+        is_staging_name(entry) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
+    const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
+    if (staged && staged != identify(out, names.model)) {
+      dead.merge(entries_of(out, names, *staged));
+    }
+  }
+  return dead;
+}
+
 // The commit point. Where a model is replaced, the two change places: the old one is then in the
 // staging folder and tells, even after a kill, whose data is to be removed.
 Status rename_model(const Directory& staging, const Directory& out, const std::string& name,
@@ -90,10 +131,10 @@ Status rename_model(const Directory& staging, const Directory& out, const std::s
   if (overwrite == Overwrite::kRefuse) {
     return rename_entry(staging, name, out, name, Replace::kNo);
   }
-  if (exchange_entries(staging, name, out, name)) {
-    return {};
-  }
-  return rename_entry(staging, name, out, name, Replace::kYes);  // no old model, or no exchange
+  Status exchanged = exchange_entries(staging, name, out, name);
+  const bool impossible = !exchanged && (exchanged.error().code == ErrorCode::kNotFound ||
+                                         exchanged.error().code == ErrorCode::kUnsupported);
+  return impossible ? rename_entry(staging, name, out, name, Replace::kYes) : exchanged;
 }
 
 }  // namespace
@@ -134,6 +175,9 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
     return fail(std::move(entries).error());
   }
   const GenerationNames names{std::string(model_name), name};
+  // So the same save after a kill chooses the same name.
+  const auto dead = entries_of_the_dead(*out, names, *entries);
+  std::erase_if(*entries, [&](const std::string& entry) { return dead.contains(entry); });
   if (overwrite == Overwrite::kAllow) {
     const auto newest = newest_generation(names, *entries);
     return newest ? fmt::format("{}.{}", data_dir, *newest + 1) : name;
@@ -167,9 +211,19 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
     return fail(std::move(out).error());
   }
   transaction.out_ = *std::move(out);
-  Status status = transaction.lock_and_check();
+  Status status = transaction.lock_and_check_model();
+  const std::string dead = status ? transaction.find_job_to_take_over() : std::string();
   if (status) {
-    transaction.remove_stale_staging();
+    status = transaction.check_limits(dead);
+  }
+  if (status && !dead.empty()) {
+    status = transaction.take_over(dead);
+  }
+  if (status) {
+    transaction.remove_stale_staging(dead);
+    status = transaction.check_data_entries();
+  }
+  if (status && dead.empty()) {
     status = transaction.make_staging();
   }
   if (!status) {
@@ -183,6 +237,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       made_folders_(std::move(other.made_folders_)),
       out_(std::move(other.out_)),
       staging_name_(std::move(other.staging_name_)),
+      taken_over_(other.taken_over_),
       staging_(std::move(other.staging_)),
       data_(std::move(other.data_)),
       extra_(std::move(other.extra_)),
@@ -190,19 +245,24 @@ Transaction::Transaction(Transaction&& other) noexcept
       done_(std::exchange(other.done_, true)) {}
 
 Transaction::~Transaction() {
-  if (!done_) {
-    roll_back();
+  try {
+    if (!done_) {
+      roll_back();
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // the staging folder goes last: by it the next save finds what is left
   }
 }
 
-Status Transaction::lock_and_check() {
+Status Transaction::lock_and_check_model() {
   if (out_->try_lock() == false) {
     return fail(ErrorCode::kIo, out_->path().string() +
                                     ": another save is writing into this folder; wait for its end");
   }
-  if (Status model = check_model_entry(*out_, options_.model_name, options_.overwrite); !model) {
-    return model;
-  }
+  return check_model_entry(*out_, options_.model_name, options_.overwrite);
+}
+
+Status Transaction::check_data_entries() const {
   for (const std::string& entry : data_entries()) {
     const auto kind = out_->kind_of(entry);
     if (!kind) {
@@ -228,7 +288,11 @@ std::vector<std::string> Transaction::data_entries() const {
     return {options_.data_dir};
   }
   std::vector<std::string> entries{manifest_name()};
-  entries.insert(entries.end(), options_.data_files.begin(), options_.data_files.end());
+  for (const PlannedFile& file : options_.files) {
+    if (file.name != options_.model_name) {  // its rename is the commit
+      entries.push_back(file.name);
+    }
+  }
   return entries;
 }
 
@@ -236,30 +300,96 @@ GenerationNames Transaction::generation_names() const {
   return {options_.model_name, std::string(generation_base(options_.data_dir))};
 }
 
-// The lock on the output folder is ours, so every staging folder in it belongs to a dead saver.
-void Transaction::remove_stale_staging() const {
-  const auto entries = out_->try_lock() == true ? out_->entries() : std::vector<std::string>();
+// Those of dead savers: the lock on the output folder is ours. None where locks do not work.
+std::vector<std::string> Transaction::staging_folders() const {
+  auto entries = out_->try_lock() == true ? out_->entries() : std::vector<std::string>();
   if (!entries) {
-    return;
+    return {};
   }
-  for (const std::string& entry : *entries) {
-    if (!is_staging_name(entry)) {
+  std::erase_if(*entries, [](const std::string& entry) { return !is_staging_name(entry); });
+  return *std::move(entries);
+}
+
+// Empty when there is none. What others could have written is not gone on with.
+std::string Transaction::find_job_to_take_over() const {
+  if (options_.job.empty()) {
+    return {};
+  }
+  for (const std::string& entry : staging_folders()) {
+    const auto staging = out_->open_folder(entry);
+    if (staging && is_private(*staging) && has_journal_of(*staging, options_.job)) {
+      return entry;
+    }
+  }
+  return {};
+}
+
+Status Transaction::check_limits(const std::string& to_take_over) const {
+  const bool has_folder = options_.layout == Layout::kPerTensor;
+  TargetNeeds needs{options_.files, {options_.model_name, manifest_name()}};
+  needs.folder = has_folder ? options_.data_dir : "";
+  if (!to_take_over.empty()) {
+    auto data = out_->open_folder(to_take_over);
+    if (data && has_folder) {
+      data = data->open_folder(options_.data_dir);
+    }
+    needs.bytes_there = data ? allocated_bytes(*data, options_.files) : 0;
+  }
+  return check_target_limits(*out_, needs);
+}
+
+// What only this job can have left there is kept: its journal, and files that it will check.
+Status Transaction::take_over(const std::string& name) {
+  auto staging = out_->open_folder(name);
+  if (!staging) {
+    return fail(std::move(staging).error());
+  }
+  staging_name_ = name;
+  staging_ = *std::move(staging);
+  taken_over_ = true;
+  (void)remove_data_of_staged_model(*staging_);  // killed between its renames
+  Status status = clear_staging();
+  return status ? open_data() : status;
+}
+
+Status Transaction::clear_staging() const {
+  const bool has_folder = options_.layout == Layout::kPerTensor;
+  std::set<std::string, std::less<>> files;
+  for (const PlannedFile& file : options_.files) {
+    files.insert(file.name);
+  }
+  std::set<std::string, std::less<>> top = has_folder ? decltype(files){options_.data_dir} : files;
+  top.emplace(kJournalName);
+  Status status = remove_all_but(*staging_, top);
+  const auto data = status && has_folder ? staging_->open_folder(options_.data_dir)
+                                         : fail(ErrorCode::kNotFound, "");
+  return data ? remove_all_but(*data, files) : status;
+}
+
+void Transaction::remove_stale_staging(const std::string& to_take_over) const {
+  for (const std::string& entry : staging_folders()) {
+    if (entry == to_take_over) {
       continue;
     }
     if (const auto staging = out_->open_folder(entry)) {
       finish_exchange(*staging);
-      remove_data_of_staged_model(*staging);
+      (void)remove_data_of_staged_model(*staging);
     }
     (void)out_->remove_tree(entry);
   }
 }
 
 // A model in a staging folder is not the current one: it was replaced, or its saver died between
-// the two renames. Either way its data outside of the folder serves nobody.
-void Transaction::remove_data_of_staged_model(const Directory& staging) const {
+// the two renames. Either way its data outside of the folder serves nobody. False when some may be
+// left.
+bool Transaction::remove_data_of_staged_model(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
-  if (!staged || staged == identify(*out_, options_.model_name)) {
-    return;
+  if (!staged) {
+    const auto kind = staging.kind_of(options_.model_name);
+    return kind && *kind != EntryKind::kFile;
+  }
+  if (staged == identify(*out_, options_.model_name)) {
+    return true;
   }
   std::set<std::string> kept;
   if (const auto current = current_manifest(*out_, generation_names())) {
@@ -267,7 +397,7 @@ void Transaction::remove_data_of_staged_model(const Directory& staging) const {
       kept.insert(file.file);
     }
   }
-  remove_data_of(*out_, generation_names(), *staged, kept);
+  return remove_data_of(*out_, generation_names(), *staged, kept);
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
@@ -304,9 +434,15 @@ Status Transaction::make_staging() {
     return fail(std::move(staging).error());
   }
   staging_ = *std::move(staging);
+  return open_data();
+}
+
+// Makes the data folder where it is missing.
+Status Transaction::open_data() {
   const bool has_folder = options_.layout == Layout::kPerTensor;
   if (has_folder) {
-    if (Status made = staging_->make_folder(options_.data_dir, kDataMode); !made) {
+    Status made = staging_->make_folder(options_.data_dir, kDataMode);
+    if (!made && made.error().code != ErrorCode::kAlreadyExists) {
       return made;
     }
   }
@@ -409,9 +545,19 @@ Status Transaction::publish() {
     return fail_in("the new model is in place, but may not survive a power cut",
                    std::move(synced).error());
   }
-  remove_data_of_staged_model(*staging_);
-  (void)out_->remove_tree(staging_name_);
+  clear_up();
   return {};
+}
+
+// What is not done here is done by the next save, as long as the staging folder is there to tell.
+void Transaction::clear_up() const {
+  try {
+    if (remove_data_of_staged_model(*staging_)) {
+      (void)out_->remove_tree(staging_name_);
+    }
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 Status Transaction::publish_data() {

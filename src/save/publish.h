@@ -1,13 +1,15 @@
 // A save as a transaction: staged in a folder of its own, published by renaming the model last.
 //
-//   begin    lock the output folder; remove what dead savers left; make the staging folder
+//   begin    lock the output folder; see whether the save can succeed; make the staging folder, or
+//            take over that of a dead saver of the same job; remove what other dead savers left
 //   write    data files, manifest and model, under their final relative names
 //   publish  rename the data folder (or the manifest and the data files that stand beside the
 //            model) and new folders of test data, then the model (the commit point); then remove
 //            the data of the model that was replaced
 //
 // Killed at any instant, the old model or the new one is complete: the data always has new names,
-// so nothing that the old model refers to is touched before the new one is in place. Of replaced
+// so nothing that the old model refers to is touched before the new one is in place. A killed save
+// leaves its staging folder, which the same save goes on with (save/resume.h). Of replaced
 // data only the files that its manifest lists are removed, and only when the manifest knows the
 // replaced model by its CRC. Test data folders of a replaced model change places with the new ones
 // right after the commit point; killed between, the next save into the folder finishes it. With
@@ -23,6 +25,7 @@
 
 #include "base/directory.h"
 #include "base/new_folders.h"
+#include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/generations.h"
@@ -38,10 +41,13 @@ struct TransactionOptions {
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
-  // Not kPerTensor: there is no data folder, and these files stand beside the model (none in
-  // kInline).
+  // Not kPerTensor: there is no data folder, and the files stand beside the model. In kInline the
+  // only one is the model itself.
   Layout layout = Layout::kPerTensor;
-  std::vector<std::string> data_files = {};
+  std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
+  // The name of a job (save/journal.h): a dead saver's staging folder with its journal is taken
+  // over.
+  std::string job = {};
 };
 
 // Rolls back on destruction unless publish() succeeded. One thread at a time; data() may be used
@@ -50,7 +56,7 @@ class Transaction {
  public:
   // Makes `out_dir` where it is missing (and removes it again on failure).
   // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
-  // overwritten; kIo when another save holds the folder.
+  // overwritten; kIo when another save holds the folder, and as check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);
   Transaction(Transaction&&) noexcept;
@@ -59,14 +65,17 @@ class Transaction {
 
   // Where data files are written.
   [[nodiscard]] const Directory& data() const { return *data_; }
+  // Where the journal and the model file are.
+  [[nodiscard]] const Directory& staging() const { return *staging_; }
+  // True when the staging folder is a dead saver's. It holds nothing but its journal and files with
+  // names of options().files, in any state.
+  [[nodiscard]] bool is_taken_over() const { return taken_over_; }
 
   // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
   // object. kAlreadyExists when the output folder has an entry of that name, unless overwriting is
   // allowed and it is a folder with files of recorded inputs alone.
   [[nodiscard]] Result<const Directory*> add_test_data_folder(const std::string& name);
 
-  // Where the model file is written.
-  [[nodiscard]] const Directory& staging() const { return *staging_; }
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
   [[nodiscard]] std::string manifest_name() const;  // in data()
@@ -83,25 +92,34 @@ class Transaction {
 
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
-  [[nodiscard]] Status lock_and_check();
+  [[nodiscard]] Status lock_and_check_model();
+  [[nodiscard]] std::vector<std::string> staging_folders() const;
+  [[nodiscard]] std::string find_job_to_take_over() const;
+  [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
+  [[nodiscard]] Status check_data_entries() const;
+  [[nodiscard]] Status take_over(const std::string& name);
+  [[nodiscard]] Status clear_staging() const;
   [[nodiscard]] Status make_staging();
+  [[nodiscard]] Status open_data();
   [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                   std::string_view content) const;
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
-  void remove_stale_staging() const;
-  void remove_data_of_staged_model(const Directory& staging) const;
+  void remove_stale_staging(const std::string& to_take_over) const;
+  bool remove_data_of_staged_model(const Directory& staging) const;
   void finish_exchange(const Directory& staging) const;
   [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();
+  void clear_up() const;
   void roll_back();
 
   TransactionOptions options_;
   NewFolders made_folders_;  // on the way to the output folder
   std::optional<Directory> out_;
   std::string staging_name_;  // empty until it exists
+  bool taken_over_ = false;
   std::optional<Directory> staging_;
   std::optional<Directory> data_;
   struct ExtraFolder {

@@ -11,13 +11,14 @@
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
-#include "base/safe_path.h"
-#include "base/text.h"
 #include "onnx/cut_tensors.h"
+#include "save/journal.h"
 #include "save/manifest.h"
+#include "save/model_source.h"
 #include "save/model_writer.h"
 #include "save/plan_copier.h"
 #include "save/publish.h"
+#include "save/resume.h"
 #include "save/test_data_files.h"
 
 namespace onnx_external {
@@ -25,6 +26,7 @@ namespace onnx_external {
 struct StagedSave::State {
   Transaction transaction;
   std::vector<std::uint32_t> crcs;
+  std::uint64_t bytes_kept = 0;
 };
 
 StagedSave::StagedSave(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -49,6 +51,10 @@ std::string StagedSave::manifest_location() const {
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
+}
+
+std::uint64_t StagedSave::bytes_kept() const {
+  return state_->bytes_kept;
 }
 
 Status StagedSave::publish() {
@@ -188,9 +194,8 @@ class ModelBuilder {
 
   Status read_external(const PlannedTensor& tensor, std::span<std::byte> out) const {
     const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
-    const auto file = open_beneath(model_.source_dir(), external.location);
-    Status status = file ? (*file)->read(external.offset, out) : Status(fail(file.error()));
-    return status ? status : fail_in("tensor " + quote(tensor.name), std::move(status).error());
+    const auto file = open_external(model_, external);
+    return file ? (*file)->read(external.offset, out) : Status(fail(file.error()));
   }
 
   const SavePlan& plan_;
@@ -218,16 +223,17 @@ std::future<Result<ModelPieces>> start_building(ModelBuilder& builder, const Sav
   }
 }
 
-Result<Transaction> begin_transaction(const SavePlan& plan, const std::filesystem::path& out_dir,
-                                      const WriteOptions& options) {
-  TransactionOptions names{plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                           plan.layout};
-  for (const PlannedFile& file : plan.files) {
-    if (plan.layout != Layout::kPerTensor && plan.layout != Layout::kInline) {
-      names.data_files.push_back(file.name);
-    }
+// What a killed save of this job has left, as far as it is sound.
+Result<WrittenParts> kept_parts(const SavePlan& plan, const Transaction& transaction,
+                                std::string_view job, const WriteOptions& options,
+                                ProgressMeter& meter) {
+  WrittenParts none(plan.parts.size());
+  if (!transaction.is_taken_over()) {
+    return none;
   }
-  return Transaction::begin(out_dir, std::move(names));
+  auto claimed = read_journal(transaction.staging(), job, plan.parts.size());
+  return keep_written(plan, transaction.data(), std::move(claimed).value_or(std::move(none)),
+                      options, meter);
 }
 
 // The plan of a kInline save with the places that the parts have in the model file.
@@ -259,7 +265,14 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   const std::optional<SavePlan> placed =
       is_inline ? std::optional(placed_in(*pieces, given_plan)) : std::nullopt;
   const SavePlan& plan = placed ? *placed : given_plan;
-  auto transaction = begin_transaction(plan, out_dir, options);
+  auto job = name_job(plan, model, checkpoint);
+  if (!job) {
+    return fail(std::move(job).error());
+  }
+  const bool resumes = options.resume == Resume::kYes;
+  auto transaction =
+      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
+                                   plan.layout, plan.files, resumes ? *job : std::string()});
   if (!transaction) {
     return fail(std::move(transaction).error());
   }
@@ -274,7 +287,13 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   auto building =
       is_inline ? std::future<Result<ModelPieces>>() : start_building(builder, plan, options);
   ProgressMeter meter(options.progress);
-  auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
+  const auto kept = kept_parts(plan, *transaction, *job, options, meter);
+  auto journal = kept ? Journal::start(transaction->staging(), *job, *kept) : fail(kept.error());
+  if (!journal) {
+    return fail(std::move(journal).error());
+  }
+  auto copied =
+      copy_files({plan, model, checkpoint, transaction->data(), options, *kept, *journal}, meter);
   if (!copied) {
     return fail(std::move(copied).error());
   }
@@ -298,7 +317,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
     return fail(std::move(status).error());
   }
   return StagedSave(std::make_unique<StagedSave::State>(
-      StagedSave::State{*std::move(transaction), std::move(copied->crcs)}));
+      StagedSave::State{*std::move(transaction), std::move(copied->crcs), bytes_of(plan, *kept)}));
 }
 
 }  // namespace onnx_external

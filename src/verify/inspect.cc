@@ -313,24 +313,21 @@ void add_model_facts(const ModelFile& model, Inspection& inspection) {
   }
 }
 
-Result<Inspection> inspect_model(const std::filesystem::path& path, const InspectOptions& options) {
-  auto model = read_model_file(path);
-  if (!model) {
-    return fail(std::move(model).error());
-  }
+Result<Inspection> inspect_model_file(const std::filesystem::path& path, const ModelFile& model,
+                                      const InspectOptions& options) {
   Inspection inspection;
   inspection.format = kModelFormat;
-  auto tensors = list_tensors(model->proto);
+  auto tensors = list_tensors(model.proto);
   if (!tensors) {
     return fail(std::move(tensors).error());
   }
   std::vector<ListedTensor>& listed = *tensors;
   std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer(); });
   for (const ListedTensor& tensor : listed) {
-    inspection.tensors.push_back(inspect_initializer(tensor, *model->cuts));
+    inspection.tensors.push_back(inspect_initializer(tensor, *model.cuts));
     inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
-  add_model_facts(*model, inspection);
+  add_model_facts(model, inspection);
   // A model with bad entries still has tensors to show, but no slots.
   if (auto loaded = Model::load(path)) {
     for (const Slot& slot : loaded->facts().slots) {
@@ -340,12 +337,26 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
     }
   }
   Status status = add_digests(inspection, options, [&](std::size_t i, Sha& sha, Feeder& feeder) {
-    return digest_initializer(*model, listed[i], inspection.tensors[i], sha, feeder);
+    return digest_initializer(model, listed[i], inspection.tensors[i], sha, feeder);
   });
   if (!status) {
     return fail(std::move(status).error());
   }
   return inspection;
+}
+
+Result<Inspection> inspect_model(const std::filesystem::path& path, const InspectOptions& options) {
+  for (int reads = 1;; ++reads) {
+    auto model = read_model_file(path);
+    if (!model) {
+      return fail(std::move(model).error());
+    }
+    auto inspection = inspect_model_file(path, *model, options);
+    if (reads == kMaxModelReads || is_current(path, *model) ||
+        (!inspection && inspection.error().code == ErrorCode::kCancelled)) {
+      return inspection;
+    }
+  }
 }
 
 }  // namespace

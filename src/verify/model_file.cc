@@ -15,20 +15,22 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path, DropCache d
   if (!loaded) {
     return fail(std::move(loaded).error());
   }
-  auto file = SourceFile::open(path);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
+  const SourceFile& file = *loaded->file;
   if (drop_cache != DropCache::kNo) {
     // Advice only: a failure changes nothing but speed.
-    (void)::posix_fadvise((*file)->fd(), 0, 0, POSIX_FADV_DONTNEED);
+    (void)::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
   }
-  const auto crc = range_crc32(**file, 0, (*file)->size());
+  const auto crc = range_crc32(file, 0, file.size());
   if (!crc) {
     return fail(crc.error());
   }
-  return ModelFile{std::move(loaded->proto), std::move(loaded->cuts), (*file)->size(), *crc,
-                   path.parent_path(),       path.filename().string()};
+  return ModelFile{loaded->file, std::move(loaded->proto), std::move(loaded->cuts), file.size(),
+                   *crc,         path.parent_path(),       path.filename().string()};
+}
+
+bool is_current(const std::filesystem::path& path, const ModelFile& model) {
+  const auto now = SourceFile::open(path);
+  return now && model.file->same_file(**now);
 }
 
 }  // namespace onnx_external

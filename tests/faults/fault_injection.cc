@@ -2,55 +2,162 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
+#include <cstdint>
+#include <cstring>
+#include <utility>
 
 namespace onnx_external {
 namespace {
 
-Fault active = Fault::kNone;
-std::size_t target = 0;
-std::size_t calls = 0;
-int error_to_give = 0;
-std::size_t file_system_syncs = 0;
+std::atomic<Fault> active = Fault::kNone;
+std::atomic<Sabotage> sabotaged = Sabotage::kNone;
+std::atomic<std::size_t> target = 0;
+std::atomic<std::size_t> calls = 0;
+std::atomic<int> error_to_give = 0;
+std::atomic<std::size_t> file_system_syncs = 0;
+std::atomic<std::size_t> repeated_syncs = 0;
+std::atomic<ino_t> failed_file = 0;  // whose sync failed
+int power_cut_folder = -1;
 
 constexpr std::size_t kShortBytes = 5000;
+constexpr std::size_t kShortDirectBytes = 8192;
 
-// True when this call must fail; errno is set.
-bool hit() {
+// What the caller must do.
+enum class Verdict { kCall, kFail, kPretend };
+
+Verdict judge() {
   if (active == Fault::kNone) {
-    return false;
+    return Verdict::kCall;
   }
   const std::size_t call = calls++;
   if (active == Fault::kShort) {
     errno = EINTR;
-    return call % 3 == 0;
+    return call % 3 == 0 ? Verdict::kFail : Verdict::kCall;
   }
-  if (active == Fault::kKill && call == target) {
+  const bool is_target = call == target;
+  if (is_target && active == Fault::kPowerCut) {
+    (void)cut_power();
+  }
+  if (is_target && (active == Fault::kKill || active == Fault::kPowerCut)) {
     ::raise(SIGKILL);
   }
-  errno = error_to_give;
-  return (active == Fault::kFailOnce && call == target) ||
-         (active == Fault::kFailForever && call >= target);
+  if (is_target && active == Fault::kLie) {
+    return Verdict::kPretend;
+  }
+  errno = active == Fault::kInterrupt ? EINTR : error_to_give.load();
+  const bool fails = (is_target && (active == Fault::kFailOnce || active == Fault::kInterrupt)) ||
+                     (active == Fault::kFailForever && call >= target);
+  return fails ? Verdict::kFail : Verdict::kCall;
 }
 
-void count_file_system_sync() {
-  file_system_syncs += active == Fault::kNone ? 0 : 1;
+// Calls that Linux never interrupts on local files.
+Verdict judge_uninterruptible() {
+  return active == Fault::kShort || active == Fault::kInterrupt ? Verdict::kCall : judge();
 }
 
-// Calls that Linux never interrupts on local files are left alone by kShort.
-bool hit_uninterruptible() {
-  return active != Fault::kShort && hit();
+// Calls whose pretended success would leave the caller waiting for bytes, or with none.
+Verdict judge_unless_lying() {
+  return active == Fault::kLie ? Verdict::kCall : judge();
 }
 
-std::size_t shortened(std::size_t count) {
-  return active == Fault::kShort ? std::min(count, kShortBytes) : count;
+template <typename Call>
+auto apply(Verdict verdict, decltype(std::declval<Call>()()) pretended, const Call& call) {
+  using Answer = decltype(call());
+  switch (verdict) {
+    case Verdict::kFail:
+      return static_cast<Answer>(-1);
+    case Verdict::kPretend:
+      return static_cast<Answer>(pretended);
+    case Verdict::kCall:
+      break;
+  }
+  return call();
+}
+
+// O_DIRECT moves whole blocks, but for the end of a file.
+std::size_t shortened(int fd, std::size_t count) {
+  if (active != Fault::kShort) {
+    return count;
+  }
+  const bool is_direct = (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+  return std::min(count, is_direct ? kShortDirectBytes : kShortBytes);
+}
+
+ino_t inode_of(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+int sync(int fd, long number) {
+  if (active != Fault::kNone && failed_file != 0 && failed_file == inode_of(fd)) {
+    ++repeated_syncs;
+  }
+  const int answer = apply(judge(), 0, [&] {
+    return sabotaged == Sabotage::kNoSync ? 0 : static_cast<int>(::syscall(number, fd));
+  });
+  if (answer != 0 && active != Fault::kNone && errno != EINTR) {
+    const int error_number = errno;
+    failed_file = inode_of(fd);
+    errno = error_number;
+  }
+  return answer;
+}
+
+// A rename that waits until another one is done.
+struct Waiting {
+  int from = -1;
+  int to = -1;
+  std::array<char, 256> old_path{};
+  std::array<char, 256> new_path{};
+  unsigned int flags = 0;
+};
+Waiting waiting;
+
+// Its descriptors would keep the lock on the output folder.
+void forget_waiting() {
+  if (waiting.from >= 0) {
+    ::close(waiting.from);
+    ::close(waiting.to);
+  }
+  waiting = Waiting{};
+}
+
+int rename_now(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
+  return apply(judge_uninterruptible(), 0, [&] {
+    return static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, flags));
+  });
+}
+
+int rename(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
+  const bool between_folders = from != to;
+  if (sabotaged == Sabotage::kModelFirst && between_folders && waiting.from < 0) {
+    waiting.from = ::dup(from);
+    waiting.to = ::dup(to);
+    std::strncpy(waiting.old_path.data(), old_path, waiting.old_path.size() - 1);
+    std::strncpy(waiting.new_path.data(), new_path, waiting.new_path.size() - 1);
+    waiting.flags = flags;
+    return 0;
+  }
+  const int answer = rename_now(from, old_path, to, new_path, flags);
+  if (answer == 0 && waiting.from >= 0 && std::strstr(old_path, ".onnx") != nullptr) {
+    (void)rename_now(waiting.from, waiting.old_path.data(), waiting.to, waiting.new_path.data(),
+                     waiting.flags);
+    forget_waiting();
+  }
+  return answer;
 }
 
 }  // namespace
@@ -58,54 +165,92 @@ std::size_t shortened(std::size_t count) {
 void inject(Fault fault, std::size_t nth, int error_number) {
   calls = 0;
   file_system_syncs = 0;
+  repeated_syncs = 0;
+  failed_file = 0;
+  forget_waiting();
   target = nth;
   error_to_give = error_number;
   active = fault;
+}
+
+void sabotage(Sabotage step) {
+  sabotaged = step;
+}
+
+void set_power_cut_target(const char* folder) {
+  power_cut_folder = ::open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+bool cut_power() {
+  // XFS_IOC_GOINGDOWN (xfs_fs.h) and EXT4_IOC_SHUTDOWN (ext4.h) are the same; 2: no log flush.
+  const unsigned long request = _IOR('X', 125, std::uint32_t);
+  std::uint32_t how = 2;
+  return power_cut_folder >= 0 && ::ioctl(power_cut_folder, request, &how) == 0;
 }
 
 std::size_t syncs_of_file_systems() {
   return file_system_syncs;
 }
 
+std::size_t syncs_after_a_failure() {
+  return repeated_syncs;
+}
+
 std::size_t stop_injecting() {
+  forget_waiting();
   active = Fault::kNone;
   return calls;
 }
 
 }  // namespace onnx_external
 
-using onnx_external::count_file_system_sync;
-using onnx_external::hit;
-using onnx_external::hit_uninterruptible;
+using onnx_external::active;
+using onnx_external::apply;
+using onnx_external::Fault;
+using onnx_external::file_system_syncs;
+using onnx_external::judge;
+using onnx_external::judge_uninterruptible;
+using onnx_external::judge_unless_lying;
+using onnx_external::Sabotage;
+using onnx_external::sabotaged;
 using onnx_external::shortened;
+using onnx_external::Verdict;
 
 extern "C" {
 
 ssize_t pwrite(int fd, const void* data, size_t count, off_t offset) {
-  return hit() ? -1 : ::syscall(SYS_pwrite64, fd, data, shortened(count), offset);
+  return apply(judge(), static_cast<ssize_t>(count), [&] {
+    return static_cast<ssize_t>(::syscall(SYS_pwrite64, fd, data, shortened(fd, count), offset));
+  });
 }
 
 ssize_t pread(int fd, void* data, size_t count, off_t offset) {
-  return hit() ? -1 : ::syscall(SYS_pread64, fd, data, shortened(count), offset);
+  return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
+    return static_cast<ssize_t>(::syscall(SYS_pread64, fd, data, shortened(fd, count), offset));
+  });
 }
 
 ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
                unsigned int flags) {
-  return hit() ? -1
-               : ::syscall(SYS_splice, in, in_offset, out, out_offset, shortened(count), flags);
+  return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
+    return static_cast<ssize_t>(
+        ::syscall(SYS_splice, in, in_offset, out, out_offset, shortened(in, count), flags));
+  });
 }
 
 int fsync(int fd) {
-  return hit() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd));
+  return onnx_external::sync(fd, SYS_fsync);
 }
 
 int syncfs(int fd) noexcept {
-  count_file_system_sync();
-  return hit() ? -1 : static_cast<int>(::syscall(SYS_syncfs, fd));
+  file_system_syncs += active == Fault::kNone ? 0 : 1;
+  return onnx_external::sync(fd, SYS_syncfs);
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t length) {
-  return hit() ? -1 : static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, length));
+  return apply(judge(), 0, [&] {
+    return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, length));
+  });
 }
 
 int openat(int folder, const char* path, int flags, ...) {
@@ -113,31 +258,46 @@ int openat(int folder, const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
-  if ((flags & O_CREAT) != 0 && hit_uninterruptible()) {
-    return -1;
-  }
-  return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
+  const Verdict verdict =
+      (flags & O_CREAT) != 0 && active != Fault::kLie ? judge_uninterruptible() : Verdict::kCall;
+  return apply(verdict, -1,
+               [&] { return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode)); });
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  return hit_uninterruptible() ? -1 : static_cast<int>(::syscall(SYS_mkdir, path, mode));
+  return apply(judge_uninterruptible(), 0,
+               [&] { return static_cast<int>(::syscall(SYS_mkdir, path, mode)); });
 }
 
 int mkdirat(int folder, const char* path, mode_t mode) noexcept {
-  return hit_uninterruptible() ? -1 : static_cast<int>(::syscall(SYS_mkdirat, folder, path, mode));
+  return apply(judge_uninterruptible(), 0,
+               [&] { return static_cast<int>(::syscall(SYS_mkdirat, folder, path, mode)); });
 }
 
 int renameat2(int from, const char* old_path, int to, const char* new_path,
               unsigned int flags) noexcept {
-  return hit_uninterruptible()
-             ? -1
-             : static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, flags));
+  return onnx_external::rename(from, old_path, to, new_path, flags);
 }
 
 int renameat(int from, const char* old_path, int to, const char* new_path) noexcept {
-  return hit_uninterruptible()
-             ? -1
-             : static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, 0));
+  return onnx_external::rename(from, old_path, to, new_path, 0);
+}
+
+int fstatvfs(int fd, struct statvfs* info) noexcept {
+  struct statfs system {};
+  const int answer = ::fstatfs(fd, &system);
+  *info = {};
+  info->f_frsize = static_cast<unsigned long>(system.f_bsize);
+  info->f_blocks = sabotaged == Sabotage::kNoFreeSpace ? 0 : system.f_blocks;
+  info->f_bfree = system.f_bfree;
+  info->f_bavail = system.f_bavail;
+  return answer;
+}
+
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  return sabotaged == Sabotage::kNoCleanup && active != Fault::kNone
+             ? 0
+             : static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
 }
 
 }  // extern "C"

@@ -42,12 +42,29 @@ class Faults : public testing::Test {
   Status save(const fs::path& out, std::uint32_t seed, Fault fault = Fault::kNone,
               std::size_t nth = 0, int error_number = 0) {
     const PlanOptions& layout = seed == 1 ? replacement_.before : replacement_.after;
-    return save(out, mixed_tensors(seed), fault, nth, error_number, layout);
+    const fs::path file = checkpoint_file(seed);
+    return save(out, open_one(file), tensors_[seed], fault, nth, error_number, layout);
+  }
+
+  // Made once.
+  fs::path checkpoint_file(std::uint32_t seed) {
+    fs::path file = dir_.path() / ("c" + std::to_string(seed) + ".pt");
+    if (tensors_[seed].empty()) {
+      tensors_[seed] = mixed_tensors(seed);
+      dir_.write(file.filename(), torch_zip(tensors_[seed]));
+    }
+    return file;
   }
 
   Status save(const fs::path& out, const std::vector<TestTensor>& tensors, Fault fault,
               std::size_t nth, int error_number, const PlanOptions& layout = {}) {
-    const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
+    return save(out, open_one(dir_.write("c.pt", torch_zip(tensors))), tensors, fault, nth,
+                error_number, layout);
+  }
+
+  Status save(const fs::path& out, const Checkpoint& checkpoint,
+              const std::vector<TestTensor>& tensors, Fault fault, std::size_t nth,
+              int error_number, const PlanOptions& layout) {
     Model model = model_for(tensors);
     WriteOptions options;
     options.threads = 1;
@@ -136,6 +153,7 @@ class Faults : public testing::Test {
   }
 
   void kill_at_each_call() {
+    (void)checkpoint_file(2);  // children would each make their own
     const fs::path out = dir_.path() / "out";
     ASSERT_THAT(save(out, 1), IsOk());
     int old_models = 0;
@@ -168,6 +186,7 @@ class Faults : public testing::Test {
 
   TempDir dir_;
   std::size_t calls_ = 0;
+  std::map<std::uint32_t, std::vector<TestTensor>> tensors_;  // by seed; their checkpoint is there
 };
 
 TEST_F(Faults, AnErrorInAnyCallLeavesTheOldModel) {

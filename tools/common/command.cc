@@ -7,10 +7,13 @@
 #include <mimalloc.h>
 #endif
 #include <openssl/crypto.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cctype>
 #include <csignal>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -38,6 +41,16 @@ void handle_signals() {
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
   ::sigaction(SIGXFSZ, &action, nullptr);
+}
+
+// Checkpoints of many files hold all of them open; the usual soft limit is there for select(2),
+// which is not used.
+void raise_descriptor_limit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);
+  }
 }
 
 // Asking for the version also makes the linker keep the library.
@@ -121,10 +134,14 @@ int Command::answer(std::string_view text) const {
 
 int run_command(const char* name, const std::function<int()>& command) {
   handle_signals();
+  raise_descriptor_limit();
   try {
     return command();
   } catch (const std::bad_alloc&) {
-    write_stderr(fmt::format("{}: error: out of memory\n", name));
+    // Without a formatted text, for which there may be no memory.
+    for (const char* text : {name, ": error: out of memory\n"}) {
+      (void)!::write(STDERR_FILENO, text, std::strlen(text));
+    }
   } catch (const std::exception& error) {
     write_stderr(fmt::format("{}: error: unexpected: {}\n", name, error.what()));
   }

@@ -209,7 +209,7 @@ TEST(Transaction, RemovesTheDataOfASaverThatDiedBeforeTheCommit) {
   dir.write("data.1/manifest.json", manifest_for("two", {"x"}));
   dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "two");
   save(dir.path(), "three", {"x"});
-  EXPECT_EQ(names_in(dir.path()), (Names{"data.2", "model.onnx"}));
+  EXPECT_EQ(names_in(dir.path()), (Names{"data.1", "model.onnx"}));
 }
 
 TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {

@@ -1,0 +1,133 @@
+#include "save/target_limits.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <system_error>
+
+#include "base/checked_math.h"
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 512;  // the unit of st_blocks
+constexpr std::uint64_t kMaxFatFileBytes = std::numeric_limits<std::uint32_t>::max();
+
+Status check_names(const Directory& out, const TargetNeeds& needs) {
+  const long longest = ::fpathconf(out.fd(), _PC_NAME_MAX);
+  std::error_code ignored;
+  const std::filesystem::path folder =
+      std::filesystem::absolute(out.path(), ignored) / needs.folder;
+  const auto check = [&](const std::string& name) -> Status {
+    if (longest > 0 && name.size() > static_cast<std::size_t>(longest)) {
+      return fail(ErrorCode::kIo,
+                  fmt::format("{}: {} has {} bytes, but names on this file system have at most {}",
+                              out.path().string(), quote(name), name.size(), longest));
+    }
+    if (folder.native().size() + 1 + name.size() >= PATH_MAX) {
+      return fail(ErrorCode::kIo,
+                  fmt::format("{}: the path of {} would be longer than {} bytes; save into a "
+                              "folder with a shorter path",
+                              out.path().string(), quote(name), PATH_MAX - 1));
+    }
+    return {};
+  };
+  for (const std::string& name : needs.names) {
+    if (Status status = check(name); !status) {
+      return status;
+    }
+  }
+  for (const PlannedFile& file : needs.files) {
+    if (Status status = check(file.name); !status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status check_file_sizes(const Directory& out, const TargetNeeds& needs) {
+  const auto largest =
+      std::max_element(needs.files.begin(), needs.files.end(),
+                       [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  if (largest == needs.files.end()) {
+    return {};
+  }
+  const auto too_large = [&](std::uint64_t limit, const char* whose) {
+    return fail(ErrorCode::kIo,
+                fmt::format("{}: would have {} bytes, but {} {}", out.child(largest->name),
+                            largest->bytes, whose, limit));
+  };
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      largest->bytes > limit.rlim_cur) {
+    return too_large(limit.rlim_cur, "this process may write files of at most (ulimit -f)");
+  }
+  struct statfs system {};
+  if (::fstatfs(out.fd(), &system) == 0 && system.f_type == MSDOS_SUPER_MAGIC &&
+      largest->bytes > kMaxFatFileBytes) {
+    return too_large(kMaxFatFileBytes, "files on FAT have at most");
+  }
+  return {};
+}
+
+// Nothing when the file system does not tell.
+std::optional<std::uint64_t> free_bytes(const Directory& out) {
+  struct statvfs system {};
+  if (::fstatvfs(out.fd(), &system) != 0 || system.f_blocks == 0) {
+    return std::nullopt;
+  }
+  const bool may_use_reserve = ::geteuid() == 0;
+  return checked_mul(may_use_reserve ? system.f_bfree : system.f_bavail, system.f_frsize);
+}
+
+Status check_free_bytes(const Directory& out, const TargetNeeds& needs) {
+  std::uint64_t wanted = 0;
+  for (const PlannedFile& file : needs.files) {
+    wanted = checked_add(wanted, file.bytes).value_or(std::numeric_limits<std::uint64_t>::max());
+  }
+  wanted -= std::min(wanted, needs.bytes_there);
+  const auto free = free_bytes(out);
+  if (!free || *free >= wanted) {
+    return {};
+  }
+  return fail(ErrorCode::kIo,
+              fmt::format("{}: the save needs {} bytes on this disk, but {} are free; make room "
+                          "(a model that is replaced stays until the new one is complete)",
+                          out.path().string(), wanted, *free));
+}
+
+}  // namespace
+
+std::uint64_t allocated_bytes(const Directory& data, const std::vector<PlannedFile>& files) {
+  std::uint64_t bytes = 0;
+  for (const PlannedFile& file : files) {
+    struct stat info {};
+    if (::fstatat(data.fd(), file.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(info.st_mode)) {
+      bytes += std::min(static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes, file.bytes);
+    }
+  }
+  return bytes;
+}
+
+Status check_target_limits(const Directory& out, const TargetNeeds& needs) {
+  Status status = check_names(out, needs);
+  if (status) {
+    status = check_file_sizes(out, needs);
+  }
+  return status ? check_free_bytes(out, needs) : status;
+}
+
+}  // namespace onnx_external

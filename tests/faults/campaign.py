@@ -1,0 +1,125 @@
+"""Runs the fault machine in full and writes docs/reliability.md.
+
+usage: campaign.py BUILD_DIR [--work DIR] [--only NAME] [--machine TEXT]
+
+Takes about half an hour on 2 cores. As root it mounts small disks; else those rows are skipped, and
+the page says so. --work: where models are saved, best in memory (default: /dev/shm if it is there).
+--only runs one experiment and prints its row, and writes nothing.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Name, what is done, arguments of fault_machine. A control takes a step of the protocol out.
+EXPERIMENTS = (
+    ("calls", "each call that touches a file fails (EIO, ENOSPC, EDQUOT; once or from then on), is "
+     "interrupted, moves fewer bytes, or is where the process is killed; first save and replacement; "
+     "4 forms of each layout", ["calls"]),
+    ("kills", "`save-external` gets SIGKILL at a random moment, again and again in one folder",
+     ["kills", "--count", "4500"]),
+    ("resumes", "a save is killed at a random call, what it left is damaged in a third of the cases, "
+     "the same save runs again: the files are those of an undisturbed one, byte for byte",
+     ["resumes", "--count", "1000"]),
+    ("power, ext4", "the file system stops without writing its log, at each call and after the end; "
+     "it is mounted again", ["power-cuts", "--file-system", "ext4"]),
+    ("power, ext4 data=writeback,noauto_da_alloc", "the same",
+     ["power-cuts", "--file-system", "ext4-writeback"]),
+    ("power, xfs", "the same", ["power-cuts", "--file-system", "xfs"]),
+    ("disks", "a disk (tmpfs) with room for the old model and 0, 1, 2 ... pages, with and without a "
+     "file system that tells how much is free; few inodes; limits on file size and descriptors",
+     ["disks"]),
+    ("allocations", "each `operator new` fails, once or from then on", ["allocations"]),
+    ("flips", "one bit of a saved model changes; `verify_model` finds it", ["flips", "--count", "10000"]),
+)
+CONTROLS = (
+    ("folders are not cleared up", ["calls", "--every", "10", "--control", "no-cleanup"]),
+    ("the model is renamed before its data", ["calls", "--every", "3", "--control", "model-first"]),
+    ("a write claims success and does nothing", ["calls", "--control", "lie"]),
+    ("a resumed save believes its journal", ["resumes", "--count", "100", "--control", "no-check"]),
+    ("no bit is flipped, and none is found", ["flips", "--count", "100", "--control", "lie"]),
+    ("fsync does nothing, ext4", ["power-cuts", "--control", "no-sync", "--every", "5"]),
+    ("fsync does nothing, ext4 data=writeback,noauto_da_alloc",
+     ["power-cuts", "--file-system", "ext4-writeback", "--control", "no-sync", "--every", "5"]),
+    ("fsync does nothing, xfs",
+     ["power-cuts", "--file-system", "xfs", "--control", "no-sync", "--every", "5"]),
+)
+START = "<!-- campaign.py writes from here -->\n"
+END = "<!-- to here -->\n"
+
+
+def run(build: Path, work: Path, arguments: list) -> dict:
+    command = [build / "tests/faults/fault_machine", *arguments, "--commands", build / "tools", "--folder", work]
+    process = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if process.returncode not in (0, 1, 77):
+        sys.exit(f"{' '.join(arguments)}: ends with {process.returncode}: {process.stderr}")
+    answer = json.loads(process.stdout)
+    if process.returncode == 1:
+        print(process.stdout)
+    return answer
+
+
+def row(name: str, what: str, answer: dict) -> str:
+    if "skipped" in answer:
+        return f"| {name} | {what} | | skipped: {answer['skipped']} |"
+    seen = ", ".join(f"{count:,} {text}" for text, count in answer["counts"].items())
+    return f"| {name} | {what} | {answer['runs']:,} | **{answer['bad']} wrong**; {seen or 'all found'} |"
+
+
+def control_row(name: str, answer: dict) -> str:
+    if "skipped" in answer:
+        return f"| {name} | | skipped: {answer['skipped']} |"
+    return f"| {name} | {answer['runs']:,} | {answer['bad']:,} |"
+
+
+def machine() -> str:
+    kind = "root" if os.geteuid() == 0 else "no root"
+    return f"{os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, {kind}"
+
+
+def ledger(rows: list, control_rows: list, where: str) -> str:
+    today = datetime.date.today().isoformat()
+    return "\n".join((
+        f"Run on {today} ({where}).", "",
+        "| experiment | what happens | times | seen |", "|---|---|---|---|", *rows, "",
+        "Controls: a step is taken out, and the experiment must find something wrong.", "",
+        "| taken out | times | found wrong |", "|---|---|---|", *control_rows, ""))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    memory = Path("/dev/shm")
+    parser.add_argument("--work", type=Path, default=(memory if memory.is_dir() else Path("/tmp")) / "campaign")
+    parser.add_argument("--only")
+    parser.add_argument("--machine", default=machine())
+    arguments = parser.parse_args()
+    build, work = arguments.build.resolve(), arguments.work
+    if arguments.only:
+        for name, what, words in EXPERIMENTS:
+            if name == arguments.only:
+                print(row(name, what, run(build, work, words)))
+        return
+    rows = []
+    for name, what, words in EXPERIMENTS:
+        rows.append(row(name, what, run(build, work, words)))
+        print(rows[-1], flush=True)
+    control_rows = []
+    for name, words in CONTROLS:
+        control_rows.append(control_row(name, run(build, work, words)))
+        print(control_rows[-1], flush=True)
+    page = ROOT / "docs/reliability.md"
+    text = page.read_text()
+    before, after = text.split(START)[0], text.split(END)[1]
+    page.write_text(before + START + ledger(rows, control_rows, arguments.machine) + END + after)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+// What the fault tests play with: checkpoints of the same form and other bytes, saved over each
+// other in every layout, and what must be true of the folder afterwards.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "faults/fault_injection.h"
+#include "onnx_external/result.h"
+#include "onnx_external/save_external.h"
+
+namespace onnx_external {
+
+// Relative path -> size and CRC-32; folders have a mark.
+using Snapshot = std::map<std::string, std::string>;
+[[nodiscard]] Snapshot snapshot(const std::filesystem::path& folder);
+
+// The same save in one of several forms.
+struct Form {
+  std::string name;  // "single, no fsync"
+  Layout layout = Layout::kPerTensor;
+  Sync sync = Sync::kFiles;
+  Verification verification = Verification::kOff;
+  PageCache cache = PageCache::kUse;
+};
+// The three layouts in turn: first as they are by default but without verification, then without
+// syncs, verified, and past the page cache.
+[[nodiscard]] std::vector<Form> all_forms();
+inline constexpr std::size_t kLayouts = 3;
+
+// One thread, so that calls come in the same order in each run and forked children can save.
+struct SaveRequest {
+  std::filesystem::path out;
+  std::uint32_t seed = 1;  // tells one checkpoint from another
+  Form form = {};
+  Overwrite overwrite = Overwrite::kAllow;
+  int threads = 1;
+};
+
+// A fault for the time of one save.
+struct Injection {
+  Fault fault = Fault::kNone;
+  std::size_t nth = 0;
+  int error_number = 0;
+};
+
+class Scene {
+ public:
+  // Makes graph and checkpoints in `folder`.
+  explicit Scene(std::filesystem::path folder);
+
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] std::filesystem::path graph() const { return folder_ / "graph.onnx"; }
+  [[nodiscard]] std::filesystem::path checkpoint(std::uint32_t seed) const;
+
+  // The whole job, as the command does it. `calls`: how many calls were counted.
+  [[nodiscard]] Result<SaveReport> save(const SaveRequest& request, Injection injection = {},
+                                        std::size_t* calls = nullptr) const;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+inline constexpr std::uint32_t kSeeds = 3;  // checkpoints 1, 2 and 3
+
+// Empty when the model in `out` is whole: verify_model finds nothing, with a manifest.
+[[nodiscard]] std::string fault_of_model(const std::filesystem::path& out);
+
+// The child's exit status, or -N for signal N. `work` runs in a forked child.
+template <typename Work>
+[[nodiscard]] int in_child(const Work& work);
+
+}  // namespace onnx_external
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+template <typename Work>
+int onnx_external::in_child(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(work());
+  }
+  int state = 0;
+  if (child < 0 || ::waitpid(child, &state, 0) != child) {
+    return -1;
+  }
+  return WIFSIGNALED(state) ? -WTERMSIG(state) : WEXITSTATUS(state);
+}

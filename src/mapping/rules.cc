@@ -29,7 +29,7 @@ std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::ui
   // Of slots that share a name, the one that disagrees.
   const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
   const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return !agrees(task.graph.slots[slot], task.keys.keys[key]);
+    return !agrees(task, task.graph.slots[slot], task.keys.keys[key]);
   });
   const Slot& slot = task.graph.slots[clashing != slots.end() ? *clashing : slots.front()];
   return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +

@@ -160,8 +160,20 @@ Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
   return task;
 }
 
-bool agrees(const Slot& slot, const MappingKey& key) {
-  if (slot.elem_type != 0 && slot.elem_type != onnx_data_type(key.dtype)) {
+namespace {
+
+bool type_agrees(const Slot& slot, const MappingKey& key, Casts casts) {
+  if (slot.elem_type == 0 || slot.elem_type == onnx_data_type(key.dtype)) {
+    return true;
+  }
+  const auto target = dtype_from_onnx(slot.elem_type);
+  return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
+}
+
+}  // namespace
+
+bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key) {
+  if (!type_agrees(slot, key, task.options.casts)) {
     return false;
   }
   if (!slot.shape) {
@@ -176,7 +188,7 @@ bool agrees(const Slot& slot, const MappingKey& key) {
 bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
   const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
   return std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return agrees(task.graph.slots[slot], task.keys.keys[key]);
+    return agrees(task, task.graph.slots[slot], task.keys.keys[key]);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -148,10 +149,14 @@ std::optional<Manifest> current_manifest(const Directory& out, const GenerationN
 
 namespace {
 
-std::set<std::string> files_of(const Manifest& manifest) {
+// The files that are the model's own, but for those in `kept` with `folder` before their names.
+std::set<std::string> files_of(const Manifest& manifest, const std::string& folder,
+                               const std::set<std::string>& kept) {
   std::set<std::string> files;
   for (const ManifestTensor& tensor : manifest.tensors) {
-    files.insert(tensor.file);
+    if (!manifest.is_linked(tensor.file) && !kept.contains(folder + tensor.file)) {
+      files.insert(tensor.file);
+    }
   }
   files.erase("");
   return files;
@@ -186,6 +191,24 @@ void remove_files_beside(const Directory& out, const std::string& manifest_name,
 
 }  // namespace
 
+void remove_twin_manifests(const Directory& out, const GenerationNames& names,
+                           const ModelIdentity& model) {
+  const auto entries = out.entries();
+  std::map<std::uint64_t, std::string> by_generation;
+  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
+    const std::string& entry = (*entries)[i];
+    const auto stem = manifest_beside(names, entry);
+    const auto manifest = stem ? read_manifest(out, entry, names.model, model) : std::nullopt;
+    if (manifest && manifest->test_data.empty() && files_of(*manifest, "", {}).empty()) {
+      by_generation.emplace(*generation_of(*stem, data_stem(names.model)), entry);
+    }
+  }
+  for (auto twin = by_generation.begin(); by_generation.size() > 1;
+       twin = by_generation.erase(twin)) {
+    (void)out.remove_file(twin->second);
+  }
+}
+
 void remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
                     const std::set<std::string>& kept) {
   const auto entries = out.entries();
@@ -199,9 +222,9 @@ void remove_data_of(const Directory& out, const GenerationNames& names, const Mo
     }
     remove_test_data(out, *manifest, kept);
     if (const auto stem = manifest_beside(names, entry)) {
-      remove_files_beside(out, entry, *stem, files_of(*manifest));
+      remove_files_beside(out, entry, *stem, files_of(*manifest, "", kept));
     } else {
-      remove_folder(out, entry, files_of(*manifest));
+      remove_folder(out, entry, files_of(*manifest, entry + "/", kept));
     }
   }
 }

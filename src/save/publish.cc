@@ -258,12 +258,18 @@ void Transaction::remove_stale_staging() const {
 // the two renames. Either way its data outside of the folder serves nobody.
 void Transaction::remove_data_of_staged_model(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
-  if (!staged || staged == identify(*out_, options_.model_name)) {
+  if (!staged) {
     return;
+  }
+  if (staged == identify(*out_, options_.model_name)) {
+    return remove_twin_manifests(*out_, generation_names(), *staged);
   }
   std::set<std::string> kept;
   if (const auto current = current_manifest(*out_, generation_names())) {
     for (const ManifestFile& file : current->test_data) {
+      kept.insert(file.file);
+    }
+    for (const LinkedFile& file : current->linked) {
       kept.insert(file.file);
     }
   }

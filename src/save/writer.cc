@@ -1,6 +1,7 @@
 #include "onnx_external/writer.h"
 
 #include <future>
+#include <map>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/progress_meter.h"
 #include "save/manifest.h"
 #include "save/plan_copier.h"
+#include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/test_data_files.h"
 
@@ -58,8 +60,11 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
       continue;
     }
+    if (tensor.part && plan.layout == Layout::kLink) {
+      continue;  // nothing of it was copied
+    }
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
-    const bool whole = tensor.part && checkpoint.plain_range(tensor.source_index) &&
+    const bool whole = tensor.part && planned_range(checkpoint, tensor) &&
                        tensor.nbytes == checkpoint.storages()[storage].bytes;
     uses[storage] = std::max(uses[storage], whole ? kWhole : kParts);
   }
@@ -90,9 +95,12 @@ class ModelBuilder {
   std::string manifest_for(std::string_view model_text, const CopiedFiles& copied,
                            std::vector<ManifestFile> test_data) {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (plan_.tensors[i].part) {
+      if (plan_.tensors[i].part && !copied.crcs.empty()) {
         manifest_.tensors[i].crc32 = copied.crcs[*plan_.tensors[i].part];
       }
+    }
+    if (plan_.layout == Layout::kLink) {
+      list_linked();
     }
     manifest_.test_data = std::move(test_data);
     manifest_.model_file = plan_.model_name;
@@ -120,6 +128,23 @@ class ModelBuilder {
     Status attached = model_.attach(attachments_, inputs);
     attachments_ = {};  // the model has them now
     return attached;
+  }
+
+  // Only what the checkpoint itself records is known of bytes that nobody read.
+  void list_linked() {
+    std::map<std::string, std::uint64_t> files;
+    for (const PlannedFile& file : plan_.files) {
+      files.emplace(file.name, file.bytes);
+    }
+    for (const auto& [name, bytes] : files) {
+      manifest_.linked.push_back({name, bytes});
+    }
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const PlannedTensor& tensor = plan_.tensors[i];
+      if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
+        manifest_.tensors[i].crc32 = recorded_crc_of(checkpoint_, tensor);
+      }
+    }
   }
 
   ManifestTensor record_of(const PlannedTensor& tensor) const {
@@ -150,8 +175,7 @@ class ModelBuilder {
 
   Status take_inline(const PlannedTensor& tensor, ManifestTensor& record) {
     std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
-    Status status =
-        checkpoint_.read(tensor.source_index, 0, std::as_writable_bytes(std::span(raw)));
+    Status status = read_planned(checkpoint_, tensor, 0, std::as_writable_bytes(std::span(raw)));
     if (!status) {
       return status;
     }
@@ -189,10 +213,14 @@ std::future<Result<std::string>> start_building(ModelBuilder& builder, const Mod
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
                               const std::filesystem::path& out_dir, const WriteOptions& options,
                               const RecordedInputs* inputs) {
+  if (plan.layout == Layout::kLink && options.checksum != Checksum::kNone) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a checksum of whole files means reading them; leave it out with layout link");
+  }
   TransactionOptions names{plan.model_name, plan.data_dir, options.sync, options.overwrite,
                            plan.layout};
   for (const PlannedFile& file : plan.files) {
-    if (plan.layout != Layout::kPerTensor) {
+    if (plan.layout != Layout::kPerTensor && plan.layout != Layout::kLink) {
       names.data_files.push_back(file.name);
     }
   }
@@ -211,7 +239,10 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   ModelBuilder builder(plan, model, checkpoint);
   auto building = start_building(builder, model, options);
   ProgressMeter meter(options.progress);
-  auto copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
+  Result<CopiedFiles> copied;
+  if (plan.layout != Layout::kLink) {
+    copied = copy_files({plan, model, checkpoint, transaction->data(), options}, meter);
+  }
   if (!copied) {
     return fail(std::move(copied).error());
   }

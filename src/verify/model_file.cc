@@ -140,6 +140,7 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path) {
   model.proto = *std::move(proto);
   model.bytes = (*file)->size();
   model.folder = path.parent_path();
+  model.name = path.filename().string();
   Crc32 crc;
   IoBuffer buffer;
   for (std::uint64_t first = 0; first < model.bytes; first += kStep) {

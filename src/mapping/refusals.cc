@@ -78,6 +78,17 @@ std::string fold_hint(const MappingTask& task, const Leftovers& leftovers) {
              : "";
 }
 
+// True when element types keep even equal names apart.
+bool equal_names_once_cast(const MappingTask& task) {
+  for (const auto& [name, slot_name] : task.slot_by_name) {
+    const auto key = task.key_by_name.find(name);
+    if (key != task.key_by_name.end() && agrees_once_cast(task, slot_name, key->second)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Status refuse_no_match(const MappingTask& task) {
   const bool any = std::any_of(task.fills.begin(), task.fills.end(),
                                [](const std::optional<Fill>& fill) { return fill.has_value(); });
@@ -103,10 +114,11 @@ Status refuse_no_match(const MappingTask& task) {
                 "name, no initializer; export it with export_params=False and "
                 "keep_initializers_as_inputs=True");
   }
-  return fail(ErrorCode::kNotFound, "no key fits any slot: slots are " +
-                                        quote_list(slots, kMaxListed) + ", keys are " +
-                                        quote_list(keys, kMaxListed) +
-                                        "; bring the names together with --rename or --map");
+  return fail(ErrorCode::kNotFound,
+              "no key fits any slot: slots are " + quote_list(slots, kMaxListed) + ", keys are " +
+                  quote_list(keys, kMaxListed) +
+                  "; bring the names together with --rename or --map" +
+                  (equal_names_once_cast(task) ? ", and convert the floats with --cast" : ""));
 }
 
 // A left-over key of exactly the slot's type and shape, when there is one only.

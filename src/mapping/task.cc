@@ -170,19 +170,28 @@ bool type_agrees(const Slot& slot, const MappingKey& key, Casts casts) {
   return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
 }
 
-}  // namespace
-
-bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key) {
-  if (!type_agrees(slot, key, task.options.casts)) {
-    return false;
-  }
-  if (!slot.shape) {
-    return true;
-  }
-  return std::equal(slot.shape->begin(), slot.shape->end(), key.shape.begin(), key.shape.end(),
+bool shape_agrees(const Slot& slot, const MappingKey& key) {
+  return !slot.shape ||
+         std::equal(slot.shape->begin(), slot.shape->end(), key.shape.begin(), key.shape.end(),
                     [](const std::optional<std::int64_t>& dim, std::int64_t size) {
                       return !dim || *dim == size;
                     });
+}
+
+}  // namespace
+
+bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key) {
+  return type_agrees(slot, key, task.options.casts) && shape_agrees(slot, key);
+}
+
+bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  return !agrees(task, slot_name, key) &&
+         std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
+           const Slot& wanted = task.graph.slots[slot];
+           return type_agrees(wanted, task.keys.keys[key], Casts::kAllow) &&
+                  shape_agrees(wanted, task.keys.keys[key]);
+         });
 }
 
 bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {

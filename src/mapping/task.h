@@ -62,6 +62,10 @@ struct MappingTask {
 [[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key);
 [[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key);
 
+// True for a pair that does not agree, but would with Casts::kAllow.
+[[nodiscard]] bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name,
+                                    std::uint32_t key);
+
 // True when the slot can be no weight: an input with a symbolic dimension, or named in --inputs.
 [[nodiscard]] bool has_symbolic_dimension(const Slot& slot);
 

@@ -138,11 +138,11 @@ void take(Result<T> result, U& out, std::optional<Error>& error) {
 }
 
 // A file of the model's own has a plain name, and a CRC for each of its tensors.
-Status check_own(const ManifestTensor& tensor) {
+Status check_own(const ManifestTensor& tensor, bool has_file) {
   if (!tensor.crc32) {
     return corrupt("\"crc32\" is missing");
   }
-  if (tensor.file.empty()) {
+  if (!has_file) {
     return {};
   }
   if (auto plain = check_plain_name(tensor.file); !plain) {
@@ -174,7 +174,10 @@ Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest)
   if (error) {
     return fail(*std::move(error));
   }
-  if (Status own = manifest.is_linked(tensor.file) ? Status() : check_own(tensor); !own) {
+  if (manifest.is_linked(tensor.file)) {
+    return tensor;
+  }
+  if (Status own = check_own(tensor, entry.find("file") != nullptr); !own) {
     return fail(std::move(own).error());
   }
   return tensor;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "tensor/half_float.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define ONNX_EXTERNAL_AVX2 [[gnu::target("avx2,f16c")]]
@@ -49,17 +51,6 @@ constexpr std::uint32_t kExponentShift = std::uint32_t{127 - 15} << 23;
   return static_cast<std::uint16_t>((bits & 0x7fffffff) > kFloatInfinity ? nan : rounded);
 }
 
-[[gnu::always_inline]] inline std::uint32_t float_of_half(std::uint16_t half) {
-  const std::uint32_t magnitude = half & 0x7fffU;
-  const std::uint32_t sign = (half & 0x8000U) << 16;
-  // The exponent is that of a float 2^112 times smaller; the product is exact, subnormals too.
-  const std::uint32_t number =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112F);
-  const std::uint32_t quiet = magnitude > kHalfInfinity ? 0x00400000 : 0;
-  const std::uint32_t special = kFloatInfinity | (magnitude << 13) | quiet;
-  return sign | (magnitude >= kHalfInfinity ? special : number);
-}
-
 template <typename From, typename To, typename Convert>
 [[gnu::always_inline]] inline void convert_each(const std::byte* __restrict in,
                                                 std::byte* __restrict out, std::size_t count,
@@ -76,7 +67,7 @@ using Convert = void (*)(const std::byte* in, std::byte* out, std::size_t count)
 
 void half_to_float(const std::byte* in, std::byte* out, std::size_t count) {
   convert_each<std::uint16_t, std::uint32_t>(
-      in, out, count, [](std::uint16_t half) { return float_of_half(half); });
+      in, out, count, [](std::uint16_t half) { return float_bits_of_half(half); });
 }
 void float_to_half(const std::byte* in, std::byte* out, std::size_t count) {
   convert_each<std::uint32_t, std::uint16_t>(

@@ -52,17 +52,18 @@ Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_typ
                           kCopyInstead));
 }
 
-// "model.pt: is not in ...": what to do about a file that no location can spell.
-Error outside(const fs::path& path, const fs::path& target, const fs::path& out_dir) {
-  std::error_code ignored;
-  const bool is_link = fs::is_symlink(path, ignored);
+// What to do about a file that no location can spell. Paths are shown as they were given.
+Error outside(const fs::path& path, const fs::path& out_dir) {
+  std::error_code no_link;
+  const fs::path link = fs::read_symlink(path, no_link);
+  const fs::path target = no_link ? path : (path.parent_path() / link).lexically_normal();
   const fs::path home = target.has_parent_path() ? target.parent_path() : fs::path(".");
   return Error{
       ErrorCode::kInvalidArgument,
       fmt::format("{}: {}stands neither in the output folder {} nor below it, where the "
                   "data of a model must be; save into {}, or use a layout that copies",
                   path.string(),
-                  is_link ? "is a symbolic link to " + quote(target.string()) + ", which " : "",
+                  no_link ? "" : "is a symbolic link to " + quote(target.string()) + ", which ",
                   quote(out_dir.string()), quote(home.string()))};
 }
 
@@ -77,14 +78,14 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   }
   const fs::path relative = no_folder ? fs::path() : target.lexically_relative(folder);
   if (relative.empty() || *relative.begin() == "..") {
-    return fail(outside(file.path(), target, out_dir));
+    return fail(outside(file.path(), out_dir));
   }
   std::string location = relative.generic_string();
   if (!is_utf8(location)) {
     return fail(ErrorCode::kInvalidArgument,
                 quote(location) + ": not UTF-8, which a location in a model must be; rename it");
   }
-  const auto opened = open_beneath(folder, location);
+  const auto opened = open_beneath(out_dir, location);
   if (!opened) {
     return fail(opened.error().code, opened.error().message + std::string(kCopyInstead));
   }

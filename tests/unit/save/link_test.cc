@@ -166,7 +166,7 @@ TEST_F(Link, RefusesAFileThatNoLocationReaches) {
               FailsWith(ErrorCode::kInvalidArgument, "neither in the output folder"));
   fs::create_directory(out_);
   EXPECT_THAT(save(file, tensors), FailsWith(ErrorCode::kInvalidArgument,
-                                             "; save into '" + file.parent_path().string()));
+                                             "; save into '" + file.parent_path().string() + "'"));
   fs::create_symlink(file, out_ / "c.pt");
   EXPECT_THAT(save(out_ / "c.pt", tensors),
               FailsWith(ErrorCode::kInvalidArgument, "c.pt: is a symbolic link to"));
@@ -253,8 +253,8 @@ TEST_F(Link, LinksDataThatCameWithTheGraph) {
     ASSERT_THAT(save_all(open_one(other), *model, out_, fast(Overwrite::kAllow), link()), IsOk());
     const auto after = tree_of(out_);
     for (const auto& [name, content] : before) {
-      const bool is_of_the_old_model = name.find("json") != std::string::npos ||
-                                       name.find("small.bias") != std::string::npos;
+      const bool is_of_the_old_model =
+          name.find("json") != std::string::npos || name.find("small.bias") != std::string::npos;
       EXPECT_EQ(after.contains(name), !is_of_the_old_model) << name;
     }
     const auto linked = Model::load(out_ / "model.onnx");

@@ -202,6 +202,27 @@ TEST(Cast, ReadsTheEightBitTypes) {
                 {{0x00, 0x1p-127F}, {0x7f, 1.0F}, {0xfe, 0x1p127F}, {0xff, kNan}});
 }
 
+TEST(Cast, ReadsEveryEightBitValueAlikeOnEveryProcessor) {
+  std::vector<std::uint8_t> all(256);
+  for (std::size_t bits = 0; bits < all.size(); ++bits) {
+    all[bits] = static_cast<std::uint8_t>(bits);
+  }
+  for (const DType from : {DType::kFloat8E4M3Fn, DType::kFloat8E4M3FnUz, DType::kFloat8E5M2,
+                           DType::kFloat8E5M2FnUz, DType::kFloat8E8M0FnU}) {
+    for (const DType to : {DType::kFloat16, DType::kBFloat16}) {
+      EXPECT_EQ(cast<std::uint16_t>(from, to, all),
+                cast<std::uint16_t>(from, to, all, CastPath::kPortable));
+    }
+    const auto wide = cast<std::uint32_t>(from, DType::kFloat32, all);
+    EXPECT_EQ(wide, cast<std::uint32_t>(from, DType::kFloat32, all, CastPath::kPortable));
+    // By definition, all of them rise with their bits but for the NaNs.
+    for (std::size_t bits = 1; bits < 0x80; ++bits) {
+      const float value = std::bit_cast<float>(wide[bits]);
+      EXPECT_TRUE(std::isnan(value) || value > std::bit_cast<float>(wide[bits - 1])) << bits;
+    }
+  }
+}
+
 TEST(Cast, TakesAnyNumberOfElementsAtAnyAddress) {
   const std::vector<float> values(2100, 1.5F);
   for (const std::size_t count : {0UL, 1UL, 7UL, 8UL, 9UL, 1023UL, 1025UL, 2099UL}) {

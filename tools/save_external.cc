@@ -46,6 +46,8 @@ output:
   --model-name NAME      default: model.onnx
   --data-dir NAME        folder of the data inside OUT_DIR (per-tensor); default: initializers
 {}  --attributes           without CHECKPOINT: tensors in attributes of nodes get the layout, too
+  --dtype TYPE           convert all floats to float32, float16, bfloat16 or float64; refused
+                         where the graph states another type
 {}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
@@ -97,6 +99,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_plain_name(app, "--data-dir", arguments.data_dir);
   add_layout_options(app, arguments.options);
   app.add_flag("--attributes", arguments.options.attributes);
+  add_dtype_option(app, arguments.options.dtype);
   app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
   app.add_option("--save-map", arguments.save_map);
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
@@ -113,6 +116,20 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_common_options(app, arguments.common);
 }
 
+// What would make --layout link read or write the tensors.
+std::string wrong_with_link(const Arguments& arguments) {
+  if (!arguments.checksum.empty()) {
+    return "--checksum: needs whole files to be read; leave it out with --layout link";
+  }
+  if (arguments.options.dedup == Dedup::kContent) {
+    return "--dedup content: saves nothing with --layout link, which copies nothing";
+  }
+  if (arguments.options.dtype || arguments.mapping.options.casts == Casts::kAllow) {
+    return "--cast and --dtype: make new bytes; --layout link copies none";
+  }
+  return "";
+}
+
 // What is missing on the command line, or useless; empty when nothing is.
 std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
   if (arguments.graph.empty()) {
@@ -122,8 +139,9 @@ std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
     return "no -o OUT_DIR is given";
   }
   if (arguments.checkpoints.empty()) {
-    for (const char* option : {"--key", "--prefix", "--match", "--map", "--rename", "--tie",
-                               "--partial", "--unmatched", "--inputs", "--save-map"}) {
+    for (const char* option :
+         {"--key", "--prefix", "--match", "--map", "--rename", "--tie", "--partial", "--unmatched",
+          "--inputs", "--cast", "--dtype", "--save-map"}) {
       if (app.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }
@@ -135,13 +153,16 @@ std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
   if (layout != Layout::kShards && app.count("--max-shard-size") > 0) {
     return "--max-shard-size: is for --layout shards";
   }
-  if ((layout == Layout::kPerTensor || layout == Layout::kInline) && app.count("--align") > 0) {
+  if (layout != Layout::kSingle && layout != Layout::kShards && app.count("--align") > 0) {
     return "--align: is for --layout single and shards";
   }
   if (layout == Layout::kInline && !arguments.checksum.empty()) {
     return "--checksum: is for data files, and --layout inline has none";
   }
-  return "";
+  if (arguments.options.dtype && arguments.mapping.options.casts == Casts::kAllow) {
+    return "--dtype: converts all floats; leave out --cast";
+  }
+  return layout == Layout::kLink ? wrong_with_link(arguments) : "";
 }
 
 void fill_options(Arguments& arguments) {

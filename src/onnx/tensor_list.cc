@@ -6,6 +6,11 @@
 namespace onnx_external {
 namespace {
 
+// ".3"; "." + std::to_string(3) makes g++ 12 warn where it optimizes (-Wrestrict).
+std::string numbered(int i) {
+  return std::string(".").append(std::to_string(i));
+}
+
 class TensorLister {
  public:
   Result<std::vector<ListedTensor>> list(const onnx::ModelProto& model) {
@@ -66,13 +71,13 @@ class TensorLister {
       add(attribute.t(), named(""));
     }
     for (int i = 0; i < attribute.tensors_size(); ++i) {
-      add(attribute.tensors(i), named("." + std::to_string(i)));
+      add(attribute.tensors(i), named(numbered(i)));
     }
     if (attribute.has_sparse_tensor()) {
       visit_sparse(attribute.sparse_tensor(), named(""));
     }
     for (int i = 0; i < attribute.sparse_tensors_size(); ++i) {
-      visit_sparse(attribute.sparse_tensors(i), named("." + std::to_string(i)));
+      visit_sparse(attribute.sparse_tensors(i), named(numbered(i)));
     }
     if (attribute.has_g()) {
       visit_graph(attribute.g());

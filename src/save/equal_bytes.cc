@@ -15,6 +15,7 @@
 #include "onnx/inline_data.h"
 #include "onnx_external/plan.h"
 #include "save/layout.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -105,7 +106,7 @@ class EqualParts {
     const PlannedTensor& tensor = source(part);
     if (tensor.source == TensorSource::kCheckpoint) {
       return read_steps(part, meter, take, [&](std::uint64_t done, std::span<std::byte> piece) {
-        return checkpoint_.read(tensor.source_index, done, piece);
+        return read_planned(checkpoint_, tensor, done, piece);
       });
     }
     auto reader =
@@ -139,7 +140,7 @@ class EqualParts {
   Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
     const bool is_checkpoint = source(part).source == TensorSource::kCheckpoint;
     if (const auto recorded =
-            is_checkpoint ? checkpoint_.recorded_crc(source(part).source_index) : std::nullopt) {
+            is_checkpoint ? recorded_crc_of(checkpoint_, source(part)) : std::nullopt) {
       (void)meter.add(plan_.parts[part].bytes);
       return number_text(*recorded);
     }
@@ -173,6 +174,11 @@ class EqualParts {
 Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
                                    const PlanOptions& options, int threads,
                                    const ProgressFn& progress) {
+  if (plan.layout == Layout::kLink) {
+    return fail(ErrorCode::kInvalidArgument,
+                "finding equal bytes saves nothing where nothing is copied; leave it out with "
+                "layout link");
+  }
   if (options.layout == Layout::kInline) {
     return plan;
   }

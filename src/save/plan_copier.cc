@@ -29,6 +29,7 @@
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
 #include "save/model_source.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -37,7 +38,6 @@ namespace {
 struct PartSource {
   std::shared_ptr<const SourceFile> file;  // null: read through the checkpoint or the model
   std::uint64_t offset = 0;
-  std::size_t tensor = 0;  // index into Checkpoint::tensors() or Model::inline_tensors() then
   std::optional<std::uint32_t> recorded_crc;
 };
 
@@ -272,12 +272,12 @@ class PlanCopier {
     if (tensor.source == TensorSource::kModelInline) {
       return inline_source(tensor);
     }
-    const auto range = job_.checkpoint.plain_range(tensor.source_index);
+    const auto range = planned_range(job_.checkpoint, tensor);
     if (!range) {
-      return PartSource{nullptr, 0, tensor.source_index, std::nullopt};
+      return PartSource{nullptr, 0, std::nullopt};
     }
-    return PartSource{job_.checkpoint.files()[range->file], range->offset, 0,
-                      job_.checkpoint.recorded_crc(tensor.source_index)};
+    return PartSource{job_.checkpoint.files()[range->file], range->offset,
+                      recorded_crc_of(job_.checkpoint, tensor)};
   }
 
   Result<PartSource> external_source(const PlannedTensor& tensor) const {
@@ -286,14 +286,14 @@ class PlanCopier {
     if (!source) {
       return fail(std::move(source).error());
     }
-    return PartSource{*std::move(source), external.offset, 0, std::nullopt};
+    return PartSource{*std::move(source), external.offset, std::nullopt};
   }
 
   Result<PartSource> inline_source(const PlannedTensor& tensor) const {
     const CutTensors& cuts = job_.model.cut_tensors();
     const auto range = inline_range(job_.model.inline_proto(tensor.source_index), cuts);
     if (!range) {
-      return PartSource{nullptr, 0, tensor.source_index, std::nullopt};
+      return PartSource{nullptr, 0, std::nullopt};
     }
     if (range->length != tensor.nbytes) {
       return fail(
@@ -301,7 +301,7 @@ class PlanCopier {
           fmt::format("{}: tensor {}: it holds {} bytes, its type and dims need {}",
                       cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
     }
-    return PartSource{cuts.shared_file(), range->offset, 0, std::nullopt};
+    return PartSource{cuts.shared_file(), range->offset, std::nullopt};
   }
 
   // Copies the item's bytes and returns their CRC-32, unless they are spliced.
@@ -313,8 +313,9 @@ class PlanCopier {
     const bool spliced = sha == nullptr && splices(item, source);
     const std::uint64_t place = part_of(item).offset + item.first;
     if (!source.file) {
-      status = is_from_checkpoint(item.part) ? rearrange(item, source.tensor, output, crc, sha)
-                                             : decode(item, source.tensor, output, crc, sha);
+      status = tensor_of(item.part).source == TensorSource::kModelInline
+                   ? decode(item, output, crc, sha)
+                   : rearrange(item, output, crc, sha);
     } else if (bypasses_cache()) {
       status = worker.direct.copy(*source.file, source.offset + item.first, item.length, output,
                                   place, step_, crc, sha);
@@ -349,17 +350,18 @@ class PlanCopier {
            job_.options.cache == PageCache::kUse;
   }
 
-  Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
-                   Sha* sha) {
+  Status rearrange(const WorkItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
+    const PlannedTensor& tensor = tensor_of(item.part);
     const auto read = [&](std::uint64_t done, std::span<std::byte> piece) {
-      return job_.checkpoint.read(tensor, item.first + done, piece);
+      return read_planned(job_.checkpoint, tensor, item.first + done, piece);
     };
     return write_pieces(item, read, output, crc, sha);
   }
 
-  Status decode(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
-                Sha* sha) {
-    auto reader = InlineReader::open(job_.model.inline_proto(tensor), job_.model.cut_tensors());
+  Status decode(const WorkItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
+    const PlannedTensor& tensor = tensor_of(item.part);
+    auto reader =
+        InlineReader::open(job_.model.inline_proto(tensor.source_index), job_.model.cut_tensors());
     Status status = reader ? Status() : Status(fail(std::move(reader).error()));
     if (status) {
       const auto read = [&](std::uint64_t, std::span<std::byte> piece) {
@@ -370,8 +372,7 @@ class PlanCopier {
     if (status || status.error().code == ErrorCode::kCancelled) {
       return status;
     }
-    return fail_in("tensor " + quote(job_.model.inline_tensors()[tensor].name),
-                   std::move(status).error());
+    return fail_in("tensor " + quote(tensor.name), std::move(status).error());
   }
 
   // read(done, piece) fills the piece with the item's bytes from `done` on.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "save/model_source.h"
 #include "save/model_writer.h"
 #include "save/plan_copier.h"
+#include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/resume.h"
 #include "save/test_data_files.h"
@@ -77,8 +80,11 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
       continue;
     }
+    if (tensor.part && plan.layout == Layout::kLink) {
+      continue;  // nothing of it was copied
+    }
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
-    const bool whole = tensor.part && checkpoint.plain_range(tensor.source_index) &&
+    const bool whole = tensor.part && planned_range(checkpoint, tensor) &&
                        tensor.nbytes == checkpoint.storages()[storage].bytes;
     uses[storage] = std::max(uses[storage], whole ? kWhole : kParts);
   }
@@ -110,9 +116,12 @@ class ModelBuilder {
   std::string manifest_for(const ModelIdentity& written, const CopiedFiles& copied,
                            std::vector<ManifestFile> test_data) {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (plan_.tensors[i].part) {
+      if (plan_.tensors[i].part && !copied.crcs.empty()) {
         manifest_.tensors[i].crc32 = copied.crcs[*plan_.tensors[i].part];
       }
+    }
+    if (plan_.layout == Layout::kLink) {
+      list_linked();
     }
     manifest_.test_data = std::move(test_data);
     manifest_.model_file = plan_.model_name;
@@ -143,6 +152,23 @@ class ModelBuilder {
     Status attached = model_.attach(attachments_, inputs);
     attachments_ = {};  // the model has them now
     return attached;
+  }
+
+  // Only what the checkpoint itself records is known of bytes that nobody read.
+  void list_linked() {
+    std::map<std::string, std::uint64_t> files;
+    for (const PlannedFile& file : plan_.files) {
+      files.emplace(file.name, file.bytes);
+    }
+    for (const auto& [name, bytes] : files) {
+      manifest_.linked.push_back({name, bytes});
+    }
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const PlannedTensor& tensor = plan_.tensors[i];
+      if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
+        manifest_.tensors[i].crc32 = recorded_crc_of(checkpoint_, tensor);
+      }
+    }
   }
 
   ManifestTensor record_of(const PlannedTensor& tensor) const {
@@ -182,7 +208,7 @@ class ModelBuilder {
     std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
     const auto bytes = std::as_writable_bytes(std::span(raw));
     Status status = tensor.source == TensorSource::kCheckpoint
-                        ? checkpoint_.read(tensor.source_index, 0, bytes)
+                        ? read_planned(checkpoint_, tensor, 0, bytes)
                         : read_external(tensor, bytes);
     if (!status) {
       return status;
@@ -248,76 +274,158 @@ SavePlan placed_in(const ModelPieces& pieces, SavePlan plan) {
   return plan;
 }
 
-}  // namespace
+// One save of a plan, step by step.
+class PlanWriter {
+ public:
+  PlanWriter(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
+             const WriteOptions& options)
+      : plan_(&plan),
+        model_(model),
+        checkpoint_(checkpoint),
+        options_(options),
+        builder_(plan, model, checkpoint),
+        meter_(options.progress) {}
 
-Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
-                              const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                              const WriteOptions& options, const RecordedInputs* inputs) {
-  ModelBuilder builder(given_plan, model, checkpoint);
-  const bool is_inline = given_plan.layout == Layout::kInline;
-  Result<ModelPieces> pieces;
-  if (is_inline) {  // the model is the data file: its form comes first
-    pieces = builder.build(options.inputs, {});
+  Result<StagedSave> write(const std::filesystem::path& out_dir, const RecordedInputs* inputs) {
+    Status status = check_options();
+    status = status ? place_parts() : std::move(status);
+    status = status ? begin(out_dir) : std::move(status);
+    status = status ? write_inputs(inputs) : std::move(status);
+    status = status && plan_->layout != Layout::kLink ? copy() : std::move(status);
+    status = status ? write_model() : std::move(status);
+    // From here on the sources are no longer needed.
+    status = status ? checkpoint_.check_unchanged() : std::move(status);
+    if (!status) {
+      return fail(std::move(status).error());
+    }
+    return StagedSave(std::make_unique<StagedSave::State>(StagedSave::State{
+        *std::move(transaction_), std::move(copied_.crcs), bytes_of(*plan_, kept_)}));
+  }
+
+ private:
+  Status check_options() const {
+    if (plan_->layout == Layout::kLink && options_.checksum != Checksum::kNone) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "a checksum of whole files means reading them; leave it out with layout link");
+    }
+    return {};
+  }
+
+  // In kInline the model is the data file: its form comes first.
+  Status place_parts() {
+    if (plan_->layout != Layout::kInline) {
+      return {};
+    }
+    if (Status built = build({}); !built) {
+      return built;
+    }
+    placed_ = placed_in(*pieces_, *plan_);
+    plan_ = &*placed_;
+    return {};
+  }
+
+  Status build(const std::vector<std::string>& sha1s) {
+    return keep(builder_.build(options_.inputs, sha1s));
+  }
+
+  Status keep(Result<ModelPieces> pieces) {
     if (!pieces) {
       return fail(std::move(pieces).error());
     }
+    pieces_ = *std::move(pieces);
+    return {};
   }
-  const std::optional<SavePlan> placed =
-      is_inline ? std::optional(placed_in(*pieces, given_plan)) : std::nullopt;
-  const SavePlan& plan = placed ? *placed : given_plan;
-  auto job = name_job(plan, model, checkpoint);
-  if (!job) {
-    return fail(std::move(job).error());
+
+  Status begin(const std::filesystem::path& out_dir) {
+    TransactionOptions names{plan_->model_name,
+                             plan_->data_dir,
+                             options_.sync,
+                             options_.overwrite,
+                             plan_->layout,
+                             {},
+                             {}};
+    if (plan_->layout != Layout::kLink) {
+      auto job = name_job(*plan_, model_, checkpoint_);
+      if (!job) {
+        return fail(std::move(job).error());
+      }
+      job_ = *std::move(job);
+      names.files = plan_->files;
+      names.job = options_.resume == Resume::kYes ? job_ : std::string();
+    }
+    auto transaction = Transaction::begin(out_dir, std::move(names));
+    if (!transaction) {
+      return fail(std::move(transaction).error());
+    }
+    transaction_.emplace(*std::move(transaction));
+    return {};
   }
-  const bool resumes = options.resume == Resume::kYes;
-  auto transaction =
-      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, plan.files, resumes ? *job : std::string()});
-  if (!transaction) {
-    return fail(std::move(transaction).error());
-  }
-  std::vector<ManifestFile> test_data;
-  if (inputs != nullptr) {
-    auto written = write_test_data(*inputs, *transaction);
+
+  Status write_inputs(const RecordedInputs* inputs) {
+    auto written = inputs != nullptr ? write_test_data(*inputs, *transaction_)
+                                     : Result<std::vector<ManifestFile>>();
     if (!written) {
       return fail(std::move(written).error());
     }
-    test_data = *std::move(written);
+    test_data_ = *std::move(written);
+    return {};
   }
-  auto building =
-      is_inline ? std::future<Result<ModelPieces>>() : start_building(builder, plan, options);
-  ProgressMeter meter(options.progress);
-  const auto kept = kept_parts(plan, *transaction, *job, options, meter);
-  auto journal = kept ? Journal::start(transaction->staging(), *job, *kept) : fail(kept.error());
-  if (!journal) {
-    return fail(std::move(journal).error());
+
+  Status copy() {
+    if (!pieces_) {
+      building_ = start_building(builder_, *plan_, options_);
+    }
+    auto kept = kept_parts(*plan_, *transaction_, job_, options_, meter_);
+    auto journal = kept ? Journal::start(transaction_->staging(), job_, *kept) : fail(kept.error());
+    if (!journal) {
+      return fail(std::move(journal).error());
+    }
+    kept_ = *std::move(kept);
+    auto copied = copy_files(
+        {*plan_, model_, checkpoint_, transaction_->data(), options_, kept_, *journal}, meter_);
+    if (!copied) {
+      return fail(std::move(copied).error());
+    }
+    copied_ = *std::move(copied);
+    return check_partly_used_storages(*plan_, checkpoint_, thread_count(options_.threads));
   }
-  auto copied =
-      copy_files({plan, model, checkpoint, transaction->data(), options, *kept, *journal}, meter);
-  if (!copied) {
-    return fail(std::move(copied).error());
+
+  Status write_model() {
+    if (!pieces_) {
+      Status built = building_.valid() ? keep(building_.get()) : build(copied_.sha1s);
+      if (!built) {
+        return built;
+      }
+    }
+    const auto written = write_model_file({transaction_->staging(), plan_->model_name, *pieces_,
+                                           model_.cut_tensors(), copied_.crcs, options_});
+    return written ? transaction_->write_manifest(
+                         builder_.manifest_for(*written, copied_, std::move(test_data_)))
+                   : Status(fail(written.error()));
   }
-  Status status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
-  if (status && !is_inline) {
-    pieces = building.valid() ? building.get() : builder.build(options.inputs, copied->sha1s);
-    status = pieces ? Status() : Status(fail(pieces.error()));
-  }
-  if (status) {
-    const auto written = write_model_file({transaction->staging(), plan.model_name, *pieces,
-                                           model.cut_tensors(), copied->crcs, options});
-    status = written ? transaction->write_manifest(
-                           builder.manifest_for(*written, *copied, std::move(test_data)))
-                     : Status(fail(written.error()));
-  }
-  // From here on the sources are no longer needed.
-  if (status) {
-    status = checkpoint.check_unchanged();
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
-  return StagedSave(std::make_unique<StagedSave::State>(
-      StagedSave::State{*std::move(transaction), std::move(copied->crcs), bytes_of(plan, *kept)}));
+
+  const SavePlan* plan_;  // the given one, or placed_
+  std::optional<SavePlan> placed_;
+  Model& model_;
+  const Checkpoint& checkpoint_;
+  const WriteOptions& options_;
+  ModelBuilder builder_;
+  ProgressMeter meter_;
+  std::string job_;
+  std::optional<Transaction> transaction_;
+  std::vector<ManifestFile> test_data_;
+  WrittenParts kept_;
+  CopiedFiles copied_;
+  std::optional<ModelPieces> pieces_;
+  std::future<Result<ModelPieces>> building_;  // uses builder_ until it is done
+};
+
+}  // namespace
+
+Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
+                              const std::filesystem::path& out_dir, const WriteOptions& options,
+                              const RecordedInputs* inputs) {
+  return PlanWriter(plan, model, checkpoint, options).write(out_dir, inputs);
 }
 
 }  // namespace onnx_external

@@ -37,24 +37,21 @@ std::string manifest_location(std::string_view data_file) {
   return stem ? manifest_file_name(*stem) : std::string();
 }
 
-// The manifest of the newest generation beside the model: that of a model without data files.
-std::optional<std::string> manifest_beside(const ModelFile& model) {
-  const auto folder = Directory::open(model.folder.empty() ? "." : model.folder);
-  const auto entries = folder ? folder->entries() : fail(ErrorCode::kNotFound, "");
-  std::optional<std::string> newest;
-  std::uint64_t most = 0;
-  for (const std::string& entry : entries ? *entries : std::vector<std::string>()) {
-    const auto stem = stem_of_manifest_file(entry);
-    const auto number = stem ? generation_of(*stem, data_stem(model.name)) : std::nullopt;
-    if (number && (!newest || *number > most)) {
-      newest = entry;
-      most = *number;
+// Manifests beside the model that are named after it: data that it links to does not lead to one.
+std::vector<std::string> manifests_beside(const ModelFile& model) {
+  const auto folder = Directory::open(model.folder);
+  const auto entries = folder ? folder->entries() : fail(folder.error());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; entries && i < entries->size() && names.size() < kMaxManifests; ++i) {
+    const auto stem = stem_of_manifest_file((*entries)[i]);
+    if (stem && generation_of(*stem, data_stem(model.name))) {
+      names.push_back((*entries)[i]);
     }
   }
-  return newest;
+  return names;
 }
 
-// Where manifests could be, in graph order.
+// Where manifests could be: in graph order, then beside the model.
 std::vector<std::string> manifest_locations(const ModelFile& model,
                                             std::span<const ListedTensor> tensors) {
   std::set<std::string> seen;
@@ -68,9 +65,10 @@ std::vector<std::string> manifest_locations(const ModelFile& model,
       locations.push_back(std::move(location));
     }
   }
-  auto beside = locations.empty() ? manifest_beside(model) : std::nullopt;
-  if (beside) {
-    locations.push_back(*std::move(beside));
+  for (std::string& name : manifests_beside(model)) {
+    if (seen.insert(name).second) {
+      locations.push_back(std::move(name));
+    }
   }
   return locations;
 }
@@ -89,25 +87,32 @@ Result<Manifest> read_manifest(const SourceFile& file) {
 
 }  // namespace
 
+bool knows(const Manifest& manifest, const ModelFile& model) {
+  return manifest.model_bytes == model.bytes && manifest.model_crc32 == model.crc32;
+}
+
 std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                            std::span<const ListedTensor> tensors,
                                            const std::string& known) {
+  std::optional<FoundManifest> first;
   for (std::string& location :
        known.empty() ? manifest_locations(model, tensors) : std::vector<std::string>{known}) {
     const std::size_t slash = location.rfind('/');
     std::string folder = slash == std::string::npos ? "" : location.substr(0, slash + 1);
     FoundManifest found{std::move(location), std::move(folder), Manifest{}};
     auto file = open_beneath(model.folder, found.location);
-    if (file) {
-      found.manifest = read_manifest(**file);
+    if (!file && file.error().code == ErrorCode::kNotFound && known.empty()) {
+      continue;
+    }
+    found.manifest = file ? read_manifest(**file) : fail(std::move(file).error());
+    if (found.manifest && knows(*found.manifest, model)) {
       return found;
     }
-    if (file.error().code != ErrorCode::kNotFound || !known.empty()) {
-      found.manifest = fail(std::move(file).error());
-      return found;
+    if (!first) {
+      first = std::move(found);
     }
   }
-  return std::nullopt;
+  return first;
 }
 
 TensorIndex index_tensors(std::span<const ListedTensor> tensors) {
@@ -135,6 +140,18 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
     }
   }
   return facts;
+}
+
+void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
+                        std::vector<Finding>& findings) {
+  for (const LinkedFile& record : files) {
+    const auto file = open_beneath(folder, record.file);
+    if (file && (*file)->size() != record.bytes) {  // a missing one is a finding of its tensors
+      findings.push_back({FindingCode::kWrongLength, "", name_in_finding(record.file),
+                          "the model was linked to a file of " + std::to_string(record.bytes) +
+                              " bytes, this one has " + std::to_string((*file)->size())});
+    }
+  }
 }
 
 void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -25,8 +26,12 @@ struct FoundManifest {
   Result<Manifest> manifest;
 };
 
-// The manifest at `location`, where that is known. Else it is looked for in the folders that
-// external tensors lie in, and beside the model. Nothing when there is none.
+// True when it was written for this very model file.
+[[nodiscard]] bool knows(const Manifest& manifest, const ModelFile& model);
+
+// The manifest at `location`, where that is known. Else it is looked for beside the model and in
+// the folders that external tensors lie in; the one that knows the model by its CRC comes first.
+// Nothing when there is none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors,
                                                          const std::string& location = {});
@@ -48,6 +53,10 @@ struct ManifestFacts {
 // nothing does. `entry` is null for an inline tensor.
 [[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
                                         const ListedTensor& tensor, const ExternalEntry* entry);
+
+// The files that a model links to must have the sizes that the manifest recorded.
+void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
+                        std::vector<Finding>& findings);
 
 // Reads the files of recorded inputs that the manifest lists: missing ones, and ones with other
 // bytes, become findings.

@@ -98,7 +98,7 @@ struct OpaqueObject {
   std::string type;  // "module.name" as the pickle spells it
 };
 
-// One tensor that the file declares but that cannot be read (sparse, quantized, meta, unknown
+// One tensor that the file declares but that cannot be read (sparse, nested, meta, of an unknown
 // element type, ...). With Selection::kStateDict such a tensor fails the open instead.
 struct RefusedTensor {
   std::string path;
@@ -182,7 +182,7 @@ class Checkpoint {
 // distributed checkpoint; else exactly one checkpoint file, otherwise kAmbiguous with the list).
 // The format is told by content, never by suffix. The same tensor name in two arguments is
 // kAmbiguous.
-// kNotFound, kIo, kCorrupt, kUnsupported (naming the format, e.g. legacy torch), kAmbiguous.
+// kNotFound, kIo, kCorrupt, kUnsupported (naming the format, e.g. HDF5), kAmbiguous.
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});
 

@@ -39,7 +39,7 @@ struct GraphInput {
 [[nodiscard]] std::vector<GraphInput> graph_inputs(const onnx::GraphProto& graph,
                                                    std::span<const std::string> names);
 
-// One file of recorded inputs, opened; `options.selection` is set. Errors as open_checkpoint.
+// One file of recorded inputs, opened; sets options.selection and .key. Errors as open_checkpoint.
 [[nodiscard]] Result<Checkpoint> open_recording(const std::filesystem::path& path,
                                                 const OpenOptions& options = {});
 

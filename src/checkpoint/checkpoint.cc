@@ -48,6 +48,7 @@ void append_part(CheckpointPart& whole, CheckpointPart part) {
   append(whole.opaque, std::move(part.opaque));
   append(whole.refused, std::move(part.refused));
   append(whole.tied_names, std::move(part.tied_names));
+  whole.kept_bytes += part.kept_bytes;
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
   }

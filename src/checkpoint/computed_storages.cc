@@ -4,32 +4,32 @@
 #include <cassert>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 
 namespace onnx_external {
 
 Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   const auto bytes = checked_mul(count, each);
-  if (!bytes || *bytes > left_) {
-    return fail(ErrorCode::kUnsupported,
-                "what must be kept of it in memory is more than its file allows; allow more with "
-                "--max-expand N");
+  const auto kept = bytes ? checked_add(part_.kept_bytes, *bytes) : std::nullopt;
+  if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
+    return unsupported(
+        "what must be kept of it in memory, or added up, is more than its file allows; allow more "
+        "with --max-expand N");
   }
-  left_ -= *bytes;
+  part_.kept_bytes = *kept;
   return {};
 }
 
-MemoryBudget memory_budget(const CheckpointPart& part, std::uint64_t max_expand) {
+std::uint64_t MemoryBudget::most() const {
   std::uint64_t files = 0;
-  for (const auto& file : part.files) {
+  for (const auto& file : part_.files) {
     files += file->size();
   }
-  const auto most = checked_mul(files, std::max<std::uint64_t>(max_expand, 1))
-                        .value_or(std::numeric_limits<std::uint64_t>::max());
-  return MemoryBudget(std::max(most, kAlwaysExpandedBytes));
+  return checked_mul(files, std::max<std::uint64_t>(max_expand_, 1))
+      .value_or(std::numeric_limits<std::uint64_t>::max());
 }
 
 std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource source,
@@ -46,13 +46,13 @@ std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes, ReadSource
   return index;
 }
 
-ReadSource memory_source(std::string bytes) {
-  auto shared = std::make_shared<const std::string>(std::move(bytes));
-  return [shared = std::move(shared)](std::uint64_t offset, std::span<std::byte> out) -> Status {
-    assert(range_fits(offset, out.size(), shared->size()));
-    std::memcpy(out.data(), shared->data() + offset, out.size());
-    return {};
-  };
+ReadSource memory_source(std::shared_ptr<const std::string> memory, std::uint64_t offset) {
+  return
+      [memory = std::move(memory), offset](std::uint64_t at, std::span<std::byte> out) -> Status {
+        assert(offset <= memory->size() && range_fits(at, out.size(), memory->size() - offset));
+        std::memcpy(out.data(), memory->data() + offset + at, out.size());
+        return {};
+      };
 }
 
 }  // namespace onnx_external

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,28 +12,35 @@
 
 namespace onnx_external {
 
-// What may be kept in memory on behalf of a file: it grows with the file and with --max-expand, not
-// with what the file declares.
+// What may be kept in memory, or added up, on behalf of the files of a part: it grows with them and
+// with --max-expand, not with what they declare (tensors may expand to as much:
+// open_checkpoint.cc).
 class MemoryBudget {
  public:
-  explicit MemoryBudget(std::uint64_t bytes) : left_(bytes) {}
+  // `part`, which counts what was taken, must outlive this.
+  MemoryBudget(CheckpointPart& part, std::uint64_t max_expand)
+      : part_(part), max_expand_(max_expand) {}
 
   // Takes count * each bytes. kUnsupported when they are not left.
   [[nodiscard]] Status take(std::uint64_t count, std::uint64_t each);
 
- private:
-  std::uint64_t left_;
-};
+  // kUnsupported when parts that were put together took more than all may.
+  [[nodiscard]] Status check() { return take(0, 0); }
 
-// As much as tensors may expand to (open_checkpoint.cc has the same rule for those).
-[[nodiscard]] MemoryBudget memory_budget(const CheckpointPart& part, std::uint64_t max_expand);
+ private:
+  [[nodiscard]] std::uint64_t most() const;
+
+  CheckpointPart& part_;
+  std::uint64_t max_expand_;
+};
 
 // Adds a storage of `bytes` bytes that `source` reads, and gives its index. It is put together from
 // the storages `from`.
 [[nodiscard]] std::uint32_t add_computed(CheckpointPart& part, std::uint64_t bytes,
                                          ReadSource source, std::vector<std::uint32_t> from = {});
 
-// Reads `bytes`, which it keeps.
-[[nodiscard]] ReadSource memory_source(std::string bytes);
+// Reads what `memory` has from `offset` on, and keeps it alive.
+[[nodiscard]] ReadSource memory_source(std::shared_ptr<const std::string> memory,
+                                       std::uint64_t offset = 0);
 
 }  // namespace onnx_external

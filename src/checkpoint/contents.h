@@ -37,6 +37,9 @@ struct CheckpointPart {
   // For computed storages: the storages that they are put together from, whose recorded CRC-32
   // vouches for theirs.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
+
+  // What computed storages keep in memory (computed_storages.h bounds it).
+  std::uint64_t kept_bytes = 0;
 };
 
 // Moves everything of `part` but its format behind what `whole` has, and renumbers it.

@@ -16,13 +16,12 @@
 namespace onnx_external {
 namespace {
 
-// A slice of an open file, and the storage of its tensor once it has been read.
+// A slice of an open file, and what reading it gave: its only tensor, without a name, or an error.
 struct Slice {
   std::uint32_t file = 0;  // index into CheckpointPart::files
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::optional<std::uint32_t> storage = {};  // index into CheckpointPart::storages
-  TensorView view = {};                       // its only tensor, without a name
+  std::optional<Result<TensorView>> view = {};
 
   [[nodiscard]] auto range() const { return std::tie(file, offset, length); }
 };
@@ -66,23 +65,21 @@ class Slices {
     return {};
   }
 
-  // The slice, read. Requires: it was added.
-  [[nodiscard]] Result<const Slice*> get(const DcpSlice& wanted) {
+  // The tensor of a slice, which is read once, whoever asks. Requires: it was added.
+  [[nodiscard]] const Result<TensorView>& get(const DcpSlice& wanted) {
     const Slice key{
         .file = files_.at(wanted.file), .offset = wanted.offset, .length = wanted.length};
     const auto slice =
         std::lower_bound(slices_.begin(), slices_.end(), key,
                          [](const Slice& a, const Slice& b) { return a.range() < b.range(); });
-    if (!slice->storage) {
-      if (auto status = load(*slice); !status) {
-        return fail(std::move(status).error());
-      }
+    if (!slice->view) {
+      slice->view = load(*slice);
     }
-    return &*slice;
+    return *slice->view;
   }
 
  private:
-  [[nodiscard]] Status load(Slice& slice) {
+  [[nodiscard]] Result<TensorView> load(const Slice& slice) {
     const auto file = SourceFile::slice(part_.files[slice.file], slice.offset, slice.length);
     const auto format = file ? sniff_format(**file) : Result<FileFormat>(fail(file.error()));
     if (!format) {
@@ -103,18 +100,17 @@ class Slices {
     if (part->tensors.size() != 1 || !part->tensors[0].name.empty()) {
       return fail(ErrorCode::kUnsupported, where + ": holds something else than one tensor");
     }
-    slice.view = std::move(part->tensors[0]);
-    Storage storage = part->storages[slice.view.storage];
+    TensorView view = std::move(part->tensors[0]);
+    Storage storage = part->storages[view.storage];
     if (storage.computed || storage.compression != Compression::kNone) {
       return fail(ErrorCode::kUnsupported,
                   where + ": its tensor is compressed or converted; save it again with torch");
     }
     storage.file = slice.file;
     storage.offset += slice.offset;
-    slice.storage = static_cast<std::uint32_t>(part_.storages.size());
-    slice.view.storage = *slice.storage;
+    view.storage = static_cast<std::uint32_t>(part_.storages.size());
     part_.storages.push_back(storage);
-    return {};
+    return view;
   }
 
   const std::filesystem::path folder_;
@@ -147,8 +143,7 @@ class Assembler {
       return fail(std::move(status).error());
     }
     if (item.chunks.size() == 1) {
-      const auto slice = chunk_slice(item, item.chunks[0]);
-      return slice ? Result<TensorView>((*slice)->view) : fail(slice.error());
+      return chunk_view(item, item.chunks[0]);
     }
     return assembled(item, *nbytes);
   }
@@ -168,34 +163,33 @@ class Assembler {
     return view;
   }
 
-  [[nodiscard]] Result<const Slice*> chunk_slice(const DcpItem& item, const DcpChunk& chunk) {
-    const auto slice = slices_.get(chunk.slice);
-    if (!slice) {
-      return fail_in("chunk at " + shape_text(chunk.offsets), slice.error());
+  [[nodiscard]] Result<TensorView> chunk_view(const DcpItem& item, const DcpChunk& chunk) {
+    const Result<TensorView>& view = slices_.get(chunk.slice);
+    if (!view) {
+      return fail_in("chunk at " + shape_text(chunk.offsets), view.error());
     }
-    const TensorView& view = (*slice)->view;
-    if (view.dtype != item.dtype || view.shape != chunk.sizes) {
+    if (view->dtype != item.dtype || view->shape != chunk.sizes) {
       return fail(ErrorCode::kCorrupt,
                   "chunk at " + shape_text(chunk.offsets) + ": its slice holds " +
-                      std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
+                      std::string(torch_name(view->dtype)) + " " + shape_text(view->shape) +
                       ", '.metadata' says " + std::string(torch_name(item.dtype)) + " " +
                       shape_text(chunk.sizes));
     }
-    return slice;
+    return view;
   }
 
   [[nodiscard]] Result<TensorView> assembled(const DcpItem& item, std::uint64_t nbytes) {
     std::vector<ChunkSource> sources;
     std::vector<std::uint32_t> storages;
     for (const DcpChunk& chunk : item.chunks) {
-      const auto slice = chunk_slice(item, chunk);
-      if (!slice) {
-        return fail(slice.error());
+      auto view = chunk_view(item, chunk);
+      if (!view) {
+        return fail(std::move(view).error());
       }
-      storages.push_back(*(*slice)->storage);
+      storages.push_back(view->storage);
       const Storage& storage = part_.storages[storages.back()];
       sources.push_back({.box = {chunk.offsets, chunk.sizes},
-                         .view = (*slice)->view,
+                         .view = *std::move(view),
                          .storage = storage,
                          .file = part_.files[storage.file]});
     }
@@ -259,6 +253,7 @@ Result<CheckpointPart> read_dcp(std::shared_ptr<const SourceFile> metadata,
   part.format = "dcp";
   part.files.push_back(metadata);  // the file of storages that lie in none, too
   part.opaque = std::move(named->opaque);
+  part.refused = std::move(named->refused);
   Slices slices(metadata->path().parent_path(), part);
   if (auto status = add_slices(*items, *named, slices); !status) {
     return fail_in(where, std::move(status).error());

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "checkpoint/contents.h"
@@ -15,10 +16,6 @@ namespace {
 
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxPathParts = 100;
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
 
 // What the pickle's parts may cost together: an honest file uses each of them once or twice.
 class Budget {

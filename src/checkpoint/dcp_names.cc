@@ -107,6 +107,7 @@ Result<NamedDcpItems> name_dcp_items(const std::vector<DcpItem>& items,
     return fail(std::move(named).error());
   }
   NamedDcpItems out;
+  out.refused = std::move(named->refused);
   for (NamedTensor& tensor : named->tensors) {
     const NodeId argument = pickle->tuple(pickle->arguments(tensor.node))[0];
     out.tensors.push_back(

@@ -19,6 +19,7 @@ struct NamedDcpTensor {
 struct NamedDcpItems {
   std::vector<NamedDcpTensor> tensors;
   std::vector<OpaqueObject> opaque;  // bytes items
+  std::vector<RefusedTensor> refused;
 };
 
 // The paths of the items are a tree, from which tensors are chosen and named exactly as from the

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/checked_math.h"
+#include "base/bad_input.h"
 #include "base/text.h"
+#include "checkpoint/computed_storages.h"
 #include "checkpoint/payload_config.h"
+#include "checkpoint/tensor_adder.h"
 #include "checkpoint/torch_records.h"
 #include "checkpoint/torch_zip.h"
 
@@ -18,7 +21,6 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxInflatedConfigBytes = std::uint64_t{16} << 20;  // torch stores them
-constexpr std::uint64_t kMaxSmallRecord = 1024;
 constexpr std::size_t kMaxListedPrograms = 20;
 constexpr std::string_view kModels = "models/";
 constexpr std::string_view kModelSuffix = ".json";
@@ -35,35 +37,20 @@ constexpr Kind kWeights{"serialized_state_dict", "data/weights/", "_weights_conf
 constexpr Kind kConstants{"serialized_constants", "data/constants/", "_constants_config.json",
                           "tensor_"};
 
-// Bytes from the start of the record to element 0, once the whole view lies inside.
-Result<std::uint64_t> checked_offset(const TensorDeclaration& tensor, std::uint64_t record_bytes) {
-  const auto extent = extent_bytes(tensor.dtype, tensor.shape, tensor.strides);
-  if (!extent) {
-    return fail(extent.error());
-  }
-  const auto offset = checked_mul<std::uint64_t>(static_cast<std::uint64_t>(tensor.offset),
-                                                 byte_size(tensor.dtype));
-  if (*extent == 0) {
-    return std::uint64_t{0};
-  }
-  if (record_bytes == 0) {
-    return fail(ErrorCode::kUnsupported,
-                "its record is empty: the program was saved without its weights");
-  }
-  if (!offset || !range_fits(*offset, *extent, record_bytes)) {
-    return fail(ErrorCode::kCorrupt,
-                "shape " + shape_text(tensor.shape) + ", stride " + shape_text(tensor.strides) +
-                    ", offset " + std::to_string(tensor.offset) + " reach outside its record of " +
-                    std::to_string(record_bytes) + " bytes");
-  }
-  return *offset;
-}
+// Example inputs, (args, kwargs), of a flat archive and of a program of a PT2 archive.
+constexpr std::string_view kFlatInputs = "serialized_example_inputs.pt";
+constexpr std::string_view kInputsFolder = "data/sample_inputs/";
 
 // Fills a part from the records of one archive.
 class Reader {
  public:
   Reader(const ZipArchive& zip, const OpenOptions& options, ByteOrder order, CheckpointPart& part)
-      : zip_(zip), options_(options), part_(part), storages_(zip, order, part) {}
+      : zip_(zip),
+        options_(options),
+        part_(part),
+        storages_(zip, order, part),
+        find_([this](const TensorDeclaration& tensor) { return find_storage(tensor); }),
+        adder_(no_pickle_, options, find_, part) {}
 
   // A flat archive.
   [[nodiscard]] Status add_flat(const Kind& kind) {
@@ -77,6 +64,19 @@ class Reader {
                ? Status()  // torch 2.1 has none
                : fail(ErrorCode::kCorrupt,
                       zip_.name() + ": it has no record " + quote(std::string(kind.flat) + ".pt"));
+  }
+
+  // The inputs that a program was exported with, in a record that may be missing or empty.
+  [[nodiscard]] Status add_inputs(const std::string& record) {
+    const ZipEntry* entry = zip_.find(record);
+    if (entry == nullptr || entry->size == 0) {
+      return fail(ErrorCode::kNotFound,
+                  zip_.name() +
+                      ": the exported program holds no example inputs; record inputs with "
+                      "torch.save((args, kwargs), FILE)");
+    }
+    auto saved = open_saved(*entry, Selection::kRecordedInputs);
+    return saved ? append(*std::move(saved)) : Status(fail(std::move(saved).error()));
   }
 
   // One program of a PT2 archive.
@@ -141,27 +141,24 @@ class Reader {
     if (payload.pickled) {
       return add_saved_tensor(*entry, name);
     }
-    const auto offset = checked_offset(payload.tensor, entry->size);
-    if (!offset) {
-      return fail(offset.error());
+    TensorDeclaration tensor = payload.tensor;
+    tensor.storage_key = record;
+    return adder_.add(name, tensor);
+  }
+
+  // A record of raw bytes; its name is the key.
+  [[nodiscard]] Result<std::uint32_t> find_storage(const TensorDeclaration& tensor) {
+    const ZipEntry& entry = *zip_.find(tensor.storage_key);
+    const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
+    if (entry.size == 0 && nbytes && *nbytes != 0) {
+      return unsupported("its record is empty: the program was saved without its weights");
     }
-    const auto storage = storages_.find(record, entry->size);
-    if (!storage) {
-      return fail(storage.error());
-    }
-    TensorView view;
-    view.name = name;
-    view.dtype = payload.tensor.dtype;
-    view.shape = payload.tensor.shape;
-    view.strides = payload.tensor.strides;
-    view.storage = *storage;
-    view.storage_offset = *offset;
-    part_.tensors.push_back(std::move(view));
-    return {};
+    return storages_.find(tensor.storage_key, entry.size);
   }
 
   // Opens a record that is itself what torch.save writes, where it lies.
-  [[nodiscard]] Result<CheckpointPart> open_saved(const ZipEntry& entry) {
+  [[nodiscard]] Result<CheckpointPart> open_saved(const ZipEntry& entry,
+                                                  Selection selection = Selection::kEverything) {
     const std::string where = zip_.name() + ": record " + quote(entry.name);
     if (entry.compression != Compression::kNone) {
       return fail(ErrorCode::kUnsupported,
@@ -174,7 +171,7 @@ class Reader {
       return fail(std::move(inner).error());
     }
     OpenOptions all = options_;
-    all.selection = Selection::kEverything;
+    all.selection = selection;
     auto part = read_torch_zip(*inner, all);
     for (Storage& storage : part ? std::span(part->storages) : std::span<Storage>()) {
       storage.offset += storage.computed ? 0 : entry.data_offset;
@@ -206,42 +203,63 @@ class Reader {
     for (OpaqueObject& object : saved->opaque) {
       object.path = prefix + object.path;
     }
-    append(*std::move(saved));
+    return append(*std::move(saved));
+  }
+
+  // torch.save of one tensor, which several names may share.
+  [[nodiscard]] Status add_saved_tensor(const ZipEntry& entry, const std::string& name) {
+    auto known = saved_tensors_.find(&entry);
+    if (known == saved_tensors_.end()) {
+      known = saved_tensors_.emplace(&entry, open_saved_tensor(entry)).first;
+    }
+    if (!known->second) {
+      return fail(known->second.error());
+    }
+    part_.tensors.push_back(*known->second);
+    part_.tensors.back().name = name;
     return {};
   }
 
-  // torch.save of one tensor.
-  [[nodiscard]] Status add_saved_tensor(const ZipEntry& entry, const std::string& name) {
+  [[nodiscard]] Result<TensorView> open_saved_tensor(const ZipEntry& entry) {
     auto saved = open_saved(entry);
     if (!saved) {
       return fail(std::move(saved).error());
     }
     if (!saved->refused.empty()) {
-      return fail(ErrorCode::kUnsupported, saved->refused[0].reason);
+      return unsupported(saved->refused[0].reason);
     }
     if (saved->tensors.size() != 1 || !saved->tensors[0].name.empty()) {
-      return fail(ErrorCode::kUnsupported,
-                  "its record " + quote(entry.name) + " holds something else than one tensor");
+      return unsupported("its record " + quote(entry.name) +
+                         " holds something else than one tensor");
     }
-    saved->tensors[0].name = name;
-    append(*std::move(saved));
-    return {};
+    if (auto status = append(*std::move(saved)); !status) {
+      return fail(std::move(status).error());
+    }
+    TensorView view = std::move(part_.tensors.back());
+    part_.tensors.pop_back();
+    return view;
   }
 
   // All that was opened lies in the one file.
-  void append(CheckpointPart saved) {
+  [[nodiscard]] Status append(CheckpointPart saved) {
     const std::size_t before = part_.storages.size();
+    saved.facts = part_.facts;  // those of the archive stay
     append_part(part_, std::move(saved));
     part_.files.resize(1);
     for (std::size_t i = before; i < part_.storages.size(); ++i) {
       part_.storages[i].file = 0;
     }
+    return MemoryBudget(part_, options_.max_expand).check();
   }
 
   const ZipArchive& zip_;
   const OpenOptions& options_;
   CheckpointPart& part_;
   RecordStorages storages_;
+  const Pickle no_pickle_;
+  const FindStorage find_;
+  TensorAdder adder_;
+  std::map<const ZipEntry*, Result<TensorView>> saved_tensors_;
 };
 
 std::vector<std::string> program_names(const ZipArchive& zip) {
@@ -256,16 +274,6 @@ std::vector<std::string> program_names(const ZipArchive& zip) {
     }
   }
   return names;
-}
-
-std::string list_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kMaxListedPrograms; ++i) {
-    text += (i == 0 ? "" : ", ") + quote(names[i]);
-  }
-  return names.size() > kMaxListedPrograms
-             ? text + " and " + std::to_string(names.size() - kMaxListedPrograms) + " more"
-             : text;
 }
 
 // The programs that the options ask for, and whether their names stand before those of tensors.
@@ -289,13 +297,13 @@ Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options
     return chosen;
   }
   if (options.key.empty()) {
-    return fail(ErrorCode::kAmbiguous, zip.name() +
-                                           ": several exported programs: " + list_names(all) +
-                                           "; choose one with --key NAME (--key . takes all)");
+    return fail(ErrorCode::kAmbiguous,
+                zip.name() + ": several exported programs: " + quote_list(all, kMaxListedPrograms) +
+                    "; choose one with --key NAME (--key . takes all)");
   }
   if (std::find(all.begin(), all.end(), options.key) == all.end()) {
     return fail(ErrorCode::kNotFound, zip.name() + ": no exported program " + quote(options.key) +
-                                          "; there are " + list_names(all));
+                                          "; there are " + quote_list(all, kMaxListedPrograms));
   }
   return Chosen{.programs = {options.key}};
 }
@@ -319,11 +327,25 @@ Status check_archive(const ZipArchive& zip, FormatFacts& facts) {
   return check_version(zip, facts);
 }
 
+// The example inputs of the only program.
+Status read_inputs(const ZipArchive& zip, Reader& reader) {
+  const std::vector<std::string> all = program_names(zip);
+  return all.size() <= 1
+             ? reader.add_inputs(std::string(kInputsFolder) + (all.empty() ? "" : all[0]) + ".pt")
+             : fail(ErrorCode::kAmbiguous,
+                    zip.name() +
+                        ": several exported programs: " + quote_list(all, kMaxListedPrograms) +
+                        "; record the inputs of one with torch.save((args, kwargs), FILE)");
+}
+
 Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader,
                     FormatFacts& facts) {
   auto status = check_archive(zip, facts);
   if (!status) {
     return status;
+  }
+  if (options.selection == Selection::kRecordedInputs) {
+    return read_inputs(zip, reader);
   }
   const auto chosen = choose_programs(zip, options);
   if (!chosen) {
@@ -345,6 +367,9 @@ Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& r
 }
 
 Status read_flat(const ZipArchive& zip, const OpenOptions& options, Reader& reader) {
+  if (options.selection == Selection::kRecordedInputs) {
+    return reader.add_inputs(std::string(kFlatInputs));
+  }
   if (!options.key.empty() && options.key != ".") {
     return fail(ErrorCode::kNotFound, zip.name() + ": no mapping at the key " + quote(options.key) +
                                           "; an exported program has one");
@@ -370,9 +395,11 @@ Result<CheckpointPart> read_exported_program(const ZipArchive& zip, const OpenOp
   Reader reader(zip, options, *order, part);
   auto status = zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
                                               : read_archive(zip, options, reader, part.facts);
-  status = status ? check_unique_names(zip, part) : status;
   if (!status) {
     return fail(std::move(status).error());
+  }
+  if (status = check_unique_names(part.tensors); !status) {
+    return fail_in(zip.name(), std::move(status).error());
   }
   return part;
 }

@@ -17,7 +17,8 @@ namespace onnx_external {
 
 // Format "torch-export". The tensors are those of the state dict, then the constants (buffers that
 // are not persistent, and tensors of the code). An archive may hold several programs: the key
-// chooses one by its name, the key "." or kEverything lists all, under their names.
+// chooses one by its name, the key "." or kEverything lists all, under their names. With
+// kRecordedInputs they are the example inputs of the program instead; kNotFound without any.
 // Errors as read_torch_zip; kAmbiguous for several programs without a key; kUnsupported for
 // archives of compiled code alone and for programs saved without their weights.
 // Requires: is_exported_program(zip).

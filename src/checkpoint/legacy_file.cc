@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,11 @@ class PersistentIds {
  private:
   [[nodiscard]] Status convert(NodeId id) {
     const NodeId tuple = pickle_.persistent_id(id);
+    const auto [known, is_new] = converted_.try_emplace(tuple, id);
+    if (!is_new) {  // its tuple is no longer what the file spells
+      pickle_.replace(id, known->second);
+      return {};
+    }
     const auto parts = pickle_.tuple(tuple);
     if (parts.size() == 4 && pickle_.string(parts[0]) == "module" &&
         pickle_.kind(parts[1]) == NodeKind::kGlobal) {
@@ -132,6 +138,7 @@ class PersistentIds {
   }
 
   Pickle& pickle_;
+  std::unordered_map<NodeId, NodeId> converted_;  // tuple -> the first persistent id that has it
 };
 
 // The keys in the order of their blocks.
@@ -205,7 +212,11 @@ Result<StorageBlocks> locate_blocks(PickleStream& stream, const PersistentIds& i
     }
   }
   for (const auto& [key, view] : ids.views) {
-    blocks.try_emplace(key, BytesPlace{blocks.at(view.root).offset + view.offset, view.length});
+    const BytesPlace place{blocks.at(view.root).offset + view.offset, view.length};
+    if (!blocks.try_emplace(key, place).second) {
+      return fail(ErrorCode::kCorrupt, byte_text(at) + ": the list of storages names " +
+                                           quote(key) + ", which is the name of a view here");
+    }
   }
   return blocks;
 }

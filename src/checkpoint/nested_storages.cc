@@ -1,49 +1,44 @@
 #include "checkpoint/nested_storages.h"
 
-#include <cstring>
 #include <span>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/text.h"
+#include "checkpoint/computed_storages.h"
 #include "checkpoint/module_names.h"
 #include "checkpoint/pickle_stream.h"
-#include "checkpoint/pickle_text.h"
 #include "checkpoint/tensor_declaration.h"
+#include "checkpoint/torch_records.h"
+#include "checkpoint/torch_symbols.h"
 
 namespace onnx_external {
 namespace {
 
-bool is_symbol(const Pickle& pickle, NodeId id, std::string_view module, std::string_view name) {
-  return pickle.kind(id) == NodeKind::kGlobal && pickle.module(id) == module &&
-         pickle.name(id) == name;
+constexpr std::string_view kZipStart = "PK\x03\x04";
+
+// What the keys of nested storages begin with.
+constexpr std::string_view kNestedKey = "_load_from_bytes ";
+
+// A storage of the file's own that has such a key would be taken for a nested one.
+Status check_own_key(const Pickle& pickle, NodeId id) {
+  constexpr std::size_t kKey = 2;  // ('storage', class, key, ...)
+  const Arguments parts = pickle.kind(id) == NodeKind::kPersistent
+                              ? pickle.tuple(pickle.persistent_id(id))
+                              : Arguments();
+  const auto key = parts.size() > kKey ? pickle.string(parts[kKey]) : std::nullopt;
+  return key && key->starts_with(kNestedKey)
+             ? Status(corrupt("storage " + quote(*key) + " has the name of a nested one"))
+             : Status();
 }
 
-// The arguments of a call of module.name; none for anything else.
-std::span<const NodeId> call_arguments(const Pickle& pickle, NodeId id, std::string_view module,
-                                       std::string_view name) {
-  if (pickle.kind(id) != NodeKind::kObject ||
-      !is_symbol(pickle, pickle.callable(id), module, name)) {
-    return {};
-  }
-  return pickle.tuple(pickle.arguments(id));
-}
-
-// The string of _codecs.encode(string, 'latin1'): how protocols 0 to 2 spell bytes.
-std::optional<NodeId> encoded_text(const Pickle& pickle, NodeId id) {
-  const auto arguments = call_arguments(pickle, id, "_codecs", "encode");
-  if (arguments.size() != 2 || !pickle.string(arguments[0])) {
+// The argument of a call of torch.storage._load_from_bytes.
+std::optional<NodeId> loaded_from(const Pickle& pickle, NodeId id) {
+  if (call_of(pickle, id) != Call::kLoadFromBytes) {
     return std::nullopt;
   }
-  const auto encoding = pickle.string(arguments[1]);
-  return encoding == "latin1" || encoding == "latin-1" ? std::optional(arguments[0]) : std::nullopt;
-}
-
-ReadSource memory_reader(std::shared_ptr<const std::string> memory, std::uint64_t offset) {
-  return
-      [memory = std::move(memory), offset](std::uint64_t at, std::span<std::byte> out) -> Status {
-        std::memcpy(out.data(), memory->data() + offset + at, out.size());
-        return {};
-      };
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
+  return arguments.size() == 1 ? std::optional(arguments[0]) : std::nullopt;
 }
 
 }  // namespace
@@ -51,7 +46,9 @@ ReadSource memory_reader(std::shared_ptr<const std::string> memory, std::uint64_
 Status NestedStorages::resolve(Pickle& pickle) {
   const auto count = static_cast<NodeId>(pickle.node_count());
   for (NodeId id = 0; id < count; ++id) {
-    if (auto status = resolve_call(pickle, id); !status) {
+    auto status = check_own_key(pickle, id);
+    status = status ? resolve_call(pickle, id) : status;
+    if (!status) {
       return status;
     }
   }
@@ -59,15 +56,14 @@ Status NestedStorages::resolve(Pickle& pickle) {
 }
 
 Status NestedStorages::resolve_call(Pickle& pickle, NodeId id) {
-  const auto arguments = call_arguments(pickle, id, "torch.storage", "_load_from_bytes");
-  if (arguments.size() != 1) {
+  const auto argument = loaded_from(pickle, id);
+  const auto bytes = argument ? spelled_bytes(pickle, *argument) : std::nullopt;
+  if (!bytes) {
     return {};
   }
-  const auto encoded = encoded_text(pickle, arguments[0]);
-  const NodeId bytes = encoded.value_or(arguments[0]);
-  const auto [known, is_new] = known_.try_emplace(bytes);
+  const auto [known, is_new] = known_.try_emplace(*bytes);
   if (is_new) {
-    const auto source = source_of(pickle, bytes, encoded.has_value());
+    const auto source = source_of(pickle, *bytes);
     const auto storage =
         source ? read_nested(pickle, *source) : fail(ErrorCode::kUnsupported, "no bytes");
     if (!storage && storage.error().code != ErrorCode::kUnsupported) {
@@ -81,17 +77,12 @@ Status NestedStorages::resolve_call(Pickle& pickle, NodeId id) {
   return {};
 }
 
-std::optional<NestedStorages::Source> NestedStorages::source_of(const Pickle& pickle, NodeId bytes,
-                                                                bool is_encoded) const {
-  if (const auto place = pickle.bytes_place(bytes); place && text_offset_) {
+std::optional<NestedStorages::Source> NestedStorages::source_of(const Pickle& pickle,
+                                                                const SpelledBytes& bytes) const {
+  if (const auto place = pickle.bytes_place(bytes.node); place && text_offset_) {
     return Source{nullptr, {*text_offset_ + place->offset, place->length}};
   }
-  std::optional<std::string> copy;
-  if (const auto content = pickle.bytes(bytes)) {
-    copy = std::string(*content);
-  } else if (const auto text = pickle.string(bytes)) {  // not encoded: Python 2's str
-    copy = is_encoded ? latin1_bytes(*text) : std::string(*text);
-  }
+  auto copy = copy_bytes(pickle, bytes);
   if (!copy) {
     return std::nullopt;
   }
@@ -104,35 +95,74 @@ Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source)
   const std::string where =
       source.memory ? "nested torch file"
                     : "byte " + std::to_string(source.place.offset) + ": nested torch file";
-  const ReadSource read = source.memory
-                              ? memory_reader(source.memory, 0)
-                              : ReadSource([&](std::uint64_t at, std::span<std::byte> out) {
-                                  return part_.files.front()->read(at, out);
-                                });
-  PickleStream stream(read, source.place.offset, source.place.offset + source.place.length);
-  auto head = stream.peek(kLegacyHeadBytes);
-  if (!head) {
-    return fail_in(where, std::move(head).error());
-  }
-  if (!is_legacy_torch(*head)) {
-    return fail(ErrorCode::kUnsupported, where + ": not a legacy torch file");
-  }
-  const auto file = read_legacy_file(stream);
+  const auto file = read_file(source);
   if (!file) {
     return fail_in(where, file.error());
   }
-  const NodeId root = file->object.root();
-  const auto declared = declared_storage(file->object, root);
-  const auto block = declared ? find_block(file->blocks, *declared) : fail(declared.error());
-  if (!block) {
-    return fail_in(where, block.error());
-  }
-  const NodeId type = file->object.tuple(file->object.persistent_id(root))[1];
-  const std::string key = "_load_from_bytes " + std::to_string(storages_.size());
-  const std::uint64_t numel = declared->storage_bytes / byte_size(declared->dtype);
-  storages_.emplace(key, Nested{source.memory, *block, std::nullopt});
+  const NodeId type = file->object.tuple(file->object.persistent_id(file->object.root()))[1];
+  const std::string key = std::string(kNestedKey) + std::to_string(storages_.size());
+  const std::uint64_t numel = file->declared.storage_bytes / byte_size(file->declared.dtype);
+  storages_.emplace(key, Nested{source.memory, file->storage, std::nullopt});
   return pickle.add_storage(file->object.module(type), file->object.name(type), key,
                             static_cast<std::int64_t>(numel));
+}
+
+Result<NestedStorages::NestedFile> NestedStorages::read_file(const Source& source) const {
+  const std::shared_ptr<const SourceFile>& file = part_.files.front();
+  const ReadSource read = source.memory
+                              ? memory_source(source.memory)
+                              : ReadSource([&](std::uint64_t at, std::span<std::byte> out) {
+                                  return file->read(at, out);
+                                });
+  PickleStream stream(read, source.place.offset, source.place.offset + source.place.length);
+  const auto head = stream.peek(kLegacyHeadBytes);
+  if (!head) {
+    return fail(head.error());
+  }
+  if (is_legacy_torch(*head)) {
+    return read_legacy(stream);
+  }
+  if (head->starts_with(kZipStart) && !source.memory) {
+    return read_zip(file, source.place);
+  }
+  return unsupported("not what torch.save writes");
+}
+
+Result<NestedStorages::NestedFile> NestedStorages::read_legacy(PickleStream& stream) {
+  auto file = read_legacy_file(stream);
+  auto declared = file ? declared_storage(file->object, file->object.root())
+                       : Result<TensorDeclaration>(fail(std::move(file).error()));
+  const auto block = declared ? find_block(file->blocks, *declared) : fail(declared.error());
+  if (!block) {
+    return fail(block.error());
+  }
+  const Storage storage{.offset = block->offset,
+                        .stored_bytes = block->length,
+                        .bytes = block->length,
+                        .crc32 = std::nullopt};
+  return NestedFile{std::move(file->object), *std::move(declared), storage};
+}
+
+Result<NestedStorages::NestedFile> NestedStorages::read_zip(
+    const std::shared_ptr<const SourceFile>& whole, const BytesPlace& place) {
+  auto slice = SourceFile::slice(whole, place.offset, place.length);
+  const auto zip = slice ? ZipArchive::open(*std::move(slice))
+                         : Result<ZipArchive>(fail(std::move(slice).error()));
+  const auto order = zip ? read_byte_order(*zip) : Result<ByteOrder>(fail(zip.error()));
+  auto object = order ? read_pickle_record(*zip, "data.pkl") : Result<Pickle>(fail(order.error()));
+  auto declared = object ? declared_storage(*object, object->root())
+                         : Result<TensorDeclaration>(fail(std::move(object).error()));
+  if (!declared) {
+    return fail(std::move(declared).error());
+  }
+  CheckpointPart part;
+  const auto index = RecordStorages(*zip, *order, part)
+                         .find("data/" + declared->storage_key, declared->storage_bytes);
+  if (!index) {
+    return fail(index.error());
+  }
+  part.storages[*index].offset += place.offset;
+  return NestedFile{*std::move(object), *std::move(declared), part.storages[*index]};
 }
 
 std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaration& declared) {
@@ -141,7 +171,7 @@ std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaratio
     return std::nullopt;
   }
   Nested& nested = found->second;
-  if (nested.place.length != declared.storage_bytes) {
+  if (nested.storage.bytes != declared.storage_bytes) {
     return fail(ErrorCode::kCorrupt, "its nested storage has another size than declared");
   }
   if (!nested.index) {
@@ -152,14 +182,11 @@ std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaratio
 
 std::uint32_t NestedStorages::add_storage(const Nested& nested) {
   const auto index = static_cast<std::uint32_t>(part_.storages.size());
-  Storage storage{.offset = nested.place.offset,
-                  .stored_bytes = nested.place.length,
-                  .bytes = nested.place.length,
-                  .crc32 = std::nullopt};
+  Storage storage = nested.storage;
   if (nested.memory) {
+    part_.computed.emplace(index, memory_source(nested.memory, storage.offset));
     storage.offset = 0;
     storage.computed = true;
-    part_.computed.emplace(index, memory_reader(nested.memory, nested.place.offset));
   }
   part_.storages.push_back(storage);
   return index;

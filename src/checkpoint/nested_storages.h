@@ -1,5 +1,6 @@
-// Storages inside a pickle: torch.storage._load_from_bytes(b'<a whole legacy torch file>'), which
-// is how pickle.dump and copies of old storages spell them (torch/storage.py, __reduce__).
+// Storages inside a pickle: torch.storage._load_from_bytes(b'<a whole torch file>'), which is how
+// pickle.dump and copies of old storages spell them (torch/storage.py, __reduce__, which writes
+// legacy files; its loader takes zip files too).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "checkpoint/contents.h"
 #include "checkpoint/legacy_file.h"
 #include "checkpoint/pickle.h"
+#include "checkpoint/pickle_bytes.h"
 #include "checkpoint/torch_tensors.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -39,19 +41,28 @@ class NestedStorages {
   };
   struct Nested {
     std::shared_ptr<const std::string> memory;
-    BytesPlace place;                    // of the storage's bytes
+    Storage storage;                     // its offset counts from the start of the source
     std::optional<std::uint32_t> index;  // in part.storages
   };
+  struct NestedFile {
+    Pickle object;  // its root is a storage
+    TensorDeclaration declared;
+    Storage storage;
+  };
   [[nodiscard]] Status resolve_call(Pickle& pickle, NodeId id);
-  [[nodiscard]] std::optional<Source> source_of(const Pickle& pickle, NodeId bytes,
-                                                bool is_encoded) const;
+  [[nodiscard]] std::optional<Source> source_of(const Pickle& pickle,
+                                                const SpelledBytes& bytes) const;
   [[nodiscard]] Result<NodeId> read_nested(Pickle& pickle, const Source& source);
+  [[nodiscard]] Result<NestedFile> read_file(const Source& source) const;
+  [[nodiscard]] static Result<NestedFile> read_legacy(PickleStream& stream);
+  [[nodiscard]] static Result<NestedFile> read_zip(const std::shared_ptr<const SourceFile>& whole,
+                                                   const BytesPlace& place);
   [[nodiscard]] std::uint32_t add_storage(const Nested& nested);
 
   std::optional<std::uint64_t> text_offset_;
   CheckpointPart& part_;
-  // The bytes (or their text) -> the persistent id; nothing when they are no storage.
-  std::map<NodeId, std::optional<NodeId>> known_;
+  // The bytes -> the persistent id; nothing when they are no storage.
+  std::map<SpelledBytes, std::optional<NodeId>> known_;
   std::map<std::string, Nested> storages_;
 };
 

@@ -2,23 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/text.h"
-#include "checkpoint/pickle_text.h"
+#include "checkpoint/pickle_bytes.h"
 #include "checkpoint/torch_symbols.h"
 
 namespace onnx_external {
 namespace {
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 constexpr std::array<std::pair<std::string_view, DType>, 14> kArrayTypes = {{
     {"f8", DType::kFloat64},
@@ -86,6 +81,28 @@ Status read_shape(const Pickle& pickle, NodeId id, bool fortran, TensorDeclarati
   return {};
 }
 
+// The parts of an array; a scalar has no shape.
+struct Parts {
+  NodeId type;
+  std::optional<NodeId> shape;
+  bool fortran = false;
+  NodeId bytes;
+};
+
+Result<TensorDeclaration> read_parts(const Pickle& pickle, const Parts& parts) {
+  TensorDeclaration array;
+  auto status = read_type(pickle, parts.type, array);
+  if (status && parts.shape) {
+    status = read_shape(pickle, *parts.shape, parts.fortran, array);
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  array.bytes = spelled_bytes(pickle, parts.bytes);
+  return array.bytes ? Result<TensorDeclaration>(std::move(array))
+                     : corrupt("its data are no bytes");
+}
+
 // The state (1, shape, dtype, is Fortran, bytes).
 Result<TensorDeclaration> from_state(const Pickle& pickle, NodeId id) {
   const std::vector<NodeId> states = pickle.states(id, 2);
@@ -94,11 +111,8 @@ Result<TensorDeclaration> from_state(const Pickle& pickle, NodeId id) {
   if (!fortran || pickle.integer(state[0]) != 1) {
     return unsupported("it is a numpy array without a state (1, shape, dtype, order, bytes)");
   }
-  TensorDeclaration array;
-  array.bytes = state[4];
-  auto status = read_type(pickle, state[2], array);
-  status = status ? read_shape(pickle, state[1], *fortran, array) : status;
-  return status ? Result<TensorDeclaration>(std::move(array)) : fail(std::move(status).error());
+  return read_parts(pickle,
+                    {.type = state[2], .shape = state[1], .fortran = *fortran, .bytes = state[4]});
 }
 
 Result<TensorDeclaration> from_buffer(const Pickle& pickle, Arguments arguments) {
@@ -106,21 +120,17 @@ Result<TensorDeclaration> from_buffer(const Pickle& pickle, Arguments arguments)
   if (order != "C" && order != "F") {
     return corrupt("its numpy buffer is not (bytes, dtype, shape, order)");
   }
-  TensorDeclaration array;
-  array.bytes = arguments[0];
-  auto status = read_type(pickle, arguments[1], array);
-  status = status ? read_shape(pickle, arguments[2], order == "F", array) : status;
-  return status ? Result<TensorDeclaration>(std::move(array)) : fail(std::move(status).error());
+  return read_parts(pickle, {.type = arguments[1],
+                             .shape = arguments[2],
+                             .fortran = order == "F",
+                             .bytes = arguments[0]});
 }
 
 Result<TensorDeclaration> from_scalar(const Pickle& pickle, Arguments arguments) {
   if (arguments.size() != 2) {
     return corrupt("its numpy scalar is not (dtype, bytes)");
   }
-  TensorDeclaration array;
-  array.bytes = arguments[1];
-  auto status = read_type(pickle, arguments[0], array);
-  return status ? Result<TensorDeclaration>(std::move(array)) : fail(std::move(status).error());
+  return read_parts(pickle, {.type = arguments[0], .shape = std::nullopt, .bytes = arguments[1]});
 }
 
 }  // namespace
@@ -154,29 +164,6 @@ Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id) {
   }
   return call == Call::kBufferArray ? from_buffer(pickle, arguments)
                                     : from_scalar(pickle, arguments);
-}
-
-Result<std::string> array_bytes(const Pickle& pickle, NodeId id) {
-  if (const auto bytes = pickle.bytes(id)) {
-    return std::string(*bytes);
-  }
-  if (const auto text = pickle.string(id)) {
-    return std::string(*text);  // Python 2's str
-  }
-  const bool is_object = pickle.kind(id) == NodeKind::kObject;
-  const Arguments arguments = is_object ? pickle.tuple(pickle.arguments(id)) : Arguments();
-  const Call call = call_of(pickle, id);
-  if (call == Call::kBytes && arguments.empty()) {
-    return std::string();
-  }
-  const auto text =
-      call == Call::kEncode && arguments.size() == 2 ? pickle.string(arguments[0]) : std::nullopt;
-  if (!text ||
-      (pickle.string(arguments[1]) != "latin1" && pickle.string(arguments[1]) != "latin-1")) {
-    return corrupt("its data are no bytes");
-  }
-  auto bytes = latin1_bytes(*text);
-  return bytes ? Result<std::string>(*std::move(bytes)) : corrupt("its bytes are not latin-1 text");
 }
 
 }  // namespace onnx_external

@@ -3,8 +3,6 @@
 // Sources: numpy's ndarray.__reduce__, __reduce_ex__(5) and __setstate__, dtype.__reduce__.
 #pragma once
 
-#include <string>
-
 #include "checkpoint/pickle.h"
 #include "checkpoint/tensor_declaration.h"
 #include "onnx_external/result.h"
@@ -18,8 +16,5 @@ namespace onnx_external {
 // arrays in an unusual form; kCorrupt for arguments of the wrong kind.
 // Requires: is_array(pickle, id).
 [[nodiscard]] Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id);
-
-// The bytes that TensorDeclaration::bytes names. kCorrupt for what are no bytes.
-[[nodiscard]] Result<std::string> array_bytes(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

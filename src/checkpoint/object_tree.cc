@@ -134,7 +134,8 @@ std::string_view component(const Pickle& pickle, const Children& children, const
   } else if (const auto number = pickle.integer(child.key)) {
     buffer = std::to_string(*number);
   } else {
-    buffer = "#" + std::to_string(child.index);
+    buffer = '#';
+    buffer += std::to_string(child.index);
   }
   return buffer;
 }

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/computed_storages.h"
 #include "checkpoint/contents.h"
 #include "checkpoint/dcp.h"
 #include "checkpoint/shard_index.h"
@@ -208,6 +209,9 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
     format = argument == 0 || format == part->format ? part->format : "mixed";
     append_part(contents->all, *std::move(part));
     contents->arguments.resize(contents->all.tensors.size(), argument);
+    if (auto status = MemoryBudget(contents->all, options.max_expand).check(); !status) {
+      return fail_in(paths[argument].string(), std::move(status).error());
+    }
   }
   auto status = check_names(*contents, paths);
   if (status) {

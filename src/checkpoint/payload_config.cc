@@ -6,8 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/contents.h"
 
 namespace onnx_external {
 namespace {
@@ -30,13 +32,6 @@ constexpr std::array kScalarTypes = {
     ScalarType{29, DType::kFloat8E4M3Fn},   ScalarType{30, DType::kFloat8E5M2},
     ScalarType{31, DType::kFloat8E4M3FnUz}, ScalarType{32, DType::kFloat8E5M2FnUz},
 };
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 // {"as_int": 3}; {"as_expr": ...} for a size that the program leaves open.
 Result<std::int64_t> sym_int(const Json* json) {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/torch_tensors.h"
+#include "checkpoint/tensor_declaration.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/text.h"
 #include "checkpoint/pickle_text.h"
 

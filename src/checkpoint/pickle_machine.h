@@ -28,12 +28,8 @@ class PickleMachine {
   static constexpr NodeId kTrueId = 2;
   static constexpr NodeId kEmptyTupleId = 3;
 
-  // An Error message without "FILE: byte N: opcode 'X'", which run() puts in front.
-  [[nodiscard]] static tl::unexpected<Error> corrupt(std::string what) {
-    return fail(ErrorCode::kCorrupt, std::move(what));
-  }
-
   // The opcodes: those of protocol 2 that torch writes, of 3 to 5, and of the text protocol 0.
+  // Messages without "FILE: byte N: opcode 'X'", which run() puts in front.
   [[nodiscard]] Status step(char op);
   [[nodiscard]] Status step_modern(char op);
   [[nodiscard]] Status step_text(char op);

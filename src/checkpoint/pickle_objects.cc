@@ -1,6 +1,7 @@
 // The opcodes that make collections and objects, or add to them.
 #include <utility>
 
+#include "base/bad_input.h"
 #include "checkpoint/pickle_machine.h"
 
 namespace onnx_external {

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -18,10 +19,6 @@ struct Span {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
 
 Result<std::string> read_header(const SourceFile& file) {
   std::uint64_t size = 0;

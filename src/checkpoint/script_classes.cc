@@ -69,11 +69,12 @@ Result<const ScriptClass*> ScriptClasses::find(std::string_view module, std::str
     const ZipEntry* entry = zip_.find(path + ".py");
     Classes classes;
     if (entry != nullptr) {
-      const auto code = zip_.read_record(*entry, bytes_left_);
+      std::uint64_t& left = entry->compression == Compression::kNone ? bytes_left_ : inflated_left_;
+      const auto code = zip_.read_record(*entry, left);
       if (!code) {
         return fail(code.error());
       }
-      bytes_left_ -= code->size();
+      left -= code->size();
       classes = parse_classes(*code);
     }
     file = files_.emplace(module, std::move(classes)).first;

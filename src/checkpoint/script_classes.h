@@ -13,7 +13,9 @@
 
 namespace onnx_external {
 
-inline constexpr std::uint64_t kMaxScriptCodeBytes = std::uint64_t{256} << 20;  // all that is read
+// All code that is read; what lists of names make of it takes ten times as much memory.
+inline constexpr std::uint64_t kMaxScriptCodeBytes = std::uint64_t{256} << 20;
+inline constexpr std::uint64_t kMaxInflatedScriptCodeBytes = std::uint64_t{32} << 20;
 
 struct ScriptClass {
   bool is_module = false;
@@ -31,7 +33,7 @@ class ScriptClasses {
   [[nodiscard]] std::string archive() const { return zip_.name(); }
 
   // nullptr when the archive has no code of that class. kCorrupt: a damaged record; kUnsupported:
-  // more than kMaxScriptCodeBytes of code.
+  // more than kMaxScriptCodeBytes of code, or kMaxInflatedScriptCodeBytes of compressed code.
   [[nodiscard]] Result<const ScriptClass*> find(std::string_view module, std::string_view name);
 
  private:
@@ -39,6 +41,7 @@ class ScriptClasses {
   const ZipArchive& zip_;
   std::map<std::string, Classes, std::less<>> files_;
   std::uint64_t bytes_left_ = kMaxScriptCodeBytes;
+  std::uint64_t inflated_left_ = kMaxInflatedScriptCodeBytes;
 };
 
 }  // namespace onnx_external

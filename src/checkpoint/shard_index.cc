@@ -14,6 +14,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/computed_storages.h"
 
 namespace onnx_external {
 namespace {
@@ -191,6 +192,9 @@ Result<CheckpointPart> read_shard_index(const SourceFile& index, const OpenOptio
     }
     whole.format = format;
     append_part(whole, *std::move(part));
+    if (status = MemoryBudget(whole, options.max_expand).check(); !status) {
+      return fail_in(index.name(), std::move(status).error());
+    }
   }
   if (auto status = merger.check_complete(); !status) {
     return fail_in(index.name(), std::move(status).error());

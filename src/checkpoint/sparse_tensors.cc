@@ -287,6 +287,10 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
   if (block_bytes == 0) {
     return ReadSource([](std::uint64_t, std::span<std::byte>) { return Status(); });
   }
+  // Blocks at one place are not bounded by the dense tensor, and cost time each time it is read.
+  if (auto status = twins ? budget.take(placed->size(), block_bytes) : Status(); !status) {
+    return fail(std::move(status).error());
+  }
   auto scatter = std::make_shared<const BlockScatter>(*std::move(placed), block_bytes,
                                                       tensor.values.dtype, tensor.values.read);
   if (has_blocks(tensor.layout)) {

@@ -29,7 +29,8 @@ struct SparseTensor {
 };
 
 // A source of the bytes of the dense tensor, whose type is that of the values. Reads and checks all
-// indices at once; keeps 16 bytes for each of them, taken from `budget` before they are read.
+// indices at once; keeps 16 bytes for each of them, taken from `budget` before they are read. So
+// are the bytes of values where some are added up.
 // Values are read when the source is. kCorrupt: indices out of range or out of order, parts whose
 // shapes do not fit; kUnsupported: values at one place of a type that is not added up here.
 // Requires: contiguous_nbytes of the shape and of each part succeed.

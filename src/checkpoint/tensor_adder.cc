@@ -4,9 +4,10 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/text.h"
-#include "checkpoint/numpy_arrays.h"
+#include "checkpoint/pickle_bytes.h"
 #include "checkpoint/sparse_tensors.h"
 #include "checkpoint/torch_objects.h"
 #include "tensor/half_float.h"
@@ -15,13 +16,6 @@
 
 namespace onnx_external {
 namespace {
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 // Bytes from the start of the storage to element 0, once the whole view lies inside.
 Result<std::uint64_t> checked_offset(const TensorDeclaration& declared,
@@ -91,18 +85,22 @@ TensorAdder::TensorAdder(const Pickle& pickle, const OpenOptions& options, const
       options_(options),
       find_(find),
       part_(part),
-      budget_(memory_budget(part, options.max_expand)),
+      budget_(part, options.max_expand),
       inflated_(std::make_shared<InflatedStorages>(options.scratch_dir)) {}
 
 Status TensorAdder::add(std::string name, NodeId node) {
   const auto declared = declared_tensor(pickle_, node);
-  auto view = declared ? view_of(*declared) : Result<TensorView>(fail(declared.error()));
+  return declared ? add(std::move(name), *declared) : Status(fail(declared.error()));
+}
+
+Status TensorAdder::add(std::string name, const TensorDeclaration& declared) {
+  auto view = view_of(declared);
   if (!view) {
     return fail(std::move(view).error());
   }
   Result<Views> beside;
-  if (declared->quantizer) {
-    beside = quantizer_views(name, *view, *declared->quantizer);
+  if (declared.quantizer) {
+    beside = quantizer_views(name, *view, *declared.quantizer);
   }
   if (!beside) {
     return fail(std::move(beside).error());
@@ -178,13 +176,16 @@ Result<std::uint32_t> TensorAdder::storage_of(const TensorDeclaration& declared)
 Result<std::uint32_t> TensorAdder::storage_of_bytes(const TensorDeclaration& declared) {
   auto found = held_.find({*declared.bytes, declared.byte_order});
   if (found == held_.end()) {
-    auto bytes = array_bytes(pickle_, *declared.bytes);
+    auto status = budget_.take(most_bytes(pickle_, *declared.bytes), 1);
+    auto bytes = status ? copy_bytes(pickle_, *declared.bytes)
+                        : Result<std::string>(fail(std::move(status).error()));
     if (!bytes) {
       return fail(std::move(bytes).error());
     }
     HeldBytes held{.storage = 0, .lower_halves_are_zero = lower_halves_are_zero(*bytes)};
     const std::uint64_t size = bytes->size();
-    held.storage = add_computed(part_, size, memory_source(*std::move(bytes)));
+    held.storage = add_computed(
+        part_, size, memory_source(std::make_shared<const std::string>(*std::move(bytes))));
     part_.storages[held.storage].byte_order = declared.byte_order;
     found = held_.emplace(std::pair(*declared.bytes, declared.byte_order), held).first;
   }
@@ -264,8 +265,10 @@ Result<TensorView> TensorAdder::dense_view(const TensorDeclaration& declared) {
 
 TensorView TensorAdder::memory_view(std::string name, Shape shape, Numbers numbers) {
   const std::uint64_t size = numbers.bytes.size();
-  TensorView view = whole_view(numbers.dtype, std::move(shape),
-                               add_computed(part_, size, memory_source(std::move(numbers.bytes))));
+  TensorView view = whole_view(
+      numbers.dtype, std::move(shape),
+      add_computed(part_, size,
+                   memory_source(std::make_shared<const std::string>(std::move(numbers.bytes)))));
   view.name = std::move(name);
   return view;
 }

@@ -25,6 +25,7 @@ class TensorAdder {
 
   // Adds the tensor; a quantized one with its scale and zero point under names of their own.
   [[nodiscard]] Status add(std::string name, NodeId node);
+  [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
 
  private:
   // Any tensor but its quantizer.
@@ -60,7 +61,7 @@ class TensorAdder {
     std::uint32_t storage = 0;
     bool lower_halves_are_zero = false;  // as float32, little-endian
   };
-  std::map<std::pair<NodeId, ByteOrder>, HeldBytes> held_;
+  std::map<std::pair<SpelledBytes, ByteOrder>, HeldBytes> held_;
   std::map<std::pair<NodeId, SparseLayout>, TensorView> dense_;
   using ViewKey = std::tuple<std::uint32_t, std::uint64_t, Shape, std::vector<std::int64_t>>;
   std::map<ViewKey, std::uint32_t> widened_;

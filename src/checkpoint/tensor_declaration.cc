@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/text.h"
 #include "checkpoint/numpy_arrays.h"
@@ -11,13 +12,6 @@
 
 namespace onnx_external {
 namespace {
-
-tl::unexpected<Error> corrupt(std::string what) {
-  return fail(ErrorCode::kCorrupt, std::move(what));
-}
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 // The persistent id ('storage', class, key, location, numel).
 Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, bool& quantized) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/pickle.h"
+#include "checkpoint/pickle_bytes.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
@@ -49,7 +50,7 @@ struct TensorDeclaration {
   std::uint64_t storage_bytes = 0;  // that the persistent id declares
 
   // A numpy value has its bytes in the pickle, and no storage.
-  std::optional<NodeId> bytes;
+  std::optional<SpelledBytes> bytes;
   ByteOrder byte_order = ByteOrder::kLittle;  // of those
   bool upper_halves = false;  // bfloat16 that was widened to float32: the lower halves are zeros
 

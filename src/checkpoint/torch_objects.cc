@@ -1,13 +1,10 @@
 #include "checkpoint/torch_objects.h"
 
+#include "base/bad_input.h"
 #include "checkpoint/numpy_arrays.h"
 
 namespace onnx_external {
 namespace {
-
-tl::unexpected<Error> unsupported(std::string what) {
-  return fail(ErrorCode::kUnsupported, std::move(what));
-}
 
 // The argument of an OrderedDict: a dict, or a list of pairs (so Python 2 wrote them), or an
 // OrderedDict that had its items set.

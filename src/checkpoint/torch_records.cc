@@ -1,17 +1,14 @@
 #include "checkpoint/torch_records.h"
 
-#include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::uint64_t kMaxSmallRecord = 1024;  // version, byteorder
 // caffe2/serialize/versions.h: kMinSupportedFileFormatVersion, kMaxSupportedFileFormatVersion.
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
@@ -72,18 +69,6 @@ Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) 
     return fail_in(zip.name() + ": record " + quote(entry->name), std::move(pickle).error());
   }
   return pickle;
-}
-
-Status check_unique_names(const ZipArchive& zip, const CheckpointPart& part) {
-  std::vector<std::string_view> names;
-  for (const TensorView& tensor : part.tensors) {
-    names.push_back(tensor.name);
-  }
-  std::sort(names.begin(), names.end());
-  const auto twin = std::adjacent_find(names.begin(), names.end());
-  return twin == names.end() ? Status()
-                             : fail(ErrorCode::kCorrupt,
-                                    zip.name() + ": two tensors have the name " + quote(*twin));
 }
 
 Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_t bytes) {

@@ -13,6 +13,9 @@
 
 namespace onnx_external {
 
+// Of records that hold one word: version, byteorder and the like.
+inline constexpr std::uint64_t kMaxSmallRecord = 1024;
+
 // Refuses a record `version` (or `.data/version`, which overrides it) of another format version
 // than 1 to 10; another is noted in `facts`. A missing one is accepted.
 [[nodiscard]] Status check_version(const ZipArchive& zip, FormatFacts& facts);
@@ -22,9 +25,6 @@ namespace onnx_external {
 
 // Parses the record `name`. kCorrupt when there is none.
 [[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
-
-// kCorrupt when two tensors have one name, as those of two pickles of one archive may.
-[[nodiscard]] Status check_unique_names(const ZipArchive& zip, const CheckpointPart& part);
 
 // The records that tensors view, each one storage of `part`.
 class RecordStorages {

@@ -88,7 +88,11 @@ Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordSto
   if (options.selection == Selection::kEverything) {
     auto status = add_source(zip, *module, options, storages, part);
     status = status ? add_source(zip, *constants, options, storages, part) : status;
-    return status ? check_unique_names(zip, part) : status;
+    if (!status) {
+      return status;
+    }
+    status = check_unique_names(part.tensors);
+    return status ? status : fail_in(zip.name(), std::move(status).error());
   }
   const bool by_key = options.key == kScriptConstants;
   const bool is_frozen = options.key.empty() && !has_tensors(module->pickle);

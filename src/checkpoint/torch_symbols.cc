@@ -37,6 +37,7 @@ constexpr std::array kSymbols = {
     Symbol{"_codecs", "encode", Call::kEncode},
     Symbol{"__builtin__", "bytes", Call::kBytes},
     Symbol{"builtins", "bytes", Call::kBytes},
+    Symbol{"torch.storage", "_load_from_bytes", Call::kLoadFromBytes},
     Symbol{"collections", "OrderedDict", Call::kOrderedDict},
     Symbol{"torch", "Size", Call::kSize},
     Symbol{"torch.serialization", "_get_layout", Call::kLayout},

@@ -19,22 +19,23 @@ namespace onnx_external {
 // What a call makes, by what this reader does with it.
 enum class Call : std::uint8_t {
   kNone,
-  kTensor,       // (storage, offset, size, stride, ...)
-  kTensorV3,     // the same, with a dtype
-  kQuantized,    // (storage, offset, size, stride, quantizer, ...)
-  kSparse,       // (layout, data)
-  kWrapped,      // (tensor, flag, hooks, state): at least the first
-  kConverted,    // (tensor, dtype, ...)
-  kFromType,     // (function, type, arguments, state)
-  kArray,        // numpy.ndarray, filled in by its state
-  kBufferArray,  // (bytes, dtype, shape, order)
-  kArrayScalar,  // (dtype, bytes)
-  kArrayType,    // ("f4", align, copy), its byte order in the state
-  kEncode,       // (text, encoding): how bytes are written in protocol 2
-  kBytes,        // (): so are those without any
-  kLayout,       // ("torch.sparse_coo")
-  kOrderedDict,  // ([pairs])
-  kSize,         // ((dimensions))
+  kTensor,         // (storage, offset, size, stride, ...)
+  kTensorV3,       // the same, with a dtype
+  kQuantized,      // (storage, offset, size, stride, quantizer, ...)
+  kSparse,         // (layout, data)
+  kWrapped,        // (tensor, flag, hooks, state): at least the first
+  kConverted,      // (tensor, dtype, ...)
+  kFromType,       // (function, type, arguments, state)
+  kArray,          // numpy.ndarray, filled in by its state
+  kBufferArray,    // (bytes, dtype, shape, order)
+  kArrayScalar,    // (dtype, bytes)
+  kArrayType,      // ("f4", align, copy), its byte order in the state
+  kEncode,         // (text, encoding): how bytes are written in protocol 2
+  kBytes,          // (): so are those without any
+  kLoadFromBytes,  // (a whole file of one storage)
+  kLayout,         // ("torch.sparse_coo")
+  kOrderedDict,    // ([pairs])
+  kSize,           // ((dimensions))
   kUnsupported,
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "checkpoint/contents.h"
 #include "checkpoint/pickle.h"
@@ -26,5 +27,8 @@ using FindStorage = std::function<Result<std::uint32_t>(const TensorDeclaration&
 [[nodiscard]] Status add_tensors(const Pickle& pickle, NamedTensors named,
                                  const OpenOptions& options, const FindStorage& find,
                                  CheckpointPart& part);
+
+// kCorrupt when two have one name, as those of two pickles of one archive may.
+[[nodiscard]] Status check_unique_names(std::span<const TensorView> tensors);
 
 }  // namespace onnx_external

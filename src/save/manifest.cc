@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/json.h"
 #include "base/safe_path.h"
 #include "base/text.h"
@@ -58,10 +59,6 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
     out.append(i == 0 ? "" : ", ").append(std::to_string(tensor.dims[i]));
   }
   out.append("]}");
-}
-
-tl::unexpected<Error> corrupt(std::string message) {
-  return fail(ErrorCode::kCorrupt, std::move(message));
 }
 
 Result<std::string> text_member(const Json& object, std::string_view name) {

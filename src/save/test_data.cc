@@ -41,9 +41,8 @@ std::vector<Leaves> split_sets(std::span<const Checkpoint> recordings) {
   std::vector<Leaves> sets;
   for (std::size_t r = 0; r < recordings.size(); ++r) {
     const std::vector<TensorView>& tensors = recordings[r].tensors();
-    // These formats have no sets: their names are the arguments' own.
-    const std::string_view format = recordings[r].format();
-    const bool is_plain = format.ends_with("safetensors") || format == "torch-export";
+    // safetensors have no sets: their names are the arguments' own.
+    const bool is_plain = recordings[r].format().ends_with("safetensors");
     std::string_view current;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const std::string_view name = tensors[t].name;
@@ -399,6 +398,7 @@ std::vector<GraphInput> graph_inputs(const onnx::GraphProto& graph,
 Result<Checkpoint> open_recording(const std::filesystem::path& path, const OpenOptions& options) {
   OpenOptions recorded = options;
   recorded.selection = Selection::kRecordedInputs;
+  recorded.key.clear();  // it is the checkpoint's
   return open_checkpoint(std::span(&path, 1), recorded);
 }
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "checkpoint/pickle.h"
+#include "checkpoint/tensor_declaration.h"
 #include "checkpoint/torch_names.h"
-#include "checkpoint/torch_objects.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;

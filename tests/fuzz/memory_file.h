@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 
@@ -12,12 +13,13 @@
 
 namespace onnx_external {
 
-inline std::shared_ptr<const SourceFile> memory_file(const std::uint8_t* data, std::size_t size) {
+inline std::shared_ptr<const SourceFile> memory_file(const void* data, std::size_t size,
+                                                     const std::filesystem::path& path = "fuzz") {
   UniqueFd fd(::memfd_create("fuzz", MFD_CLOEXEC));
-  if (!fd || !write_all(fd.get(), 0, std::as_bytes(std::span(data, size)), "fuzz")) {
+  if (!fd || !write_all(fd.get(), 0, {static_cast<const std::byte*>(data), size}, "fuzz")) {
     return nullptr;
   }
-  auto file = SourceFile::adopt(std::move(fd), "fuzz");
+  auto file = SourceFile::adopt(std::move(fd), path);
   return file ? *file : nullptr;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
+#include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
 namespace onnx_external {
@@ -18,7 +19,7 @@ inline Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions
   return open_checkpoint(paths, options);
 }
 
-inline std::vector<std::string> tensor_names(const Checkpoint& checkpoint) {
+inline std::vector<std::string> names(const Checkpoint& checkpoint) {
   std::vector<std::string> all;
   for (const TensorView& tensor : checkpoint.tensors()) {
     all.push_back(tensor.name);
@@ -26,10 +27,14 @@ inline std::vector<std::string> tensor_names(const Checkpoint& checkpoint) {
   return all;
 }
 
-inline std::string read_tensor(const Checkpoint& checkpoint, std::size_t tensor) {
+// The message alone where opening failed.
+inline std::vector<std::string> names(const Result<Checkpoint>& checkpoint) {
+  return checkpoint ? names(*checkpoint) : std::vector{checkpoint.error().message};
+}
+
+inline std::string read_all(const Checkpoint& checkpoint, std::size_t tensor) {
   std::string bytes(checkpoint.nbytes(tensor), '\0');
-  const auto status = checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes)));
-  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_THAT(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
   return bytes;
 }
 

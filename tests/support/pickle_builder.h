@@ -208,9 +208,7 @@ inline std::string torch_zip(const std::vector<TestTensor>& tensors,
 // The bytes of values as this machine (and a checkpoint) stores them.
 template <typename T>
 std::string bytes_of(const std::vector<T>& values) {
-  std::string out(values.size() * sizeof(T), '\0');
-  std::memcpy(out.data(), values.data(), out.size());
-  return out;
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 inline std::string f32(const std::vector<float>& values) {
   return bytes_of(values);

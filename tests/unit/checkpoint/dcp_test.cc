@@ -7,6 +7,8 @@
 
 #include "checkpoint/dcp_metadata.h"
 #include "support/dcp_builder.h"
+#include "support/legacy_builder.h"
+#include "support/open_bytes.h"
 #include "support/result_matchers.h"
 
 namespace onnx_external {
@@ -43,20 +45,6 @@ DcpTensorSpec whole_tensor(const std::string& name) {
 Result<Checkpoint> open_one(const DcpTensorSpec& tensor, const OpenOptions& options = {}) {
   const TempDir dir;
   return open(write_dcp(dir, {.tensors = {tensor}}), options);
-}
-
-std::string read_all(const Checkpoint& checkpoint, std::size_t tensor) {
-  std::string bytes(checkpoint.nbytes(tensor), '\0');
-  EXPECT_THAT(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
-  return bytes;
-}
-
-std::vector<std::string> names(const Checkpoint& checkpoint) {
-  std::vector<std::string> out;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    out.push_back(tensor.name);
-  }
-  return out;
 }
 
 TEST(Dcp, GivesATensorOfOneChunkAsARangeOfItsFile) {
@@ -333,6 +321,45 @@ TEST(Dcp, RefusesSlicesOfMoreThanOneTensor) {
   DcpTensorSpec tensor = whole_tensor("a");
   tensor.chunks[0].bytes = torch_zip({{.name = "x", .shape = {2}, .bytes = f32({7, 8})}});
   EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "something else than one"));
+}
+
+TEST(Dcp, ReadsSlicesThatAreLegacyTorchFiles) {
+  PickleBuilder object;
+  put_legacy_tensor(object.proto(), "7", 4, 1, 2);
+  DcpTensorSpec tensor = whole_tensor("a");
+  tensor.chunks[0].bytes = legacy_file(object.stop().bytes(), {{"7", f32({6, 7, 8, 9})}});
+  const TempDir dir;
+  const auto checkpoint = open(write_dcp(dir, {.tensors = {whole_tensor("front"), tensor}}));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_TRUE(checkpoint->plain_range(1));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({7, 8}));
+}
+
+TEST(Dcp, ListsEveryTensorOfASliceThatIsNotRead) {
+  DcpTensorSpec first = whole_tensor("a");
+  first.chunks[0].bytes = tensor_zip({.shape = {2}, .bytes = f32({7, 8})}, "little", true);
+  DcpTensorSpec second = whole_tensor("b");
+  second.chunks[0].offset = 0;
+  second.chunks[0].length = static_cast<std::int64_t>(first.chunks[0].bytes.size());
+  second.chunks[0].bytes.clear();
+  const TempDir dir;
+  const auto all = open(write_dcp(dir, {.tensors = {first, second, whole_tensor("c")}}),
+                        {.selection = Selection::kEverything});
+  ASSERT_THAT(all, IsOk());
+  EXPECT_THAT(names(*all), ElementsAre("c"));
+  ASSERT_EQ(all->refused_tensors().size(), 2U);
+  EXPECT_EQ(all->refused_tensors()[0].reason, all->refused_tensors()[1].reason);
+}
+
+TEST(Dcp, ListsTheSecondTensorOfAPathAsRefused) {
+  const TempDir dir;
+  const auto folder = write_dcp(dir, {.tensors = {whole_tensor("a"), whole_tensor("b")},
+                                      .paths = {{"a", {"x", "y"}}, {"b", {"x.y"}}}});
+  const auto all = open(folder, {.selection = Selection::kEverything});
+  ASSERT_THAT(all, IsOk());
+  EXPECT_THAT(names(*all), ElementsAre("x.y"));
+  ASSERT_EQ(all->refused_tensors().size(), 1U);
+  EXPECT_EQ(all->refused_tensors()[0].reason, "another tensor has the same path");
 }
 
 TEST(Dcp, ListsATensorOfAnUnknownTypeAsRefused) {

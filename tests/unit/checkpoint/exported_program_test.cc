@@ -2,9 +2,10 @@
 #include <gmock/gmock.h>
 
 #include "onnx_external/checkpoint.h"
+#include "support/open_bytes.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
-#include "support/temp_dir.h"
+#include "support/value_builder.h"
 
 namespace onnx_external {
 namespace {
@@ -20,29 +21,6 @@ std::string zip_of(const Records& records, bool deflated = false) {
     zip.add({.name = name, .data = data, .deflated = deflated});
   }
   return zip.finish();
-}
-
-Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions& options = {}) {
-  const TempDir dir;
-  const std::vector<std::filesystem::path> paths{dir.write("m.pt2", bytes)};
-  return open_checkpoint(paths, options);
-}
-
-std::vector<std::string> names(const Result<Checkpoint>& checkpoint) {
-  std::vector<std::string> all;
-  if (!checkpoint) {
-    return {checkpoint.error().message};
-  }
-  for (const TensorView& tensor : checkpoint->tensors()) {
-    all.push_back(tensor.name);
-  }
-  return all;
-}
-
-std::string read_all(const Checkpoint& checkpoint, std::size_t tensor) {
-  std::string bytes(checkpoint.nbytes(tensor), '\0');
-  EXPECT_THAT(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
-  return bytes;
 }
 
 std::string saved(const std::vector<std::string>& tensors) {
@@ -187,6 +165,75 @@ TEST(ExportedProgram, PickledPayloadsAreFilesOfOneTensor) {
               FailsWith(ErrorCode::kUnsupported, "holds something else than one tensor"));
 }
 
+TEST(ExportedProgram, NamesThatShareAPickledPayloadAreTied) {
+  PickleBuilder pickle;
+  put_tensor(pickle.proto(), {.shape = {2}}, "0", 8);
+  Records records = archive_records(
+      config({{"v", payload("weight_0", "null", true)}, {"w", payload("weight_0", "null", true)}}));
+  records[2].second =
+      zip_of({{"archive/data.pkl", pickle.stop().bytes()}, {"archive/data/0", f32({3, 4})}});
+  const auto checkpoint = open_bytes(zip_of(records));
+  ASSERT_THAT(names(checkpoint), ElementsAre("v", "w"));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({3, 4}));
+  EXPECT_EQ(checkpoint->plain_range(0), checkpoint->plain_range(1));
+  EXPECT_THAT(checkpoint->storages(), SizeIs(1));
+}
+
+TEST(ExportedProgram, RawComplexHalvesAreWidenedOnRequest) {
+  Records records = archive_records(config({{"w", payload("weight_0", meta("2", "1", 0, "9"))}}));
+  records[2].second = std::string("\0\x3c\0\x40\0\0\0\xbc", 8);  // 1 + 2i, -1i
+  EXPECT_THAT(open_bytes(zip_of(records)),
+              FailsWith(ErrorCode::kUnsupported, "tensor 'w': it is complex32"));
+  const auto checkpoint = open_bytes(zip_of(records), {.widen_complex32 = true});
+  ASSERT_THAT(names(checkpoint), ElementsAre("w"));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({1, 2, 0, -1}));
+}
+
+// A torch.save file whose object is an array of `bytes` zeros that the pickle holds.
+std::string saved_array(std::uint64_t bytes) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().string("w").global("numpy.core.numeric", "_frombuffer").mark();
+  put_bytes(pickle, std::string(static_cast<std::size_t>(bytes), '\0'));
+  put_array_type(pickle, {.type = "u1", .order = "|"});
+  pickle.integers({static_cast<std::int64_t>(bytes)}).string("C").tuple().reduce().op('s').stop();
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = pickle.bytes(), .deflated = true});
+  return zip.finish();
+}
+
+TEST(ExportedProgram, InnerFilesShareOneLimitOfMemory) {
+  const std::string half = saved_array(kAlwaysExpandedBytes / 2 + 1);
+  Records records = flat_records();
+  records[1].second = half;
+  EXPECT_THAT(open_bytes(zip_of(records)), IsOk());
+  records[2].second = half;
+  EXPECT_THAT(open_bytes(zip_of(records)),
+              FailsWith(ErrorCode::kUnsupported, "what must be kept of it in memory"));
+}
+
+TEST(ExportedProgram, ExampleInputsAreRecordedInputs) {
+  PickleBuilder call;  // ((tensor,), {})
+  call.proto().mark().mark();
+  put_tensor(call, {.shape = {2}}, "0", 8);
+  call.tuple().empty_dict().tuple().stop();
+  const std::string inputs =
+      zip_of({{"archive/data.pkl", call.bytes()}, {"archive/data/0", f32({3, 4})}});
+  const OpenOptions recorded{.selection = Selection::kRecordedInputs};
+  Records flat = flat_records();
+  EXPECT_THAT(open_bytes(zip_of(flat), recorded),
+              FailsWith(ErrorCode::kNotFound, "holds no example inputs; record inputs with"));
+  flat.emplace_back("serialized_example_inputs.pt", inputs);
+  EXPECT_THAT(names(open_bytes(zip_of(flat), recorded)), ElementsAre("0.[0]"));
+  Records archive = archive_records(config({}));
+  archive.emplace_back("m/data/sample_inputs/model.pt", inputs);
+  const auto checkpoint = open_bytes(zip_of(archive), recorded);
+  ASSERT_THAT(names(checkpoint), ElementsAre("0.[0]"));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({3, 4}));
+  archive.emplace_back("m/models/second.json", "{}");
+  EXPECT_THAT(open_bytes(zip_of(archive), recorded),
+              FailsWith(ErrorCode::kAmbiguous, "'model', 'second'; record the inputs of one"));
+}
+
 TEST(ExportedProgram, WeightsOfOlderPT2ArchivesAreASavedDict) {
   EXPECT_THAT(names(open_bytes(zip_of({{"m/archive_format", "pt2"},
                                        {"m/models/model.json", "{}"},
@@ -244,6 +291,14 @@ std::string one(const std::string& value) {
   return config({{"w", value}});
 }
 
+// Of an expanded [size, size, 2].
+std::string meta_of_size(const std::string& size) {
+  return fmt::format(R"({{"dtype": 7, "layout": 7, "storage_offset": {{"as_int": 0}},)"
+                     R"( "sizes": [{{"as_int": {0}}}, {{"as_int": {0}}}, {{"as_int": 2}}],)"
+                     R"( "strides": [{{"as_int": 0}}, {{"as_int": 0}}, {{"as_int": 1}}]}})",
+                     size);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     ExportedProgram, PayloadLie,
     ::testing::Values(
@@ -260,6 +315,8 @@ INSTANTIATE_TEST_SUITE_P(
             ErrorCode::kCorrupt, "is missing"},
         Lie{"TooLong", one(payload("weight_0", meta("5", "1"))), ErrorCode::kCorrupt,
             "reach outside its record of 16 bytes"},
+        Lie{"TooLarge", one(payload("weight_0", meta_of_size("1099511627776"))),
+            ErrorCode::kCorrupt, "'w'"},
         Lie{"OffsetTooFar", one(payload("weight_0", meta("2", "1", 3))), ErrorCode::kCorrupt,
             "reach outside"},
         Lie{"NegativeOffset", one(payload("weight_0", meta("2", "1", -1))), ErrorCode::kCorrupt,

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "onnx_external/checkpoint.h"
+#include "support/open_bytes.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
-#include "support/temp_dir.h"
 
 namespace onnx_external {
 namespace {
@@ -85,23 +85,6 @@ std::string zip_of(const TestModule& module) {
   pickle.proto();
   put_module(pickle, module);
   return zip_of(pickle.stop());
-}
-
-Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions& options = {}) {
-  const TempDir dir;
-  const std::vector<std::filesystem::path> paths{dir.write("c.pt", bytes)};
-  return open_checkpoint(paths, options);
-}
-
-std::vector<std::string> names(const Result<Checkpoint>& checkpoint) {
-  std::vector<std::string> all;
-  if (!checkpoint) {
-    return {checkpoint.error().message};
-  }
-  for (const TensorView& tensor : checkpoint->tensors()) {
-    all.push_back(tensor.name);
-  }
-  return all;
 }
 
 const TestModule kLinear{.parameters = {"weight", "bias"}};

@@ -167,6 +167,44 @@ TEST(Numpy, KeepsSharedBytesOnce) {
   EXPECT_EQ(checkpoint->tensors()[0].storage, checkpoint->tensors()[1].storage);
 }
 
+// A vector of bytes; put_bytes() pushes them.
+void put_byte_array(PickleBuilder& p, std::int64_t size,
+                    const std::function<void(PickleBuilder&)>& put_bytes) {
+  p.global("numpy.core.numeric", "_frombuffer").mark();
+  put_bytes(p);
+  put_array_type(p, {.type = "u1", .order = "|"});
+  p.integers({size}).string("C").tuple().reduce();
+}
+
+TEST(Numpy, KeepsATextThatIsDecodedTwiceOnce) {
+  const auto checkpoint = open_bytes(zip_of_dict([](PickleBuilder& p) {
+    p.string("a");
+    put_byte_array(p, 4, [](PickleBuilder& inner) {
+      inner.global("_codecs", "encode").mark().string("text").put(9).string("latin1").tuple();
+      inner.reduce();
+    });
+    p.string("b");
+    put_byte_array(p, 4, [](PickleBuilder& inner) {
+      inner.global("_codecs", "encode").mark().get(9).string("latin-1").tuple().reduce();
+    });
+  }));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(read_all(*checkpoint, 1), "text");
+  EXPECT_EQ(checkpoint->storages().size(), 1U);
+}
+
+TEST(Numpy, RefusesMoreBytesThanTheFileAllowsInMemory) {
+  const std::string zeros(kAlwaysExpandedBytes + 1, '\0');
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().string("w");
+  put_byte_array(pickle, static_cast<std::int64_t>(zeros.size()),
+                 [&](PickleBuilder& p) { put_bytes(p, zeros); });
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = pickle.op('s').stop().bytes(), .deflated = true});
+  EXPECT_THAT(open_bytes(zip.finish()),
+              FailsWith(ErrorCode::kUnsupported, "tensor 'w': what must be kept of it in memory"));
+}
+
 TEST(Numpy, CountsAmongTheTensorsOfAStateDict) {
   const auto checkpoint = open_bytes(zip_of_dict([](PickleBuilder& p) {
     p.string("a");

@@ -52,9 +52,9 @@ TEST(PickleFile, LeavesBytesWhereTheyAre) {
   const auto checkpoint = open_bytes(file);
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "pickle");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
   EXPECT_EQ(checkpoint->plain_range(0)->offset, file.find(kFloats));
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(PickleFile, LeavesLargeBytesOutOfMemoryAndGoesOnBehindThem) {
@@ -70,8 +70,8 @@ TEST(PickleFile, LeavesLargeBytesOutOfMemoryAndGoesOnBehindThem) {
   const auto checkpoint =
       open_bytes(pickle.append_items().stop().bytes(), {.selection = Selection::kEverything});
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), f32({1.5F, 1.5F, 1.5F}));
-  EXPECT_EQ(read_tensor(*checkpoint, 1), f32({2, 3, 4}));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({1.5F, 1.5F, 1.5F}));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({2, 3, 4}));
   EXPECT_TRUE(checkpoint->plain_range(1));
 }
 
@@ -82,7 +82,7 @@ TEST(PickleFile, DecodesBytesThatProtocol2SpellsAsText) {
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_FALSE(checkpoint->plain_range(0));
   EXPECT_TRUE(checkpoint->storages()[0].computed);
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(PickleFile, TakesAPython2StringForBytes) {
@@ -95,7 +95,7 @@ TEST(PickleFile, TakesAPython2StringForBytes) {
       },
       2));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(PickleFile, SharesAStorageThatIsLoadedTwice) {
@@ -188,6 +188,41 @@ TEST(PickleFile, IsToldByItsFirstOpcodesInProtocols0And1) {
   }
 }
 
+// A zip file whose object is the storage of kFloats.
+std::string zip_storage_file(bool deflated, const std::string& key = "0") {
+  PickleBuilder object;
+  object.proto().mark().string("storage").global("torch", "FloatStorage").string(key);
+  object.string("cpu").integer(4).tuple().persistent_id().stop();
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = object.bytes()});
+  zip.add({.name = "a/data/0", .data = kFloats, .deflated = deflated});
+  return zip.finish();
+}
+
+TEST(PickleFile, ReadsANestedZipFile) {
+  for (const bool deflated : {false, true}) {
+    const std::string nested = zip_storage_file(deflated);
+    const auto checkpoint =
+        open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); }));
+    ASSERT_THAT(checkpoint, IsOk());
+    EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
+    EXPECT_EQ(checkpoint->plain_range(0).has_value(), !deflated);
+  }
+}
+
+TEST(PickleFile, RefusesANestedZipFileWithoutItsStorage) {
+  const std::string nested = zip_storage_file(false, "1");
+  EXPECT_THAT(
+      open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); })),
+      FailsWith(ErrorCode::kCorrupt, ": nested torch file: its record 'data/1' is missing"));
+}
+
+TEST(PickleFile, RefusesANestedZipFileThatIsSpelledAsText) {
+  const std::string text = utf8_of_latin1(zip_storage_file(false));
+  EXPECT_THAT(open_bytes(dump([&](PickleBuilder& pickle) { put_encoded(pickle, text); }, 2)),
+              FailsWith(ErrorCode::kUnsupported, "its storage comes from 'torch.storage._load"));
+}
+
 TEST(TorchZip, ReadsStoragesInsideItsPickle) {
   for (const bool deflated : {false, true}) {
     const std::string nested = legacy_storage_file(kFloats);
@@ -198,9 +233,18 @@ TEST(TorchZip, ReadsStoragesInsideItsPickle) {
     zip.add({.name = "a/version", .data = "3\n"});
     const auto checkpoint = open_bytes(zip.finish());
     ASSERT_THAT(checkpoint, IsOk());
-    EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+    EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
     EXPECT_EQ(checkpoint->plain_range(0).has_value(), !deflated);
   }
+}
+
+TEST(TorchLegacy, RefusesAKeyThatItGivesToAStorageInsideItsPickle) {
+  PickleBuilder object;
+  object.proto().empty_dict().string("w");
+  put_legacy_tensor(object, "_load_from_bytes 0", 4, 0, 4);
+  EXPECT_THAT(
+      open_bytes(legacy_file(object.op('s').stop().bytes(), {{"_load_from_bytes 0", kFloats}})),
+      FailsWith(ErrorCode::kCorrupt, "'_load_from_bytes 0' has the name of a nested one"));
 }
 
 TEST(TorchLegacy, ReadsStoragesInsideItsPickle) {
@@ -209,7 +253,7 @@ TEST(TorchLegacy, ReadsStoragesInsideItsPickle) {
   const auto checkpoint = open_bytes(legacy_file(object, {}));
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "torch-legacy");
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 }  // namespace

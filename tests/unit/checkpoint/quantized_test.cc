@@ -27,8 +27,8 @@ PickleBuilder per_tensor(double scale, std::int64_t zero_point,
   return quantized([&](PickleBuilder& p) { put_quantizer(p, scale, zero_point); }, storage);
 }
 
-Result<Checkpoint> open_quantized(const PickleBuilder& pickle) {
-  return open_bytes(zip_of(pickle, {"abcd"}));
+Result<Checkpoint> open_quantized(const PickleBuilder& pickle, const OpenOptions& options = {}) {
+  return open_bytes(zip_of(pickle, {"abcd"}), options);
 }
 
 TEST(Quantized, ListsScaleAndZeroPointBesideTheIntegers) {
@@ -119,6 +119,22 @@ TEST(Quantized, RefusesANameThatAnotherTensorHas) {
   put_whole(pickle, DType::kUInt8, {4}, 0);
   pickle.set_items().stop();
   EXPECT_THAT(open_quantized(pickle),
+              FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'w.scale'"));
+}
+
+TEST(Quantized, RefusesANameThatAnotherTensorHasBesideOnesThatAreNotRead) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  begin_quantized(pickle, "QInt8Storage", 4);
+  put_quantizer(pickle, 1, 0);
+  end_quantized(pickle);
+  pickle.string("w.scale");
+  put_whole(pickle, DType::kUInt8, {4}, 0);
+  for (const std::string refused : {"a", "b", "c"}) {
+    pickle.string(refused).global("torch._utils", "_rebuild_nested_tensor").empty_tuple().reduce();
+  }
+  pickle.set_items().stop();
+  EXPECT_THAT(open_quantized(pickle, {.selection = Selection::kEverything}),
               FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'w.scale'"));
 }
 

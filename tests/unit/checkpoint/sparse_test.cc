@@ -55,6 +55,16 @@ TEST(Sparse, SumsValuesAtOnePlaceInTheirOrder) {
                {0, 1});
 }
 
+TEST(Sparse, RefusesToAddUpMoreThanTheFileAllows) {
+  constexpr std::int64_t kCount = 1 << 17;  // expanded from one index and one value of 1 KiB
+  TestTensor indices = integers({1, kCount}, {0});
+  indices.strides = {0, 0};
+  TestTensor values = floats({kCount, 256}, std::vector<float>(256));
+  values.strides = {0, 1};
+  EXPECT_THAT(open_sparse({.parts = {indices, values}, .size = {1, 256}}),
+              FailsWith(ErrorCode::kUnsupported, "or added up, is more than its file allows"));
+}
+
 TEST(Sparse, RefusesToSumTypesThatAreRounded) {
   const TestTensor halves{.dtype = DType::kFloat16, .shape = {2}, .bytes = "abcd"};
   EXPECT_THAT(open_sparse({.parts = {integers({1, 2}, {1, 1}), halves}, .size = {2}}),

@@ -15,9 +15,9 @@ TEST(TorchLegacy, LeavesStoragesWhereTheyAre) {
   const auto checkpoint = open_bytes(file);
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "torch-legacy");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
   EXPECT_EQ(checkpoint->plain_range(0), (FileRange{0, file.size() - 16, 16}));
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(TorchLegacy, IgnoresBytesBehindTheLastBlock) {
@@ -32,7 +32,33 @@ TEST(TorchLegacy, ReadsAnOldStorageViewAsPartOfItsRoot) {
   });
   const auto checkpoint = open_bytes(legacy_file(object.op('s').stop().bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), f32({3}));
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({3}));
+}
+
+TEST(TorchLegacy, ReadsAViewThatTwoPersistentIdsShare) {
+  PickleBuilder object;
+  object.proto().empty_dict().mark().string("v").global("torch._utils", "_rebuild_tensor").mark();
+  put_legacy_id(object, "7", 4, [&] { object.mark().string("8").integer(1).integer(3).tuple(); });
+  object.put(0).persistent_id().integer(0).integers({3}).integers({1}).tuple().reduce();
+  object.string("w").global("torch._utils", "_rebuild_tensor").mark();
+  object.get(0).persistent_id().integer(0).integers({3}).integers({1}).tuple().reduce();
+  const auto checkpoint =
+      open_bytes(legacy_file(object.set_items().stop().bytes(), {{"7", kFloats}}));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(read_all(*checkpoint, 0), f32({2, 3, 4}));
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({2, 3, 4}));
+}
+
+TEST(TorchLegacy, RefusesAKeyThatItGivesToAView) {
+  PickleBuilder object;
+  object.proto().empty_dict().mark().string("v");
+  put_legacy_tensor(object, "7", 4, 0, 3,
+                    [&] { object.mark().string("8").integer(1).integer(3).tuple(); });
+  object.string("w");
+  put_legacy_tensor(object, "view 0:4:3", 4, 0, 3);
+  EXPECT_THAT(open_bytes(legacy_file(object.set_items().stop().bytes(),
+                                     {{"7", kFloats}, {"view 0:4:3", kFloats}})),
+              FailsWith(ErrorCode::kCorrupt, "'view 0:4:3', which is the name of a view"));
 }
 
 TEST(TorchLegacy, RefusesAViewThatReachesOutOfItsRoot) {
@@ -69,7 +95,7 @@ TEST(TorchLegacy, ReadsWhatPython2Wrote) {
   object.append_items().append_items().op('\x85').reduce().stop();
   const auto checkpoint = open_bytes(legacy_file(object.bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
   EXPECT_EQ(checkpoint->tensors()[0].shape, (Shape{2, 2}));
 }
 
@@ -84,7 +110,7 @@ TEST(TorchLegacy, TakesAModulesClassAndDropsItsSource) {
   ASSERT_THAT(checkpoint, IsOk());
   ASSERT_EQ(checkpoint->opaque_objects().size(), 1U);
   EXPECT_EQ(checkpoint->opaque_objects()[0].type, "my.Net");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
 }
 
 TEST(TorchLegacy, ReadsAnObjectLargerThanOneRead) {
@@ -95,7 +121,7 @@ TEST(TorchLegacy, ReadsAnObjectLargerThanOneRead) {
   object.set_items().stop();
   const auto checkpoint = open_bytes(legacy_file(object.bytes(), {{"7", kFloats}}));
   ASSERT_THAT(checkpoint, IsOk());
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
 TEST(TorchLegacy, RefusesAnotherVersion) {

@@ -1,9 +1,10 @@
 #include <gmock/gmock.h>
 
+#include "checkpoint/script_classes.h"
 #include "onnx_external/checkpoint.h"
+#include "support/open_bytes.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
-#include "support/temp_dir.h"
 
 namespace onnx_external {
 namespace {
@@ -55,29 +56,6 @@ std::string zip_of(const Archive& archive) {
   }
   zip.add({.name = "m/.data/version", .data = archive.version});
   return zip.finish();
-}
-
-Result<Checkpoint> open_bytes(const std::string& bytes, const OpenOptions& options = {}) {
-  const TempDir dir;
-  const std::vector<std::filesystem::path> paths{dir.write("m.pt", bytes)};
-  return open_checkpoint(paths, options);
-}
-
-std::vector<std::string> names(const Result<Checkpoint>& checkpoint) {
-  std::vector<std::string> all;
-  if (!checkpoint) {
-    return {checkpoint.error().message};
-  }
-  for (const TensorView& tensor : checkpoint->tensors()) {
-    all.push_back(tensor.name);
-  }
-  return all;
-}
-
-std::string read_all(const Checkpoint& checkpoint, std::size_t tensor) {
-  std::string bytes(checkpoint.nbytes(tensor), '\0');
-  EXPECT_THAT(checkpoint.read(tensor, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
-  return bytes;
 }
 
 PickleBuilder& put_w(PickleBuilder& pickle, const std::string& name) {
@@ -257,6 +235,12 @@ TEST(TorchScript, AConstantMayNotHaveTheNameOfAnAttribute) {
 TEST(TorchScript, DamagedCodeIsReported) {
   EXPECT_THAT(open_bytes(zip_of({.data = net_pickle(), .damaged_code = true})),
               FailsWith(ErrorCode::kCorrupt, "m/code/__torch__.py"));
+}
+
+TEST(TorchScript, CodeThatInflatesTooFarIsRefused) {
+  const std::string code = kCode + std::string(kMaxInflatedScriptCodeBytes, '\n');
+  EXPECT_THAT(open_bytes(zip_of({.data = net_pickle(), .code = code})),
+              FailsWith(ErrorCode::kUnsupported, "m/code/__torch__.py"));
 }
 
 TEST(TorchScript, VersionsThatAreNotKnownAreRefused) {

@@ -72,11 +72,11 @@ TEST(TorchTar, ReadsTensorsAndStorageViews) {
   const auto checkpoint = open_bytes(file);
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->format(), "torch-tar");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w", "part", "again"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w", "part", "again"));
   EXPECT_EQ(checkpoint->plain_range(0)->offset, file.find(kFloats));
   EXPECT_EQ(checkpoint->plain_range(0), checkpoint->plain_range(2));
-  EXPECT_EQ(read_tensor(*checkpoint, 0), kFloats);
-  EXPECT_EQ(read_tensor(*checkpoint, 1), f32({2, 3}));
+  EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
+  EXPECT_EQ(read_all(*checkpoint, 1), f32({2, 3}));
 }
 
 TEST(TorchTar, TakesAContainersClassAndDropsItsSource) {
@@ -90,7 +90,7 @@ TEST(TorchTar, TakesAContainersClassAndDropsItsSource) {
                                      {.selection = Selection::kEverything});
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->opaque_objects()[0].type, "my.Net");
-  EXPECT_THAT(tensor_names(*checkpoint), ::testing::ElementsAre("w"));
+  EXPECT_THAT(names(*checkpoint), ::testing::ElementsAre("w"));
 }
 
 TEST(TorchTar, RefusesAnotherTarByName) {

@@ -214,6 +214,13 @@ TEST_F(TestDataTest, TakesASafetensorsFileAsOneSetOfKeywords) {
   EXPECT_THAT(feeds(), ElementsAre("0.x"));
 }
 
+TEST_F(TestDataTest, DoesNotAskTheRecordingForTheKeyOfTheCheckpoint) {
+  std::string file;
+  put_le(file, 2, 8);
+  EXPECT_THAT(open_recording(dir_.write("empty.safetensors", file + "{}"), {.key = "model"}),
+              IsOk());
+}
+
 TEST_F(TestDataTest, TakesAShardedSafetensorsIndexAsOneSetOfKeywords) {
   graph.input("x", kFloat, {1});
   const std::string header = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
@@ -222,6 +229,16 @@ TEST_F(TestDataTest, TakesAShardedSafetensorsIndexAsOneSetOfKeywords) {
   dir_.write("s.safetensors", file + header + "abcd");
   record(R"({"weight_map":{"x":"s.safetensors"}})");
   EXPECT_THAT(feeds(), ElementsAre("x"));
+}
+
+TEST_F(TestDataTest, TakesTheExampleInputsOfAnExportedProgram) {
+  graph.input("x", kFloat, {1});
+  ZipBuilder zip;
+  zip.add({.name = "serialized_exported_program.json", .data = "{}"});
+  zip.add({.name = "serialized_state_dict.pt", .data = torch_zip({floats("w", {1})})});
+  zip.add({.name = "serialized_example_inputs.pt", .data = positional({floats("", {1})})});
+  record(zip.finish());
+  EXPECT_THAT(feeds(), ElementsAre("[0]"));
 }
 
 // Writing.

@@ -1,0 +1,19 @@
+// The two failures that readers report most.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+[[nodiscard]] inline tl::unexpected<Error> corrupt(std::string what) {
+  return fail(ErrorCode::kCorrupt, std::move(what));
+}
+
+[[nodiscard]] inline tl::unexpected<Error> unsupported(std::string what) {
+  return fail(ErrorCode::kUnsupported, std::move(what));
+}
+
+}  // namespace onnx_external

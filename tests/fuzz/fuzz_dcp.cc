@@ -1,0 +1,18 @@
+// Any bytes as the .metadata of a distributed checkpoint, beside the parts of an honest one.
+#include "checkpoint/dcp.h"
+#include "fuzz/memory_file.h"
+#include "fuzz/read_part.h"
+#include "fuzz/seeds.h"
+#include "support/temp_dir.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace onnx_external;
+  static const TempDir dir;
+  static const std::filesystem::path folder = write_dcp(dir, dcp_seed());
+  const auto file = memory_file(data, size, folder / kDcpMetadataName);
+  if (file) {
+    read_part(read_dcp(file, {.selection = Selection::kEverything}));
+    read_part(read_dcp(file, {.key = "."}));
+  }
+  return 0;
+}

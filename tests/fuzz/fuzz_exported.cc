@@ -1,0 +1,18 @@
+// Any bytes as the JSON that says where the weights of an exported program are.
+#include "checkpoint/exported_program.h"
+#include "fuzz/memory_file.h"
+#include "fuzz/read_part.h"
+#include "fuzz/seeds.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace onnx_external;
+  const std::string bytes =
+      exported_archive(std::string_view(reinterpret_cast<const char*>(data), size));
+  const auto file = memory_file(bytes.data(), bytes.size());
+  const auto zip = file ? ZipArchive::open(file) : fail(ErrorCode::kIo, "no memory file");
+  if (zip) {
+    read_part(read_exported_program(
+        *zip, {.selection = Selection::kEverything, .widen_complex32 = true}));
+  }
+  return 0;
+}

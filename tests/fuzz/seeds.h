@@ -1,0 +1,65 @@
+// Honest inputs, from which fuzzing starts.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "support/dcp_builder.h"
+#include "support/zip_builder.h"
+
+namespace onnx_external {
+
+// A tensor in two chunks, and one in a file of its own.
+inline DcpSpec dcp_seed() {
+  const DcpTensorSpec cut{
+      .name = "w",
+      .shape = {2, 3},
+      .chunks = {{.offsets = {0, 0},
+                  .sizes = {2, 2},
+                  .bytes = tensor_zip({.shape = {2, 2}, .bytes = f32({1, 2, 3, 4})})},
+                 {.offsets = {0, 2},
+                  .sizes = {2, 1},
+                  .bytes = tensor_zip({.shape = {2, 1}, .bytes = f32({5, 6})})}}};
+  const DcpTensorSpec whole{.name = "b",
+                            .shape = {2},
+                            .chunks = {{.offsets = {0},
+                                        .sizes = {2},
+                                        .bytes = tensor_zip({.shape = {2}, .bytes = f32({7, 8})}),
+                                        .file = "__1_0.distcp"}}};
+  return {.tensors = {cut, whole}, .bytes_items = {"step"}, .paths = {{"w", {"model", "w"}}}};
+}
+
+// A PT2 archive with this config, two records of bytes and one that torch.save wrote.
+inline std::string exported_archive(std::string_view config) {
+  ZipBuilder zip;
+  zip.add({.name = "m/archive_format", .data = "pt2"});
+  zip.add({.name = "m/models/model.json", .data = "{}"});
+  zip.add({.name = "m/data/weights/model_weights_config.json", .data = std::string(config)});
+  zip.add({.name = "m/data/weights/weight_0", .data = std::string(64, 'x')});
+  zip.add({.name = "m/data/weights/weight_1", .data = ""});
+  zip.add({.name = "m/data/weights/weight_2",
+           .data = tensor_zip({.shape = {2}, .bytes = f32({1, 2})})});
+  return zip.finish();
+}
+
+// A torch zip file with this pickle, with records of integers and floats.
+inline std::string values_file(std::string_view pickle) {
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = std::string(pickle)});
+  zip.add({.name = "a/data/0", .data = bytes_of<std::int64_t>({0, 1, 2})});
+  zip.add({.name = "a/data/1", .data = bytes_of<std::int64_t>({0, 1, 2})});
+  zip.add({.name = "a/data/2", .data = f32({4, 5})});
+  zip.add({.name = "a/data/3", .data = bytes_of<double>({0.5, 1, 2})});
+  return zip.finish();
+}
+
+inline constexpr std::string_view kExportedConfig =
+    R"({"config": {"w": {"path_name": "weight_0", "is_param": true, "use_pickle": false,)"
+    R"( "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "layout": 7,)"
+    R"( "strides": [{"as_int": 3}, {"as_int": 1}], "storage_offset": {"as_int": 1}}},)"
+    R"( "e": {"path_name": "weight_1", "use_pickle": false, "tensor_meta": {"dtype": 9,)"
+    R"( "sizes": [{"as_int": 0}], "strides": [{"as_int": 1}], "layout": 7,)"
+    R"( "storage_offset": {"as_int": 0}}},)"
+    R"( "p": {"path_name": "weight_2", "use_pickle": true, "tensor_meta": null}}})";
+
+}  // namespace onnx_external

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "save/layout.h"
-#include "save/publish.h"
+#include "save/output_names.h"
 
 namespace onnx_external {
 namespace {

@@ -204,6 +204,18 @@ Result<WrittenParts> kept_parts(const SavePlan& plan, const Transaction& transac
                       options, meter);
 }
 
+Result<CopiedFiles> write_data(const SavePlan& plan, const Model& model,
+                               const Checkpoint& checkpoint, const Transaction& transaction,
+                               std::string_view job, const WriteOptions& options,
+                               ProgressMeter& meter) {
+  const auto kept = kept_parts(plan, transaction, job, options, meter);
+  auto journal = kept ? Journal::start(transaction.staging(), job, *kept) : fail(kept.error());
+  if (!journal) {
+    return fail(std::move(journal).error());
+  }
+  return copy_files({plan, model, checkpoint, transaction.data(), options, *kept, *journal}, meter);
+}
+
 }  // namespace
 
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
@@ -231,13 +243,7 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   ModelBuilder builder(plan, model, checkpoint);
   auto building = start_building(builder, model, options);
   ProgressMeter meter(options.progress);
-  const auto kept = kept_parts(plan, *transaction, *job, options, meter);
-  auto journal = kept ? Journal::start(transaction->staging(), *job, *kept) : fail(kept.error());
-  if (!journal) {
-    return fail(std::move(journal).error());
-  }
-  auto copied =
-      copy_files({plan, model, checkpoint, transaction->data(), options, *kept, *journal}, meter);
+  auto copied = write_data(plan, model, checkpoint, *transaction, *job, options, meter);
   if (!copied) {
     return fail(std::move(copied).error());
   }
@@ -257,7 +263,7 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
     return fail(std::move(status).error());
   }
   return StagedSave(std::make_unique<StagedSave::State>(
-      StagedSave::State{*std::move(transaction), std::move(copied->crcs), bytes_of(plan, *kept)}));
+      StagedSave::State{*std::move(transaction), std::move(copied->crcs), copied->bytes_kept}));
 }
 
 }  // namespace onnx_external

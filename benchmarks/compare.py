@@ -175,6 +175,7 @@ class Case:
             Subject("copy", lambda out: [*save, out, "--no-verify", "--no-fsync"], rounds),
             Subject("copy, verify", lambda out: [*save, out, "--no-fsync"], rounds),
             Subject("copy, verify, fsync (default)", lambda out: [*save, out], rounds),
+            Subject("link, fsync", lambda out: [*save, self._folder, "--layout", "link", "--overwrite"], rounds),
             Subject("dry run", lambda out: [*save, out, "--dry-run"], rounds),
             Subject("the seed's algorithm, Python", lambda out: [*peers, "seed", *files, out], slow),
             Subject("onnx.save_model, Python", lambda out: [*peers, "onnx", *files, out], slow),
@@ -248,7 +249,8 @@ class Case:
         return rows
 
     def memory_is_bounded(self) -> bool:
-        ours = [run.peak_bytes for s in self.subjects if s.name.startswith(("copy", "dry")) for run in s.runs]
+        prefixes = ("copy", "dry", "link")
+        ours = [run.peak_bytes for s in self.subjects if s.name.startswith(prefixes) for run in s.runs]
         return max(ours) <= self.allowed_memory()
 
 

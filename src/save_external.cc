@@ -54,6 +54,9 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const M
   }
   report.alignment = mapping.alignment;
   report.bytes = plan.bytes;
+  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
+    report.linked_bytes += plan.parts[i].bytes;
+  }
   return report;
 }
 
@@ -65,7 +68,12 @@ std::vector<ExpectedTensor> expected_by_plan(const SavePlan& plan, const GraphFa
     if (tensor.source == TensorSource::kCheckpoint) {
       const std::uint32_t home =
           tensor.slot == Attachment::kNoSlot ? 0 : graph.slots[tensor.slot].graph;
-      expected.push_back({tensor.name, home, tensor.source_index});
+      expected.push_back({tensor.name,
+                          home,
+                          tensor.source_index,
+                          ExpectedBy::kMapping,
+                          tensor.cast_to ? Casts::kAllow : Casts::kRefuse,
+                          {}});
     }
   }
   return expected;
@@ -80,13 +88,26 @@ Error verification_failed(const VerifyReport& report) {
   return Error{ErrorCode::kMismatch, std::move(text)};
 }
 
+struct Target {
+  const fs::path& folder;
+  const std::string& model_name;
+  const std::string& data_dir;
+  std::string graph_name;  // for messages
+};
+
 Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
-                     const std::vector<ExpectedTensor>& expected, const WriteOptions& write) {
+                     const std::vector<ExpectedTensor>& expected, const Target& target,
+                     const SaveOptions& save) {
+  const WriteOptions& write = save.write;
   VerifyOptions options;
   options.threads = write.threads;
   options.progress = write.progress;
   // A spliced record took its CRC from the checkpoint's directory: this read proves it.
   options.compare = Compare::kRecordedCrc;
+  if (save.layout == Layout::kLink) {
+    options.compare = Compare::kPlaces;
+    options.data_folder = target.folder.empty() ? fs::path(".") : target.folder;
+  }
   // Pages that were not synced are dirty: the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   if (write.cache == PageCache::kBypass) {
@@ -100,13 +121,6 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
 }
 
 using LoadModel = std::function<Result<Model>()>;
-
-struct Target {
-  const fs::path& folder;
-  const std::string& model_name;
-  const std::string& data_dir;
-  std::string graph_name;  // for messages
-};
 
 // The model may replace an old model, never the checkpoint that is being read.
 Status check_target(const Target& target, const Checkpoint& checkpoint) {
@@ -177,13 +191,28 @@ Inputs open_inputs(const LoadModel& load_model, const Target& target,
   return inputs;
 }
 
+// With a type for all floats the keys have no types that could disagree; make_plan refuses the
+// slots that state another one.
+MappingOptions mapping_options(const SaveOptions& options) {
+  MappingOptions mapping = options.mapping;
+  mapping.casts = options.dtype ? Casts::kAllow : mapping.casts;
+  return mapping;
+}
+
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
-                           PlanOptions plan_options, const SaveOptions& options) {
+                           const Target& target, const std::string& data_dir,
+                           const SaveOptions& options) {
+  PlanOptions plan_options{target.model_name, data_dir};
   plan_options.layout = options.layout;
   plan_options.max_shard_bytes = options.max_shard_bytes;
   plan_options.alignment = options.alignment;
   plan_options.dedup = options.dedup;
+  plan_options.casts = options.mapping.casts;
+  plan_options.dtype = options.dtype;
   auto plan = make_plan(model, checkpoint, mapping, plan_options);
+  if (plan && options.layout == Layout::kLink) {
+    plan = link_files(*std::move(plan), model, checkpoint, target.folder);
+  }
   if (!plan || options.dedup != Dedup::kContent) {
     return plan;
   }
@@ -216,11 +245,11 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!keys) {
     return fail(std::move(keys).error());
   }
-  auto mapping = map_tensors(model.facts(), *keys, options.mapping);
+  auto mapping = map_tensors(model.facts(), *keys, mapping_options(options));
   if (!mapping) {
     return fail_in(target.graph_name, std::move(mapping).error());
   }
-  auto plan = plan_save(model, *checkpoint, *mapping, {target.model_name, *data_dir}, options);
+  auto plan = plan_save(model, *checkpoint, *mapping, target, *data_dir, options);
   if (!plan) {
     return fail(std::move(plan).error());
   }
@@ -242,7 +271,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   }
   report.bytes_kept = staged->bytes_kept();
   if (options.verification == Verification::kOn) {
-    Status verified = verify_staged(*staged, *checkpoint, expected, options.write);
+    Status verified = verify_staged(*staged, *checkpoint, expected, target, options);
     if (!verified) {
       return fail(std::move(verified).error());
     }

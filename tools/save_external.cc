@@ -43,7 +43,9 @@ output:
   -o, --output OUT_DIR   the folder for the model and its data; made if missing
   --model-name NAME      default: model.onnx
   --data-dir NAME        folder of the data inside OUT_DIR (per-tensor); default: initializers
-{}{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
+{}  --dtype TYPE           convert all floats to float32, float16, bfloat16 or float64; refused
+                         where the graph states another type
+{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
   --dry-run              print what would fill what, and write no model
@@ -93,6 +95,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_plain_name(app, "--model-name", arguments.model_name);
   add_plain_name(app, "--data-dir", arguments.data_dir);
   add_layout_options(app, arguments.options);
+  add_dtype_option(app, arguments.options.dtype);
   app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
   app.add_option("--save-map", arguments.save_map);
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
@@ -107,6 +110,20 @@ void set_up(CLI::App& app, Arguments& arguments) {
   add_threads_option(app, arguments.options.write.threads);
   add_mapping_options(app, arguments.mapping);
   add_common_options(app, arguments.common);
+}
+
+// What would make --layout link read or write the tensors.
+std::string wrong_with_link(const Arguments& arguments) {
+  if (!arguments.checksum.empty()) {
+    return "--checksum: needs whole files to be read; leave it out with --layout link";
+  }
+  if (arguments.options.dedup == Dedup::kContent) {
+    return "--dedup content: saves nothing with --layout link, which copies nothing";
+  }
+  if (arguments.options.dtype || arguments.mapping.options.casts == Casts::kAllow) {
+    return "--cast and --dtype: make new bytes; --layout link copies none";
+  }
+  return "";
 }
 
 // What is missing on the command line, or useless; empty when nothing is.
@@ -124,10 +141,13 @@ std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
   if (layout != Layout::kShards && app.count("--max-shard-size") > 0) {
     return "--max-shard-size: is for --layout shards";
   }
-  if (layout == Layout::kPerTensor && app.count("--align") > 0) {
+  if (layout != Layout::kSingle && layout != Layout::kShards && app.count("--align") > 0) {
     return "--align: is for --layout single and shards";
   }
-  return "";
+  if (arguments.options.dtype && arguments.mapping.options.casts == Casts::kAllow) {
+    return "--dtype: converts all floats; leave out --cast";
+  }
+  return layout == Layout::kLink ? wrong_with_link(arguments) : "";
 }
 
 void fill_options(Arguments& arguments) {

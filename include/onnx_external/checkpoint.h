@@ -165,6 +165,12 @@ class Checkpoint {
                             std::span<std::byte> out) const;
   static constexpr std::uint64_t kReadScratchBytes = std::uint64_t{9} << 20;
 
+  // As read(), of the tensor with its values converted to `dtype` as torch's .to(dtype) does: to
+  // the nearest, ties to even. `first` and out.size() count bytes of `dtype`.
+  // Requires: can_cast_from(the tensor's type), can_cast_to(dtype), whole elements.
+  [[nodiscard]] Status read_as(std::size_t tensor, DType dtype, std::uint64_t first,
+                               std::span<std::byte> out) const;
+
   // Reads a whole storage and compares its CRC-32 with the recorded one; succeeds at once when none
   // is recorded. kCorrupt names the file and the record's offset.
   [[nodiscard]] Status check_storage(std::uint32_t storage) const;

@@ -49,6 +49,8 @@ enum class Unmatched : std::uint8_t {
   kError,
 };
 enum class Partial : std::uint8_t { kRefuse, kAllow };
+// kAllow: a slot and a key may be of different float types; the values are converted to the slot's.
+enum class Casts : std::uint8_t { kRefuse, kAllow };
 
 struct Rename {
   std::string pattern;      // RE2 regular expression
@@ -60,6 +62,7 @@ struct MappingOptions {
   Match match = Match::kAuto;
   Unmatched unmatched = Unmatched::kSkip;
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
+  Casts casts = Casts::kRefuse;
   // Only keys under it (with or without its last dot); it is removed. "": the keys' own names are
   // meant, so no prefix is looked for.
   std::optional<std::string> prefix;

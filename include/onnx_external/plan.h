@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ enum class Layout : std::uint8_t {
   kPerTensor,  // a file each, in a data folder
   kSingle,     // "model.data", beside the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
+  kLink,       // nowhere: the model refers to the checkpoint's own bytes, and nothing is copied
 };
 
 // Which tensors share one run of bytes.
@@ -61,6 +63,7 @@ struct PlannedTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
+  std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
   // Index into SavePlan::parts; nothing = inline in the model.
   std::optional<std::uint32_t> part;
 };
@@ -73,7 +76,7 @@ struct PlannedPart {
   std::uint64_t offset = 0;       // in that file
 };
 
-// One data file. What no part covers is zero bytes.
+// One data file. What no part covers is zero bytes; with kLink, what else the checkpoint holds.
 struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
@@ -88,7 +91,7 @@ struct SavePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<PlannedPart> parts;  // file by file, by rising offset
   std::vector<PlannedFile> files;
-  std::uint64_t bytes = 0;             // of all data files
+  std::uint64_t bytes = 0;             // of all data files that are written
   std::vector<std::size_t> oversized;  // tensors with a shard of their own that is past the limit
 
   // Relative to the model's folder, as the model spells it.
@@ -104,17 +107,34 @@ struct PlanOptions {
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   std::optional<std::uint64_t> alignment = {};  // of every tensor; a power of two
   Dedup dedup = Dedup::kStorage;                // kContent is as kStorage here
+  // Casts::kAllow: where a slot states a float type that is not its key's, the values are
+  // converted.
+  Casts casts = Casts::kRefuse;
+  // Floats from the checkpoint become this type (can_cast_to); a slot that states another is
+  // kMismatch.
+  std::optional<DType> dtype = {};
 };
 
-// Pure: reads no tensor. Offsets follow the order of the mapping's pairs.
+// Pure: reads no tensor. Offsets follow the order of the mapping's pairs; those of kLink are the
+// checkpoint's, and its files have no names before link_files().
 // kInvalidArgument for names that are not plain file names, an alignment out of range and more than
-// kMaxShards shards; kUnsupported for a tensor that ONNX cannot hold; kCorrupt as tensor.h.
+// kMaxShards shards; kUnsupported for a tensor that ONNX cannot hold or (kLink) that is no plain,
+// aligned range of a file; kCorrupt as tensor.h.
 [[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                          const Mapping& mapping, const PlanOptions& options);
 
+// With Layout::kLink, finds out how a model in `out_dir` spells the files that it refers to: the
+// checkpoint's, and those of data that came with the graph. Other plans come back as they are.
+// kInvalidArgument when a file stands neither in that folder nor below it, is a symbolic link or
+// has several links (onnx refuses both), or has a name that no location may have; kNotFound, kIo.
+[[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const Model& model,
+                                          const Checkpoint& checkpoint,
+                                          const std::filesystem::path& out_dir);
+
 // Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans each
 // run of bytes once. Data that came with the graph is not read. The result does not depend on the
-// number of threads. Errors as make_plan; kIo, kCorrupt, kCancelled.
+// number of threads. Errors as make_plan; kIo, kCorrupt, kCancelled; kInvalidArgument with kLink,
+// which stores nothing.
 [[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const Checkpoint& checkpoint,
                                                  const PlanOptions& options, int threads = 0,
                                                  const ProgressFn& progress = nullptr);

@@ -38,6 +38,10 @@ struct SaveOptions {
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
 
+  // Floats from the checkpoint become this type; slots that state another one are refused. One of
+  // can_cast_to(). (mapping.casts converts to what each slot states.)
+  std::optional<DType> dtype = {};
+
   // Files of recorded inputs: each set in them becomes a test_data_set_N folder beside the model
   // (test_data.h). Read with the options in `open`, but for its key.
   std::vector<std::filesystem::path> test_data;
@@ -69,9 +73,12 @@ struct SaveReport {
   std::vector<std::string> slots_left;
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own
   std::string alignment;
-  std::uint64_t bytes = 0;       // of data files
-  std::uint64_t bytes_kept = 0;  // of these, written by a save that was killed: it was resumed
+  std::uint64_t bytes = 0;         // of data files
+  std::uint64_t bytes_kept = 0;    // of these, written by a save that was killed: it was resumed
+  std::uint64_t linked_bytes = 0;  // Layout::kLink: of the ranges that the model refers to
   double seconds = 0;
+  // Every byte was read back and is the checkpoint's; with Layout::kLink, every range was found to
+  // be the checkpoint's own.
   bool verified = false;
   TestData test_data;  // a dry run lists here the dimensions that would be refused
 };

@@ -61,6 +61,12 @@ struct VerifyReport {
   // these with a tensor that only the manifest names.
   std::uint64_t compared = 0;
   std::uint64_t compared_by_manifest = 0;
+  // How many of `tensors` are no copies but ranges of the checkpoint itself (Layout::kLink): by
+  // place when there is a checkpoint, else by the manifest. And how many of these have no CRC-32 on
+  // record, so that nothing is known of their bytes but that they are there.
+  std::uint64_t linked = 0;
+  std::uint64_t linked_without_crc = 0;
+  std::uint64_t converted = 0;  // of `compared`: with values converted to the model's float type
   bool used_manifest = false;
   [[nodiscard]] bool ok() const { return findings.empty(); }
 };
@@ -78,12 +84,17 @@ enum class Compare : std::uint8_t {
   // alone and must have that CRC; bytes are compared only where it has not, to name the first that
   // differs. Half the reading. Tensors without a recorded CRC are compared as with kBytes.
   kRecordedCrc,
+  // No byte of an external tensor is read: each must be the very range of the checkpoint's own file
+  // that the tensor is. For models that link, before they are published.
+  kPlaces,
 };
 
 struct VerifyOptions {
   int threads = 0;  // 0 = one per CPU available to the process
   Compare compare = Compare::kBytes;
   DropCache drop_cache = DropCache::kNo;  // ask the kernel to read from the disk again
+  // Where the locations of external tensors start; empty: the model's folder.
+  std::filesystem::path data_folder = {};
   ProgressFn progress;
 };
 
@@ -104,6 +115,8 @@ struct ExpectedTensor {
   std::uint32_t graph = 0;
   std::size_t tensor = 0;  // index into Checkpoint::tensors()
   ExpectedBy by = ExpectedBy::kMapping;
+  Casts casts =
+      Casts::kRefuse;  // kAllow: converted to the initializer's type, if that is a float's
   // The tensor that the manifest names instead, when its bytes are not the same ones: a finding.
   std::optional<std::size_t> disputed = {};
 };

@@ -61,7 +61,7 @@ class StagedSave {
   [[nodiscard]] const std::filesystem::path& directory() const;
   [[nodiscard]] std::filesystem::path model_path() const;
 
-  // CRC-32 of each planned part, same index as SavePlan::parts.
+  // CRC-32 of each planned part, same index as SavePlan::parts; none with Layout::kLink.
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
 
   // Of the data files, what a killed save had written already.
@@ -88,6 +88,8 @@ class StagedSave {
 // changed: the planned tensors are attached to it. On any error nothing is left. Room on the disk
 // and limits on names and sizes are checked first. kIo, kCorrupt (a source is damaged), kCancelled,
 // kAlreadyExists. `inputs`: test data to write beside the model.
+// With Layout::kLink (after link_files) only the model and its manifest are written, and no tensor
+// is read but those that stay inline; kInvalidArgument with a checksum, which needs whole files.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,

@@ -1,14 +1,21 @@
 #include "onnx_external/checkpoint.h"
 
+#include <algorithm>
 #include <cassert>
 #include <vector>
 
+#include "base/io_buffer.h"
 #include "base/range_crc.h"
 #include "checkpoint/contents.h"
 #include "checkpoint/element_reader.h"
+#include "tensor/cast.h"
 
 namespace onnx_external {
 namespace {
+
+// What is read before it is converted. A plain range stays in the second-level cache.
+constexpr std::uint64_t kPlainCastBytes = std::uint64_t{128} << 10;
+constexpr std::uint64_t kGatherCastBytes = std::uint64_t{1} << 20;
 
 // Places in `part` move behind what `whole` has already.
 template <typename T>
@@ -139,6 +146,30 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
                                            "inflated record of " + file.name());
                        })
       .read(first, out);
+}
+
+Status Checkpoint::read_as(std::size_t tensor, DType dtype, std::uint64_t first,
+                           std::span<std::byte> out) const {
+  const DType from = tensors()[tensor].dtype;
+  if (from == dtype) {
+    return read(tensor, first, out);
+  }
+  const std::uint64_t unit = byte_size(dtype);
+  const std::uint64_t count = out.size() / unit;
+  const std::uint64_t step =
+      (plain_range(tensor) ? kPlainCastBytes : kGatherCastBytes) / byte_size(from);
+  IoBuffer buffer;
+  for (std::uint64_t done = 0; done < count; done += step) {
+    const std::uint64_t elements = std::min(step, count - done);
+    const auto piece = buffer.first(elements * byte_size(from));
+    if (Status status = read(tensor, (first / unit + done) * byte_size(from), piece); !status) {
+      return status;
+    }
+    cast_elements(from, dtype, piece,
+                  out.subspan(static_cast<std::size_t>(done * unit),
+                              static_cast<std::size_t>(elements * unit)));
+  }
+  return {};
 }
 
 std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const {

@@ -78,6 +78,17 @@ std::string fold_hint(const MappingTask& task, const Leftovers& leftovers) {
              : "";
 }
 
+// True when element types keep even equal names apart.
+bool equal_names_once_cast(const MappingTask& task) {
+  for (const auto& [name, slot_name] : task.slot_by_name) {
+    const auto key = task.key_by_name.find(name);
+    if (key != task.key_by_name.end() && agrees_once_cast(task, slot_name, key->second)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Status refuse_no_match(const MappingTask& task) {
   const bool any = std::any_of(task.fills.begin(), task.fills.end(),
                                [](const std::optional<Fill>& fill) { return fill.has_value(); });
@@ -103,17 +114,18 @@ Status refuse_no_match(const MappingTask& task) {
                 "name, no initializer; export it with export_params=False and "
                 "keep_initializers_as_inputs=True");
   }
-  return fail(ErrorCode::kNotFound, "no key fits any slot: slots are " +
-                                        quote_list(slots, kMaxListed) + ", keys are " +
-                                        quote_list(keys, kMaxListed) +
-                                        "; bring the names together with --rename or --map");
+  return fail(ErrorCode::kNotFound,
+              "no key fits any slot: slots are " + quote_list(slots, kMaxListed) + ", keys are " +
+                  quote_list(keys, kMaxListed) +
+                  "; bring the names together with --rename or --map" +
+                  (equal_names_once_cast(task) ? ", and convert the floats with --cast" : ""));
 }
 
 // A left-over key of exactly the slot's type and shape, when there is one only.
 std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot) {
   std::optional<std::uint32_t> only;
   for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
-    if (slot.shape && agrees(slot, task.keys.keys[key])) {
+    if (slot.shape && agrees(task, slot, task.keys.keys[key])) {
       if (only) {
         return std::nullopt;
       }
@@ -207,6 +219,13 @@ Status refuse_mixed(const MappingTask& task, const Leftovers& leftovers) {
                                         "; pair them with --map, or accept it with --partial");
 }
 
+// One number for all types that may be converted into each other.
+std::int32_t comparable_type(const MappingTask& task, std::int32_t data_type) {
+  const auto dtype = dtype_from_onnx(data_type);
+  const bool castable = task.options.casts == Casts::kAllow && dtype && can_cast_to(*dtype);
+  return castable ? onnx_data_type(DType::kFloat32) : data_type;
+}
+
 // Inputs that would pass for the caller's, were it not for BatchNorm having vanished: folded
 // weights have the shapes of the keys that they were made from.
 Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers) {
@@ -216,7 +235,8 @@ Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers)
   std::set<std::pair<std::int32_t, SymbolicShape>> forms;  // of the left-over float keys
   for (const std::uint32_t key : floating(task, leftovers.keys)) {
     const MappingKey& left = task.keys.keys[key];
-    forms.emplace(onnx_data_type(left.dtype), SymbolicShape(left.shape.begin(), left.shape.end()));
+    forms.emplace(comparable_type(task, onnx_data_type(left.dtype)),
+                  SymbolicShape(left.shape.begin(), left.shape.end()));
   }
   const std::unordered_set<std::string_view> left(leftovers.inputs_left.begin(),
                                                   leftovers.inputs_left.end());
@@ -224,7 +244,7 @@ Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers)
     if (slot.kind != SlotKind::kGraphInput || !left.contains(slot.name) || !slot.shape) {
       continue;
     }
-    if (forms.contains({slot.elem_type, *slot.shape})) {
+    if (forms.contains({comparable_type(task, slot.elem_type), *slot.shape})) {
       return fail(ErrorCode::kNotFound,
                   "graph input " + quote(slot.name) +
                       " has no key, but the type and shape of a left-over one, " + form_of(slot) +

@@ -29,7 +29,7 @@ std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::ui
   // Of slots that share a name, the one that disagrees.
   const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
   const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return !agrees(task.graph.slots[slot], task.keys.keys[key]);
+    return !agrees(task, task.graph.slots[slot], task.keys.keys[key]);
   });
   const Slot& slot = task.graph.slots[clashing != slots.end() ? *clashing : slots.front()];
   return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +
@@ -67,8 +67,11 @@ Status fill_pairs(const std::vector<std::pair<std::string, std::string>>& pairs,
                       "dimension), never a slot");
     }
     if (!agrees(task, slot_name, key_found->second)) {
-      return fail(ErrorCode::kMismatch,
-                  std::string(option) + ": " + clash_text(task, slot_name, key_found->second));
+      return fail(
+          ErrorCode::kMismatch,
+          std::string(option) + ": " + clash_text(task, slot_name, key_found->second) +
+              (agrees_once_cast(task, slot_name, key_found->second) ? "; convert it with --cast"
+                                                                    : ""));
     }
     task.fill(slot_name, key_found->second, rule);
   }
@@ -108,10 +111,12 @@ Status refuse_conflict(const AlignmentConflict& conflict, const MappingTask& tas
 Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   std::string text;
   bool input = false;
+  bool castable = false;
   for (std::size_t i = 0; i < std::min(aligned.clashes.size(), kMaxListed); ++i) {
     const AlignedPair& pair = aligned.clashes[i];
     text += (i > 0 ? "; " : "") + clash_text(task, pair.slot_name, pair.key);
     input |= task.first_slot(pair.slot_name).kind == SlotKind::kGraphInput;
+    castable |= agrees_once_cast(task, pair.slot_name, pair.key);
   }
   if (aligned.clashes.size() > kMaxListed) {
     text += "; and " + std::to_string(aligned.clashes.size() - kMaxListed) + " more";
@@ -121,6 +126,7 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
           " names that meet)";
   return fail(ErrorCode::kMismatch,
               text + "; give the checkpoint that belongs to this graph" +
+                  (castable ? ", convert its floats with --cast" : "") +
                   (input ? ", or name the inputs that are the caller's with --inputs" : ""));
 }
 

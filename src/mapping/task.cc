@@ -160,23 +160,44 @@ Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
   return task;
 }
 
-bool agrees(const Slot& slot, const MappingKey& key) {
-  if (slot.elem_type != 0 && slot.elem_type != onnx_data_type(key.dtype)) {
-    return false;
-  }
-  if (!slot.shape) {
+namespace {
+
+bool type_agrees(const Slot& slot, const MappingKey& key, Casts casts) {
+  if (slot.elem_type == 0 || slot.elem_type == onnx_data_type(key.dtype)) {
     return true;
   }
-  return std::equal(slot.shape->begin(), slot.shape->end(), key.shape.begin(), key.shape.end(),
+  const auto target = dtype_from_onnx(slot.elem_type);
+  return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
+}
+
+bool shape_agrees(const Slot& slot, const MappingKey& key) {
+  return !slot.shape ||
+         std::equal(slot.shape->begin(), slot.shape->end(), key.shape.begin(), key.shape.end(),
                     [](const std::optional<std::int64_t>& dim, std::int64_t size) {
                       return !dim || *dim == size;
                     });
 }
 
+}  // namespace
+
+bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key) {
+  return type_agrees(slot, key, task.options.casts) && shape_agrees(slot, key);
+}
+
+bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  return !agrees(task, slot_name, key) &&
+         std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
+           const Slot& wanted = task.graph.slots[slot];
+           return type_agrees(wanted, task.keys.keys[key], Casts::kAllow) &&
+                  shape_agrees(wanted, task.keys.keys[key]);
+         });
+}
+
 bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
   const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
   return std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return agrees(task.graph.slots[slot], task.keys.keys[key]);
+    return agrees(task, task.graph.slots[slot], task.keys.keys[key]);
   });
 }
 

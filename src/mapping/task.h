@@ -57,9 +57,14 @@ struct MappingTask {
 [[nodiscard]] Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                                             const MappingOptions& options);
 
-// False when a type or dimension that both state differs.
-[[nodiscard]] bool agrees(const Slot& slot, const MappingKey& key);
+// False when a type or dimension that both state differs, unless the values can be converted and
+// the options allow it.
+[[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key);
 [[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key);
+
+// True for a pair that does not agree, but would with Casts::kAllow.
+[[nodiscard]] bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name,
+                                    std::uint32_t key);
 
 // True when the slot can be no weight: an input with a symbolic dimension, or named in --inputs.
 [[nodiscard]] bool has_symbolic_dimension(const Slot& slot);

@@ -13,6 +13,7 @@
 #include "base/progress_meter.h"
 #include "onnx_external/plan.h"
 #include "save/layout.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -103,7 +104,7 @@ class EqualParts {
     const std::uint64_t bytes = plan_.parts[part].bytes;
     for (std::uint64_t done = 0; done < bytes;) {
       const auto piece = buffer.first(std::min(kReadStepBytes, bytes - done));
-      if (Status status = checkpoint_.read(source(part).source_index, done, piece); !status) {
+      if (Status status = read_planned(checkpoint_, source(part), done, piece); !status) {
         return status;
       }
       take(piece);
@@ -116,7 +117,7 @@ class EqualParts {
   }
 
   Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
-    if (const auto recorded = checkpoint_.recorded_crc(source(part).source_index)) {
+    if (const auto recorded = recorded_crc_of(checkpoint_, source(part))) {
       (void)meter.add(plan_.parts[part].bytes);
       return number_text(*recorded);
     }
@@ -149,6 +150,11 @@ class EqualParts {
 Result<SavePlan> merge_equal_bytes(SavePlan plan, const Checkpoint& checkpoint,
                                    const PlanOptions& options, int threads,
                                    const ProgressFn& progress) {
+  if (plan.layout == Layout::kLink) {
+    return fail(ErrorCode::kInvalidArgument,
+                "finding equal bytes saves nothing where nothing is copied; leave it out with "
+                "layout link");
+  }
   const auto firsts = EqualParts(plan, checkpoint, threads, progress).find();
   if (!firsts) {
     return fail(firsts.error());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -150,10 +151,14 @@ std::optional<Manifest> current_manifest(const Directory& out, const GenerationN
 
 namespace {
 
-std::set<std::string> files_of(const Manifest& manifest) {
+// The files that are the model's own, but for those in `kept` with `folder` before their names.
+std::set<std::string> files_of(const Manifest& manifest, const std::string& folder,
+                               const std::set<std::string>& kept) {
   std::set<std::string> files;
   for (const ManifestTensor& tensor : manifest.tensors) {
-    files.insert(tensor.file);
+    if (!manifest.is_linked(tensor.file) && !kept.contains(folder + tensor.file)) {
+      files.insert(tensor.file);
+    }
   }
   files.erase("");
   return files;
@@ -189,6 +194,25 @@ bool remove_files_beside(const Directory& out, const std::string& manifest_name,
 
 }  // namespace
 
+void remove_twin_manifests(const Directory& out, const GenerationNames& names,
+                           const ModelIdentity& model) {
+  const auto entries = out.entries();
+  std::map<std::uint64_t, std::string> by_generation;
+  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
+    const std::string& entry = (*entries)[i];
+    const auto stem = manifest_beside(names, entry);
+    const auto manifest = stem ? read_manifest(out, entry, names.model, model)
+                               : fail(ErrorCode::kNotFound, "");
+    if (manifest && manifest->test_data.empty() && files_of(*manifest, "", {}).empty()) {
+      by_generation.emplace(*generation_of(*stem, data_stem(names.model)), entry);
+    }
+  }
+  for (auto twin = by_generation.begin(); by_generation.size() > 1;
+       twin = by_generation.erase(twin)) {
+    (void)out.remove_file(twin->second);
+  }
+}
+
 std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                  const ModelIdentity& model) {
   std::set<std::string> found;
@@ -201,7 +225,7 @@ std::set<std::string> entries_of(const Directory& out, const GenerationNames& na
     }
     found.insert(entry);
     if (const auto stem = manifest_beside(names, entry)) {
-      std::set<std::string> files = files_of(*manifest);
+      std::set<std::string> files = files_of(*manifest, "", {});
       std::erase_if(files,
                     [&](const std::string& file) { return stem_of_data_file(file) != stem; });
       found.merge(files);
@@ -223,8 +247,8 @@ bool remove_data_of(const Directory& out, const GenerationNames& names, const Mo
     }
     remove_test_data(out, *manifest, kept);
     const auto stem = manifest_beside(names, entry);
-    const bool gone = stem ? remove_files_beside(out, entry, *stem, files_of(*manifest))
-                           : remove_folder(out, entry, files_of(*manifest));
+    const bool gone = stem ? remove_files_beside(out, entry, *stem, files_of(*manifest, "", kept))
+                           : remove_folder(out, entry, files_of(*manifest, entry + "/", kept));
     all_gone = all_gone && gone;
   }
   return all_gone;

@@ -60,12 +60,17 @@ struct ModelIdentity {
 [[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                                const ModelIdentity& model);
 
+// Removes manifests beside the model that know this model and say that all its data is linked, but
+// for the newest: a model that links is the same file when it is saved again.
+void remove_twin_manifests(const Directory& out, const GenerationNames& names,
+                           const ModelIdentity& model);
+
 // Removes the data that the manifests of all generations in `out` say belongs to the model: the
-// files that a manifest lists, the manifest last (so that a killed removal can be finished), and
-// the folder when nothing else is in it. Beside the model only files with names of that generation
-// are removed, whatever the manifest says. What cannot be removed stays; the new model is complete
-// without that. `kept`: the test data of the model that is now in place. False when something could
-// not be removed, or read to tell.
+// files that a manifest lists, unless as linked, the manifest last (so that a killed removal can be
+// finished), and the folder when nothing else is in it. Beside the model only files with names of
+// that generation are removed, whatever the manifest says. What cannot be removed stays; the new
+// model is complete without that. `kept`: the test data and the linked files of the model that is
+// now in place. False when something could not be removed, or read to tell.
 bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
                     const std::set<std::string>& kept);
 

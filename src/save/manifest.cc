@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -53,8 +54,10 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
   }
   append_number(out, ", \"offset\": ", tensor.offset);
   append_number(out, ", \"length\": ", tensor.length);
-  out.append(", \"crc32\": \"").append(hex_text(tensor.crc32)).append("\", \"dtype\": ");
-  out.append(std::to_string(tensor.data_type)).append(", \"dims\": [");
+  if (tensor.crc32) {
+    out.append(", \"crc32\": \"").append(hex_text(*tensor.crc32)).append("\"");
+  }
+  out.append(", \"dtype\": ").append(std::to_string(tensor.data_type)).append(", \"dims\": [");
   for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
     out.append(i == 0 ? "" : ", ").append(std::to_string(tensor.dims[i]));
   }
@@ -134,7 +137,21 @@ void take(Result<T> result, U& out, std::optional<Error>& error) {
   }
 }
 
-Result<ManifestTensor> parse_tensor(const Json& entry) {
+// A file of the model's own has a plain name, and a CRC for each of its tensors.
+Status check_own(const ManifestTensor& tensor, bool has_file) {
+  if (!tensor.crc32) {
+    return corrupt("\"crc32\" is missing");
+  }
+  if (!has_file) {
+    return {};
+  }
+  if (auto plain = check_plain_name(tensor.file); !plain) {
+    return corrupt("\"file\": " + plain.error().message);
+  }
+  return {};
+}
+
+Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest) {
   constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
   ManifestTensor tensor;
   std::optional<Error> error;
@@ -145,19 +162,62 @@ Result<ManifestTensor> parse_tensor(const Json& entry) {
   }
   take(optional_text(entry, "key"), tensor.key, error);
   take(optional_text(entry, "rule"), tensor.rule, error);
-  if (entry.find("file") != nullptr) {
-    take(plain_name_member(entry), tensor.file, error);
-  }
+  take(optional_text(entry, "file"), tensor.file, error);
   take(uint_member(entry, "offset", kAny), tensor.offset, error);
   take(uint_member(entry, "length", kAny), tensor.length, error);
-  take(crc_member(entry), tensor.crc32, error);
+  if (entry.find("crc32") != nullptr) {
+    take(crc_member(entry), tensor.crc32.emplace(), error);
+  }
   take(uint_member(entry, "dtype", std::numeric_limits<std::int32_t>::max()), tensor.data_type,
        error);
   take(dims_member(entry), tensor.dims, error);
   if (error) {
     return fail(*std::move(error));
   }
+  if (manifest.is_linked(tensor.file)) {
+    return tensor;
+  }
+  if (Status own = check_own(tensor, entry.find("file") != nullptr); !own) {
+    return fail(std::move(own).error());
+  }
   return tensor;
+}
+
+Result<LinkedFile> parse_linked_file(const Json& entry) {
+  LinkedFile file;
+  std::optional<Error> error;
+  take(text_member(entry, "file"), file.file, error);
+  take(uint_member(entry, "bytes", std::numeric_limits<std::uint64_t>::max()), file.bytes, error);
+  if (error) {
+    return fail(*std::move(error));
+  }
+  if (auto safe = check_relative_location(file.file); !safe) {
+    return corrupt("\"file\": " + safe.error().message);
+  }
+  return file;
+}
+
+// The files that are not the model's own; none when the member is absent.
+Status parse_linked(const Json& root, Manifest& manifest) {
+  const Json* files = root.find("linked");
+  if (files == nullptr) {
+    return {};
+  }
+  if (files->array() == nullptr) {
+    return corrupt("\"linked\" is no list");
+  }
+  for (const Json& entry : *files->array()) {
+    auto file = parse_linked_file(entry);
+    if (file && !manifest.linked.empty() && file->file <= manifest.linked.back().file) {
+      file = corrupt("\"file\" does not rise");
+    }
+    if (!file) {
+      return fail_in(fmt::format("linked file {}", manifest.linked.size()),
+                     std::move(file).error());
+    }
+    manifest.linked.push_back(*std::move(file));
+  }
+  return {};
 }
 
 Status parse_model(const Json& root, Manifest& manifest) {
@@ -247,14 +307,33 @@ std::string test_data_text(const std::vector<ManifestFile>& files) {
   return out + "\n]";
 }
 
+std::string linked_text(const std::vector<LinkedFile>& files) {
+  std::string out = files.empty() ? "" : "\"linked\": [";
+  std::string_view separator = "\n";
+  for (const LinkedFile& file : files) {
+    fmt::format_to(std::back_inserter(out), "{}{{\"file\": {}, \"bytes\": {}}}", separator,
+                   json_quote(file.file), file.bytes);
+    separator = ",\n";
+  }
+  return files.empty() ? out : out + "\n],\n";
+}
+
 }  // namespace
+
+bool Manifest::is_linked(const std::string& file) const {
+  const auto place =
+      std::lower_bound(linked.begin(), linked.end(), file,
+                       [](const LinkedFile& a, const std::string& b) { return a.file < b; });
+  return place != linked.end() && place->file == file;
+}
 
 std::string manifest_text(const Manifest& manifest) {
   std::string out = fmt::format(
       "{{\n\"format\": \"{}\",\n\"version\": {},\n"
-      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{:08x}\"}},\n\"tensors\": [",
+      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{:08x}\"}},\n",
       kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
       manifest.model_crc32);
+  out += linked_text(manifest.linked) + "\"tensors\": [";
   std::string_view separator = "\n";
   for (const ManifestTensor& tensor : manifest.tensors) {
     out += separator;
@@ -280,12 +359,15 @@ Result<Manifest> parse_manifest(std::string_view text) {
   if (auto model = parse_model(*root, manifest); !model) {
     return fail(std::move(model).error());
   }
+  if (auto linked = parse_linked(*root, manifest); !linked) {
+    return fail(std::move(linked).error());
+  }
   const Json* tensors = root->find("tensors");
   if (tensors == nullptr || tensors->array() == nullptr) {
     return corrupt("\"tensors\" is missing or no list");
   }
   for (const Json& entry : *tensors->array()) {
-    auto tensor = parse_tensor(entry);
+    auto tensor = parse_tensor(entry, manifest);
     if (!tensor) {
       return fail_in(fmt::format("tensor {}", manifest.tensors.size()), std::move(tensor).error());
     }

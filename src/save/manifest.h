@@ -4,7 +4,8 @@
 //
 // {"format": "onnx-external-manifest", "version": 1,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
-//  "tensors": [{"slot", "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32", "dtype",
+//  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
+//  "tensors": [{"slot", "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32"?, "dtype",
 //               "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,11 +34,12 @@ struct ManifestTensor {
   std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
   std::string key;          // the checkpoint's name; empty: copied from the given graph's data
   std::string rule;         // rule_name(); empty as key
-  std::string file;         // plain name inside the data folder; empty: inline in the model
+  // Plain name inside the data folder, or one of Manifest::linked; empty: inline in the model.
+  std::string file;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::uint32_t crc32 = 0;     // of the `length` bytes
-  std::int32_t data_type = 0;  // TensorProto.DataType, as a number under "dtype"
+  std::optional<std::uint32_t> crc32;  // of the `length` bytes; absent for linked ones only
+  std::int32_t data_type = 0;          // TensorProto.DataType, as a number under "dtype"
   Shape dims;
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
@@ -51,12 +54,24 @@ struct ManifestFile {
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
+// A file that the model refers to and that is not its own: the checkpoint's, or another model's
+// data. It is never removed with the model.
+struct LinkedFile {
+  std::string file;  // location relative to the model's folder
+  std::uint64_t bytes = 0;
+
+  friend bool operator==(const LinkedFile&, const LinkedFile&) = default;
+};
+
 struct Manifest {
   std::string model_file;  // plain name, beside the data folder
   std::uint64_t model_bytes = 0;
   std::uint32_t model_crc32 = 0;
+  std::vector<LinkedFile> linked;  // by rising name, written when there are any
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> test_data;  // written when there is any
+
+  [[nodiscard]] bool is_linked(const std::string& file) const;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
@@ -64,8 +79,8 @@ struct Manifest {
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
 
 // Reads what manifest_text() writes; members that it does not know are ignored. Every file name is
-// a plain one when this succeeds. kCorrupt (with the tensor's index); kUnsupported for another
-// version.
+// a plain one when this succeeds, or a safe location for linked files. kCorrupt (with the tensor's
+// index); kUnsupported for another version.
 [[nodiscard]] Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace onnx_external

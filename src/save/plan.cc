@@ -9,18 +9,21 @@
 
 #include "base/text.h"
 #include "save/layout.h"
+#include "save/link.h"
 #include "save/output_names.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
 
 // Tensors with equal keys have the same bytes, so one part serves them all. Plain ranges have keys
 // of their own kind, which cost no text.
-std::string bytes_key(const Checkpoint& checkpoint, std::size_t index) {
-  const TensorView& view = checkpoint.tensors()[index];
-  return fmt::format("view {} {} {} {} {} {}{}", view.storage, view.storage_offset,
+std::string bytes_key(const Checkpoint& checkpoint, const PlannedTensor& tensor) {
+  const TensorView& view = checkpoint.tensors()[tensor.source_index];
+  return fmt::format("view {} {} {} {} {} {}{} {}", view.storage, view.storage_offset,
                      torch_name(view.dtype), fmt::join(view.shape, "x"),
-                     fmt::join(view.strides, "x"), view.conj, view.neg);
+                     fmt::join(view.strides, "x"), view.conj, view.neg,
+                     tensor.cast_to ? torch_name(*tensor.cast_to) : "as it is");
 }
 
 std::string bytes_key(const ExternalTensor& tensor) {
@@ -42,59 +45,51 @@ bool stays_inline(const Model& model, const PlannedTensor& tensor) {
   return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, tensor.name));
 }
 
-// Builds a plan tensor by tensor; the parts are laid out last, when all are known.
+// The type that the values of a key are converted to; nothing when they stay as they are.
+std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOptions& options) {
+  if (!can_cast_from(dtype)) {
+    return std::nullopt;
+  }
+  auto target = options.dtype;
+  if (!target && options.casts == Casts::kAllow && slot != nullptr) {
+    target = dtype_from_onnx(slot->elem_type);
+  }
+  return target && *target != dtype && can_cast_to(*target) ? target : std::nullopt;
+}
+
+// Builds a plan tensor by tensor; the parts are laid out last, when all are known. Only links have
+// their places at once.
 class Planner {
  public:
-  Planner(const Model& model, const Checkpoint& checkpoint, Dedup dedup, SavePlan& plan)
-      : model_(model), checkpoint_(checkpoint), dedup_(dedup), plan_(plan) {}
+  Planner(const Model& model, const Checkpoint& checkpoint, const PlanOptions& options,
+          SavePlan& plan)
+      : model_(model),
+        checkpoint_(checkpoint),
+        options_(options),
+        plan_(plan),
+        linked_(model, checkpoint, plan) {}
 
   Status add_pair(const MappedPair& pair) {
-    const TensorView& view = checkpoint_.tensors()[pair.key];
-    PlannedTensor tensor;
-    tensor.slot = pair.slot;
-    tensor.source_index = pair.key;
-    tensor.key = view.name;
-    tensor.rule = pair.rule;
-    tensor.data_type = onnx_data_type(view.dtype);
-    tensor.nbytes = checkpoint_.nbytes(pair.key);
-    auto dims = onnx_shape(view.dtype, view.shape);
-    if (tensor.data_type == 0 || !dims) {
-      return fail(ErrorCode::kUnsupported,
-                  fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(view.name),
-                              torch_name(view.dtype), shape_text(view.shape)));
+    auto tensor = tensor_of(pair);
+    if (!tensor) {
+      return fail(std::move(tensor).error());
     }
-    tensor.dims = *std::move(dims);
-    if (pair.slot == Attachment::kNoSlot) {
-      tensor.name = view.name;
-    } else {
-      const Slot& slot = model_.facts().slots[pair.slot];
-      tensor.name = slot.name;
-      if (!model_.external_tensors().empty()) {
-        replaced_.emplace(slot.graph, slot.name);
-      }
+    if (pair.slot != Attachment::kNoSlot && !model_.external_tensors().empty()) {
+      replaced_.emplace(model_.facts().slots[pair.slot].graph, tensor->name);
     }
-    if (stays_inline(model_, tensor)) {
-      plan_.tensors.push_back(std::move(tensor));
+    if (stays_inline(model_, *tensor)) {
+      plan_.tensors.push_back(*std::move(tensor));
       return {};
     }
-    const auto range = checkpoint_.plain_range(pair.key);
-    if (dedup_ == Dedup::kOff) {
-      add_to_part(std::move(tensor), next_part());
-    } else if (range) {
-      add_to_part(std::move(tensor), part_of_range_.emplace(*range, next_part()).first->second);
-    } else {
-      std::string key = bytes_key(checkpoint_, pair.key);
-      add_to_part(std::move(tensor),
-                  part_of_bytes_.emplace(std::move(key), next_part()).first->second);
-    }
-    return {};
+    const std::uint32_t part = part_with_bytes_of(*tensor);
+    return add_to_part(*std::move(tensor), part);
   }
 
   // External data of the given model goes along, unless a pair replaces it.
-  void add_external(std::size_t index) {
+  Status add_external(std::size_t index) {
     const ExternalTensor& external = model_.external_tensors()[index];
     if (replaced_.contains({external.graph, external.name})) {
-      return;
+      return {};
     }
     PlannedTensor tensor;
     tensor.name = external.name;
@@ -104,28 +99,91 @@ class Planner {
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
     const std::uint32_t part =
-        dedup_ == Dedup::kOff
+        options_.dedup == Dedup::kOff
             ? next_part()
             : part_of_bytes_.emplace(bytes_key(external), next_part()).first->second;
-    add_to_part(std::move(tensor), part);
+    return add_to_part(std::move(tensor), part);
   }
 
  private:
   std::uint32_t next_part() const { return static_cast<std::uint32_t>(plan_.parts.size()); }
 
-  // `part`: one of the plan's parts, or the next one.
-  void add_to_part(PlannedTensor tensor, std::uint32_t part) {
+  // A graph computes in the types that it states: a weight of another one would break it.
+  Status check_stated_type(const TensorView& view, const Slot* slot) const {
+    const bool is_float = options_.dtype && can_cast_from(view.dtype);
+    if (!is_float || slot == nullptr || slot->elem_type == 0 ||
+        slot->elem_type == onnx_data_type(*options_.dtype)) {
+      return {};
+    }
+    return fail(ErrorCode::kMismatch,
+                fmt::format("slot {}: the graph states {}, so its weight cannot become {}; export "
+                            "the graph in that type, or leave the type out",
+                            quote(slot->name), onnx_type_name(slot->elem_type),
+                            torch_name(*options_.dtype)));
+  }
+
+  Result<PlannedTensor> tensor_of(const MappedPair& pair) const {
+    const TensorView& view = checkpoint_.tensors()[pair.key];
+    const bool kept = pair.slot == Attachment::kNoSlot;
+    const Slot* slot = kept ? nullptr : &model_.facts().slots[pair.slot];
+    PlannedTensor tensor;
+    tensor.name = kept ? view.name : slot->name;
+    tensor.slot = pair.slot;
+    tensor.source_index = pair.key;
+    tensor.key = view.name;
+    tensor.rule = pair.rule;
+    tensor.cast_to = cast_target(view.dtype, slot, options_);
+    if (Status stated = check_stated_type(view, slot); !stated) {
+      return fail(std::move(stated).error());
+    }
+    const DType dtype = tensor.cast_to.value_or(view.dtype);
+    tensor.data_type = onnx_data_type(dtype);
+    const auto nbytes = contiguous_nbytes(dtype, view.shape);
+    auto dims = onnx_shape(view.dtype, view.shape);
+    if (tensor.data_type == 0 || !dims) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(view.name),
+                              torch_name(view.dtype), shape_text(view.shape)));
+    }
+    if (!nbytes) {  // it was not too large as it is, but is when converted
+      return fail_in("tensor " + quote(view.name), nbytes.error());
+    }
+    tensor.nbytes = *nbytes;
+    tensor.dims = *std::move(dims);
+    return tensor;
+  }
+
+  // One of the plan's parts, or the next one.
+  std::uint32_t part_with_bytes_of(const PlannedTensor& tensor) {
+    if (options_.dedup == Dedup::kOff) {
+      return next_part();
+    }
+    if (const auto range = planned_range(checkpoint_, tensor)) {
+      return part_of_range_.emplace(*range, next_part()).first->second;
+    }
+    return part_of_bytes_.emplace(bytes_key(checkpoint_, tensor), next_part()).first->second;
+  }
+
+  Status add_to_part(PlannedTensor tensor, std::uint32_t part) {
     tensor.part = part;
+    PlannedPart next{.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()};
+    if (options_.layout == Layout::kLink) {  // also one that shares its part: its type may differ
+      if (Status placed = linked_.place(tensor, next); !placed) {
+        return placed;
+      }
+    }
     if (part == next_part()) {
-      plan_.parts.push_back({.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()});
+      plan_.parts.push_back(next);
     }
     plan_.tensors.push_back(std::move(tensor));
+    return {};
   }
 
   const Model& model_;
   const Checkpoint& checkpoint_;
-  Dedup dedup_;
+  const PlanOptions& options_;
   SavePlan& plan_;
+  LinkedPlaces linked_;
   std::unordered_map<FileRange, std::uint32_t, RangeHash> part_of_range_;
   std::unordered_map<std::string, std::uint32_t> part_of_bytes_;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
@@ -143,14 +201,16 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   plan.data_dir = options.data_dir;
   plan.tensors.reserve(mapping.pairs.size());
   plan.parts.reserve(mapping.pairs.size());
-  Planner planner(model, checkpoint, options.dedup, plan);
+  Planner planner(model, checkpoint, options, plan);
   for (const MappedPair& pair : mapping.pairs) {
     if (Status status = planner.add_pair(pair); !status) {
       return fail(std::move(status).error());
     }
   }
   for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
-    planner.add_external(i);
+    if (Status status = planner.add_external(i); !status) {
+      return fail(std::move(status).error());
+    }
   }
   if (Status placed = lay_out(plan, options); !placed) {
     return fail(std::move(placed).error());

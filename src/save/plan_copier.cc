@@ -26,6 +26,7 @@
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "save/model_source.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -34,7 +35,6 @@ namespace {
 struct PartSource {
   std::shared_ptr<const SourceFile> file;  // null: read through the checkpoint
   std::uint64_t offset = 0;
-  std::size_t tensor = 0;  // index into Checkpoint::tensors(), when `file` is null
   std::optional<std::uint32_t> recorded_crc;
 };
 
@@ -263,14 +263,14 @@ class PlanCopier {
       if (!source) {
         return fail(std::move(source).error());
       }
-      return PartSource{*std::move(source), external.offset, 0, std::nullopt};
+      return PartSource{*std::move(source), external.offset, std::nullopt};
     }
-    const auto range = job_.checkpoint.plain_range(tensor.source_index);
+    const auto range = planned_range(job_.checkpoint, tensor);
     if (!range) {
-      return PartSource{nullptr, 0, tensor.source_index, std::nullopt};
+      return PartSource{nullptr, 0, std::nullopt};
     }
-    return PartSource{job_.checkpoint.files()[range->file], range->offset, 0,
-                      job_.checkpoint.recorded_crc(tensor.source_index)};
+    return PartSource{job_.checkpoint.files()[range->file], range->offset,
+                      recorded_crc_of(job_.checkpoint, tensor)};
   }
 
   // Copies the item's bytes and returns their CRC-32, unless they are spliced.
@@ -282,7 +282,7 @@ class PlanCopier {
     const bool spliced = sha == nullptr && splices(item, source);
     const std::uint64_t place = part_of(item).offset + item.first;
     if (!source.file) {
-      status = rearrange(item, source.tensor, output, crc, sha);
+      status = rearrange(item, output, crc, sha);
     } else if (job_.options.cache == PageCache::kBypass) {
       status = worker.direct.copy(*source.file, source.offset + item.first, item.length, output,
                                   place, step_, crc, sha);
@@ -312,8 +312,7 @@ class PlanCopier {
            job_.options.cache == PageCache::kUse;
   }
 
-  Status rearrange(const WorkItem& item, std::size_t tensor, const OutputFile& output, Crc32& crc,
-                   Sha* sha) {
+  Status rearrange(const WorkItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
     const SemaphoreHold hold(rearranging_);
     const std::uint64_t place = part_of(item).offset + item.first;
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(
@@ -321,7 +320,8 @@ class PlanCopier {
     for (std::uint64_t done = 0; done < item.length;) {
       const std::uint64_t count = std::min(kRearrangeBytes, item.length - done);
       const std::span<std::byte> piece(buffer.get(), static_cast<std::size_t>(count));
-      if (Status read = job_.checkpoint.read(tensor, item.first + done, piece); !read) {
+      const PlannedTensor& tensor = tensor_of(item.part);
+      if (Status read = read_planned(job_.checkpoint, tensor, item.first + done, piece); !read) {
         return read;
       }
       crc.update(piece);

@@ -270,11 +270,15 @@ bool Transaction::remove_data_of_staged_model(const Directory& staging) const {
     return kind && *kind != EntryKind::kFile;
   }
   if (staged == identify(*out_, options_.model_name)) {
+    remove_twin_manifests(*out_, generation_names(), *staged);
     return true;
   }
   std::set<std::string> kept;
   if (const auto current = current_manifest(*out_, generation_names())) {
     for (const ManifestFile& file : current->test_data) {
+      kept.insert(file.file);
+    }
+    for (const LinkedFile& file : current->linked) {
       kept.insert(file.file);
     }
   }

@@ -1,6 +1,7 @@
 #include "onnx_external/writer.h"
 
 #include <future>
+#include <map>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "save/journal.h"
 #include "save/manifest.h"
 #include "save/plan_copier.h"
+#include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/resume.h"
 #include "save/test_data_files.h"
@@ -65,8 +67,11 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
       continue;
     }
+    if (tensor.part && plan.layout == Layout::kLink) {
+      continue;  // nothing of it was copied
+    }
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
-    const bool whole = tensor.part && checkpoint.plain_range(tensor.source_index) &&
+    const bool whole = tensor.part && planned_range(checkpoint, tensor) &&
                        tensor.nbytes == checkpoint.storages()[storage].bytes;
     uses[storage] = std::max(uses[storage], whole ? kWhole : kParts);
   }
@@ -97,9 +102,12 @@ class ModelBuilder {
   std::string manifest_for(std::string_view model_text, const CopiedFiles& copied,
                            std::vector<ManifestFile> test_data) {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (plan_.tensors[i].part) {
+      if (plan_.tensors[i].part && !copied.crcs.empty()) {
         manifest_.tensors[i].crc32 = copied.crcs[*plan_.tensors[i].part];
       }
+    }
+    if (plan_.layout == Layout::kLink) {
+      list_linked();
     }
     manifest_.test_data = std::move(test_data);
     manifest_.model_file = plan_.model_name;
@@ -127,6 +135,23 @@ class ModelBuilder {
     Status attached = model_.attach(attachments_, inputs);
     attachments_ = {};  // the model has them now
     return attached;
+  }
+
+  // Only what the checkpoint itself records is known of bytes that nobody read.
+  void list_linked() {
+    std::map<std::string, std::uint64_t> files;
+    for (const PlannedFile& file : plan_.files) {
+      files.emplace(file.name, file.bytes);
+    }
+    for (const auto& [name, bytes] : files) {
+      manifest_.linked.push_back({name, bytes});
+    }
+    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const PlannedTensor& tensor = plan_.tensors[i];
+      if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
+        manifest_.tensors[i].crc32 = recorded_crc_of(checkpoint_, tensor);
+      }
+    }
   }
 
   ManifestTensor record_of(const PlannedTensor& tensor) const {
@@ -157,8 +182,7 @@ class ModelBuilder {
 
   Status take_inline(const PlannedTensor& tensor, ManifestTensor& record) {
     std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
-    Status status =
-        checkpoint_.read(tensor.source_index, 0, std::as_writable_bytes(std::span(raw)));
+    Status status = read_planned(checkpoint_, tensor, 0, std::as_writable_bytes(std::span(raw)));
     if (!status) {
       return status;
     }
@@ -221,14 +245,20 @@ Result<CopiedFiles> write_data(const SavePlan& plan, const Model& model,
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
                               const std::filesystem::path& out_dir, const WriteOptions& options,
                               const RecordedInputs* inputs) {
-  auto job = name_job(plan, model, checkpoint);
+  const bool links = plan.layout == Layout::kLink;
+  if (links && options.checksum != Checksum::kNone) {
+    return fail(ErrorCode::kInvalidArgument,
+                "a checksum of whole files means reading them; leave it out with layout link");
+  }
+  // A save that links writes no data, so there is none to go on with.
+  auto job = links ? Result<std::string>(std::string()) : name_job(plan, model, checkpoint);
   if (!job) {
     return fail(std::move(job).error());
   }
   const bool resumes = options.resume == Resume::kYes;
-  auto transaction =
-      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, plan.files, resumes ? *job : std::string()});
+  auto transaction = Transaction::begin(
+      out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite, plan.layout,
+                links ? std::vector<PlannedFile>() : plan.files, resumes ? *job : std::string()});
   if (!transaction) {
     return fail(std::move(transaction).error());
   }
@@ -243,7 +273,10 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   ModelBuilder builder(plan, model, checkpoint);
   auto building = start_building(builder, model, options);
   ProgressMeter meter(options.progress);
-  auto copied = write_data(plan, model, checkpoint, *transaction, *job, options, meter);
+  Result<CopiedFiles> copied;
+  if (!links) {
+    copied = write_data(plan, model, checkpoint, *transaction, *job, options, meter);
+  }
   if (!copied) {
     return fail(std::move(copied).error());
   }

@@ -135,4 +135,15 @@ bool onnx_is_floating(std::int32_t data_type) {
   return found != nullptr && found->floating;
 }
 
+bool can_cast_to(DType dtype) {
+  return dtype == DType::kFloat64 || dtype == DType::kFloat32 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
+}
+
+bool can_cast_from(DType dtype) {
+  const bool is_complex_or_pair = onnx_data_type(dtype) == 0 || dtype == DType::kComplex64 ||
+                                  dtype == DType::kComplex128 || dtype == DType::kFloat4E2M1FnX2;
+  return is_floating(dtype) && !is_complex_or_pair;
+}
+
 }  // namespace onnx_external

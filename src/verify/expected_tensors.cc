@@ -49,7 +49,9 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
     if (found == keys.end()) {
       return std::nullopt;
     }
-    expected.push_back({record.slot, record.graph, found->second, ExpectedBy::kManifest, {}});
+    // A record of another type says that the save converted: what it says is compared all the same.
+    expected.push_back(
+        {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kAllow, {}});
   }
   return expected;
 }
@@ -68,8 +70,12 @@ Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_pa
   for (const MappedPair& pair : mapping->pairs) {
     const bool kept = pair.slot == Attachment::kNoSlot;
     const Slot* slot = kept ? nullptr : &model->facts().slots[pair.slot];
-    expected.push_back(
-        {kept ? keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph, pair.key});
+    expected.push_back({kept ? keys.keys[pair.key].name : slot->name,
+                        kept ? 0 : slot->graph,
+                        pair.key,
+                        ExpectedBy::kMapping,
+                        options.casts,
+                        {}});
   }
   return expected;
 }

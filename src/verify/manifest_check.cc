@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/range_crc.h"
 #include "base/safe_path.h"
@@ -36,8 +37,23 @@ std::string manifest_location(std::string_view data_file) {
   return stem ? manifest_file_name(*stem) : std::string();
 }
 
-// Where manifests could be, in graph order.
-std::vector<std::string> manifest_locations(std::span<const ListedTensor> tensors) {
+// Manifests beside the model that are named after it: data that it links to does not lead to one.
+std::vector<std::string> manifests_beside(const ModelFile& model) {
+  const auto folder = Directory::open(model.folder);
+  const auto entries = folder ? folder->entries() : fail(folder.error());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; entries && i < entries->size() && names.size() < kMaxManifests; ++i) {
+    const auto stem = stem_of_manifest_file((*entries)[i]);
+    if (stem && generation_of(*stem, data_stem(model.name))) {
+      names.push_back((*entries)[i]);
+    }
+  }
+  return names;
+}
+
+// Where manifests could be: in graph order, then beside the model.
+std::vector<std::string> manifest_locations(const ModelFile& model,
+                                            std::span<const ListedTensor> tensors) {
   std::set<std::string> seen;
   std::vector<std::string> locations;
   for (const ListedTensor& tensor : tensors) {
@@ -47,6 +63,11 @@ std::vector<std::string> manifest_locations(std::span<const ListedTensor> tensor
     std::string location = manifest_location(location_of(*tensor.proto));
     if (!location.empty() && seen.insert(location).second && check_relative_location(location)) {
       locations.push_back(std::move(location));
+    }
+  }
+  for (std::string& name : manifests_beside(model)) {
+    if (seen.insert(name).second) {
+      locations.push_back(std::move(name));
     }
   }
   return locations;
@@ -66,23 +87,30 @@ Result<Manifest> read_manifest(const SourceFile& file) {
 
 }  // namespace
 
+bool knows(const Manifest& manifest, const ModelFile& model) {
+  return manifest.model_bytes == model.bytes && manifest.model_crc32 == model.crc32;
+}
+
 std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                            std::span<const ListedTensor> tensors) {
-  for (std::string& location : manifest_locations(tensors)) {
+  std::optional<FoundManifest> first;
+  for (std::string& location : manifest_locations(model, tensors)) {
     const std::size_t slash = location.rfind('/');
     std::string folder = slash == std::string::npos ? "" : location.substr(0, slash + 1);
     FoundManifest found{std::move(location), std::move(folder), Manifest{}};
     auto file = open_beneath(model.folder, found.location);
-    if (file) {
-      found.manifest = read_manifest(**file);
+    if (!file && file.error().code == ErrorCode::kNotFound) {
+      continue;
+    }
+    found.manifest = file ? read_manifest(**file) : fail(std::move(file).error());
+    if (found.manifest && knows(*found.manifest, model)) {
       return found;
     }
-    if (file.error().code != ErrorCode::kNotFound) {
-      found.manifest = fail(std::move(file).error());
-      return found;
+    if (!first) {
+      first = std::move(found);
     }
   }
-  return std::nullopt;
+  return first;
 }
 
 InitializerIndex index_initializers(std::span<const ListedTensor> tensors) {
@@ -112,6 +140,18 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
     }
   }
   return facts;
+}
+
+void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
+                        std::vector<Finding>& findings) {
+  for (const LinkedFile& record : files) {
+    const auto file = open_beneath(folder, record.file);
+    if (file && (*file)->size() != record.bytes) {  // a missing one is a finding of its tensors
+      findings.push_back({FindingCode::kWrongLength, "", name_in_finding(record.file),
+                          "the model was linked to a file of " + std::to_string(record.bytes) +
+                              " bytes, this one has " + std::to_string((*file)->size())});
+    }
+  }
 }
 
 void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,

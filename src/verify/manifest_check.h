@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -25,8 +26,11 @@ struct FoundManifest {
   Result<Manifest> manifest;
 };
 
-// Looks for a manifest in the folders that external tensors lie in, and beside the model for files
-// that stand there. Nothing when there is none.
+// True when it was written for this very model file.
+[[nodiscard]] bool knows(const Manifest& manifest, const ModelFile& model);
+
+// Looks for a manifest beside the model and in the folders that external tensors lie in. The one
+// that knows the model by its CRC comes first. Nothing when there is none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors);
 
@@ -46,6 +50,10 @@ struct ManifestFacts {
 // nothing does. `entry` is null for an inline tensor.
 [[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
                                         const ListedTensor& tensor, const ExternalEntry* entry);
+
+// The files that a model links to must have the sizes that the manifest recorded.
+void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
+                        std::vector<Finding>& findings);
 
 // Reads the files of recorded inputs that the manifest lists: missing ones, and ones with other
 // bytes, become findings.

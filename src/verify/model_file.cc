@@ -153,7 +153,8 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path) {
     if (!proto) {
       return fail(std::move(proto).error());
     }
-    ModelFile model{*std::move(file), *std::move(proto), 0, 0, path.parent_path()};
+    ModelFile model{*std::move(file),   *std::move(proto),       0, 0,
+                    path.parent_path(), path.filename().string()};
     // It was opened by its path twice: once more shows whether both were the same file.
     if (reads < kMaxModelReads && !is_current(path, model)) {
       continue;

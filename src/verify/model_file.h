@@ -23,6 +23,7 @@ struct ModelFile {
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
   std::filesystem::path folder;  // where locations start
+  std::string name;              // of the file in it
 };
 
 // Errors as Model::load's, but for the tensors in it.

@@ -127,12 +127,22 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
 // The bytes of a checkpoint tensor, straight from its file where they are a plain range.
 class WantedBytes {
  public:
-  WantedBytes(const Checkpoint& checkpoint, std::size_t tensor)
-      : checkpoint_(checkpoint), tensor_(tensor), range_(checkpoint.plain_range(tensor)) {}
+  WantedBytes(const Checkpoint& checkpoint, std::size_t tensor, std::optional<DType> cast_to)
+      : checkpoint_(checkpoint), tensor_(tensor), cast_to_(cast_to) {
+    range_ = cast_to ? std::nullopt : checkpoint.plain_range(tensor);
+  }
 
   [[nodiscard]] std::uint64_t step() const { return range_ ? kPlainStep : kGatherStep; }
 
+  // True when they stand at that very place.
+  [[nodiscard]] bool stands_in(const SourceFile& file, std::uint64_t offset) const {
+    return range_ && range_->offset == offset && checkpoint_.files()[range_->file]->same_file(file);
+  }
+
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
+    if (cast_to_) {
+      return checkpoint_.read_as(tensor_, *cast_to_, first, out);
+    }
     return range_ ? checkpoint_.files()[range_->file]->read(range_->offset + first, out)
                   : checkpoint_.read(tensor_, first, out);
   }
@@ -140,6 +150,7 @@ class WantedBytes {
  private:
   const Checkpoint& checkpoint_;
   std::size_t tensor_;
+  std::optional<DType> cast_to_;
   std::optional<FileRange> range_;
 };
 
@@ -163,12 +174,22 @@ class PieceReader {
                                                     std::to_string((*file)->size())};
       return counted(meter, piece_.length);
     }
-    if (options_.drop_cache != DropCache::kNo) {
-      drop(**file);
-    }
     std::optional<WantedBytes> wanted;
     if (check_.equals) {
-      wanted.emplace(*checkpoint, *check_.equals);
+      wanted.emplace(*checkpoint, *check_.equals, check_.cast_to);
+      answer.own = wanted->stands_in(**file, check_.offset);
+    }
+    if (options_.compare == Compare::kPlaces) {
+      if (wanted && !answer.own) {
+        answer.fault = {FindingCode::kBytesDiffer, "it is not the checkpoint's own range"};
+      }
+      return counted(meter, piece_.length);
+    }
+    if (answer.own) {
+      wanted.reset();  // comparing it with itself proves nothing
+    }
+    if (options_.drop_cache != DropCache::kNo) {
+      drop(**file);
     }
     Status status = read(**file, wanted, buffers, meter, answer);
     if (options_.drop_cache == DropCache::kBehind) {
@@ -196,7 +217,7 @@ class PieceReader {
         answer.fault = fault_of(status.error());
         return counted(meter, piece_.length - done);
       }
-      if (check_.wants_crc) {
+      if (check_.wants_crc || answer.own) {
         crc.update(found);
       }
       if (wanted && !answer.difference) {
@@ -228,6 +249,7 @@ void join(RangeAnswer& range, const Piece& piece, RangeAnswer answer) {
   if (!range.difference) {
     range.difference = answer.difference;
   }
+  range.own = range.own || answer.own;
   range.crc32 = crc32_concat(range.crc32, answer.crc32, piece.length);
 }
 
@@ -292,6 +314,10 @@ RangeCheck by_crc_alone(RangeCheck check) {
   return check;
 }
 
+std::optional<std::uint32_t> recorded_crc(const RangeCheck& check, const Checkpoint* checkpoint) {
+  return check.equals && !check.cast_to ? checkpoint->recorded_crc(*check.equals) : std::nullopt;
+}
+
 // The CRC of a range is not the one that the checkpoint records: which byte is it, or is it the
 // checkpoint that is damaged?
 Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
@@ -314,17 +340,19 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
                                               const Checkpoint* checkpoint,
                                               const VerifyOptions& options, ProgressMeter& meter) {
   std::vector<RangeCheck> first(checks.begin(), checks.end());
-  std::vector<std::optional<std::uint32_t>> recorded(checks.size());
+  std::vector<bool> by_crc(checks.size());
   for (std::size_t i = 0; i < checks.size() && options.compare == Compare::kRecordedCrc; ++i) {
-    recorded[i] = checks[i].equals ? checkpoint->recorded_crc(*checks[i].equals) : std::nullopt;
-    if (recorded[i]) {
+    by_crc[i] = recorded_crc(checks[i], checkpoint).has_value();
+    if (by_crc[i]) {
       first[i] = by_crc_alone(checks[i]);
     }
   }
   auto answers = read_ranges(folder, first, checkpoint, options, meter);
   for (std::size_t i = 0; answers && i < checks.size(); ++i) {
     RangeAnswer& answer = (*answers)[i];
-    if (!recorded[i] || answer.fault || answer.crc32 == *recorded[i]) {
+    const bool read_for_crc = by_crc[i] || (answer.own && options.compare != Compare::kPlaces);
+    const auto recorded = read_for_crc ? recorded_crc(checks[i], checkpoint) : std::nullopt;
+    if (!recorded || answer.fault || answer.crc32 == *recorded) {
       continue;
     }
     if (auto status = explain_crc(folder, checks[i], *checkpoint, options, answer); !status) {
@@ -335,12 +363,17 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
 }
 
 Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
-                                                const Checkpoint& checkpoint, std::size_t tensor) {
+                                                const Checkpoint& checkpoint, std::size_t tensor,
+                                                std::optional<DType> cast_to) {
+  const auto read = [&](std::uint64_t first, std::span<std::byte> out) {
+    return cast_to ? checkpoint.read_as(tensor, *cast_to, first, out)
+                   : checkpoint.read(tensor, first, out);
+  };
   IoBuffer buffer;
   for (std::uint64_t first = 0; first < bytes.size();) {
     const std::uint64_t size = std::min<std::uint64_t>(kGatherStep, bytes.size() - first);
     const auto wanted = buffer.first(size);
-    if (auto status = checkpoint.read(tensor, first, wanted); !status) {
+    if (auto status = read(first, wanted); !status) {
       return fail(std::move(status).error());
     }
     const auto found = bytes.subspan(static_cast<std::size_t>(first), wanted.size());

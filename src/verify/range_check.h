@@ -23,6 +23,7 @@ struct RangeCheck {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::optional<std::size_t> equals;  // index into Checkpoint::tensors()
+  std::optional<DType> cast_to = {};  // with `equals`: its values converted to this type
   bool wants_crc = false;
 };
 
@@ -40,6 +41,7 @@ struct Fault {
 struct RangeAnswer {
   std::optional<Fault> fault;  // the range could not be read; nothing else is known then
   std::optional<Difference> difference;
+  bool own = false;         // with `equals`: no copy, but the checkpoint's own range
   std::uint32_t crc32 = 0;  // with wants_crc
 };
 
@@ -47,18 +49,21 @@ struct RangeAnswer {
 [[nodiscard]] Fault fault_of(const Error& error);
 
 // One answer for each check, in order, the same for any number of threads. `checkpoint` may be null
-// when no check has `equals`. Each thread holds two buffers of at most 1 MiB.
-// Fails when the checkpoint cannot be read, or the meter says that the caller cancelled.
+// when no check has `equals`. Each thread holds two buffers of at most 1 MiB. A range that is the
+// checkpoint's own is read once, for the CRC-32 that the checkpoint records, if it records one.
+// Fails when the checkpoint cannot be read or is damaged, or the meter says that the caller
+// cancelled.
 [[nodiscard]] Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                                             std::span<const RangeCheck> checks,
                                                             const Checkpoint* checkpoint,
                                                             const VerifyOptions& options,
                                                             ProgressMeter& meter);
 
-// Compares bytes in memory with a checkpoint tensor of the same size.
+// Compares bytes in memory with a checkpoint tensor of the same size (once converted).
 [[nodiscard]] Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
                                                               const Checkpoint& checkpoint,
-                                                              std::size_t tensor);
+                                                              std::size_t tensor,
+                                                              std::optional<DType> cast_to);
 
 // The lower-case hex SHA-1 of a whole file beneath `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,

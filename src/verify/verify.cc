@@ -35,6 +35,7 @@ struct Subject {
   ListedTensor tensor;
   std::optional<ExternalEntry> entry;      // nothing: inline, or no range that could be read
   std::optional<std::size_t> equals;       // index into Checkpoint::tensors()
+  std::optional<DType> cast_to;            // with `equals`: converted to the initializer's type
   const ManifestTensor* record = nullptr;  // nothing contradicts it
   bool is_expected = false;
   bool by_manifest = false;  // with `equals`: only the manifest names it
@@ -44,26 +45,29 @@ struct Subject {
 
 // The range checks of all tensors; those that share a range and its expected bytes share a check.
 std::vector<RangeCheck> plan_checks(std::vector<Subject>& subjects, const Checkpoint* checkpoint) {
-  using Source = std::tuple<int, std::uint64_t, std::uint64_t>;
+  // Its kind (0: none, 1: a plain range, 2: a tensor), its place, and the type it is converted to.
+  using Source = std::tuple<int, std::uint64_t, std::uint64_t, std::optional<DType>>;
   std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, Source>, std::size_t> known;
   std::vector<RangeCheck> checks;
   for (Subject& subject : subjects) {
     if (!subject.entry) {
       continue;
     }
-    Source source{0, 0, 0};
+    Source source{0, 0, 0, subject.cast_to};
     if (subject.equals) {
       const auto range = checkpoint->plain_range(*subject.equals);
-      source = range ? Source{1, range->file, range->offset} : Source{2, *subject.equals, 0};
+      source = range ? Source{1, range->file, range->offset, subject.cast_to}
+                     : Source{2, *subject.equals, 0, subject.cast_to};
     }
     const ExternalEntry& entry = *subject.entry;
     const auto [place, is_new] =
         known.try_emplace({entry.location, entry.offset, entry.length, source}, checks.size());
     if (is_new) {
-      checks.push_back({entry.location, entry.offset, entry.length, subject.equals, false});
+      checks.push_back(
+          {entry.location, entry.offset, entry.length, subject.equals, subject.cast_to, false});
     }
     subject.check = place->second;
-    checks[subject.check].wants_crc |= subject.record != nullptr;
+    checks[subject.check].wants_crc |= subject.record != nullptr && subject.record->crc32;
   }
   return checks;
 }
@@ -132,8 +136,13 @@ class Verifier {
     const onnx::TensorProto& proto = *subject.tensor.proto;
     const TensorView& view = checkpoint_->tensors()[wanted.tensor];
     const auto shape = onnx_shape(view.dtype, view.shape);
-    if (shape && dims_of(proto) == *shape && proto.data_type() == onnx_data_type(view.dtype)) {
+    const bool same_type = proto.data_type() == onnx_data_type(view.dtype);
+    const auto target = dtype_from_onnx(proto.data_type());
+    const bool castable = wanted.casts == Casts::kAllow && can_cast_from(view.dtype) && target &&
+                          can_cast_to(*target);
+    if (shape && dims_of(proto) == *shape && (same_type || castable)) {
       subject.equals = wanted.tensor;
+      subject.cast_to = same_type ? std::nullopt : target;
     } else {
       report(subject, FindingCode::kTypeDiffers,
              std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
@@ -153,7 +162,7 @@ class Verifier {
     facts.records.resize(tensors.size(), nullptr);
     if (report_.used_manifest) {
       const Manifest& manifest = *found_->manifest;
-      if (manifest.model_bytes != model_.bytes || manifest.model_crc32 != model_.crc32) {
+      if (!knows(manifest, model_)) {
         first_.push_back({FindingCode::kModelChanged, "", "",
                           "the model file is not the one that the manifest was written for"});
       }
@@ -165,7 +174,12 @@ class Verifier {
     std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
     if (report_.used_manifest) {
       check_test_data(model_, found_->manifest->test_data, last_);
+      check_linked_files(data_folder(), found_->manifest->linked, last_);
     }
+  }
+
+  const std::filesystem::path& data_folder() const {
+    return options_.data_folder.empty() ? model_.folder : options_.data_folder;
   }
 
   void check_record(Subject& subject, const ManifestTensor* record) {
@@ -200,7 +214,7 @@ class Verifier {
     }
     ProgressMeter meter(options_.progress);
     meter.begin(Phase::kVerify, report_.bytes);
-    auto answers = check_ranges(model_.folder, checks, checkpoint_, options_, meter);
+    auto answers = check_ranges(data_folder(), checks, checkpoint_, options_, meter);
     if (!answers) {
       return fail(std::move(answers).error());
     }
@@ -228,9 +242,25 @@ class Verifier {
     if (subject.equals) {
       ++report_.compared;
       report_.compared_by_manifest += subject.by_manifest ? 1U : 0U;
+      report_.converted += subject.cast_to ? 1U : 0U;
     }
-    report_bytes(subject, answer.difference, answer.crc32);
+    count_linked(subject, answer);
+    if (options_.compare != Compare::kPlaces) {
+      report_bytes(subject, answer.difference, answer.crc32);
+    }
     return {};
+  }
+
+  void count_linked(const Subject& subject, const RangeAnswer& answer) {
+    const bool by_record = !subject.equals && subject.record != nullptr &&
+                           found_->manifest->is_linked(subject.record->file);
+    if (!by_record && !answer.own) {
+      return;
+    }
+    const bool has_crc = by_record ? subject.record->crc32.has_value()
+                                   : checkpoint_->recorded_crc(*subject.equals).has_value();
+    ++report_.linked;
+    report_.linked_without_crc += has_crc ? 0U : 1U;
   }
 
   void report_bytes(Subject& subject, const std::optional<Difference>& difference,
@@ -241,7 +271,7 @@ class Verifier {
                  ", but the checkpoint's " + quote(checkpoint_->tensors()[*subject.equals].name) +
                  " has " + hex_byte(difference->wanted));
     }
-    if (subject.record != nullptr && subject.record->crc32 != crc32) {
+    if (subject.record != nullptr && subject.record->crc32 && *subject.record->crc32 != crc32) {
       report(subject, FindingCode::kCrcDiffers,
              "its bytes are not those that the manifest recorded");
     }
@@ -261,7 +291,7 @@ class Verifier {
     report_.bytes += bytes.size();
     std::optional<Difference> difference;
     if (subject.equals) {
-      auto compared = compare_bytes(bytes, *checkpoint_, *subject.equals);
+      auto compared = compare_bytes(bytes, *checkpoint_, *subject.equals, subject.cast_to);
       if (!compared) {
         return fail(std::move(compared).error());
       }
@@ -287,7 +317,7 @@ class Verifier {
       files.push_back(std::move(users));
     }
     return parallel_for(files.size(), thread_count(options_.threads), [&](std::size_t i, int) {
-      auto sha1 = file_sha1(model_.folder, files[i].front()->entry->location, meter);
+      auto sha1 = file_sha1(data_folder(), files[i].front()->entry->location, meter);
       if (!sha1 && sha1.error().code == ErrorCode::kCancelled) {
         return Status(fail(std::move(sha1).error()));
       }

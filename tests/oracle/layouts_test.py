@@ -8,6 +8,8 @@ usage: layouts_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--only
 import sys
 from collections import OrderedDict
 
+import torch
+
 import runtime
 import support
 import zoo
@@ -104,6 +106,75 @@ class LayoutsTest(SaveTest):
                     self.tools.save(graph, new, "-o", fresh, *new_options)
                 count, wanted = len([*out.rglob("*")]), len([*fresh.rglob("*")])
                 self.report.check(count == wanted, f"{label}: nothing old is left", f"{count}, not {wanted}")
+
+
+    # --- links -------------------------------------------------------------------------------
+
+    def linked(self, label: str, graph, state, case, write) -> None:
+        """A model that refers to the checkpoint that `write(path, state)` makes beside it."""
+        folder = self.folder / label.replace(" ", "_")
+        out = folder / "out"
+        out.mkdir(parents=True)
+        checkpoint = out / "checkpoint"
+        write(checkpoint, state)
+        before = support.digest(checkpoint.read_bytes())
+        result = self.accept(label, graph, checkpoint, case, "--layout", "link", against=())
+        if not result:
+            return
+        model, document = result
+        entries = support.external_entries(model).values()
+        self.report.check(
+            {entry["location"] for entry in entries} == {"checkpoint"}, f"{label}: is the checkpoint's"
+        )
+        left = sorted(path.name for path in out.iterdir())
+        self.report.check(
+            left == ["checkpoint", "model.manifest.json", "model.onnx"], f"{label}: nothing is copied", str(left)
+        )
+        alone = self.tools.verify(model)
+        self.report.check(alone.returncode == 0, f"{label}: is verified alone", support.last_line(alone))
+        counts = support.parse_json(alone.stdout)
+        self.report.check(
+            counts["linked"] == counts["tensors"] == len(entries), f"{label}: all are links", alone.stdout[:300]
+        )
+        process = self.tools.save(folder / "graph.onnx", checkpoint, "-o", out, "--overwrite")
+        self.report.check(process.returncode == 0, f"{label}: is replaced", support.last_line(process))
+        same = checkpoint.exists() and support.digest(checkpoint.read_bytes()) == before
+        self.report.check(same, f"{label}: the checkpoint stays when the model is replaced")
+        self.tools.save(folder / "graph.onnx", checkpoint, "-o", out, "--overwrite", "--layout", "link")
+
+    def test_links(self) -> None:
+        tied = zoo.build("gpt_tied")
+        cases = {"": (self.graph, self.small), " tied": (zoo.export(tied.module, tied.inputs), tied)}
+        for kind, (graph, case) in cases.items():
+            self.linked(f"link pt{kind}", graph, case.state_dict, case, lambda path, s: torch.save(s, path))
+            self.linked(
+                f"link safetensors{kind}",
+                graph,
+                case.state_dict,
+                case,
+                lambda path, s: support.save_safetensors(path, *support.drop_tied(s)),
+            )
+
+    def test_links_into_a_legacy_file(self) -> None:
+        """Its storages stand where its pickles end; a comment in the state makes them aligned, or not."""
+        verdicts = set()
+        for padding in range(8):
+            label = f"link legacy {padding}"
+            folder = self.folder / label.replace(" ", "_")
+            (folder / "out").mkdir(parents=True)
+            checkpoint = folder / "out" / "checkpoint"
+            state = {"comment": "x" * padding, "state_dict": self.small.state_dict}
+            torch.save(state, checkpoint, _use_new_zipfile_serialization=False)
+            _, graph, _ = self.write(label, self.graph, checkpoint)
+            process = self.tools.save(graph, checkpoint, "-o", folder / "out", "--layout", "link")
+            verdicts.add(process.returncode)
+            if process.returncode == 0:
+                self.runtime.add(label, folder / "out" / "model.onnx", self.small, self.graph)
+            else:
+                self.report.check(
+                    "no multiple of the" in process.stderr, f"{label}: says why", support.last_line(process)
+                )
+        self.report.check(verdicts == {0, 1}, "link legacy: some are aligned, some not", str(verdicts))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,10 @@ inline Result<StagedSave> stage(const Checkpoint& checkpoint, Model& model,
     return fail(data_dir.error());
   }
   plan_options.data_dir = *data_dir;
-  const auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), plan_options);
+  auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), plan_options);
+  if (plan) {
+    plan = link_files(*std::move(plan), model, checkpoint, out);
+  }
   if (!plan) {
     return fail(plan.error());
   }

@@ -189,6 +189,9 @@ std::string save_document(const SaveReport& report, RunMode mode) {
                     {"bytes", report.bytes},
                     {"seconds", report.seconds},
                     {"verified", report.verified}};
+  if (report.linked_bytes > 0) {
+    document["linked_bytes"] = report.linked_bytes;
+  }
   if (!report.test_data.sets.empty()) {
     document["test_data"] = test_sets(report.test_data);
     document["dimensions"] = list_of(report.test_data.dimensions, dimension);
@@ -209,6 +212,9 @@ std::string verify_document(const VerifyReport& report) {
                         {"bytes", report.bytes},
                         {"compared", report.compared},
                         {"compared_by_manifest", report.compared_by_manifest},
+                        {"converted", report.converted},
+                        {"linked", report.linked},
+                        {"linked_without_crc", report.linked_without_crc},
                         {"used_manifest", report.used_manifest}});
 }
 

@@ -148,7 +148,8 @@ void add_layout_options(CLI::App& app, SaveOptions& options) {
   add_choice<Layout>(app, "--layout", options.layout,
                      {{"per-tensor", Layout::kPerTensor},
                       {"single", Layout::kSingle},
-                      {"shards", Layout::kShards}});
+                      {"shards", Layout::kShards},
+                      {"link", Layout::kLink}});
   add_choice<Dedup>(
       app, "--dedup", options.dedup,
       {{"off", Dedup::kOff}, {"storage", Dedup::kStorage}, {"content", Dedup::kContent}});
@@ -157,6 +158,15 @@ void add_layout_options(CLI::App& app, SaveOptions& options) {
   });
   app.add_option_function<std::string>("--align", [&](const std::string& text) {
     options.alignment = parse_alignment("--align", text);
+  });
+}
+
+void add_dtype_option(CLI::App& app, std::optional<DType>& dtype) {
+  app.add_option_function<std::string>("--dtype", [&](const std::string& text) {
+    dtype = dtype_from_torch_name(text);
+    if (!dtype || !can_cast_to(*dtype)) {
+      refuse("--dtype", "'" + text + "' is none of bfloat16, float16, float32, float64");
+    }
   });
 }
 
@@ -189,6 +199,7 @@ void add_mapping_options(CLI::App& app, MappingArguments& arguments) {
                                  })
       ->allow_extra_args(false);
   app.add_flag_callback("--partial", [&] { options.partial = Partial::kAllow; });
+  app.add_flag_callback("--cast", [&] { options.casts = Casts::kAllow; });
   add_choice<Unmatched>(
       app, "--unmatched", options.unmatched,
       {{"skip", Unmatched::kSkip}, {"keep", Unmatched::kKeep}, {"error", Unmatched::kError}});

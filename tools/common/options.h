@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ inline constexpr const char* kKeyHelp =
 inline constexpr const char* kLayoutHelp =
     "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
     "model;\n"
-    "                         shards: NAME-00001-of-0000N.data, no tensor split\n"
+    "                         shards: NAME-00001-of-0000N.data, no tensor split;\n"
+    "                         link: nothing is copied, the model refers to the checkpoint's bytes\n"
     "  --max-shard-size SIZE  with shards, e.g. 500MB or 4GiB; default: 2GB\n"
     "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"
     "                         (default: 4096 for tensors of 1 MiB and more, else 64)\n"
@@ -44,7 +46,8 @@ inline constexpr const char* kMappingHelp =
     "  --tie SLOT=KEY         fill SLOT from KEY, whatever else KEY fills (repeatable)\n"
     "  --partial              allow slots without weights, and old weights beside new\n"
     "  --unmatched WHAT       keys without a slot: skip (default), keep, error\n"
-    "  --inputs NAMES         graph inputs that are the caller's, separated by commas\n";
+    "  --inputs NAMES         graph inputs that are the caller's, separated by commas\n"
+    "  --cast                 convert a key of another float type to the type of its slot\n";
 inline constexpr const char* kCommonHelp =
     "  --json                 print one JSON document\n"
     "  --no-progress          no progress bar; there is none unless stderr is a terminal\n"
@@ -66,6 +69,9 @@ void add_checkpoint_options(CLI::App& app, OpenOptions& options);
 // A file name without a folder.
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out);
 void add_threads_option(CLI::App& app, int& threads);
+
+// float64, float32, float16 or bfloat16.
+void add_dtype_option(CLI::App& app, std::optional<DType>& dtype);
 
 // The options of kLayoutHelp.
 void add_layout_options(CLI::App& app, SaveOptions& options);

@@ -80,6 +80,10 @@ std::string totals_text(const SaveReport& report) {
       files.insert(tensor.file);
     }
   }
+  if (report.linked_bytes > 0) {
+    return fmt::format("{}, {} linked to {}", count_text(report.tensors.size(), "tensor"),
+                       size_text(report.linked_bytes), count_text(files.size(), "file"));
+  }
   return fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
                      size_text(report.bytes), count_text(files.size(), "file"));
 }
@@ -213,14 +217,46 @@ std::string summary_line(const Inspection& inspection) {
                      count_text(inspection.files, "file"), size_text(inspection.file_bytes));
 }
 
+// What is known of the bytes when every range is the checkpoint's own.
+std::string own_ranges_text(const VerifyReport& report) {
+  const std::uint64_t known = report.linked - report.linked_without_crc;
+  if (known == 0) {
+    return "it records no CRC-32 to check their bytes by";
+  }
+  return report.linked_without_crc == 0
+             ? "their bytes have the CRC-32 that it records"
+             : fmt::format("the bytes of {} have the CRC-32 that it records, {} have none", known,
+                           report.linked_without_crc);
+}
+
+// What the manifest alone proves.
+std::string recorded_text(const VerifyReport& report) {
+  const std::uint64_t known = report.tensors - report.linked_without_crc;
+  if (report.linked_without_crc == 0) {
+    return "every byte is what the manifest recorded";
+  }
+  return known == 0 ? "ranges only: all are linked to a checkpoint that records no CRC-32"
+                    : fmt::format(
+                          "{} are what the manifest recorded; of {} that are linked without "
+                          "a recorded CRC-32 only the ranges were checked",
+                          known, report.linked_without_crc);
+}
+
 std::string compared_text(const VerifyReport& report) {
   const std::string how =
       report.compared_by_manifest == 0 ? ""
       : report.compared_by_manifest == report.compared
           ? ", which is which by the manifest's record"
           : fmt::format(", {} of them by the manifest's record", report.compared_by_manifest);
+  const std::string converted =
+      report.converted == 0
+          ? ""
+          : fmt::format(", {} converted to another type", count_text(report.converted, "tensor"));
+  if (report.compared == report.tensors && report.linked == report.tensors && report.tensors > 0) {
+    return "every range is the checkpoint's own" + how + "; " + own_ranges_text(report);
+  }
   if (report.compared == report.tensors && report.tensors > 0) {
-    return "every byte equals the checkpoint's" + how;
+    return "every byte equals the checkpoint's" + converted + how;
   }
   return fmt::format("{} of {} compared with the checkpoint{}; {} not in it", report.compared,
                      count_text(report.tensors, "external tensor"), how,
@@ -230,12 +266,15 @@ std::string compared_text(const VerifyReport& report) {
 }  // namespace
 
 std::string save_text(const SaveReport& report) {
-  const std::string folder = data_folder(report);
+  const bool linked = report.linked_bytes > 0;
+  const std::string folder = linked ? "" : data_folder(report);
   // The rate of a small save says nothing.
   const bool has_rate = report.bytes >= kMinRatedBytes;
   return fmt::format("{}: {}{}; {}{}\n{}", shown(report.model.string()), totals_text(report),
                      folder.empty() ? "" : " in " + shown(folder) + "/",
-                     report.verified ? "verified, every byte" : "not verified",
+                     !report.verified ? "not verified"
+                     : linked         ? "verified, every range; no byte was read"
+                                      : "verified, every byte",
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
                      leftovers_text(report) + test_data_text(report.test_data));
 }
@@ -244,7 +283,9 @@ std::string dry_run_text(const SaveReport& report) {
   std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "bytes"}};
   for (const SavedTensor& tensor : report.tensors) {
     rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
-                    tensor.rule ? std::string(rule_name(*tensor.rule)) : "copied",
+                    tensor.rule               ? std::string(rule_name(*tensor.rule))
+                    : report.linked_bytes > 0 ? "linked"
+                                              : "copied",
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     std::to_string(tensor.length)});
   }
@@ -261,7 +302,7 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
   }
   const std::string how = compared == Compared::kCheckpoint ? compared_text(report)
                           : report.tensors == 0             ? "nothing to verify"
-                          : report.used_manifest ? "every byte is what the manifest recorded"
+                          : report.used_manifest            ? recorded_text(report)
                                                  : "structure only: no manifest, and no --against";
   return out + fmt::format("{}: {}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), size_text(report.bytes),

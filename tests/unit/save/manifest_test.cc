@@ -149,5 +149,49 @@ TEST(Manifest, NamesTheTensorThatIsWrong) {
               FailsWith(ErrorCode::kCorrupt, "tensor 1: \"graph\""));
 }
 
+Manifest linked_example() {
+  Manifest manifest = example();
+  manifest.linked = {{"a.pt", 5}, {"weights/b.pt", 1000}};
+  manifest.tensors[0].file = "weights/b.pt";
+  manifest.tensors[0].crc32.reset();
+  return manifest;
+}
+
+TEST(Manifest, KeepsLinkedFilesAndCrcsThatNobodyKnows) {
+  const auto parsed = parse_manifest(manifest_text(linked_example()));
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, linked_example());
+  EXPECT_TRUE(parsed->is_linked("weights/b.pt"));
+  EXPECT_FALSE(parsed->is_linked("old"));
+  EXPECT_FALSE(parsed->is_linked(""));
+}
+
+TEST(Manifest, RefusesEachLieAboutLinkedFiles) {
+  const std::vector<std::pair<std::string, std::string>> lies = {
+      {"\"file\": \"a.pt\"", "\"file\": \"../a.pt\""},
+      {"\"file\": \"a.pt\"", "\"file\": \"/a.pt\""},
+      {"\"file\": \"a.pt\"", "\"file\": \"\""},
+      {"\"file\": \"a.pt\"", "\"file\": \"weights/b.pt\""},  // twice
+      {"\"file\": \"a.pt\", ", ""},
+      {"\"bytes\": 5", "\"bytes\": -5"},
+      {"\"linked\": [", "\"linked\": [7, "},
+      {"\"linked\": [", "\"linked\": 7, \"other\": ["},
+      // Not listed as linked any more: a path, and without a CRC.
+      {"{\"file\": \"weights/b.pt\"", "{\"file\": \"weights/c.pt\""},
+      {"\"linked\": [", "\"other\": ["},
+  };
+  for (const auto& [part, lie] : lies) {
+    std::string text = manifest_text(linked_example());
+    ASSERT_NE(text.find(part), std::string::npos) << part;
+    text.replace(text.find(part), part.size(), lie);
+    EXPECT_THAT(parse_manifest(text), FailsWith(ErrorCode::kCorrupt, "")) << lie;
+  }
+}
+
+TEST(Manifest, NeedsTheCrcOfTensorsThatAreNotLinked) {
+  EXPECT_THAT(parse_manifest(with("\"crc32\": \"deadbeef\", ", "")),
+              FailsWith(ErrorCode::kCorrupt, "\"crc32\" is missing"));
+}
+
 }  // namespace
 }  // namespace onnx_external

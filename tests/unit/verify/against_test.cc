@@ -218,7 +218,7 @@ TEST(VerifyAgainst, FindsExpectedTensorsThatTheModelLacks) {
 TEST(VerifyAgainst, ChecksTheManifestToo) {
   Pair pair;
   pair.add("a", pattern_bytes(8));
-  pair.model.manifest.tensors[0].crc32 ^= 1U;
+  *pair.model.manifest.tensors[0].crc32 ^= 1U;
   const auto path = pair.model.write_with_manifest();
   auto report = pair.verify(path);
   ASSERT_THAT(report, IsOk());

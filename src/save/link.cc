@@ -1,0 +1,183 @@
+#include "save/link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/directory.h"
+#include "base/file.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kCopyInstead = "; use a layout that copies";
+
+// Why the bytes of a tensor are no plain range of its file.
+std::string_view obstacle(const TensorView& view, const Storage& storage) {
+  if (storage.computed) {
+    return "its values are put together from several places, or converted";
+  }
+  if (storage.compression != Compression::kNone) {
+    return "its record is compressed";
+  }
+  if (view.conj || view.neg) {
+    return "it is a conjugated or negated view";
+  }
+  if (!is_contiguous(view.shape, view.strides)) {
+    return "its elements do not lie in row-major order";
+  }
+  return "its bytes are big-endian";
+}
+
+// The bytes that a processor loads at once: what an offset must be a multiple of.
+std::uint64_t natural_alignment(std::int32_t data_type) {
+  const auto dtype = dtype_from_onnx(data_type);
+  return dtype ? swap_unit(*dtype) : 1;
+}
+
+Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_type) {
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: begins at byte {}, no multiple of the {} bytes of a {} element, and "
+                          "runtimes map such files{}",
+                          where, offset, natural_alignment(data_type), onnx_type_name(data_type),
+                          kCopyInstead));
+}
+
+// What to do about a file that no location can spell. Paths are shown as they were given.
+Error outside(const fs::path& path, const fs::path& out_dir) {
+  std::error_code no_link;
+  const fs::path link = fs::read_symlink(path, no_link);
+  const fs::path target = no_link ? path : (path.parent_path() / link).lexically_normal();
+  const fs::path home = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  return Error{
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: {}stands neither in the output folder {} nor below it, where the "
+                  "data of a model must be; save into {}, or use a layout that copies",
+                  path.string(),
+                  no_link ? "" : "is a symbolic link to " + quote(target.string()) + ", which ",
+                  quote(out_dir.string()), quote(home.string()))};
+}
+
+// How a model in `out_dir` spells the file.
+Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir) {
+  std::error_code no_target;
+  std::error_code no_folder;
+  const fs::path target = fs::canonical(file.path(), no_target);
+  const fs::path folder = fs::canonical(out_dir.empty() ? fs::path(".") : out_dir, no_folder);
+  if (no_target) {
+    return fail(errno_error(no_target.value(), file.name() + ": cannot find its place"));
+  }
+  const fs::path relative = no_folder ? fs::path() : target.lexically_relative(folder);
+  if (relative.empty() || *relative.begin() == "..") {
+    return fail(outside(file.path(), out_dir));
+  }
+  std::string location = relative.generic_string();
+  if (!is_utf8(location)) {
+    return fail(ErrorCode::kInvalidArgument,
+                quote(location) + ": not UTF-8, which a location in a model must be; rename it");
+  }
+  const auto opened = open_beneath(out_dir, location);
+  if (!opened) {
+    return fail(opened.error().code, opened.error().message + std::string(kCopyInstead));
+  }
+  if (!(*opened)->same_file(file) || (*opened)->size() != file.size()) {
+    return fail(ErrorCode::kCorrupt,
+                file.name() + ": was replaced while it was being read; run it again");
+  }
+  return location;
+}
+
+// The file that a part with that source lies in.
+Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor, const Model& model,
+                                                  const Checkpoint& checkpoint) {
+  if (tensor.source == TensorSource::kCheckpoint) {
+    const TensorView& view = checkpoint.tensors()[tensor.source_index];
+    return checkpoint.files()[checkpoint.storages()[view.storage].file];
+  }
+  const ExternalTensor& external = model.external_tensors()[tensor.source_index];
+  auto file = open_beneath(model.source_dir(), external.location);
+  return file ? file : fail_in("initializer " + quote(tensor.name), std::move(file).error());
+}
+
+}  // namespace
+
+std::uint32_t LinkedPlaces::add_file(std::uint64_t bytes) {
+  plan_.files.push_back({"", bytes});
+  return static_cast<std::uint32_t>(plan_.files.size() - 1);
+}
+
+Status LinkedPlaces::place_in_checkpoint(const PlannedTensor& tensor, PlannedPart& part) {
+  const TensorView& view = checkpoint_.tensors()[tensor.source_index];
+  const Storage& storage = checkpoint_.storages()[view.storage];
+  const SourceFile& file = *checkpoint_.files()[storage.file];
+  const std::string where = file.name() + ": tensor " + quote(view.name);
+  const auto range = planned_range(checkpoint_, tensor);
+  if (!range) {
+    const std::string_view why =
+        tensor.cast_to ? "its values are to be converted" : obstacle(view, storage);
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: {}, so no model can refer to them in place{}", where, why, kCopyInstead));
+  }
+  if (range->offset % natural_alignment(tensor.data_type) != 0) {
+    return misaligned(where, range->offset, tensor.data_type);
+  }
+  const auto known = by_checkpoint_file_.find(range->file);
+  part.file = known != by_checkpoint_file_.end()
+                  ? known->second
+                  : by_checkpoint_file_.emplace(range->file, add_file(file.size())).first->second;
+  part.offset = range->offset;
+  return {};
+}
+
+Status LinkedPlaces::place(const PlannedTensor& tensor, PlannedPart& part) {
+  if (tensor.source == TensorSource::kCheckpoint) {
+    return place_in_checkpoint(tensor, part);
+  }
+  const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
+  if (external.offset % natural_alignment(external.data_type) != 0) {
+    return misaligned("initializer " + quote(tensor.name), external.offset, external.data_type);
+  }
+  const auto known = by_location_.find(external.location);
+  part.file = known != by_location_.end()
+                  ? known->second
+                  : by_location_.emplace(external.location, add_file(0)).first->second;
+  part.offset = external.offset;
+  return {};
+}
+
+Result<SavePlan> link_files(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
+                            const fs::path& out_dir) {
+  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
+    const PlannedPart& part = plan.parts[i];
+    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
+    PlannedFile& planned = plan.files[part.file];
+    if (planned.name.empty()) {
+      const auto file = file_of(tensor, model, checkpoint);
+      auto location = file ? location_of(**file, out_dir) : fail(file.error());
+      if (!location) {
+        return fail(std::move(location).error());
+      }
+      planned = {*std::move(location), (*file)->size()};
+    }
+    if (!range_fits(part.offset, part.bytes, planned.bytes)) {
+      return fail(ErrorCode::kCorrupt,
+                  fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes of "
+                              "the file",
+                              quote(tensor.name), quote(planned.name), part.bytes, part.offset,
+                              planned.bytes));
+    }
+  }
+  return plan;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,37 @@
+// The layout that copies nothing: places of parts in files that exist already.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Gives the parts of a plan their places in the source files, and lists these in the plan, without
+// names (link_files() finds those).
+class LinkedPlaces {
+ public:
+  LinkedPlaces(const Model& model, const Checkpoint& checkpoint, SavePlan& plan)
+      : model_(model), checkpoint_(checkpoint), plan_(plan) {}
+
+  // Fills in file and offset of the part whose bytes are those of `tensor`. kUnsupported when they
+  // are no plain range, or not aligned to the element type: says why, and what to do.
+  [[nodiscard]] Status place(const PlannedTensor& tensor, PlannedPart& part);
+
+ private:
+  [[nodiscard]] Status place_in_checkpoint(const PlannedTensor& tensor, PlannedPart& part);
+  [[nodiscard]] std::uint32_t add_file(std::uint64_t bytes);
+
+  const Model& model_;
+  const Checkpoint& checkpoint_;
+  SavePlan& plan_;
+  std::map<std::uint32_t, std::uint32_t> by_checkpoint_file_;  // -> index into SavePlan::files
+  std::map<std::string, std::uint32_t> by_location_;           // of the given graph's own data
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,26 @@
+// Converts floating-point elements from one type to another, exactly as torch's .to() does.
+//
+// To the nearest value, ties to even; what is too large becomes infinity, what is too small a
+// subnormal or zero, and a NaN stays a NaN (quiet, with its sign and the top of its payload).
+// Types other than float64 meet in float32, as in torch: float64 to float16 rounds twice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "onnx_external/dtype.h"
+
+namespace onnx_external {
+
+enum class CastPath : std::uint8_t {
+  kBest,      // AVX2 and F16C where the processor has them
+  kPortable,  // plain loops; the same bits
+};
+
+// Converts all elements of `in` (little-endian) to `out`. Needs no alignment.
+// Requires: can_cast_from(from), can_cast_to(to); as many elements in both; no overlap.
+void cast_elements(DType from, DType to, std::span<const std::byte> in, std::span<std::byte> out,
+                   CastPath path = CastPath::kBest);
+
+}  // namespace onnx_external

@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "save/layout.h"
 #include "save/link.h"
+#include "save/output_names.h"
 #include "save/planned_bytes.h"
-#include "save/publish.h"
 
 namespace onnx_external {
 namespace {

@@ -150,6 +150,7 @@ class PlanCopier {
       if (const auto crc = job.kept[i]) {
         ++file.kept;
         copied_.crcs[i] = *crc;
+        copied_.bytes_kept += part.bytes;
       } else {
         part_bytes_ += part.bytes;
       }

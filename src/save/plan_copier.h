@@ -41,6 +41,7 @@ struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
+  std::uint64_t bytes_kept = 0;  // of CopyJob::kept
 };
 
 struct CopyJob {

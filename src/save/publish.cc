@@ -1,13 +1,11 @@
 #include "save/publish.h"
 
-#include <fmt/format.h>
-#include <sys/random.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <new>
@@ -17,76 +15,17 @@
 
 #include "base/file.h"
 #include "base/output_file.h"
-#include "base/safe_path.h"
-#include "base/text.h"
 #include "save/file_names.h"
 #include "save/journal.h"
 #include "save/manifest.h"
+#include "save/output_names.h"
 #include "save/target_limits.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::string_view kStagingPrefix = ".save-external.";
-constexpr std::string_view kStagingSuffix = ".tmp";
-constexpr std::size_t kStagingDigits = 16;
 constexpr mode_t kStagingMode = 0700;
 constexpr mode_t kDataMode = 0777;
-// Leaves room for ".N" and for what file systems add.
-constexpr std::size_t kMaxOutputNameBytes = 200;
-
-bool is_staging_name(std::string_view name) {
-  if (name.size() != kStagingPrefix.size() + kStagingDigits + kStagingSuffix.size() ||
-      !name.starts_with(kStagingPrefix) || !name.ends_with(kStagingSuffix)) {
-    return false;
-  }
-  const std::string_view digits = name.substr(kStagingPrefix.size(), kStagingDigits);
-  return digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-Result<std::string> random_staging_name() {
-  std::uint64_t number = 0;
-  if (::getrandom(&number, sizeof(number), 0) != sizeof(number)) {
-    return fail(errno_error(errno, "cannot get random bytes"));
-  }
-  return fmt::format("{}{:016x}{}", kStagingPrefix, number, kStagingSuffix);
-}
-
-Status check_output_name(std::string_view name, const char* what) {
-  const auto refuse = [&](const std::string& why) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} {}: {}; give a plain name", what, quote(name), why));
-  };
-  if (Status plain = check_relative_location(name); !plain || name.find('/') != name.npos) {
-    return refuse("is no name of a file beside the model");
-  }
-  if (!is_utf8(name)) {
-    return refuse("not UTF-8, which a location in a model must be");
-  }
-  if (name.size() > kMaxOutputNameBytes) {
-    return refuse(fmt::format("longer than {} bytes", kMaxOutputNameBytes));
-  }
-  if (name.starts_with(kStagingPrefix)) {
-    return refuse("is kept for staging folders");
-  }
-  return {};
-}
-
-// Refuses a model that may not be replaced and one that no rename can replace.
-Status check_model_entry(const Directory& out, const std::string& model_name, Overwrite overwrite) {
-  auto kind = out.kind_of(model_name);
-  if (!kind) {
-    return fail(std::move(kind).error());
-  }
-  if (*kind && overwrite == Overwrite::kRefuse) {
-    return fail(ErrorCode::kAlreadyExists,
-                out.child(model_name) + ": exists; use --overwrite to replace it");
-  }
-  if (*kind == EntryKind::kFolder) {
-    return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
-  }
-  return {};
-}
 
 Status remove_all_but(const Directory& folder, const std::set<std::string, std::less<>>& kept) {
   const auto entries = folder.entries();
@@ -109,21 +48,6 @@ bool is_private(const Directory& folder) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// Entries of the output folder that belong to models which dead savers never put in place.
-std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
-                                          const std::vector<std::string>& entries) {
-  std::set<std::string> dead;
-  for (const std::string& entry : entries) {
-    const auto staging =
-        is_staging_name(entry) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
-    const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
-    if (staged && staged != identify(out, names.model)) {
-      dead.merge(entries_of(out, names, *staged));
-    }
-  }
-  return dead;
-}
-
 // The commit point. Where a model is replaced, the two change places: the old one is then in the
 // staging folder and tells, even after a kill, whose data is to be removed.
 Status rename_model(const Directory& staging, const Directory& out, const std::string& name,
@@ -138,62 +62,6 @@ Status rename_model(const Directory& staging, const Directory& out, const std::s
 }
 
 }  // namespace
-
-Status check_output_names(std::string_view model_name, std::string_view data_dir) {
-  if (Status status = check_output_name(model_name, "model name"); !status) {
-    return status;
-  }
-  if (Status status = check_output_name(data_dir, "data folder"); !status) {
-    return status;
-  }
-  if (ascii_lower(model_name) == ascii_lower(data_dir)) {
-    return fail(ErrorCode::kInvalidArgument, "the model and its data folder have the same name " +
-                                                 quote(model_name) + "; give different ones");
-  }
-  return {};
-}
-
-Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
-                                    std::string_view model_name, std::string_view data_dir,
-                                    Overwrite overwrite, Layout layout) {
-  if (Status names = check_output_names(model_name, data_dir); !names) {
-    return fail(std::move(names).error());
-  }
-  std::string name(data_dir);
-  auto out = Directory::open(out_dir);
-  if (!out) {
-    if (out.error().code == ErrorCode::kNotFound) {
-      return name;
-    }
-    return fail(std::move(out).error());
-  }
-  if (Status model = check_model_entry(*out, std::string(model_name), overwrite); !model) {
-    return fail(std::move(model).error());
-  }
-  auto entries = out->entries();
-  if (!entries) {
-    return fail(std::move(entries).error());
-  }
-  const GenerationNames names{std::string(model_name), name};
-  // So the same save after a kill chooses the same name.
-  const auto dead = entries_of_the_dead(*out, names, *entries);
-  std::erase_if(*entries, [&](const std::string& entry) { return dead.contains(entry); });
-  if (overwrite == Overwrite::kAllow) {
-    const auto newest = newest_generation(names, *entries);
-    return newest ? fmt::format("{}.{}", data_dir, *newest + 1) : name;
-  }
-  std::optional<std::string> in_the_way;
-  if (layout != Layout::kPerTensor) {
-    in_the_way = first_generation_file(names, *entries);
-  } else if (std::binary_search(entries->begin(), entries->end(), name)) {
-    in_the_way = name;
-  }
-  if (in_the_way) {
-    return fail(ErrorCode::kAlreadyExists,
-                out->child(*in_the_way) + ": exists; use --overwrite to save beside it");
-  }
-  return name;
-}
 
 Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
@@ -216,6 +84,9 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
   if (status) {
     status = transaction.check_limits(dead);
   }
+  if (status) {
+    status = transaction.reserve_descriptors();
+  }
   if (status && !dead.empty()) {
     status = transaction.take_over(dead);
   }
@@ -236,6 +107,7 @@ Transaction::Transaction(Transaction&& other) noexcept
     : options_(std::move(other.options_)),
       made_folders_(std::move(other.made_folders_)),
       out_(std::move(other.out_)),
+      reserve_(std::move(other.reserve_)),
       staging_name_(std::move(other.staging_name_)),
       taken_over_(other.taken_over_),
       staging_(std::move(other.staging_)),
@@ -336,6 +208,17 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
     needs.bytes_there = data ? allocated_bytes(*data, options_.files) : 0;
   }
   return check_target_limits(*out_, needs);
+}
+
+Status Transaction::reserve_descriptors() {
+  constexpr std::size_t kToRemove = 3;  // the staging folder, the data folder, its list
+  while (reserve_.size() < kToRemove) {
+    reserve_.emplace_back(::fcntl(out_->fd(), F_DUPFD_CLOEXEC, 0));
+    if (!reserve_.back()) {
+      return fail(errno_error(errno, out_->path().string() + ": cannot work in the folder"));
+    }
+  }
+  return {};
 }
 
 // What only this job can have left there is kept: its journal, and files that it will check.
@@ -606,6 +489,7 @@ Status Transaction::exchange_old_folders() {
 }
 
 void Transaction::roll_back() {
+  reserve_.clear();
   for (const ExtraFolder& extra : extra_) {
     if (extra.renamed) {
       (void)out_->remove_tree(extra.name);

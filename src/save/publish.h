@@ -32,10 +32,6 @@
 
 namespace onnx_external {
 
-// Both must be plain names that can stand in a location, different on any file system, and not
-// look like a staging folder. kInvalidArgument.
-[[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
-
 struct TransactionOptions {
   std::string model_name;
   std::string data_dir;
@@ -99,6 +95,7 @@ class Transaction {
   [[nodiscard]] Status check_data_entries() const;
   [[nodiscard]] Status take_over(const std::string& name);
   [[nodiscard]] Status clear_staging() const;
+  [[nodiscard]] Status reserve_descriptors();
   [[nodiscard]] Status make_staging();
   [[nodiscard]] Status open_data();
   [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
@@ -118,7 +115,8 @@ class Transaction {
   TransactionOptions options_;
   NewFolders made_folders_;  // on the way to the output folder
   std::optional<Directory> out_;
-  std::string staging_name_;  // empty until it exists
+  std::vector<UniqueFd> reserve_;  // for roll_back(), when no other descriptor can be had
+  std::string staging_name_;       // empty until it exists
   bool taken_over_ = false;
   std::optional<Directory> staging_;
   std::optional<Directory> data_;

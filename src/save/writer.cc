@@ -298,8 +298,8 @@ class PlanWriter {
     if (!status) {
       return fail(std::move(status).error());
     }
-    return StagedSave(std::make_unique<StagedSave::State>(StagedSave::State{
-        *std::move(transaction_), std::move(copied_.crcs), bytes_of(*plan_, kept_)}));
+    return StagedSave(std::make_unique<StagedSave::State>(
+        StagedSave::State{*std::move(transaction_), std::move(copied_.crcs), copied_.bytes_kept}));
   }
 
  private:
@@ -375,14 +375,13 @@ class PlanWriter {
     if (!pieces_) {
       building_ = start_building(builder_, *plan_, options_);
     }
-    auto kept = kept_parts(*plan_, *transaction_, job_, options_, meter_);
+    const auto kept = kept_parts(*plan_, *transaction_, job_, options_, meter_);
     auto journal = kept ? Journal::start(transaction_->staging(), job_, *kept) : fail(kept.error());
     if (!journal) {
       return fail(std::move(journal).error());
     }
-    kept_ = *std::move(kept);
     auto copied = copy_files(
-        {*plan_, model_, checkpoint_, transaction_->data(), options_, kept_, *journal}, meter_);
+        {*plan_, model_, checkpoint_, transaction_->data(), options_, *kept, *journal}, meter_);
     if (!copied) {
       return fail(std::move(copied).error());
     }
@@ -414,7 +413,6 @@ class PlanWriter {
   std::string job_;
   std::optional<Transaction> transaction_;
   std::vector<ManifestFile> test_data_;
-  WrittenParts kept_;
   CopiedFiles copied_;
   std::optional<ModelPieces> pieces_;
   std::future<Result<ModelPieces>> building_;  // uses builder_ until it is done

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
+#include <utility>
 
 namespace onnx_external {
 namespace {
 
 // Reading over a gap of this many bytes costs about as much as a system call.
 constexpr std::uint64_t kReadOverGap = 2048;
-constexpr std::uint64_t kTile = 16;  // 16 x 16 elements of up to 16 bytes stay in the L1 cache
+constexpr std::uint64_t kLineBytes = 64;  // of a cache
 
 struct Dim {
   std::uint64_t size;
@@ -105,22 +107,103 @@ void copy_one(const std::byte* from, std::byte* to) {
 }
 
 // rows x columns; the output steps `out_step` bytes a row and one element a column.
+struct Plane {
+  const std::byte* from;
+  std::uint64_t row_step;     // in the source
+  std::uint64_t column_step;  // in the source
+  std::byte* to;
+  std::uint64_t out_step;
+};
+
+template <typename T>
+void copy_elements(const Plane& plane, std::uint64_t row0, std::uint64_t row_end,
+                   std::uint64_t column0, std::uint64_t column_end) {
+  for (std::uint64_t row = row0; row < row_end; ++row) {
+    const std::byte* source = plane.from + row * plane.row_step + column0 * plane.column_step;
+    std::byte* target = plane.to + row * plane.out_step + column0 * sizeof(T);
+    for (std::uint64_t column = column0; column < column_end; ++column) {
+      copy_one<T>(source, target);
+      source += plane.column_step;
+      target += sizeof(T);
+    }
+  }
+}
+
+// As many elements as a vector register holds everywhere.
+template <typename T>
+struct Lanes {
+  static constexpr std::size_t kCount = 16 / sizeof(T);
+  using Vector [[gnu::vector_size(16)]] = T;
+
+  // The low (kHalf = 0) or high (1) halves of two registers, one element of each in turn.
+  template <std::size_t kHalf, std::size_t... kIndex>
+  static Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
+    return __builtin_shufflevector(a, b,
+                                   (kHalf * kCount / 2 + kIndex / 2 + (kIndex % 2) * kCount)...);
+  }
+};
+
+// kCount rows x kCount columns, where the rows are neighbours in the source: registers are
+// interleaved log2(kCount) times.
+template <typename T>
+void transpose_block(const std::byte* from, std::uint64_t column_step, std::byte* to,
+                     std::uint64_t out_step) {
+  using L = Lanes<T>;
+  constexpr auto kIndex = std::make_index_sequence<L::kCount>();
+  typename L::Vector columns[L::kCount];
+  typename L::Vector mixed[L::kCount];
+  for (std::size_t i = 0; i < L::kCount; ++i) {
+    std::memcpy(&columns[i], from + i * column_step, sizeof(columns[i]));
+  }
+  for (std::size_t width = 1; width < L::kCount; width *= 2) {
+    for (std::size_t i = 0; i < L::kCount / 2; ++i) {
+      const auto a = columns[i];
+      const auto b = columns[i + L::kCount / 2];
+      mixed[2 * i] = L::template interleave<0>(a, b, kIndex);
+      mixed[2 * i + 1] = L::template interleave<1>(a, b, kIndex);
+    }
+    std::copy(std::begin(mixed), std::end(mixed), std::begin(columns));
+  }
+  for (std::size_t i = 0; i < L::kCount; ++i) {
+    std::memcpy(to + i * out_step, &columns[i], sizeof(columns[i]));
+  }
+}
+
+// A cache line of rows by a cache line of columns: every line is read once and written once.
+template <typename T>
+void transpose_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
+  constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
+  for (std::uint64_t row = row0; row < row0 + kTileSide; row += Lanes<T>::kCount) {
+    for (std::uint64_t column = column0; column < column0 + kTileSide; column += Lanes<T>::kCount) {
+      transpose_block<T>(plane.from + row * sizeof(T) + column * plane.column_step,
+                         plane.column_step, plane.to + row * plane.out_step + column * sizeof(T),
+                         plane.out_step);
+    }
+  }
+}
+
+template <typename T>
+void copy_tile(const Plane& plane, std::uint64_t row0, std::uint64_t row_end, std::uint64_t column0,
+               std::uint64_t column_end) {
+  if constexpr (sizeof(T) <= 8) {
+    constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
+    if (plane.row_step == sizeof(T) && row_end - row0 == kTileSide &&
+        column_end - column0 == kTileSide) {
+      return transpose_tile<T>(plane, row0, column0);
+    }
+  }
+  copy_elements<T>(plane, row0, row_end, column0, column_end);
+}
+
 template <typename T>
 void copy_plane(const std::byte* from, const Dim& rows, std::uint64_t out_step, const Dim& columns,
                 std::byte* to) {
-  for (std::uint64_t row0 = 0; row0 < rows.size; row0 += kTile) {
-    const std::uint64_t row_end = std::min(rows.size, row0 + kTile);
-    for (std::uint64_t column0 = 0; column0 < columns.size; column0 += kTile) {
-      const std::uint64_t column_end = std::min(columns.size, column0 + kTile);
-      for (std::uint64_t row = row0; row < row_end; ++row) {
-        const std::byte* source = from + row * rows.scratch + column0 * columns.scratch;
-        std::byte* target = to + row * out_step + column0 * sizeof(T);
-        for (std::uint64_t column = column0; column < column_end; ++column) {
-          copy_one<T>(source, target);
-          source += columns.scratch;
-          target += sizeof(T);
-        }
-      }
+  constexpr std::uint64_t kTile = kLineBytes / std::min<std::uint64_t>(sizeof(T), 8);
+  const Plane plane{from, rows.scratch, columns.scratch, to, out_step};
+  for (std::uint64_t row = 0; row < rows.size; row += kTile) {
+    for (std::uint64_t column = 0; column < columns.size; column += kTile) {
+      copy_tile<T>(plane, row, std::min(rows.size, row + kTile), column,
+                   std::min(columns.size, column + kTile));
     }
   }
 }

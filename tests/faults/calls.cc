@@ -36,21 +36,22 @@ std::string names_of(const Snapshot& files) {
   return names;
 }
 
-// One form, first save or replacement, one mode: all its calls, one after another.
+// One form, first save or replacement: all its calls, one after another.
 class Sweep {
  public:
-  Sweep(const Scene& scene, Form form, bool replaces, const Mode& mode, Tally& tally)
+  Sweep(const Scene& scene, Form form, bool replaces, Tally& tally)
       : scene_(scene),
         form_(std::move(form)),
         replaces_(replaces),
-        mode_(mode),
         out_(scene.folder() / "out"),
-        tally_(tally),
-        where_(fmt::format("{}, {}, {}", form_.name, replaces ? "replacing" : "first", mode.name)) {
+        tally_(tally) {
+    make_expected();
   }
 
-  void run(std::size_t every, std::size_t start) {
-    make_expected();
+  void run(const Mode& mode, std::size_t every, std::size_t start) {
+    mode_ = mode;
+    where_ = fmt::format("{}, {}, {}", form_.name, replaces_ ? "replacing" : "first", mode.name);
+    restore();
     for (std::size_t nth = start;; nth += every) {
       if (!step(nth)) {
         return;
@@ -71,7 +72,6 @@ class Sweep {
     after_ = snapshot(out_);
     (void)scene_.save({out_, 3, form_});
     entries_after_next_ = snapshot(out_).size();
-    restore();
   }
 
   void restore() {
@@ -178,7 +178,7 @@ class Sweep {
   const Scene& scene_;
   Form form_;
   bool replaces_;
-  const Mode& mode_;
+  Mode mode_{};
   fs::path out_;
   Tally& tally_;
   std::string where_;
@@ -216,8 +216,9 @@ Tally sweep_calls(const Settings& settings) {
   std::size_t start = settings.seed;
   for (const Form& form : all_forms()) {
     for (const bool replaces : {false, true}) {
+      Sweep sweep(scene, form, replaces, tally);
       for (const Mode& mode : kModes) {
-        Sweep(scene, form, replaces, mode, tally).run(settings.every, start++ % settings.every);
+        sweep.run(mode, settings.every, start++ % settings.every);
       }
     }
   }

@@ -24,7 +24,7 @@ EXPERIMENTS = (
      "interrupted, moves fewer bytes, or is where the process is killed; first save and replacement; "
      "4 forms of each layout", ["calls"]),
     ("kills", "`save-external` gets SIGKILL at a random moment, again and again in one folder",
-     ["kills", "--count", "4500"]),
+     ["kills", "--count", "4200"]),
     ("resumes", "a save is killed at a random call, what it left is damaged in a third of the cases, "
      "the same save runs again: the files are those of an undisturbed one, byte for byte",
      ["resumes", "--count", "1000"]),
@@ -36,12 +36,13 @@ EXPERIMENTS = (
     ("disks", "a disk (tmpfs) with room for the old model and 0, 1, 2 ... pages, with and without a "
      "file system that tells how much is free; few inodes; limits on file size and descriptors",
      ["disks"]),
-    ("allocations", "each `operator new` fails, once or from then on", ["allocations"]),
+    ("allocations", "every second `operator new` fails, once or from then on; the same forms",
+     ["allocations", "--every", "2"]),
     ("flips", "one bit of a saved model changes; `verify_model` finds it", ["flips", "--count", "10000"]),
 )
 CONTROLS = (
     ("folders are not cleared up", ["calls", "--every", "10", "--control", "no-cleanup"]),
-    ("the model is renamed before its data", ["calls", "--every", "3", "--control", "model-first"]),
+    ("the model is renamed before its data", ["calls", "--every", "10", "--control", "model-first"]),
     ("a write claims success and does nothing", ["calls", "--control", "lie"]),
     ("a resumed save believes its journal", ["resumes", "--count", "100", "--control", "no-check"]),
     ("no bit is flipped, and none is found", ["flips", "--count", "100", "--control", "lie"]),

@@ -4,6 +4,9 @@
 // Prints one line of JSON. Exit: 0 nothing was wrong, 1 something was, 2 usage, 77 cannot run here.
 // With --control a step of the protocol is taken out, and something must be wrong: 0 and 1 change
 // places.
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -41,6 +44,16 @@ const std::map<std::string, Sabotage>& controls() {
   return all;
 }
 
+// In memory where there is such a place: thousands of saves sync all their files.
+std::filesystem::path default_folder() {
+  std::error_code ignored;
+  const std::filesystem::path memory = "/dev/shm";
+  const auto base = std::filesystem::is_directory(memory, ignored)
+                        ? memory
+                        : std::filesystem::temp_directory_path();
+  return base / fmt::format("fault_machine.{}", ::getpid());
+}
+
 int run(const std::string& name, const Settings& settings) {
   try {
     std::filesystem::remove_all(settings.folder);
@@ -65,7 +78,7 @@ int main(int argc, char** argv) {
   CLI::App app;
   std::string name;
   Settings settings;
-  settings.folder = std::filesystem::temp_directory_path() / "fault_machine";
+  settings.folder = default_folder();
   app.add_option("EXPERIMENT", name)->required()->check(CLI::IsMember(experiments()));
   app.add_option("--folder", settings.folder);
   app.add_option("--commands", settings.commands);

@@ -11,20 +11,41 @@ namespace {
 
 using namespace onnx_external;
 
-// {"w": a tensor, "q": quantized, "s": sparse, "n": numpy}.
+// One tensor of each kind over the records of values_file().
 std::string values_pickle() {
   PickleBuilder pickle;
   pickle.proto().ordered_dict().mark().string("w");
   put_whole(pickle, DType::kFloat32, {2, 3}, 0);
+  pickle.string("c");
+  put_whole(pickle, DType::kComplex32, {6}, 1);
   pickle.string("q");
-  begin_quantized(pickle, "QInt8Storage", 4);
+  begin_quantized(pickle, "QInt8Storage", 24);
   put_quantizer(pickle, 0.5, 1);
   end_quantized(pickle);
-  pickle.string("s");
-  put_sparse(pickle,
-             {.parts = {{.dtype = DType::kInt64, .shape = {1, 3}}, {.shape = {3}}}, .size = {6}});
+  pickle.string("p");
+  pickle.global("torch._utils", "_rebuild_qtensor").mark();
+  pickle.mark().string("storage").global("torch", "QUInt8Storage").string("0").string("cpu");
+  pickle.integer(24).tuple().persistent_id().integer(0).integers({3, 8}).integers({8, 1});
+  pickle.mark().global("torch", "per_channel_affine");
+  put_whole(pickle, DType::kFloat64, {3}, 3);
+  put_whole(pickle, DType::kInt64, {3}, 0);
+  pickle.integer(0).tuple();
+  end_quantized(pickle);
+  const TestTensor indices{.dtype = DType::kInt64, .shape = {1, 3}, .bytes = std::string(24, ' ')};
+  const TestTensor values{.shape = {3}, .bytes = std::string(24, ' ')};
+  pickle.string("coo");
+  put_sparse(pickle, {.parts = {indices, values}, .size = {6}});
+  const TestTensor compressed{.dtype = DType::kInt64, .shape = {3}, .bytes = indices.bytes};
+  const TestTensor plain{.dtype = DType::kInt64, .shape = {2}, .bytes = indices.bytes};
+  const TestTensor two{.shape = {2}, .bytes = std::string(8, ' ')};
+  pickle.string("csr");
+  put_sparse(pickle, {.layout = "sparse_csr", .parts = {compressed, plain, two}, .size = {2, 3}});
   pickle.string("n");
   put_array(pickle, {.shape = {2}, .bytes = f32({1, 2})});
+  pickle.string("b").global("torch._utils", "_rebuild_tensor").mark();
+  pickle.global("torch.storage", "_load_from_bytes").mark();
+  put_bytes(pickle, legacy_storage_file(f32({1, 2})));
+  pickle.tuple().reduce().integer(0).integers({2}).integers({1}).tuple().reduce();
   return pickle.set_items().stop().bytes();
 }
 
@@ -63,6 +84,13 @@ struct TarSeed {
   }
 };
 
+std::string safetensors_file() {
+  const std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  std::string file;
+  put_le(file, header.size(), 8);
+  return file + header + f32({1, 2});
+}
+
 void write(const std::filesystem::path& folder, const char* target, const char* name,
            const std::string& bytes) {
   std::filesystem::create_directories(folder / target);
@@ -83,8 +111,10 @@ int main(int argc, char** argv) {
   write(folder, "legacy", "file", legacy_file(legacy_object(), {{"7", f32({1, 2, 3, 4})}}));
   write(folder, "legacy", "storage", legacy_storage_file(f32({1, 2})));
   write(folder, "pickle", "values", values_pickle());
+  write(folder, "safetensors", "file", safetensors_file());
   write(folder, "tar", "members", TarSeed().members());
   write(folder, "tar", "file", TarSeed().file());
+  write(folder, "values", "kinds", values_pickle());
   write(folder, "zip", "tensors", torch_zip({{.name = "w", .shape = {2}, .bytes = f32({1, 2})}}));
   write(folder, "zip", "exported", exported_archive(kExportedConfig));
   return 0;

@@ -42,6 +42,17 @@ inline std::string exported_archive(std::string_view config) {
   return zip.finish();
 }
 
+// A torch zip file with this pickle, with records of integers and floats.
+inline std::string values_file(std::string_view pickle) {
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = std::string(pickle)});
+  zip.add({.name = "a/data/0", .data = bytes_of<std::int64_t>({0, 1, 2})});
+  zip.add({.name = "a/data/1", .data = bytes_of<std::int64_t>({0, 1, 2})});
+  zip.add({.name = "a/data/2", .data = f32({4, 5})});
+  zip.add({.name = "a/data/3", .data = bytes_of<double>({0.5, 1, 2})});
+  return zip.finish();
+}
+
 inline constexpr std::string_view kExportedConfig =
     R"({"config": {"w": {"path_name": "weight_0", "is_param": true, "use_pickle": false,)"
     R"( "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "layout": 7,)"

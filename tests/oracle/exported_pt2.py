@@ -23,12 +23,12 @@ def saved(value) -> bytes:
     return stream.getvalue()
 
 
-def write_flat(path, state: dict, constants: dict, suffix: str = ".pt") -> None:
+def write_flat(path, state: dict, constants: dict, suffix: str = ".pt", inputs=((torch.ones(2),), {})) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("serialized_exported_program.json", b"{}")
         archive.writestr("serialized_state_dict" + suffix, saved(state))
         archive.writestr("serialized_constants" + suffix, saved(constants))
-        archive.writestr("serialized_example_inputs.pt", saved(((torch.ones(2),), {})))
+        archive.writestr("serialized_example_inputs.pt", saved(inputs))
         archive.writestr("version", "8.2")
         archive.writestr("extra_files/note.txt", "hello")
 

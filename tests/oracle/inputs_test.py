@@ -16,6 +16,7 @@ import onnx.numpy_helper
 import torch
 from torch import nn
 
+import exported_pt2
 import runtime
 import support
 import zoo
@@ -113,7 +114,10 @@ class InputsTest(SaveTest):
 
     def save(self, label: str, graph: onnx.ModelProto, module: nn.Module, recording, *options):
         folder, graph_path, checkpoint = self.write(label, graph, module.state_dict())
-        torch.save(recording, folder / "recorded.pt")
+        if callable(recording):
+            recording(folder / "recorded.pt")
+        else:
+            torch.save(recording, folder / "recorded.pt")
         out = folder / "out"
         process = self.tools.save(
             graph_path, checkpoint, "-o", out, "--test-data", folder / "recorded.pt", *options
@@ -167,6 +171,13 @@ class InputsTest(SaveTest):
         named = dict(zip(LISTS, (call[0], call[1], *call[2], *call[3])))
         self.accept_calls("dict", LISTS, [call], named)
         self.accept_calls("positional", LISTS, [call], tuple(named.values()))
+
+    def test_example_inputs_of_an_exported_program(self) -> None:
+        call = a_call(2, 4, 10)
+        inputs = ((call[0], call[1], old_cache(call[2], call[3])), {})
+        self.accept_calls(
+            "exported program", LISTS, [call], lambda path: exported_pt2.write_flat(path, {}, {}, inputs=inputs)
+        )
 
     def test_never_varied(self) -> None:
         calls = [a_call(2, 3, 5), a_call(2, 6, 6)]

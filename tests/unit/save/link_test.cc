@@ -196,7 +196,7 @@ TEST_F(Link, RefusesWhatWouldReadOrMakeBytes) {
               FailsWith(ErrorCode::kInvalidArgument, "checksum"));
   const auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), link());
   ASSERT_THAT(plan, IsOk());
-  EXPECT_THAT(merge_equal_bytes(*plan, checkpoint, link()),
+  EXPECT_THAT(merge_equal_bytes(*plan, model, checkpoint, link()),
               FailsWith(ErrorCode::kInvalidArgument, "equal bytes"));
   PlanOptions converting = link();
   converting.dtype = DType::kFloat16;

@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/output_file.h"
 #include "save/manifest.h"
+#include "save/output_names.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 

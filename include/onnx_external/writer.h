@@ -19,6 +19,7 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/result.h"
+#include "onnx_external/team.h"
 
 namespace onnx_external {
 
@@ -41,6 +42,9 @@ struct WriteOptions {
   PageCache cache = PageCache::kUse;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
+  // Processes that write the plan together (team.h); null = this one alone. Killed saves of a team
+  // are not resumed.
+  Team* team = nullptr;
 };
 
 struct RecordedInputs;  // test_data.h
@@ -60,7 +64,8 @@ class StagedSave {
   // so a loader can open it as it will be.
   [[nodiscard]] const std::filesystem::path& directory() const;
   [[nodiscard]] std::filesystem::path model_path() const;
-  [[nodiscard]] std::string manifest_location() const;  // relative to directory()
+  // Relative to directory(); empty in a process that follows.
+  [[nodiscard]] std::string manifest_location() const;
 
   // CRC-32 of each planned part, same index as SavePlan::parts; none with Layout::kLink.
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
@@ -68,6 +73,7 @@ class StagedSave {
   // Of the data files, what a killed save had written already.
   [[nodiscard]] std::uint64_t bytes_kept() const;
 
+  // In a team: the leader publishes, the others wait for it, and all get its status.
   // Renames the data folder or files, then the model, to their final names; removes what an
   // overwritten model left behind. Only when this succeeded is the save done.
   [[nodiscard]] Status publish();

@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "onnx/cut_tensors.h"
@@ -22,14 +23,35 @@
 #include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/resume.h"
+#include "save/teamwork.h"
 #include "save/test_data_files.h"
 
 namespace onnx_external {
 
 struct StagedSave::State {
-  Transaction transaction;
+  std::filesystem::path staging;
+  std::string model_name;
+  std::optional<Transaction> transaction;  // the leader's
   std::vector<std::uint32_t> crcs;
   std::uint64_t bytes_kept = 0;
+  Teamwork team;
+  bool ended = false;
+
+  State(std::filesystem::path folder, const SavePlan& plan, Team* members)
+      : staging(std::move(folder)), model_name(plan.model_name), team(members) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (!ended) {
+      (void)end(fail(ErrorCode::kIo, "the first process of the team has given up"));
+    }
+  }
+
+  // How it ended for the leader is how it ends for all.
+  Status end(const Status& mine) {
+    ended = true;
+    return team.hear(mine);
+  }
 };
 
 StagedSave::StagedSave(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -38,15 +60,18 @@ StagedSave& StagedSave::operator=(StagedSave&&) noexcept = default;
 StagedSave::~StagedSave() = default;
 
 const std::filesystem::path& StagedSave::directory() const {
-  return state_->transaction.staging_path();
+  return state_->staging;
 }
 
 std::filesystem::path StagedSave::model_path() const {
-  return directory() / state_->transaction.options().model_name;
+  return directory() / state_->model_name;
 }
 
 std::string StagedSave::manifest_location() const {
-  const Transaction& transaction = state_->transaction;
+  if (!state_->transaction) {
+    return {};
+  }
+  const Transaction& transaction = *state_->transaction;
   return transaction.options().layout == Layout::kPerTensor
              ? transaction.options().data_dir + "/" + transaction.manifest_name()
              : transaction.manifest_name();
@@ -61,7 +86,7 @@ std::uint64_t StagedSave::bytes_kept() const {
 }
 
 Status StagedSave::publish() {
-  return state_->transaction.publish();
+  return state_->end(state_->transaction ? state_->transaction->publish() : Status());
 }
 
 namespace {
@@ -274,156 +299,207 @@ SavePlan placed_in(const ModelPieces& pieces, SavePlan plan) {
   return plan;
 }
 
-// One save of a plan, step by step.
-class PlanWriter {
- public:
-  PlanWriter(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
-             const WriteOptions& options)
-      : plan_(&plan),
-        model_(model),
-        checkpoint_(checkpoint),
-        options_(options),
-        builder_(plan, model, checkpoint),
-        meter_(options.progress) {}
+// What is written beside the model.
+struct DataPlan {
+  std::optional<SavePlan> own;       // nothing: the given plan
+  std::optional<ModelPieces> model;  // kInline: the model is the data file, so its form comes first
+};
 
-  Result<StagedSave> write(const std::filesystem::path& out_dir, const RecordedInputs* inputs) {
-    Status status = check_options();
-    status = status ? place_parts() : std::move(status);
-    status = status ? begin(out_dir) : std::move(status);
-    status = status ? write_inputs(inputs) : std::move(status);
-    status = status && plan_->layout != Layout::kLink ? copy() : std::move(status);
-    status = status ? write_model() : std::move(status);
-    // From here on the sources are no longer needed.
-    status = status ? checkpoint_.check_unchanged() : std::move(status);
-    if (!status) {
-      return fail(std::move(status).error());
-    }
-    return StagedSave(std::make_unique<StagedSave::State>(
-        StagedSave::State{*std::move(transaction_), std::move(copied_.crcs), copied_.bytes_kept}));
-  }
-
- private:
-  Status check_options() const {
-    if (plan_->layout == Layout::kLink && options_.checksum != Checksum::kNone) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "a checksum of whole files means reading them; leave it out with layout link");
-    }
-    return {};
-  }
-
-  // In kInline the model is the data file: its form comes first.
-  Status place_parts() {
-    if (plan_->layout != Layout::kInline) {
-      return {};
-    }
-    if (Status built = build({}); !built) {
-      return built;
-    }
-    placed_ = placed_in(*pieces_, *plan_);
-    plan_ = &*placed_;
-    return {};
-  }
-
-  Status build(const std::vector<std::string>& sha1s) {
-    return keep(builder_.build(options_.inputs, sha1s));
-  }
-
-  Status keep(Result<ModelPieces> pieces) {
+Result<DataPlan> plan_data(const SavePlan& plan, ModelBuilder& builder,
+                           const WriteOptions& options) {
+  DataPlan data;
+  if (plan.layout == Layout::kInline) {
+    auto pieces = builder.build(options.inputs, {});
     if (!pieces) {
       return fail(std::move(pieces).error());
     }
-    pieces_ = *std::move(pieces);
-    return {};
-  }
-
-  Status begin(const std::filesystem::path& out_dir) {
-    TransactionOptions names{plan_->model_name,
-                             plan_->data_dir,
-                             options_.sync,
-                             options_.overwrite,
-                             plan_->layout,
-                             {},
-                             {}};
-    if (plan_->layout != Layout::kLink) {
-      auto job = name_job(*plan_, model_, checkpoint_);
-      if (!job) {
-        return fail(std::move(job).error());
-      }
-      job_ = *std::move(job);
-      names.files = plan_->files;
-      names.job = options_.resume == Resume::kYes ? job_ : std::string();
+    data.model = *std::move(pieces);
+    data.own = placed_in(*data.model, plan);
+  } else if (plan.layout == Layout::kLink) {
+    if (options.checksum != Checksum::kNone) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "a checksum of whole files means reading them; leave it out with layout link");
     }
-    auto transaction = Transaction::begin(out_dir, std::move(names));
-    if (!transaction) {
-      return fail(std::move(transaction).error());
-    }
-    transaction_.emplace(*std::move(transaction));
-    return {};
+    data.own.emplace();
+    data.own->model_name = plan.model_name;
+    data.own->data_dir = plan.data_dir;
+    data.own->layout = plan.layout;
   }
+  return data;
+}
 
-  Status write_inputs(const RecordedInputs* inputs) {
-    auto written = inputs != nullptr ? write_test_data(*inputs, *transaction_)
-                                     : Result<std::vector<ManifestFile>>();
+// What the leader makes before anything is copied.
+struct Ground {
+  Transaction transaction;
+  std::vector<ManifestFile> test_data;
+  WrittenParts kept;
+  std::optional<Journal> journal;
+};
+
+// Files into which several processes write exist before the first of them does.
+Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Directory& data) {
+  for (const std::uint32_t number : team.shared_files(plan)) {
+    auto file = OutputFile::create(data, plan.files[number].name);
+    Status status = file ? file->preallocate(plan.files[number].bytes) : fail(file.error());
+    if (status) {
+      status = file->close();
+    }
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Result<Ground> make_ground(const SavePlan& plan, const std::filesystem::path& out_dir,
+                           const std::string& job, const WriteOptions& options,
+                           const RecordedInputs* inputs, const Teamwork& team,
+                           ProgressMeter& meter) {
+  // The journal knows what one process has written.
+  const bool resumes = options.resume == Resume::kYes && team.is_alone();
+  auto transaction =
+      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
+                                   plan.layout, plan.files, resumes ? job : std::string()});
+  if (!transaction) {
+    return fail(std::move(transaction).error());
+  }
+  Ground ground{*std::move(transaction), {}, WrittenParts(plan.parts.size()), std::nullopt};
+  if (inputs != nullptr) {
+    auto written = write_test_data(*inputs, ground.transaction);
     if (!written) {
       return fail(std::move(written).error());
     }
-    test_data_ = *std::move(written);
+    ground.test_data = *std::move(written);
+  }
+  if (!team.is_alone()) {
+    Status made = make_shared_files(plan, team, ground.transaction.data());
+    return made ? Result<Ground>(std::move(ground)) : fail(std::move(made).error());
+  }
+  auto kept = kept_parts(plan, ground.transaction, job, options, meter);
+  auto journal =
+      kept ? Journal::start(ground.transaction.staging(), job, *kept) : fail(kept.error());
+  if (!journal) {
+    return fail(std::move(journal).error());
+  }
+  ground.kept = *std::move(kept);
+  ground.journal = *std::move(journal);
+  return ground;
+}
+
+// SHA-1s of files in which several processes wrote; those of the others are known.
+Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Directory& data,
+                            const WriteOptions& options, CopiedFiles& copied) {
+  if (options.checksum == Checksum::kNone) {
     return {};
   }
-
-  Status copy() {
-    if (!pieces_) {
-      building_ = start_building(builder_, *plan_, options_);
+  for (const std::uint32_t number : team.shared_files(plan)) {
+    auto sha1 = data_file_sha1(data, plan.files[number]);
+    if (!sha1) {
+      return fail(std::move(sha1).error());
     }
-    const auto kept = kept_parts(*plan_, *transaction_, job_, options_, meter_);
-    auto journal = kept ? Journal::start(transaction_->staging(), job_, *kept) : fail(kept.error());
-    if (!journal) {
-      return fail(std::move(journal).error());
-    }
-    auto copied = copy_files(
-        {*plan_, model_, checkpoint_, transaction_->data(), options_, *kept, *journal}, meter_);
-    if (!copied) {
-      return fail(std::move(copied).error());
-    }
-    copied_ = *std::move(copied);
-    return check_partly_used_storages(*plan_, checkpoint_, thread_count(options_.threads));
+    copied.sha1s[number] = *std::move(sha1);
   }
+  return {};
+}
 
-  Status write_model() {
-    if (!pieces_) {
-      Status built = building_.valid() ? keep(building_.get()) : build(copied_.sha1s);
-      if (!built) {
-        return built;
-      }
-    }
-    const auto written = write_model_file({transaction_->staging(), plan_->model_name, *pieces_,
-                                           model_.cut_tensors(), copied_.crcs, options_});
-    return written ? transaction_->write_manifest(
-                         builder_.manifest_for(*written, copied_, std::move(test_data_)))
-                   : Status(fail(written.error()));
+// A process that follows: copies its share into the folder that the leader has made.
+Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+                          const std::filesystem::path& out_dir, const WriteOptions& options,
+                          Teamwork& team) {
+  const auto name = team.hear(Result<std::string>(std::string()));
+  if (!name) {
+    return fail(name.error());
   }
+  const std::filesystem::path staging = out_dir / *name;
+  const auto data =
+      Directory::open(plan.layout == Layout::kPerTensor ? staging / plan.data_dir : staging);
+  const WrittenParts none(plan.parts.size());
+  ProgressMeter meter(options.progress);
+  auto copied = team.join(plan, data ? copy_files({plan, model, checkpoint, *data, options, none,
+                                                   nullptr, team.parts_of_others(plan)},
+                                                  meter)
+                                     : Result<CopiedFiles>(fail(data.error())));
+  if (!copied) {
+    return fail(std::move(copied).error());
+  }
+  auto state = std::make_unique<StagedSave::State>(staging, plan, options.team);
+  state->crcs = std::move(copied->crcs);
+  return StagedSave(std::move(state));
+}
 
-  const SavePlan* plan_;  // the given one, or placed_
-  std::optional<SavePlan> placed_;
-  Model& model_;
-  const Checkpoint& checkpoint_;
-  const WriteOptions& options_;
-  ModelBuilder builder_;
-  ProgressMeter meter_;
-  std::string job_;
-  std::optional<Transaction> transaction_;
-  std::vector<ManifestFile> test_data_;
-  CopiedFiles copied_;
-  std::optional<ModelPieces> pieces_;
-  std::future<Result<ModelPieces>> building_;  // uses builder_ until it is done
-};
+// The model file, then the manifest that knows it.
+Status write_model(Transaction& transaction, ModelBuilder& builder, const ModelPieces& pieces,
+                   const Model& model, const CopiedFiles& copied,
+                   std::vector<ManifestFile> test_data, const WriteOptions& options) {
+  const auto written = write_model_file({transaction.staging(), transaction.options().model_name,
+                                         pieces, model.cut_tensors(), copied.crcs, options});
+  return written ? transaction.write_manifest(
+                       builder.manifest_for(*written, copied, std::move(test_data)))
+                 : Status(fail(written.error()));
+}
 
 }  // namespace
 
-Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
-                              const std::filesystem::path& out_dir, const WriteOptions& options,
-                              const RecordedInputs* inputs) {
-  return PlanWriter(plan, model, checkpoint, options).write(out_dir, inputs);
+Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
+                              const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
+                              const WriteOptions& options, const RecordedInputs* inputs) {
+  ModelBuilder builder(given_plan, model, checkpoint);
+  auto data = plan_data(given_plan, builder, options);
+  if (!data) {
+    return fail(std::move(data).error());
+  }
+  const SavePlan& plan = data->own ? *data->own : given_plan;
+  Teamwork team(options.team);
+  const auto job = name_job(plan, model, checkpoint);
+  if (Status agreed = job ? team.agree(*job) : fail(job.error()); !agreed) {
+    return fail(std::move(agreed).error());
+  }
+  if (!team.leads()) {
+    return follow(plan, model, checkpoint, out_dir, options, team);
+  }
+  ProgressMeter meter(options.progress);
+  auto ground = make_ground(plan, out_dir, *job, options, inputs, team, meter);
+  using Text = Result<std::string>;
+  const Text told = team.hear(ground ? Text(ground->transaction.staging_path().filename())
+                                     : Text(fail(ground.error())));
+  if (!told) {
+    return fail(told.error());
+  }
+  Transaction& transaction = ground->transaction;
+  auto building = data->model ? std::future<Result<ModelPieces>>()
+                              : start_building(builder, given_plan, options);
+  Journal* const journal = ground->journal ? &*ground->journal : nullptr;
+  auto copied = team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options,
+                                            ground->kept, journal, team.parts_of_others(plan)},
+                                           meter));
+  if (!copied) {
+    return fail(std::move(copied).error());
+  }
+  // From here on the others wait for the end, which is the state's to tell.
+  auto state = std::make_unique<StagedSave::State>(transaction.staging_path(), plan, options.team);
+  Status status = add_shared_checksums(plan, team, transaction.data(), options, *copied);
+  if (status) {
+    status = check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads));
+  }
+  if (status) {
+    const auto pieces = data->model        ? Result<ModelPieces>(*std::move(data->model))
+                        : building.valid() ? building.get()
+                                           : builder.build(options.inputs, copied->sha1s);
+    status = pieces ? write_model(transaction, builder, *pieces, model, *copied,
+                                  std::move(ground->test_data), options)
+                    : Status(fail(pieces.error()));
+  }
+  // From here on the sources are no longer needed.
+  if (status) {
+    status = checkpoint.check_unchanged();
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  state->crcs = std::move(copied->crcs);
+  state->bytes_kept = bytes_of(plan, ground->kept);
+  state->transaction.emplace(std::move(transaction));
+  return StagedSave(std::move(state));
 }
 
 }  // namespace onnx_external

@@ -201,8 +201,8 @@ void remove_twin_manifests(const Directory& out, const GenerationNames& names,
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
     const auto stem = manifest_beside(names, entry);
-    const auto manifest = stem ? read_manifest(out, entry, names.model, model)
-                               : fail(ErrorCode::kNotFound, "");
+    const auto manifest =
+        stem ? read_manifest(out, entry, names.model, model) : fail(ErrorCode::kNotFound, "");
     if (manifest && manifest->test_data.empty() && files_of(*manifest, "", {}).empty()) {
       by_generation.emplace(*generation_of(*stem, data_stem(names.model)), entry);
     }

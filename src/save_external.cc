@@ -241,7 +241,8 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(std::move(staged).error());
   }
   report.bytes_kept = staged->bytes_kept();
-  if (options.verification == Verification::kOn) {
+  const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
+  if (options.verification == Verification::kOn && leads) {
     Status verified = verify_staged(*staged, *checkpoint, expected, options.write);
     if (!verified) {
       return fail(std::move(verified).error());

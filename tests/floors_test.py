@@ -10,7 +10,7 @@ import sys
 FLOORS = {'base': 1, 'tensor': 2, 'checkpoint': 3, 'onnx': 3, 'mapping': 4, 'save': 5, 'verify': 6}
 PUBLIC = {'result': 1, 'dtype': 2, 'tensor': 2, 'progress': 1, 'version': 1, 'checkpoint': 3,
           'class_flattening': 3, 'test_data': 5,
-          'model': 3, 'mapping': 4, 'plan': 5, 'writer': 5, 'verify': 6, 'save_external': 7}
+          'model': 3, 'mapping': 4, 'plan': 5, 'writer': 5, 'team': 5, 'verify': 6, 'save_external': 7}
 PEERS = [{'checkpoint', 'onnx'}]  # floors of the same height that must not know each other
 OWNER = {'checkpoint': 'checkpoint', 'class_flattening': 'checkpoint', 'model': 'onnx'}  # public header -> folder it belongs to
 

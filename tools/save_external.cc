@@ -12,6 +12,7 @@
 #include "base/new_folders.h"
 #include "common/command.h"
 #include "common/documents.h"
+#include "common/mpi_team.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/progress_bar.h"
@@ -84,6 +85,9 @@ struct Arguments {
   MappingArguments mapping;
   CommonArguments common;
   SaveOptions options;
+  MpiTeam* team = nullptr;
+
+  [[nodiscard]] bool leads() const { return team == nullptr || team->rank() == 0; }
 };
 
 void set_up(CLI::App& app, Arguments& arguments) {
@@ -202,7 +206,7 @@ SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
 // The output folder: made before the sandbox is entered, which could not confine the work to a
 // folder that does not exist.
 Result<NewFolders> make_out_dir(const Arguments& arguments) {
-  if (!arguments.common.sandbox || arguments.dry_run) {
+  if (!arguments.common.sandbox || arguments.dry_run || arguments.team != nullptr) {
     return NewFolders();
   }
   auto made = NewFolders::make(arguments.out_dir);
@@ -229,7 +233,8 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
   }
   fill_options(arguments);
   arguments.options.mapping = *std::move(mapping);
-  ProgressBar bar(arguments.common.show_progress());
+  ProgressBar bar(arguments.leads() ? arguments.common.show_progress() : ShowProgress::kNo);
+  arguments.options.write.team = arguments.team;
   arguments.options.write.progress = bar.callback();
   auto report =
       save_graph_with_external_data(arguments.out_dir, arguments.model_name, arguments.data_dir,
@@ -272,7 +277,14 @@ int run(int argc, char** argv) {
   if (const std::string wrong = wrong_argument(command.app(), arguments); !wrong.empty()) {
     return command.misuse(wrong);
   }
+  const auto team = MpiTeam::join();
+  arguments.team = team.get();
+  arguments.common.verbose = arguments.common.verbose && arguments.leads();
   auto report = save(command, arguments);
+  if (team && !team->end(report.has_value())) {
+    // The leader speaks for all. A second failure would make mpirun kill it while it does.
+    return kDone;
+  }
   if (!report) {
     return command.fail(report.error().code == ErrorCode::kCancelled
                             ? "interrupted; nothing was written"

@@ -19,6 +19,7 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/result.h"
+#include "onnx_external/team.h"
 
 namespace onnx_external {
 
@@ -41,6 +42,9 @@ struct WriteOptions {
   PageCache cache = PageCache::kUse;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
+  // Processes that write the plan together (team.h); null = this one alone. Killed saves of a team
+  // are not resumed.
+  Team* team = nullptr;
 };
 
 struct RecordedInputs;  // test_data.h
@@ -67,6 +71,7 @@ class StagedSave {
   // Of the data files, what a killed save had written already.
   [[nodiscard]] std::uint64_t bytes_kept() const;
 
+  // In a team: the leader publishes, the others wait for it, and all get its status.
   // Renames the data folder or files, then the model, to their final names; removes what an
   // overwritten model left behind. Only when this succeeded is the save done.
   [[nodiscard]] Status publish();

@@ -61,6 +61,7 @@ struct Chunks {
 struct FileParts {
   std::size_t all = 0;
   std::size_t kept = 0;
+  std::size_t of_others = 0;
 };
 
 struct UnsyncedFile {
@@ -127,6 +128,20 @@ std::size_t most_unsynced_files(std::size_t sources, int threads) {
                                  : std::min<std::size_t>(kMaxUnsyncedFiles, limit.rlim_cur - taken);
 }
 
+Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
+  Sha sha(Sha::Kind::kSha1);
+  IoBuffer buffer;
+  for (std::uint64_t done = 0; done < bytes;) {
+    const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
+    if (Status status = read_exact(file.fd(), done, piece, file.name()); !status) {
+      return fail(std::move(status).error());
+    }
+    sha.update(piece);
+    done += piece.size();
+  }
+  return sha.hex();
+}
+
 class PlanCopier {
  public:
   PlanCopier(const CopyJob& job, ProgressMeter& meter)
@@ -144,10 +159,11 @@ class PlanCopier {
       const PlannedPart& part = job.plan.parts[i];
       FileParts& file = files_[part.file];
       ++file.all;
-      if (const auto crc = job.kept[i]) {
+      if (is_of_others(i)) {
+        ++file.of_others;
+      } else if (const auto crc = job.kept[i]) {
         ++file.kept;
         copied_.crcs[i] = *crc;
-        copied_.bytes_kept += part.bytes;
       } else {
         part_bytes_ += part.bytes;
       }
@@ -202,6 +218,10 @@ class PlanCopier {
     return job_.plan.tensors[job_.plan.parts[part].source_tensor];
   }
 
+  bool is_of_others(std::size_t part) const {
+    return !job_.of_others.empty() && job_.of_others[part];
+  }
+
   bool is_from_checkpoint(std::uint32_t part) const {
     return tensor_of(part).source == TensorSource::kCheckpoint;
   }
@@ -217,7 +237,7 @@ class PlanCopier {
 
   void make_items() {
     for (const std::uint32_t index : copy_order(job_.plan)) {
-      if (job_.kept[index]) {
+      if (job_.kept[index] || is_of_others(index)) {
         continue;
       }
       const PlannedPart& part = job_.plan.parts[index];
@@ -244,8 +264,9 @@ class PlanCopier {
 
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
-    auto output = files_[file].kept == 0 ? OutputFile::create(job_.data, planned.name)
-                                         : OutputFile::reopen(job_.data, planned.name);
+    const bool exists = files_[file].kept > 0 || files_[file].of_others > 0;
+    auto output = exists ? OutputFile::reopen(job_.data, planned.name)
+                         : OutputFile::create(job_.data, planned.name);
     if (!output) {
       return output;
     }
@@ -400,7 +421,7 @@ class PlanCopier {
   // All items of the file are done. Its SHA-1 needs the bytes in order, so they are read again.
   Status finish_shared(std::uint32_t number, SharedFile& file, Worker& worker) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
-    if (job_.options.checksum == Checksum::kSha1) {
+    if (job_.options.checksum == Checksum::kSha1 && files_[number].of_others == 0) {
       auto sha1 = sha1_of(*file.output, bytes);
       if (!sha1) {
         return fail(std::move(sha1).error());
@@ -410,20 +431,6 @@ class PlanCopier {
     Status status = hand_over({*std::move(file.output), bytes}, worker);
     file.output.reset();
     return status;
-  }
-
-  static Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
-    Sha sha(Sha::Kind::kSha1);
-    IoBuffer buffer;
-    for (std::uint64_t done = 0; done < bytes;) {
-      const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
-      if (Status status = read_exact(file.fd(), done, piece, file.name()); !status) {
-        return fail(std::move(status).error());
-      }
-      sha.update(piece);
-      done += piece.size();
-    }
-    return sha.hex();
   }
 
   // The thread that ends the last chunk has those of all others.
@@ -454,7 +461,9 @@ class PlanCopier {
                               *computed, *source.recorded_crc));
     }
     copied_.crcs[part] = computed ? *computed : source.recorded_crc.value_or(0);
-    return job_.journal.add(part, copied_.crcs[part], job_.plan.parts[part].bytes);
+    return job_.journal == nullptr
+               ? Status()
+               : job_.journal->add(part, copied_.crcs[part], job_.plan.parts[part].bytes);
   }
 
   Status add_checksums_of_kept_files() {
@@ -465,9 +474,7 @@ class PlanCopier {
       if (files_[number].kept < files_[number].all || files_[number].all == 0) {
         return {};
       }
-      const PlannedFile& planned = job_.plan.files[number];
-      const auto file = OutputFile::reopen(job_.data, planned.name);
-      auto sha1 = file ? sha1_of(*file, planned.bytes) : fail(file.error());
+      auto sha1 = data_file_sha1(job_.data, job_.plan.files[number]);
       if (!sha1) {
         return fail(std::move(sha1).error());
       }
@@ -544,6 +551,11 @@ class PlanCopier {
 };
 
 }  // namespace
+
+Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& planned) {
+  const auto file = OutputFile::reopen(data, planned.name);
+  return file ? sha1_of(*file, planned.bytes) : Result<std::string>(fail(file.error()));
+}
 
 Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter) {
   return PlanCopier(job, meter).run();

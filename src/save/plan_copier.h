@@ -41,7 +41,6 @@ struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
-  std::uint64_t bytes_kept = 0;  // of CopyJob::kept
 };
 
 struct CopyJob {
@@ -51,13 +50,19 @@ struct CopyJob {
   const Directory& data;
   const WriteOptions& options;
   const WrittenParts& kept;  // are in their files already
-  Journal& journal;          // gets every other part as soon as it is written
+  Journal* journal;          // gets every other part as soon as it is written; may be null
+  // Empty, or which parts other processes write (save/teamwork.h). Files that have such parts and
+  // others exist already, and get no SHA-1 here.
+  std::vector<bool> of_others = {};
 };
 
-// Writes every file of the plan, but for the parts that are kept, into `job.data`, checks the CRCs
-// that the sources record where that needs no second reading, and syncs the files if asked. The
-// bytes do not depend on the number of threads, nor does the error: that of the first failing part
-// in an order that is fixed.
+// Writes every file of the plan, but for the parts that are kept or of others, into `job.data`,
+// checks the CRCs that the sources record where that needs no second reading, and syncs the files
+// if asked. The bytes do not depend on the number of threads, nor does the error: that of the first
+// failing part in an order that is fixed.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
+
+// The lower-case hex SHA-1 of a file that is complete.
+[[nodiscard]] Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& file);
 
 }  // namespace onnx_external

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/digest.h"
+#include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "save/journal.h"
@@ -14,14 +15,35 @@
 #include "save/plan_copier.h"
 #include "save/publish.h"
 #include "save/resume.h"
+#include "save/teamwork.h"
 #include "save/test_data_files.h"
 
 namespace onnx_external {
 
 struct StagedSave::State {
-  Transaction transaction;
+  std::filesystem::path staging;
+  std::string model_name;
+  std::optional<Transaction> transaction;  // the leader's
   std::vector<std::uint32_t> crcs;
   std::uint64_t bytes_kept = 0;
+  Teamwork team;
+  bool ended = false;
+
+  State(std::filesystem::path folder, const SavePlan& plan, Team* members)
+      : staging(std::move(folder)), model_name(plan.model_name), team(members) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (!ended) {
+      (void)end(fail(ErrorCode::kIo, "the first process of the team has given up"));
+    }
+  }
+
+  // How it ended for the leader is how it ends for all.
+  Status end(const Status& mine) {
+    ended = true;
+    return team.hear(mine);
+  }
 };
 
 StagedSave::StagedSave(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -30,11 +52,11 @@ StagedSave& StagedSave::operator=(StagedSave&&) noexcept = default;
 StagedSave::~StagedSave() = default;
 
 const std::filesystem::path& StagedSave::directory() const {
-  return state_->transaction.staging_path();
+  return state_->staging;
 }
 
 std::filesystem::path StagedSave::model_path() const {
-  return directory() / state_->transaction.options().model_name;
+  return directory() / state_->model_name;
 }
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
@@ -46,7 +68,7 @@ std::uint64_t StagedSave::bytes_kept() const {
 }
 
 Status StagedSave::publish() {
-  return state_->transaction.publish();
+  return state_->end(state_->transaction ? state_->transaction->publish() : Status());
 }
 
 namespace {
@@ -204,16 +226,103 @@ Result<WrittenParts> kept_parts(const SavePlan& plan, const Transaction& transac
                       options, meter);
 }
 
-Result<CopiedFiles> write_data(const SavePlan& plan, const Model& model,
-                               const Checkpoint& checkpoint, const Transaction& transaction,
-                               std::string_view job, const WriteOptions& options,
-                               ProgressMeter& meter) {
-  const auto kept = kept_parts(plan, transaction, job, options, meter);
-  auto journal = kept ? Journal::start(transaction.staging(), job, *kept) : fail(kept.error());
+// What the leader makes before anything is copied.
+struct Ground {
+  Transaction transaction;
+  std::vector<ManifestFile> test_data;
+  WrittenParts kept;
+  std::optional<Journal> journal;
+};
+
+// Files into which several processes write exist before the first of them does.
+Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Directory& data) {
+  for (const std::uint32_t number : team.shared_files(plan)) {
+    auto file = OutputFile::create(data, plan.files[number].name);
+    Status status = file ? file->preallocate(plan.files[number].bytes) : fail(file.error());
+    if (status) {
+      status = file->close();
+    }
+    if (!status) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Result<Ground> make_ground(const SavePlan& plan, const std::filesystem::path& out_dir,
+                           const std::string& job, const WriteOptions& options,
+                           const RecordedInputs* inputs, const Teamwork& team,
+                           ProgressMeter& meter) {
+  // The journal knows what one process has written.
+  const bool resumes = options.resume == Resume::kYes && team.is_alone();
+  auto transaction =
+      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
+                                   plan.layout, plan.files, resumes ? job : std::string()});
+  if (!transaction) {
+    return fail(std::move(transaction).error());
+  }
+  Ground ground{*std::move(transaction), {}, WrittenParts(plan.parts.size()), std::nullopt};
+  if (inputs != nullptr) {
+    auto written = write_test_data(*inputs, ground.transaction);
+    if (!written) {
+      return fail(std::move(written).error());
+    }
+    ground.test_data = *std::move(written);
+  }
+  if (!team.is_alone()) {
+    Status made = make_shared_files(plan, team, ground.transaction.data());
+    return made ? Result<Ground>(std::move(ground)) : fail(std::move(made).error());
+  }
+  auto kept = kept_parts(plan, ground.transaction, job, options, meter);
+  auto journal =
+      kept ? Journal::start(ground.transaction.staging(), job, *kept) : fail(kept.error());
   if (!journal) {
     return fail(std::move(journal).error());
   }
-  return copy_files({plan, model, checkpoint, transaction.data(), options, *kept, *journal}, meter);
+  ground.kept = *std::move(kept);
+  ground.journal = *std::move(journal);
+  return ground;
+}
+
+// SHA-1s of files in which several processes wrote; those of the others are known.
+Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Directory& data,
+                            const WriteOptions& options, CopiedFiles& copied) {
+  if (options.checksum == Checksum::kNone) {
+    return {};
+  }
+  for (const std::uint32_t number : team.shared_files(plan)) {
+    auto sha1 = data_file_sha1(data, plan.files[number]);
+    if (!sha1) {
+      return fail(std::move(sha1).error());
+    }
+    copied.sha1s[number] = *std::move(sha1);
+  }
+  return {};
+}
+
+// A process that follows: copies its share into the folder that the leader has made.
+Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+                          const std::filesystem::path& out_dir, const WriteOptions& options,
+                          Teamwork& team) {
+  const auto name = team.hear(Result<std::string>(std::string()));
+  if (!name) {
+    return fail(name.error());
+  }
+  const std::filesystem::path staging = out_dir / *name;
+  const auto data =
+      Directory::open(plan.layout == Layout::kPerTensor ? staging / plan.data_dir : staging);
+  const WrittenParts none(plan.parts.size());
+  ProgressMeter meter(options.progress);
+  auto copied = team.join(plan, data ? copy_files({plan, model, checkpoint, *data, options, none,
+                                                   nullptr, team.parts_of_others(plan)},
+                                                  meter)
+                                     : Result<CopiedFiles>(fail(data.error())));
+  if (!copied) {
+    return fail(std::move(copied).error());
+  }
+  auto state = std::make_unique<StagedSave::State>(staging, plan, options.team);
+  state->crcs = std::move(copied->crcs);
+  return StagedSave(std::move(state));
 }
 
 }  // namespace
@@ -221,38 +330,43 @@ Result<CopiedFiles> write_data(const SavePlan& plan, const Model& model,
 Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoint& checkpoint,
                               const std::filesystem::path& out_dir, const WriteOptions& options,
                               const RecordedInputs* inputs) {
-  auto job = name_job(plan, model, checkpoint);
-  if (!job) {
-    return fail(std::move(job).error());
+  Teamwork team(options.team);
+  const auto job = name_job(plan, model, checkpoint);
+  if (Status agreed = job ? team.agree(*job) : fail(job.error()); !agreed) {
+    return fail(std::move(agreed).error());
   }
-  const bool resumes = options.resume == Resume::kYes;
-  auto transaction =
-      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, plan.files, resumes ? *job : std::string()});
-  if (!transaction) {
-    return fail(std::move(transaction).error());
+  if (!team.leads()) {
+    return follow(plan, model, checkpoint, out_dir, options, team);
   }
-  std::vector<ManifestFile> test_data;
-  if (inputs != nullptr) {
-    auto written = write_test_data(*inputs, *transaction);
-    if (!written) {
-      return fail(std::move(written).error());
-    }
-    test_data = *std::move(written);
+  ProgressMeter meter(options.progress);
+  auto ground = make_ground(plan, out_dir, *job, options, inputs, team, meter);
+  using Text = Result<std::string>;
+  const Text told = team.hear(ground ? Text(ground->transaction.staging_path().filename())
+                                     : Text(fail(ground.error())));
+  if (!told) {
+    return fail(told.error());
   }
+  Transaction& transaction = ground->transaction;
   ModelBuilder builder(plan, model, checkpoint);
   auto building = start_building(builder, model, options);
-  ProgressMeter meter(options.progress);
-  auto copied = write_data(plan, model, checkpoint, *transaction, *job, options, meter);
+  Journal* const journal = ground->journal ? &*ground->journal : nullptr;
+  auto copied = team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options,
+                                            ground->kept, journal, team.parts_of_others(plan)},
+                                           meter));
   if (!copied) {
     return fail(std::move(copied).error());
   }
-  Status status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
+  // From here on the others wait for the end, which is the state's to tell.
+  auto state = std::make_unique<StagedSave::State>(transaction.staging_path(), plan, options.team);
+  Status status = add_shared_checksums(plan, team, transaction.data(), options, *copied);
+  if (status) {
+    status = check_partly_used_storages(plan, checkpoint, thread_count(options.threads));
+  }
   if (status) {
     const auto text =
         building.valid() ? building.get() : builder.build(options.inputs, copied->sha1s);
-    status = text ? transaction->write_model(
-                        *text, builder.manifest_for(*text, *copied, std::move(test_data)))
+    status = text ? transaction.write_model(
+                        *text, builder.manifest_for(*text, *copied, std::move(ground->test_data)))
                   : Status(fail(text.error()));
   }
   // From here on the sources are no longer needed.
@@ -262,8 +376,10 @@ Result<StagedSave> write_plan(const SavePlan& plan, Model& model, const Checkpoi
   if (!status) {
     return fail(std::move(status).error());
   }
-  return StagedSave(std::make_unique<StagedSave::State>(
-      StagedSave::State{*std::move(transaction), std::move(copied->crcs), copied->bytes_kept}));
+  state->crcs = std::move(copied->crcs);
+  state->bytes_kept = bytes_of(plan, ground->kept);
+  state->transaction.emplace(std::move(transaction));
+  return StagedSave(std::move(state));
 }
 
 }  // namespace onnx_external

@@ -167,7 +167,6 @@ class PlanCopier {
       } else if (const auto crc = job.kept[i]) {
         ++file.kept;
         copied_.crcs[i] = *crc;
-        copied_.bytes_kept += part.bytes;
       } else {
         part_bytes_ += part.bytes;
       }

@@ -41,7 +41,6 @@ struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
-  std::uint64_t bytes_kept = 0;  // of CopyJob::kept
 };
 
 struct CopyJob {
@@ -57,10 +56,10 @@ struct CopyJob {
   std::vector<bool> of_others = {};
 };
 
-// Writes every file of the plan, but for the parts that are kept or of others, into `job.data`, checks the CRCs
-// that the sources record where that needs no second reading, and syncs the files if asked. The
-// bytes do not depend on the number of threads, nor does the error: that of the first failing part
-// in an order that is fixed.
+// Writes every file of the plan, but for the parts that are kept or of others, into `job.data`,
+// checks the CRCs that the sources record where that needs no second reading, and syncs the files
+// if asked. The bytes do not depend on the number of threads, nor does the error: that of the first
+// failing part in an order that is fixed.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 // The lower-case hex SHA-1 of a file that is complete.

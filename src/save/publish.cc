@@ -448,11 +448,13 @@ void Transaction::clear_up() const {
 }
 
 Status Transaction::publish_data() {
-  for (const std::string& entry : data_entries()) {
+  std::vector<std::string> entries = data_entries();
+  renamed_data_.reserve(entries.size());  // so that nothing fails between a rename and its record
+  for (std::string& entry : entries) {
     if (Status status = rename_entry(*staging_, entry, *out_, entry, Replace::kNo); !status) {
       return status;
     }
-    renamed_data_.push_back(entry);
+    renamed_data_.push_back(std::move(entry));
   }
   return {};
 }

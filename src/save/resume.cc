@@ -86,14 +86,6 @@ class Keeper {
   ProgressMeter& meter_;
 };
 
-std::uint64_t bytes_of(const SavePlan& plan, const WrittenParts& written) {
-  std::uint64_t bytes = 0;
-  for (std::size_t part = 0; part < written.size(); ++part) {
-    bytes += written[part] ? plan.parts[part].bytes : 0;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Result<WrittenParts> keep_written(const SavePlan& plan, const Directory& data, WrittenParts claimed,
@@ -117,6 +109,14 @@ Result<WrittenParts> keep_written(const SavePlan& plan, const Directory& data, W
     return fail(std::move(status).error());
   }
   return claimed;
+}
+
+std::uint64_t bytes_of(const SavePlan& plan, const WrittenParts& written) {
+  std::uint64_t bytes = 0;
+  for (std::size_t part = 0; part < written.size(); ++part) {
+    bytes += written[part] ? plan.parts[part].bytes : 0;
+  }
+  return bytes;
 }
 
 }  // namespace onnx_external

@@ -19,4 +19,6 @@ namespace onnx_external {
                                                 WrittenParts claimed, const WriteOptions& options,
                                                 ProgressMeter& meter);
 
+[[nodiscard]] std::uint64_t bytes_of(const SavePlan& plan, const WrittenParts& written);
+
 }  // namespace onnx_external

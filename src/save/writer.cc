@@ -42,7 +42,7 @@ struct StagedSave::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (!ended) {
+    if (!ended && !team.is_alone()) {  // one that is alone must end without memory, too
       (void)end(fail(ErrorCode::kIo, "the first process of the team has given up"));
     }
   }

@@ -71,6 +71,18 @@ TEST(StridedGather, GivesWhatTheStridesDefineForAnyViewAndAnyPart) {
   }
 }
 
+TEST(StridedGather, TransposesWholeTilesAndTheirEdges) {
+  std::mt19937 random(9);
+  const std::vector<std::byte> source = random_bytes(150 * 131 * 16, random);
+  for (const std::uint32_t unit : {1U, 2U, 4U, 8U, 16U}) {
+    const StridedView view{
+        .element_bytes = unit, .sizes = {131, 150}, .strides = {unit, 131 * unit}};
+    std::vector<std::byte> out(std::size_t{131} * 150 * unit);
+    ASSERT_THAT(gather_strided(view, 0, out, source_of(source)), IsOk());
+    EXPECT_EQ(out, by_definition(view, source)) << unit;
+  }
+}
+
 TEST(StridedGather, NeverReadsMoreAtOnceThanItsScratch) {
   // 3,000 columns of a matrix whose rows lie 1,000 bytes apart: 12 MB of source in all.
   const StridedView view{.element_bytes = 4, .sizes = {200, 12'000}, .strides = {4, 1000}};

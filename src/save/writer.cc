@@ -497,7 +497,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
     return fail(std::move(status).error());
   }
   state->crcs = std::move(copied->crcs);
-  state->bytes_kept = copied->bytes_kept;
+  state->bytes_kept = bytes_of(plan, ground->kept);
   state->transaction.emplace(std::move(transaction));
   return StagedSave(std::move(state));
 }

@@ -81,11 +81,18 @@ Status Teamwork::agree(const std::string& job) {
   return {};
 }
 
-Result<std::string> Teamwork::hear(const Result<std::string>& mine) {
-  return is_alone() ? mine : unpacked(team_->from_leader(leads() ? packed(mine) : std::string()));
+// Moves what is its own: a copy of a Result that finds no memory ends the process (tl::expected).
+Result<std::string> Teamwork::hear(Result<std::string> mine) {
+  if (is_alone()) {
+    return mine;
+  }
+  return unpacked(team_->from_leader(leads() ? packed(mine) : std::string()));
 }
 
-Status Teamwork::hear(const Status& mine) {
+Status Teamwork::hear(Status mine) {
+  if (is_alone()) {
+    return mine;
+  }
   return without_text(
       hear(mine ? Result<std::string>(std::string()) : Result<std::string>(fail(mine.error()))));
 }

@@ -27,8 +27,8 @@ class Teamwork {
   [[nodiscard]] Status agree(const std::string& job);
 
   // The leader's text or error in all processes.
-  [[nodiscard]] Result<std::string> hear(const Result<std::string>& mine);
-  [[nodiscard]] Status hear(const Status& mine);
+  [[nodiscard]] Result<std::string> hear(Result<std::string> mine);
+  [[nodiscard]] Status hear(Status mine);
 
   // Which parts other processes write. Each process has a run of parts, about the same number of
   // bytes each; empty for one that is alone.

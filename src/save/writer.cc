@@ -48,9 +48,9 @@ struct StagedSave::State {
   }
 
   // How it ended for the leader is how it ends for all.
-  Status end(const Status& mine) {
+  Status end(Status mine) {
     ended = true;
-    return team.hear(mine);
+    return team.hear(std::move(mine));
   }
 };
 

@@ -1,5 +1,6 @@
 #include "common/mpi_team.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <string_view>
@@ -36,6 +37,8 @@ std::unique_ptr<MpiTeam> MpiTeam::join() {
   if (!is_one_of_several()) {
     return nullptr;
   }
+  // mpirun ends the others by SIGTERM when one dies; waiting for a message, none would see a flag.
+  (void)std::signal(SIGTERM, SIG_DFL);
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
   int rank = 0;

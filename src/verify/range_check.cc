@@ -129,29 +129,33 @@ class WantedBytes {
  public:
   WantedBytes(const Checkpoint& checkpoint, std::size_t tensor, std::optional<DType> cast_to)
       : checkpoint_(checkpoint), tensor_(tensor), cast_to_(cast_to) {
-    range_ = cast_to ? std::nullopt : checkpoint.plain_range(tensor);
+    if (const auto range = cast_to ? std::nullopt : checkpoint.plain_range(tensor)) {
+      file_ = checkpoint.files()[range->file].get();
+      offset_ = range->offset;
+    }
   }
 
-  [[nodiscard]] std::uint64_t step() const { return range_ ? kPlainStep : kGatherStep; }
+  [[nodiscard]] std::uint64_t step() const { return file_ != nullptr ? kPlainStep : kGatherStep; }
 
   // True when they stand at that very place.
   [[nodiscard]] bool stands_in(const SourceFile& file, std::uint64_t offset) const {
-    return range_ && range_->offset == offset && checkpoint_.files()[range_->file]->same_file(file);
+    return file_ != nullptr && offset_ == offset && file_->same_file(file);
   }
 
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
     if (cast_to_) {
       return checkpoint_.read_as(tensor_, *cast_to_, first, out);
     }
-    return range_ ? checkpoint_.files()[range_->file]->read(range_->offset + first, out)
-                  : checkpoint_.read(tensor_, first, out);
+    return file_ != nullptr ? file_->read(offset_ + first, out)
+                            : checkpoint_.read(tensor_, first, out);
   }
 
  private:
   const Checkpoint& checkpoint_;
   std::size_t tensor_;
   std::optional<DType> cast_to_;
-  std::optional<FileRange> range_;
+  const SourceFile* file_ = nullptr;  // null: no plain range
+  std::uint64_t offset_ = 0;
 };
 
 class PieceReader {

@@ -8,27 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "support/pattern.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
 namespace onnx_external {
 namespace {
-
-std::string pattern(std::size_t size) {
-  std::string text(size, '\0');
-  std::uint32_t state = 1;
-  for (char& c : text) {
-    state = state * 1664525U + 1013904223U;
-    c = static_cast<char>(state >> 24U);
-  }
-  return text;
-}
-
-std::uint32_t crc_of(const std::string& text) {
-  Crc32 crc;
-  crc.update(std::as_bytes(std::span(text)));
-  return crc.value();
-}
 
 class CopyRange : public testing::Test {
  protected:

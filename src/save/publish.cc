@@ -212,8 +212,8 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
 
 Status Transaction::reserve_descriptors() {
   constexpr std::size_t kToRemove = 3;  // the staging folder, the data folder, its list
-  reserve_.reserve(
-      kToRemove);  // a descriptor that were lost for want of memory would keep the lock
+  // A descriptor that were lost for want of memory would keep the lock.
+  reserve_.reserve(kToRemove);
   while (reserve_.size() < kToRemove) {
     reserve_.emplace_back(::fcntl(out_->fd(), F_DUPFD_CLOEXEC, 0));
     if (!reserve_.back()) {

@@ -7,6 +7,7 @@
 #include <new>
 #include <optional>
 
+#include "base/directory.h"
 #include "faults/experiment.h"
 #include "faults/scene.h"
 
@@ -121,6 +122,12 @@ class Starver {
     }
   }
 
+  // A descriptor that were lost would keep the lock, and all later saves would fail for that alone.
+  bool lock_is_free() const {
+    const auto folder = Directory::open(out_);
+    return folder && folder->try_lock() != false;
+  }
+
   void step(std::size_t nth, const Snapshot& before) {
     const std::string where =
         fmt::format("{}, allocation {}{}", form_.name, nth, forever_ ? " and all later ones" : "");
@@ -129,6 +136,7 @@ class Starver {
     tally_.count(ending == Ending::kDone      ? "done in spite of it"
                  : ending == Ending::kRefused ? "an error"
                                               : "std::bad_alloc");
+    tally_.check(where, lock_is_free() ? "" : "the lock is still held");
     tally_.check(where, fault_of_model(out_));
     const Snapshot after = snapshot(out_);
     if (ending != Ending::kDone && !forever_ && after.at("model.onnx") == before.at("model.onnx")) {

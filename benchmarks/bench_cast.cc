@@ -65,6 +65,9 @@ CAST_BENCHMARK(bfloat16_to_float16, kBFloat16, kFloat16);
 CAST_BENCHMARK(float64_to_float32, kFloat64, kFloat32);
 CAST_BENCHMARK(float64_to_float16, kFloat64, kFloat16);
 CAST_BENCHMARK(float8_e4m3fn_to_float16, kFloat8E4M3Fn, kFloat16);
+CAST_BENCHMARK(float8_e4m3fn_to_bfloat16, kFloat8E4M3Fn, kBFloat16);
+CAST_BENCHMARK(float8_e4m3fn_to_float32, kFloat8E4M3Fn, kFloat32);
+CAST_BENCHMARK(float8_e5m2_to_float16, kFloat8E5M2, kFloat16);
 
 // A view of row-major memory with its dimensions in another order, gathered in pieces of 2 MiB as a
 // writer does.

@@ -129,14 +129,20 @@ def compile_c(source: str, program: Path) -> None:
     subprocess.run([os.environ.get("CC", "cc"), "-O2", "-pthread", HERE / source, "-o", program], check=True)
 
 
+FLOORS = ("cp", "cp, sync", "C loop", "C loop, syncfs")
+# A disk that is told to write what cp left, and the file system of the C loop's folder.
+CP_AND_SYNC = ["sh", "-c", 'cp "$0" "$1" && sync']
+LOOP_AND_SYNCFS = ["sh", "-c", '"$0" "$1" "$2" "$3" "$4" && sync -f "$3"']
+
+
 @dataclass
 class Subject:
     name: str
     command: Callable[[Path], list]  # for an output folder that does not exist yet
     rounds: int
     runs: list = field(default_factory=list)
-    ratios: list = field(default_factory=list)  # to cp in the same round
-    loop_ratios: list = field(default_factory=list)  # to the C loop in the same round
+    # To each floor of FLOORS in the same round.
+    ratios: dict = field(default_factory=lambda: {floor: [] for floor in FLOORS})
 
 
 def available_memory() -> int:
@@ -171,10 +177,15 @@ class Case:
         peers = [sys.executable, HERE / "peers.py"]
         files = [self.graph, self.checkpoint]
         rounds, slow = arguments.rounds, min(arguments.peer_rounds, arguments.rounds)
+        fast = ["--no-verify", "--no-fsync"]
         subjects = [
             Subject("cp", lambda out: ["cp", self.checkpoint, out], rounds),
-            Subject("copy", lambda out: [*save, out, "--no-verify", "--no-fsync"], rounds),
+            Subject("copy", lambda out: [*save, out, *fast], rounds),
+            Subject("copy, single", lambda out: [*save, out, "--layout", "single", *fast], rounds),
+            Subject("copy, shards", lambda out: [*save, out, "--layout", "shards", *fast], rounds),
             Subject("copy, verify", lambda out: [*save, out, "--no-fsync"], rounds),
+            Subject("cp, sync", lambda out: [*CP_AND_SYNC, self.checkpoint, out], rounds),
+            Subject("copy, fsync", lambda out: [*save, out, "--no-verify"], rounds),
             Subject("copy, verify, fsync (default)", lambda out: [*save, out], rounds),
             Subject("link, fsync", lambda out: [*save, self._folder, "--layout", "link", "--overwrite"], rounds),
             Subject("dry run", lambda out: [*save, out, "--dry-run"], rounds),
@@ -184,7 +195,11 @@ class Case:
         if self.tensors > 1000:
             compile_c("write_files.c", self._folder / "write_files")
             loop = [self._folder / "write_files", self.checkpoint, self._list]
-            subjects.insert(1, Subject("C loop", lambda out: [*loop, out, str(arguments.threads)], rounds))
+            threads = str(arguments.threads)
+            subjects[1:1] = [
+                Subject("C loop", lambda out: [*loop, out, threads], rounds),
+                Subject("C loop, syncfs", lambda out: [*LOOP_AND_SYNCFS, *loop, out, threads], rounds),
+            ]
         return subjects
 
     def _verify_arguments(self) -> list:
@@ -201,10 +216,9 @@ class Case:
                 if number < subject.rounds:
                     times[subject.name] = self._run_one(subject, number)
             for subject in self.subjects:
-                if subject.name in times:
-                    subject.ratios.append(times[subject.name] / times["cp"])
-                    if "C loop" in times:
-                        subject.loop_ratios.append(times[subject.name] / times["C loop"])
+                for floor in FLOORS:
+                    if subject.name in times and floor in times:
+                        subject.ratios[floor].append(times[subject.name] / times[floor])
 
     def _run_one(self, subject: Subject, number: int) -> float:
         out = self._folder / f"round{number}" / subject.name.replace(" ", "_").replace(",", "")
@@ -241,9 +255,8 @@ class Case:
         for subject in (each for each in self.subjects if each.runs):
             seconds = statistics.median(run.seconds for run in subject.runs)
             peak = max(run.peak_bytes for run in subject.runs)
-            loop = f"{statistics.median(subject.loop_ratios):.2f}" if subject.loop_ratios else "-"
-            ratio = f"{statistics.median(subject.ratios):.2f}"
-            numbers = (f"{seconds:.3f}", ratio, loop, f"{peak / 2**20:.0f}", str(len(subject.runs)))
+            ratios = [f"{statistics.median(of):.2f}" if of else "-" for of in subject.ratios.values()]
+            numbers = (f"{seconds:.3f}", *ratios, f"{peak / 2**20:.0f}", str(len(subject.runs)))
             rows.append("| " + " | ".join((self.name, subject.name, *numbers)) + " |")
         return rows
 
@@ -322,8 +335,9 @@ def report(cases: list, arguments) -> None:
     for case in cases:
         sizes = f"{case.bytes / 1e9:.2f} GB, {case.tensors} tensors, graph {case.graph_bytes / 1e3:.0f} KB"
         print(f"{case.name}: {sizes}; save-external may use {case.allowed_memory() / 2**20:.0f} MiB.")
-    print("\n| case | subject | median s | x cp | x C loop | peak MiB | rounds |")
-    print("|---|---|---|---|---|---|---|")
+    floors = " | ".join(f"x {floor}" for floor in FLOORS)
+    print(f"\n| case | subject | median s | {floors} | peak MiB | rounds |")
+    print("|---|---|" + "---|" * (len(FLOORS) + 3))
     for case in cases:
         print("\n".join(case.rows()))
 

@@ -51,8 +51,8 @@ inline constexpr std::size_t kMaxListedConsumers = 4;
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
   std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order
-  // Every name that some graph defines (inputs, initializers, outputs of nodes), sorted: what a new
-  // initializer must not be called.
+  // Every other name that some graph defines (inputs, outputs of nodes), sorted: what, beside the
+  // slots, a new initializer must not be called.
   std::vector<std::string> defined_names;
   // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline.
   std::vector<std::string> inline_names;

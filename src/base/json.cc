@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
+#include "base/name_map.h"
 #include "base/text.h"
 
 namespace onnx_external {
@@ -91,7 +91,7 @@ class TreeBuilder {
   std::size_t max_depth_;
   Json root_;
   std::vector<Json*> open_;
-  std::vector<std::unordered_set<std::string>> keys_;
+  std::vector<OwnedNameSet> keys_;
   std::string pending_key_;
   std::string error_;
 };

@@ -3,9 +3,9 @@
 #include <numeric>
 #include <system_error>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/computed_storages.h"
@@ -178,7 +178,7 @@ Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
 // Within one argument names are unique already.
 Status check_names(const Checkpoint::Contents& contents,
                    std::span<const std::filesystem::path> paths) {
-  std::unordered_map<std::string_view, std::uint32_t> argument_of;
+  NameMap<std::uint32_t> argument_of;
   for (std::size_t i = 0; i < contents.all.tensors.size(); ++i) {
     const std::string& name = contents.all.tensors[i].name;
     const std::uint32_t argument = contents.arguments[i];

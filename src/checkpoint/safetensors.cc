@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_set>
 #include <utility>
 
 #include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/json.h"
+#include "base/name_map.h"
 #include "base/text.h"
 
 namespace onnx_external {
@@ -158,7 +158,7 @@ Status parse_metadata(const Json& json, const std::vector<std::string_view>& nam
   if (members == nullptr) {
     return corrupt("'__metadata__' is not an object");
   }
-  const std::unordered_set<std::string_view> known(names.begin(), names.end());
+  const NameSet known(names.begin(), names.end());
   for (const auto& [key, value] : *members) {
     const std::string* text = value.string();
     if (text == nullptr) {
@@ -187,7 +187,7 @@ Status refuse_later_chunks(const Json& metadata, Selection selection, Checkpoint
   const Json* text = metadata.find("DCP_SHARDING_INFO");
   const auto info = text != nullptr && text->string() != nullptr ? parse_json(*text->string())
                                                                  : Result<Json>(Json());
-  std::unordered_set<std::string_view> later;
+  NameSet later;
   if (info && info->object() != nullptr) {
     for (const auto& [name, json] : *info->object()) {
       if (is_later_chunk(json)) {

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "base/json.h"
+#include "base/name_map.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
@@ -25,8 +25,8 @@ constexpr std::string_view kBlobs = "../../blobs/";
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
 struct ShardMap {
-  std::vector<std::string> shards;                          // in the order of the index
-  std::unordered_map<std::string, std::uint32_t> shard_of;  // tensor -> index into `shards`
+  std::vector<std::string> shards;       // in the order of the index
+  OwnedNameMap<std::uint32_t> shard_of;  // tensor -> index into `shards`
 };
 
 Result<ShardMap> parse_map(const Json& json) {
@@ -36,7 +36,7 @@ Result<ShardMap> parse_map(const Json& json) {
                 "not a shard index: it has no 'weight_map' from tensor names to files");
   }
   ShardMap map;
-  std::unordered_map<std::string, std::uint32_t> known;
+  OwnedNameMap<std::uint32_t> known;
   for (const auto& [tensor, value] : *weight_map->object()) {
     const std::string* shard = value.string();
     if (shard == nullptr) {
@@ -141,7 +141,7 @@ class Merger {
 
  private:
   const ShardMap& map_;
-  std::unordered_map<std::string, std::uint32_t> found_;
+  OwnedNameMap<std::uint32_t> found_;
 };
 
 }  // namespace

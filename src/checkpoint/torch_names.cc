@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <span>
-#include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "checkpoint/choose_mapping.h"
 #include "checkpoint/object_tree.h"
@@ -173,7 +173,7 @@ class Walker {
   std::vector<Frame> frames_;
   std::string path_;
   std::string number_;
-  std::unordered_set<std::string> names_;
+  OwnedNameSet names_;
   NamedTensors found_;
 };
 

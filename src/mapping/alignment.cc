@@ -6,10 +6,10 @@
 #include <span>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
@@ -42,8 +42,8 @@ class Aligner {
   // component boundary up in the other side's index.
   [[nodiscard]] std::vector<Candidate> candidates() const {
     Evidence none;
-    std::unordered_map<std::string_view, Evidence> removed;
-    std::unordered_map<std::string_view, Evidence> added;
+    NameMap<Evidence> removed;
+    NameMap<Evidence> added;
     const bool only_none = task_.options.match == Match::kExact ||
                            (task_.options.prefix && task_.options.prefix->empty());
     for (const NameIndex::Entry& key : keys_.all()) {
@@ -148,9 +148,8 @@ class Aligner {
     evidence.agreeing += agreeing;
   }
 
-  static std::vector<Candidate> sorted(
-      const Evidence& none, const std::unordered_map<std::string_view, Evidence>& removed,
-      const std::unordered_map<std::string_view, Evidence>& added) {
+  static std::vector<Candidate> sorted(const Evidence& none, const NameMap<Evidence>& removed,
+                                       const NameMap<Evidence>& added) {
     std::vector<Candidate> all;
     if (none.names > 0) {
       all.push_back({{Kind::kNone, ""}, none});

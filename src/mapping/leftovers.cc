@@ -1,8 +1,8 @@
 // What is left over once the rules have run, and which inputs of the graph belong to the caller.
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 
+#include "base/name_map.h"
 #include "mapping/name_refinement.h"
 #include "mapping/refusals.h"
 
@@ -20,9 +20,13 @@ enum class InputState : std::uint8_t {
 class InputSorter {
  public:
   explicit InputSorter(const MappingTask& task) : task_(task) {
+    slots_.resize(task.graph.graph_inputs.size());
     for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
-      if (task.graph.slots[i].graph == 0) {
-        slots_.emplace(task.graph.slots[i].name, i);
+      const Slot& slot = task.graph.slots[i];
+      if (slot.kind == SlotKind::kGraphInput && slot.input_index < slots_.size()) {
+        slots_[slot.input_index] = i;
+      } else if (slot.kind == SlotKind::kInitializer && slot.graph == 0) {
+        initializers_.insert(slot.name);
       }
     }
     for (const Slot& slot : task.graph.slots) {
@@ -31,10 +35,10 @@ class InputSorter {
         merged_weights_.insert(slot.merged_into);
       }
     }
-    const std::unordered_set<std::string_view> named(task.options.inputs.begin(),
-                                                     task.options.inputs.end());
-    for (const std::string& input : task.graph.graph_inputs) {
-      states_.push_back(named.contains(input) ? InputState::kNamed : state_of(input));
+    const NameSet named(task.options.inputs.begin(), task.options.inputs.end());
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      states_.push_back(named.contains(task.graph.graph_inputs[i]) ? InputState::kNamed
+                                                                   : state_of(i));
     }
   }
 
@@ -50,19 +54,19 @@ class InputSorter {
       if (callers) {
         leftovers.inputs_left.push_back(input);
       } else {
-        leftovers.missing_slots.push_back(slots_.at(input));
+        leftovers.missing_slots.push_back(*slots_[i]);
       }
     }
   }
 
  private:
-  [[nodiscard]] InputState state_of(const std::string& input) const {
-    const auto found = slots_.find(input);
-    if (found == slots_.end()) {
-      return InputState::kNoWeight;  // a sequence, an optional, a map
+  [[nodiscard]] InputState state_of(std::size_t input) const {
+    if (!slots_[input]) {  // else it is a sequence, an optional, a map
+      return initializers_.contains(task_.graph.graph_inputs[input]) ? InputState::kFilled
+                                                                     : InputState::kNoWeight;
     }
-    const Slot& slot = task_.graph.slots[found->second];
-    if (slot.kind != SlotKind::kGraphInput || task_.fills[found->second]) {
+    const Slot& slot = task_.graph.slots[*slots_[input]];
+    if (task_.fills[*slots_[input]]) {
       return InputState::kFilled;
     }
     return has_symbolic_dimension(slot) ? InputState::kNoWeight : InputState::kOpen;
@@ -88,8 +92,9 @@ class InputSorter {
   }
 
   const MappingTask& task_;
-  std::unordered_map<std::string_view, std::uint32_t> slots_;  // of the main graph
-  std::unordered_set<std::string_view> merged_weights_;        // what filled Identity slots read
+  std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
+  NameSet initializers_;                             // of the main graph
+  NameSet merged_weights_;                           // what filled Identity slots read
   std::vector<InputState> states_;
 };
 
@@ -118,8 +123,7 @@ void sort_keys(const MappingTask& task, Leftovers& leftovers) {
 
 // An Identity that stays keeps two weights equal. That is what the exporter meant, unless the name
 // is one that the checkpoint should have.
-bool lost_weight(const MappingTask& task, const Slot& slot,
-                 const std::unordered_set<std::string_view>& filled) {
+bool lost_weight(const MappingTask& task, const Slot& slot, const NameSet& filled) {
   return slot.kind == SlotKind::kIdentityOutput && is_parameter_name(slot.name) &&
          filled.contains(slot.merged_into) && task.options.match == Match::kAuto;
 }
@@ -130,11 +134,16 @@ Leftovers find_leftovers(const MappingTask& task) {
   Leftovers leftovers;
   sort_keys(task, leftovers);
   InputSorter(task).sort(leftovers);
-  std::unordered_set<std::string_view> filled;
+  const bool merges =
+      std::any_of(task.graph.slots.begin(), task.graph.slots.end(),
+                  [](const Slot& slot) { return slot.kind == SlotKind::kIdentityOutput; });
+  NameSet filled;  // as far as an Identity may ask
   for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
     if (task.fills[i]) {
-      filled.insert(slot.name);
+      if (merges) {
+        filled.insert(slot.name);
+      }
     } else if (slot.kind == SlotKind::kUndefinedName ||
                (slot.kind == SlotKind::kInitializer && !slot.has_data) ||
                lost_weight(task, slot, filled)) {

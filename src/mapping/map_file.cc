@@ -2,11 +2,11 @@
 #include <re2/re2.h>
 
 #include <filesystem>
-#include <unordered_set>
 #include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/name_map.h"
 #include "base/text.h"
 #include "onnx_external/mapping.h"
 
@@ -77,7 +77,7 @@ Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
 std::string map_file_text(
     std::span<const std::pair<std::string_view, std::string_view>> slots_and_keys) {
   std::string text = "{\n  \"map\": {";
-  std::unordered_set<std::string_view> written;
+  NameSet written;
   for (const auto& [slot, key] : slots_and_keys) {
     if (written.insert(slot).second) {
       text += written.size() > 1 ? ",\n    " : "\n    ";

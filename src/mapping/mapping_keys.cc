@@ -14,19 +14,27 @@ namespace {
 class BytesIds {
  public:
   std::uint64_t id_of(const TensorView& view, std::uint64_t nbytes) {
-    Place place{view.storage, view.storage_offset, nbytes, 0, {}, {}, view.conj, view.neg};
-    if (!is_contiguous(view.shape, view.strides) || view.conj || view.neg) {
-      std::get<3>(place) = byte_size(view.dtype);
-      std::get<4>(place) = view.shape;
-      std::get<5>(place) = view.strides;
+    const Range range{view.storage, view.storage_offset, nbytes};
+    if (is_contiguous(view.shape, view.strides) && !view.conj && !view.neg) {
+      return id_of(range, ranges_);
     }
-    return ids_.emplace(std::move(place), ids_.size()).first->second;
+    return id_of(View{range, byte_size(view.dtype), view.shape, view.strides, view.conj, view.neg},
+                 views_);
   }
 
  private:
-  using Place = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t, std::uint32_t, Shape,
-                           std::vector<std::int64_t>, bool, bool>;
-  std::map<Place, std::uint64_t> ids_;
+  using Range = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;
+  using View = std::tuple<Range, std::uint32_t, Shape, std::vector<std::int64_t>, bool, bool>;
+
+  template <typename Place, typename Ids>
+  std::uint64_t id_of(Place place, Ids& ids) {
+    const std::uint64_t next = ranges_.size() + views_.size();
+    return ids.emplace_hint(ids.end(), std::move(place), next)->second;
+  }
+
+  // Trees: a file chooses the numbers. Most checkpoints list their tensors by rising places.
+  std::map<Range, std::uint64_t> ranges_;
+  std::map<View, std::uint64_t> views_;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,33 +21,37 @@ class NameIndex {
   };
 
   explicit NameIndex(std::vector<Entry> entries) : entries_(std::move(entries)) {
-    buckets_.reserve(entries_.size());
+    bucket_of_.reserve(entries_.size());
+    std::vector<std::uint32_t> own;  // the bucket of each entry
+    own.reserve(entries_.size());
     for (const Entry& entry : entries_) {
-      ++buckets_[entry.refined].count;
+      const auto next = static_cast<std::uint32_t>(buckets_.size());
+      own.push_back(bucket_of_.emplace(entry.refined, next).first->second);
+      if (own.back() == next) {
+        buckets_.emplace_back();
+      }
+      ++buckets_[own.back()].count;
     }
     std::size_t start = 0;
-    for (const Entry& entry : entries_) {
-      auto& [first, count] = buckets_[entry.refined];
-      if (first == kNotPlaced) {
-        first = start;
-        start += count;
-        count = 0;  // counts again while the ids are put into their places
-      }
+    for (Bucket& bucket : buckets_) {
+      bucket.first = start;
+      start += std::exchange(bucket.count, 0);  // counts again while the ids are put into place
     }
     ids_.resize(entries_.size());
-    for (const Entry& entry : entries_) {
-      auto& [first, count] = buckets_[entry.refined];
-      ids_[first + count++] = entry.id;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      Bucket& bucket = buckets_[own[i]];
+      ids_[bucket.first + bucket.count++] = entries_[i].id;
     }
   }
 
   // The ids of all names with this refined form, ascending.
   [[nodiscard]] std::span<const std::uint32_t> refined_as(std::string_view refined) const {
-    const auto found = buckets_.find(refined);
-    if (found == buckets_.end()) {
+    const auto found = bucket_of_.find(refined);
+    if (found == bucket_of_.end()) {
       return {};
     }
-    return std::span(ids_).subspan(found->second.first, found->second.count);
+    const Bucket& bucket = buckets_[found->second];
+    return std::span(ids_).subspan(bucket.first, bucket.count);
   }
 
   // All names that start with `prefix`.
@@ -73,16 +76,16 @@ class NameIndex {
   [[nodiscard]] std::span<const Entry> all() const { return entries_; }
 
  private:
-  static constexpr std::size_t kNotPlaced = static_cast<std::size_t>(-1);
   struct Bucket {
-    std::size_t first = kNotPlaced;  // of its ids
-    std::size_t count = 0;           // how many
+    std::size_t first = 0;  // of its ids
+    std::size_t count = 0;  // how many
   };
 
   std::vector<Entry> entries_;
   bool sorted_ = false;
   std::vector<std::uint32_t> ids_;  // grouped by refined form
-  std::unordered_map<std::string_view, Bucket> buckets_;
+  std::vector<Bucket> buckets_;
+  NameMap<std::uint32_t> bucket_of_;
 };
 
 }  // namespace onnx_external

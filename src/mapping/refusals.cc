@@ -4,10 +4,9 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "mapping/name_refinement.h"
 
@@ -15,6 +14,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kNearest = 2;
+constexpr std::string_view kRunningMean = ".running_mean";
 
 std::vector<std::string> key_names(const MappingTask& task, std::span<const std::uint32_t> keys) {
   std::vector<std::string> names;
@@ -48,7 +48,13 @@ std::string_view parent_of(std::string_view name) {
 // A module M whose M.running_mean found no slot, nor anything else of M, while other modules did:
 // the export folded BatchNorm into the layer before it.
 std::optional<std::string> folded_batch_norm(const MappingTask& task, const Leftovers& leftovers) {
-  std::unordered_set<std::string_view> with_matches;  // every module that holds a used key
+  const bool any = std::any_of(
+      leftovers.keys.begin(), leftovers.keys.end(),
+      [&](std::uint32_t key) { return task.key_names[key].name.ends_with(kRunningMean); });
+  if (!any) {
+    return std::nullopt;
+  }
+  NameSet with_matches;  // every module that holds a used key
   for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
     std::string_view module = task.key_names[key].name;
     while (task.key_used[key] && !module.empty()) {
@@ -62,7 +68,7 @@ std::optional<std::string> folded_batch_norm(const MappingTask& task, const Left
     const std::string_view name = task.key_names[key].name;
     const std::string_view module = parent_of(name);
     // Anywhere, not only beside it: in a Sequential of convolutions all that is near is folded too.
-    if (name.ends_with(".running_mean") && !with_matches.contains(module) &&
+    if (name.ends_with(kRunningMean) && !with_matches.contains(module) &&
         with_matches.contains("")) {
       return task.keys.keys[key].name;
     }
@@ -238,8 +244,7 @@ Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers)
     forms.emplace(comparable_type(task, onnx_data_type(left.dtype)),
                   SymbolicShape(left.shape.begin(), left.shape.end()));
   }
-  const std::unordered_set<std::string_view> left(leftovers.inputs_left.begin(),
-                                                  leftovers.inputs_left.end());
+  const NameSet left(leftovers.inputs_left.begin(), leftovers.inputs_left.end());
   for (const Slot& slot : task.graph.slots) {
     if (slot.kind != SlotKind::kGraphInput || !left.contains(slot.name) || !slot.shape) {
       continue;
@@ -257,7 +262,7 @@ Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers)
 
 // How many consumers stay with each slot once the Identity nodes of filled slots are gone.
 std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
-  std::unordered_map<std::string_view, std::uint32_t> by_name;
+  NameMap<std::uint32_t> by_name;
   for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
     by_name.emplace(task.graph.slots[i].name, i);
   }
@@ -279,6 +284,9 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
 }
 
 Status refuse_merged(const MappingTask& task, const Leftovers& leftovers) {
+  if (leftovers.keys.empty()) {
+    return {};
+  }
   std::map<std::pair<DType, Shape>, std::uint32_t> left;
   for (const std::uint32_t key : leftovers.keys) {
     left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "mapping/name_refinement.h"
 
@@ -83,6 +83,7 @@ Status apply_prefix(MappingTask& task) {
 Status list_keys(MappingTask& task) {
   const std::vector<MappingKey>& keys = task.keys.keys;
   task.key_names.resize(keys.size());
+  task.key_by_name.reserve(keys.size());
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const auto [twin, fresh] = task.key_by_name.emplace(keys[i].name, i);
     if (!fresh) {
@@ -108,9 +109,12 @@ Status list_keys(MappingTask& task) {
   return {};
 }
 
-Status list_slots(MappingTask& task) {
+Status check_inputs(const MappingTask& task) {
   const std::vector<std::string>& graph_inputs = task.graph.graph_inputs;
-  const std::unordered_set<std::string_view> known(graph_inputs.begin(), graph_inputs.end());
+  NameSet known;
+  if (!task.options.inputs.empty()) {
+    known.insert(graph_inputs.begin(), graph_inputs.end());
+  }
   for (const std::string& input : task.options.inputs) {
     if (!known.contains(input)) {
       return fail(ErrorCode::kNotFound, "--inputs: the graph has no input " + quote(input) +
@@ -118,8 +122,16 @@ Status list_slots(MappingTask& task) {
                                             quote_list(graph_inputs, kMaxListed));
     }
   }
-  const std::unordered_set<std::string_view> callers(task.options.inputs.begin(),
-                                                     task.options.inputs.end());
+  return {};
+}
+
+Status list_slots(MappingTask& task) {
+  if (Status status = check_inputs(task); !status) {
+    return status;
+  }
+  const NameSet callers(task.options.inputs.begin(), task.options.inputs.end());
+  task.slot_by_name.reserve(task.graph.slots.size());
+  task.slot_names.reserve(task.graph.slots.size());
   for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
     const auto [found, fresh] =

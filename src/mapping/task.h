@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "base/name_map.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {
@@ -40,9 +40,9 @@ struct MappingTask {
 
   std::vector<KeyName> key_names;  // same index as keys.keys
   std::vector<SlotName> slot_names;
-  std::unordered_map<std::string_view, std::uint32_t> key_by_name;   // the checkpoint's spelling
-  std::unordered_map<std::string_view, std::uint32_t> slot_by_name;  // the graph's; -> slot_names
-  std::string option_alignment;                                      // "-P" of --prefix P
+  NameMap<std::uint32_t> key_by_name;   // the checkpoint's spelling
+  NameMap<std::uint32_t> slot_by_name;  // the graph's; -> slot_names
+  std::string option_alignment;         // "-P" of --prefix P
 
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
   std::vector<bool> key_used;              // same index as keys.keys

@@ -2,10 +2,9 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
@@ -24,16 +23,31 @@ struct Placed {
   SlotKind kind = SlotKind::kUndefinedName;  // of new initializers: they define the name
 };
 
+// The names of slots that something defines already.
+NameSet defined_slots(const GraphFacts& facts) {
+  NameSet names;
+  for (const Slot& slot : facts.slots) {
+    if (slot.kind != SlotKind::kUndefinedName) {
+      names.insert(slot.name);
+    }
+  }
+  return names;
+}
+
 Status check_attachments(const GraphFacts& facts, std::span<const Attachment> attachments) {
-  std::unordered_set<std::uint32_t> slots;
-  std::unordered_set<std::string_view> names;
+  const bool adds = std::any_of(
+      attachments.begin(), attachments.end(),
+      [](const Attachment& attachment) { return attachment.slot == Attachment::kNoSlot; });
+  NameSet names = adds ? defined_slots(facts) : NameSet();
+  std::vector<bool> filled(facts.slots.size());
   for (const Attachment& attachment : attachments) {
     if (attachment.slot != Attachment::kNoSlot) {
-      if (attachment.slot >= facts.slots.size() || !slots.insert(attachment.slot).second) {
+      if (attachment.slot >= facts.slots.size() || filled[attachment.slot]) {
         return fail(ErrorCode::kInvalidArgument, "slot " + std::to_string(attachment.slot) +
                                                      " does not exist or is filled twice");
       }
-      if (facts.slots[attachment.slot].kind == SlotKind::kUndefinedName) {
+      filled[attachment.slot] = true;
+      if (adds && facts.slots[attachment.slot].kind == SlotKind::kUndefinedName) {
         names.insert(facts.slots[attachment.slot].name);
       }
       continue;
@@ -80,7 +94,7 @@ void fill(const Placed& placed, const Placeholders& placeholders, onnx::TensorPr
 
 void put_initializers(const std::vector<Placed>& all, const Placeholders& placeholders,
                       onnx::GraphProto& graph) {
-  std::unordered_map<std::string, onnx::TensorProto*> existing;
+  OwnedNameMap<onnx::TensorProto*> existing;
   for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
     existing.emplace(tensor.name(), &tensor);
   }
@@ -103,7 +117,7 @@ void remove_if(Field& field, const Gone& gone) {
 }
 
 void remove_identities(const std::vector<Placed>& all, onnx::GraphProto& graph) {
-  std::unordered_set<std::string_view> outputs;
+  NameSet outputs;
   for (const Placed& placed : all) {
     if (placed.kind == SlotKind::kIdentityOutput) {
       outputs.insert(*placed.name);
@@ -117,7 +131,7 @@ void remove_identities(const std::vector<Placed>& all, onnx::GraphProto& graph) 
 }
 
 void remove_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
-  std::unordered_set<std::string_view> filled;
+  NameSet filled;
   for (const Placed& placed : all) {
     filled.insert(*placed.name);
   }
@@ -126,7 +140,7 @@ void remove_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
 }
 
 void add_missing_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
-  std::unordered_set<std::string> inputs;
+  OwnedNameSet inputs;
   for (const onnx::ValueInfoProto& input : graph.input()) {
     inputs.insert(input.name());
   }

@@ -6,10 +6,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "onnx/external_data.h"
 
@@ -22,7 +21,7 @@ constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
 constexpr int kMaxSlotRank = 64;
 
 // What a graph defines under a name, and which slot that is.
-using Names = std::unordered_map<std::string_view, std::uint32_t>;
+using Names = NameMap<std::uint32_t>;
 
 bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
@@ -328,7 +327,7 @@ class Collector {
     std::vector<std::string_view> stay_inline;
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       for (const auto& [name, slot] : names_[g]) {
-        if (slot == kNotASlot || facts_.slots[slot].kind != SlotKind::kUndefinedName) {
+        if (slot == kNotASlot) {
           defined.push_back(name);
         }
       }
@@ -340,8 +339,8 @@ class Collector {
 
   std::span<const GraphNode> graphs_;
   std::vector<Names> names_;  // one a graph; keys point into the model
-  std::vector<std::unordered_map<std::string_view, const onnx::TypeProto*>> infos_;
-  std::vector<std::unordered_set<std::string_view>> inline_names_;  // one a graph, as names_
+  std::vector<NameMap<const onnx::TypeProto*>> infos_;
+  std::vector<NameSet> inline_names_;  // one a graph, as names_
   GraphFacts facts_;
 };
 

@@ -3,12 +3,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/digest.h"
 #include "base/io_buffer.h"
+#include "base/name_map.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
@@ -54,7 +54,7 @@ class EqualParts {
     if (!status) {
       return fail(std::move(status).error());
     }
-    std::unordered_map<std::string_view, std::uint32_t> first;
+    NameMap<std::uint32_t> first;
     std::vector<std::uint32_t> firsts;
     for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
       firsts.push_back(first.emplace(groups_[part], part).first->second);
@@ -72,7 +72,7 @@ class EqualParts {
   // Adds to the group of every part that is not alone in it what `digest` says of the part.
   template <typename Digest>
   Status refine(const Digest& digest) {
-    std::unordered_map<std::string_view, std::size_t> sizes;
+    NameMap<std::size_t> sizes;
     for (const std::string& group : groups_) {
       ++sizes[group];
     }

@@ -6,11 +6,11 @@
 #include <array>
 #include <charconv>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/digest.h"
+#include "base/name_map.h"
 #include "base/text.h"
 #include "onnx_external/plan.h"
 #include "save/manifest.h"
@@ -109,12 +109,12 @@ std::string streamed_file_name(std::string_view name) {
 std::vector<std::string> data_file_names(const std::vector<std::string>& names) {
   std::vector<std::string> folded;
   folded.reserve(names.size());
-  std::unordered_map<std::string_view, std::size_t> uses;  // of each folded name
+  NameMap<std::size_t> uses;  // of each folded name
   uses.reserve(names.size());
   for (const std::string& name : names) {
     ++uses[folded.emplace_back(ascii_lower(name))];
   }
-  std::unordered_map<std::string_view, std::size_t> seen;
+  NameMap<std::size_t> seen;
   std::vector<std::string> files;
   files.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {

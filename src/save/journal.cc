@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -64,22 +66,25 @@ std::optional<std::string> read_text(const Directory& staging, std::uint64_t mos
   return status ? std::optional(std::move(text)) : std::nullopt;
 }
 
-// Feeds a hash with numbers and texts, each closed by a sign that no number has and told apart by
-// its length.
+// Feeds a hash with numbers of 8 bytes each, and with texts and lists behind their lengths.
 class JobHasher {
  public:
   void add(std::string_view text) {
     add(text.size());
     pending_.append(text);
+  }
+  void add(std::uint64_t number) {
     if (pending_.size() > kPendingBytes) {
       flush();
     }
+    std::array<char, sizeof(number)> bytes{};
+    std::memcpy(bytes.data(), &number, sizeof(number));
+    pending_.append(bytes.data(), bytes.size());
   }
-  void add(std::uint64_t number) { pending_ += std::to_string(number) + ';'; }
   void add(std::span<const std::int64_t> numbers) {
     add(numbers.size());
     for (const std::int64_t number : numbers) {
-      pending_ += std::to_string(number) + ';';
+      add(static_cast<std::uint64_t>(number));
     }
   }
   std::string hex() {

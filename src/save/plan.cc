@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <set>
 #include <string_view>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "save/layout.h"
 #include "save/link.h"
@@ -30,13 +32,6 @@ std::string bytes_key(const Checkpoint& checkpoint, const PlannedTensor& tensor)
 std::string bytes_key(const ExternalTensor& tensor) {
   return fmt::format("model {} {} {}", tensor.offset, tensor.length, tensor.location);
 }
-
-struct RangeHash {
-  std::size_t operator()(const FileRange& range) const {
-    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads neighbouring offsets
-    return ((range.offset ^ (std::uint64_t{range.file} << 48)) * kOdd) ^ range.length;
-  }
-};
 
 // `value`: the name by which nodes see the tensor.
 bool stays_inline(const Model& model, const PlannedTensor& tensor, std::string_view value) {
@@ -191,7 +186,8 @@ class Planner {
       return next_part();
     }
     if (const auto range = planned_range(checkpoint_, tensor)) {
-      return part_of_range_.emplace(*range, next_part()).first->second;
+      const std::tuple place(range->file, range->offset, range->length);
+      return part_of_range_.emplace_hint(part_of_range_.end(), place, next_part())->second;
     }
     return part_of_bytes_.emplace(bytes_key(checkpoint_, tensor), next_part()).first->second;
   }
@@ -216,8 +212,9 @@ class Planner {
   const PlanOptions& options_;
   SavePlan& plan_;
   LinkedPlaces linked_;
-  std::unordered_map<FileRange, std::uint32_t, RangeHash> part_of_range_;
-  std::unordered_map<std::string, std::uint32_t> part_of_bytes_;
+  // A tree: a file chooses the numbers. Most checkpoints list their tensors by rising places.
+  std::map<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>, std::uint32_t> part_of_range_;
+  OwnedNameMap<std::uint32_t> part_of_bytes_;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
 

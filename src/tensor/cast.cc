@@ -1,8 +1,10 @@
 #include "tensor/cast.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "tensor/half_float.h"
 
@@ -234,6 +236,99 @@ template <typename From, typename To>
   convert_each<From, To>(in, out, done, count);
 }
 
+// 8-bit floats to 16-bit ones, sixteen at once. Normal numbers only move: their exponent and
+// mantissa shift, and the exponent's bias changes. The 16 smallest and the 16 largest magnitudes,
+// among them all that are subnormal or no numbers, are looked up.
+template <int kMantissa, int kBias, Special kSpecial, typename To>
+class SmallToHalf {
+  using From = Float8<kMantissa, kBias, kSpecial>;
+  static constexpr int kToMantissa = std::is_same_v<To, Float16> ? 10 : 7;
+  static constexpr int kToBias = std::is_same_v<To, Float16> ? 15 : 127;
+  static constexpr std::uint8_t kFirstLarge = 0x70;
+
+  // The low or the high bytes of what 16 magnitudes become.
+  [[ONNX_EXTERNAL_AVX2]] static __m256i bytes_from(std::uint8_t first, int shift) {
+    std::array<std::uint8_t, 16> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const std::uint16_t half = To::narrow(From::widen(static_cast<std::uint8_t>(first + i)));
+      bytes[i] = static_cast<std::uint8_t>(half >> shift);
+    }
+    return _mm256_broadcastsi128_si256(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes.data())));
+  }
+
+  struct Table {
+    __m256i low;
+    __m256i high;
+    [[ONNX_EXTERNAL_AVX2, gnu::always_inline]] __m256i at(__m256i nibbles) const {
+      const __m256i none = _mm256_set1_epi16(static_cast<std::int16_t>(0x8000));
+      const __m256i index = _mm256_or_si256(nibbles, none);  // the upper byte stays empty
+      return _mm256_or_si256(_mm256_shuffle_epi8(low, index),
+                             _mm256_slli_epi16(_mm256_shuffle_epi8(high, index), 8));
+    }
+  };
+
+ public:
+  static constexpr std::size_t kAtOnce = 16;
+
+  [[ONNX_EXTERNAL_AVX2]] SmallToHalf()
+      : small_{bytes_from(0, 0), bytes_from(0, 8)},
+        large_{bytes_from(kFirstLarge, 0), bytes_from(kFirstLarge, 8)} {}
+
+  [[ONNX_EXTERNAL_AVX2, gnu::always_inline]] void convert(const std::byte* in,
+                                                          std::byte* out) const {
+    const __m256i bits =
+        _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
+    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));
+    const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(bits, magnitude), 8);
+    const __m256i nibble = _mm256_and_si256(bits, _mm256_set1_epi16(0x0f));
+    constexpr int kRebias = (kToBias - kBias) * (1 << kToMantissa);
+    __m256i half = _mm256_add_epi16(_mm256_slli_epi16(magnitude, kToMantissa - kMantissa),
+                                    _mm256_set1_epi16(static_cast<std::int16_t>(kRebias)));
+    half = _mm256_blendv_epi8(half, small_.at(nibble),
+                              _mm256_cmpgt_epi16(_mm256_set1_epi16(16), magnitude));
+    half = _mm256_blendv_epi8(half, large_.at(nibble),
+                              _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(kFirstLarge - 1)));
+    half = _mm256_or_si256(half, sign);
+    if constexpr (kSpecial == Special::kNoSign) {
+      const auto nan = static_cast<std::int16_t>(To::narrow(From::widen(0x80)));
+      half = _mm256_blendv_epi8(half, _mm256_set1_epi16(nan),
+                                _mm256_cmpeq_epi16(bits, _mm256_set1_epi16(0x80)));
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), half);
+  }
+
+ private:
+  Table small_;
+  Table large_;
+};
+
+template <int kMantissa, int kBias, Special kSpecial, typename To>
+[[ONNX_EXTERNAL_AVX2]] void convert_small_avx2(const std::byte* in, std::byte* out,
+                                               std::size_t count) {
+  using Converter = SmallToHalf<kMantissa, kBias, kSpecial, To>;
+  const Converter converter;
+  std::size_t done = 0;
+  for (; done + Converter::kAtOnce <= count; done += Converter::kAtOnce) {
+    converter.convert(in + done, out + 2 * done);
+  }
+  convert_each<Float8<kMantissa, kBias, kSpecial>, To>(in, out, done, count);
+}
+
+// True when it did the work: the types are an 8-bit float and one of 16 bits.
+template <typename From, typename To>
+struct SmallCast {
+  static bool convert(const std::byte*, std::byte*, std::size_t) { return false; }
+};
+template <int kMantissa, int kBias, Special kSpecial, typename To>
+requires(sizeof(typename To::Element) ==
+         2) struct SmallCast<Float8<kMantissa, kBias, kSpecial>, To> {
+  static bool convert(const std::byte* in, std::byte* out, std::size_t count) {
+    convert_small_avx2<kMantissa, kBias, kSpecial, To>(in, out, count);
+    return true;
+  }
+};
+
 bool has_f16c() {
   unsigned a = 0;
   unsigned b = 0;
@@ -252,7 +347,10 @@ template <typename From, typename To>
 void convert(const std::byte* in, std::byte* out, std::size_t count, CastPath path) {
 #ifdef ONNX_EXTERNAL_AVX2
   if (path == CastPath::kBest && has_avx2()) {
-    return convert_avx2<From, To>(in, out, count);
+    if (!SmallCast<From, To>::convert(in, out, count)) {
+      convert_avx2<From, To>(in, out, count);
+    }
+    return;
   }
 #endif
   (void)path;

@@ -2,9 +2,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
+#include "base/name_map.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"
 #include "verify/manifest_check.h"
@@ -40,7 +40,7 @@ Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& m
 // opened in another way.
 std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
                                                     const Checkpoint& checkpoint) {
-  std::unordered_map<std::string_view, std::size_t> keys;
+  NameMap<std::size_t> keys;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
     keys.emplace(checkpoint.tensors()[i].name, i);
   }

@@ -29,8 +29,10 @@ struct MappingCase {
     return graph.slots.back();
   }
   Slot& input(const std::string& name, const SymbolicShape& shape = {2, 2}) {
+    Slot& added = slot(name, SlotKind::kGraphInput, shape);
+    added.input_index = static_cast<std::uint32_t>(graph.graph_inputs.size());
     graph.graph_inputs.push_back(name);
-    return slot(name, SlotKind::kGraphInput, shape);
+    return added;
   }
   Slot& open(const std::string& name, const SymbolicShape& shape = {2, 2}) {
     return slot(name, SlotKind::kUndefinedName, shape);

@@ -278,7 +278,13 @@ TEST(MappingProperty, MergedWeightsGetTheirOwnKeys) {
         slot.kind = SlotKind::kIdentityOutput;
         slot.merged_into = c.graph.slots[root->second].name;
         ++c.graph.slots[root->second].consumer_count;
-        std::erase(c.graph.graph_inputs, slot.name);
+      }
+    }
+    c.graph.graph_inputs.clear();
+    for (Slot& slot : c.graph.slots) {
+      if (slot.kind == SlotKind::kGraphInput) {
+        slot.input_index = static_cast<std::uint32_t>(c.graph.graph_inputs.size());
+        c.graph.graph_inputs.push_back(slot.name);
       }
     }
     std::stable_partition(c.graph.slots.begin(), c.graph.slots.end(),

@@ -1,0 +1,74 @@
+#include "base/name_map.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace onnx_external {
+namespace {
+
+using Key = std::array<std::uint64_t, 2>;
+
+// Without random bytes (an old kernel that is just starting) addresses have to do.
+Key draw_key() noexcept {
+  Key key{};
+  if (::getrandom(key.data(), sizeof(key), GRND_NONBLOCK) != static_cast<ssize_t>(sizeof(key))) {
+    key = {reinterpret_cast<std::uintptr_t>(&key), reinterpret_cast<std::uintptr_t>(&draw_key)};
+  }
+  return key;
+}
+
+struct State {
+  std::uint64_t v0, v1, v2, v3;
+
+  explicit State(const Key& key)
+      : v0(key[0] ^ 0x736f6d6570736575),
+        v1(key[1] ^ 0x646f72616e646f6d),
+        v2(key[0] ^ 0x6c7967656e657261),
+        v3(key[1] ^ 0x7465646279746573) {}
+
+  void round() {
+    v0 += v1, v1 = std::rotl(v1, 13) ^ v0, v0 = std::rotl(v0, 32);
+    v2 += v3, v3 = std::rotl(v3, 16) ^ v2;
+    v0 += v3, v3 = std::rotl(v3, 21) ^ v0;
+    v2 += v1, v1 = std::rotl(v1, 17) ^ v2, v2 = std::rotl(v2, 32);
+  }
+
+  void add(std::uint64_t word) {
+    v3 ^= word;
+    round();
+    v0 ^= word;
+  }
+
+  std::uint64_t finish() {
+    v2 ^= 0xff;
+    round();
+    round();
+    round();
+    return v0 ^ v1 ^ v2 ^ v3;
+  }
+};
+
+}  // namespace
+
+std::size_t NameHash::operator()(std::string_view name) const noexcept {
+  static const Key key = draw_key();
+  State state(key);
+  const char* bytes = name.data();
+  std::size_t left = name.size();
+  std::uint64_t word = 0;
+  for (; left >= sizeof(word); left -= sizeof(word), bytes += sizeof(word)) {
+    std::memcpy(&word, bytes, sizeof(word));
+    state.add(word);
+  }
+  word = 0;
+  if (left > 0) {
+    std::memcpy(&word, bytes, left);
+  }
+  state.add(word | std::uint64_t{name.size()} << 56);
+  return state.finish();
+}
+
+}  // namespace onnx_external

@@ -1,6 +1,7 @@
 #include "base/copy_range.h"
 
 #include <fcntl.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,20 @@ namespace {
 
 constexpr int kPipeBytes = 1 << 20;
 constexpr std::size_t kPageBytes = 4096;
+constexpr std::uint64_t kMovedAtOnce = std::uint64_t{16} << 20;
+
+// Kinds of file systems as statfs(2) numbers them. Their headers are not everywhere.
+constexpr std::array<std::uint32_t, 4> kSharingBlocks{
+    0x58465342,  // XFS
+    0x9123683e,  // Btrfs
+    0xca451a4e,  // bcachefs
+    0x7461636f,  // OCFS2
+};
+constexpr std::array<std::uint32_t, 3> kNetworked{
+    0x6969,      // NFS
+    0xfe534d42,  // SMB 2 and later
+    0x00c36400,  // Ceph
+};
 
 // The kernel cannot do this with these files: the only errors after which another way is tried.
 bool means_unsupported(int error_number) {
@@ -55,6 +70,50 @@ struct RangeCopier::Range {
     return !step || step(count);
   }
 };
+
+bool RangeCopier::asks_file_system(const Range& range) const {
+  if (mover_ != Mover::kByFileSystem) {
+    return mover_ == Mover::kFileSystem;
+  }
+  struct statfs info {};
+  if (::fstatfs(range.target.fd(), &info) != 0) {
+    return false;
+  }
+  const auto is_one_of = [&](const auto& kinds) {
+    return std::find(kinds.begin(), kinds.end(), static_cast<std::uint32_t>(info.f_type)) !=
+           kinds.end();
+  };
+  const bool is_aligned =
+      range.source_offset % kPageBytes == 0 && range.target_offset % kPageBytes == 0;
+  return is_one_of(kNetworked) || (is_aligned && is_one_of(kSharingBlocks));
+}
+
+Status RangeCopier::ask_file_system(Range& range, bool& supported) const {
+  while (range.length > 0) {
+    auto from = static_cast<off64_t>(range.source_offset);
+    auto to = static_cast<off64_t>(range.target_offset);
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(range.length, kMovedAtOnce));
+    const ssize_t moved =
+        ::copy_file_range(range.source.fd(), &from, range.target.fd(), &to, wanted, 0);
+    if (moved < 0 && errno == EINTR) {
+      continue;
+    }
+    if (moved < 0) {
+      supported = !means_unsupported(errno);
+      return fail(errno_error(errno, range.target.name() + ": byte " +
+                                         std::to_string(range.target_offset) + ": cannot write"));
+    }
+    if (moved == 0) {  // the end of the source, or a file system that cannot: the other way tells
+      supported = false;
+      return fail(ErrorCode::kIo, range.source.name() + ": nothing was copied");
+    }
+    if (!range.advance(static_cast<std::uint64_t>(moved))) {
+      return cancelled();
+    }
+  }
+  return {};
+}
 
 bool RangeCopier::make_pipe() {
   if (pipe_.in) {
@@ -155,6 +214,13 @@ Status RangeCopier::copy(const SourceFile& source, std::uint64_t source_offset,
   Range range{source, source_offset, length, target, target_offset, step};
   if (Status status = range.check(); !status) {
     return status;
+  }
+  if (asks_file_system(range)) {
+    bool supported = true;
+    Status status = ask_file_system(range, supported);
+    if (status || supported) {
+      return status;
+    }
   }
   if (make_pipe()) {
     bool supported = true;

@@ -14,25 +14,34 @@
 
 namespace onnx_external {
 
-// Told of every piece of at most 1 MiB as it lands; answering false stops the copy with kCancelled.
+// Told of every piece as it lands (at most 1 MiB; 16 where the file system copies); answering false
+// stops the copy with kCancelled.
 using StepFn = std::function<bool(std::uint64_t bytes)>;
 
 // Stays in the L2 cache: 256 KiB was the fastest of 64 KiB to 16 MiB (2 cores, 2 GB, ext4).
 inline constexpr std::size_t kCopyBufferBytes = std::size_t{256} << 10;
 
+// Who moves the bytes of RangeCopier::copy().
+enum class Mover : std::uint8_t {
+  kByFileSystem,  // chosen for each range by the file system that is written to
+  kSplice,        // the kernel, from page cache to page cache
+  kFileSystem,    // copy_file_range: shared blocks, or a server that copies without sending
+};
+
 // The tools of one copying thread: a pipe and a buffer, made when first needed and used again.
 // One thread at a time; use one object a thread.
 class RangeCopier {
  public:
-  RangeCopier() = default;
+  explicit RangeCopier(Mover mover = Mover::kByFileSystem) : mover_(mover) {}
   RangeCopier(RangeCopier&&) noexcept = default;
   RangeCopier& operator=(RangeCopier&&) noexcept = default;
 
   // Copies `length` bytes of `source` from `source_offset` to `target_offset` of `target` by splice
   // through a pipe, the fastest way measured (0.45 of cp's time with 2 threads); through the buffer
-  // where the kernel cannot splice these files. An I/O error is final: retrying it by another way
-  // once made cp write wrong bytes.
-  // kCorrupt when the source is shorter than that or shrinks; kIo; kCancelled.
+  // where the kernel cannot splice these files. File systems that can share blocks (XFS, Btrfs) are
+  // asked to where both offsets are whole blocks, network ones always. An I/O error is final:
+  // retrying it by another way once made cp write wrong bytes. kCorrupt when the source is shorter
+  // than that or shrinks; kIo; kCancelled.
   [[nodiscard]] Status copy(const SourceFile& source, std::uint64_t source_offset,
                             std::uint64_t length, const OutputFile& target,
                             std::uint64_t target_offset, const StepFn& step);
@@ -51,10 +60,13 @@ class RangeCopier {
   };
   struct Range;
   [[nodiscard]] bool make_pipe();
+  [[nodiscard]] bool asks_file_system(const Range& range) const;
+  [[nodiscard]] Status ask_file_system(Range& range, bool& supported) const;
   [[nodiscard]] Status splice_range(Range& range, bool& supported);
   [[nodiscard]] Status drain_pipe(Range& range, std::size_t count, bool& supported);
   [[nodiscard]] Status copy_buffered(Range& range, Crc32* crc, Sha* sha);
 
+  Mover mover_;
   Pipe pipe_;
   IoBuffer buffer_;
 };

@@ -238,6 +238,14 @@ ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
   });
 }
 
+ssize_t copy_file_range(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
+                        unsigned int flags) {
+  return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
+    return static_cast<ssize_t>(::syscall(SYS_copy_file_range, in, in_offset, out, out_offset,
+                                          shortened(in, count), flags));
+  });
+}
+
 int fsync(int fd) {
   return onnx_external::sync(fd, SYS_fsync);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -38,6 +39,32 @@ TEST_F(CopyRange, CopiesAnyRangeToAnyOffset) {
   ASSERT_THAT(copier_.copy(*from, 5, 77, to, 0, step), IsOk());
   EXPECT_EQ(copied(), content.substr(5, 77) + content.substr(1'234'567, 1'700'001));
   EXPECT_EQ(reported, 1'700'078U);
+}
+
+TEST_F(CopyRange, TheFileSystemMovesTheSameBytes) {
+  const std::string content = pattern(40'000'000);
+  const auto from = source(content);
+  const OutputFile to = target();
+  std::uint64_t reported = 0;
+  const StepFn step = [&](std::uint64_t bytes) { return (reported += bytes) > 0; };
+  RangeCopier copier(Mover::kFileSystem);
+  ASSERT_THAT(copier.copy(*from, 4096, 35'000'001, to, 8192, step), IsOk());
+  EXPECT_EQ(copied(), std::string(8192, '\0') + content.substr(4096, 35'000'001));
+  EXPECT_EQ(reported, 35'000'001U);
+}
+
+TEST_F(CopyRange, GoesOnByItselfWhereTheFileSystemDoesNotMoveBytes) {
+  // Between file systems it never does: EXDEV.
+  const int fd = ::memfd_create("source", MFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const std::string content = pattern(700'000);
+  ASSERT_EQ(::write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  const auto from = SourceFile::open("/proc/self/fd/" + std::to_string(fd)).value();
+  const OutputFile to = target();
+  RangeCopier copier(Mover::kFileSystem);
+  ASSERT_THAT(copier.copy(*from, 0, content.size(), to, 0, {}), IsOk());
+  EXPECT_EQ(copied(), content);
+  ::close(fd);
 }
 
 TEST_F(CopyRange, GivesTheDigestsOfWhatItCopied) {

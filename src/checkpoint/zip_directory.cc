@@ -26,6 +26,7 @@ constexpr std::size_t kEndBytes = 22;
 constexpr std::size_t kZip64EndBytes = 56;
 constexpr std::size_t kZip64LocatorBytes = 20;
 constexpr std::size_t kMaxCommentBytes = 65535;
+constexpr std::uint64_t kMaxDescriptorBytes = 24;  // all that may stand between two records
 
 constexpr std::uint16_t kFlagEncrypted = 0x1;
 constexpr std::uint16_t kFlagDescriptor = 0x8;
@@ -403,6 +404,9 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
   });
   std::string buffer;
   std::uint64_t previous_end = 0;
+  const auto hides_bytes = [&](std::uint64_t next) {
+    return next - previous_end > kMaxDescriptorBytes;
+  };
   for (const std::uint32_t index : order) {
     ZipEntry& entry = entries[index];
     if (index == order.front() && entry.header_offset != 0) {
@@ -412,10 +416,16 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
       return corrupt(file, entry.header_offset,
                      "record " + quote(entry.name) + " overlaps the one before it");
     }
+    if (hides_bytes(entry.header_offset)) {
+      return corrupt(file, previous_end, "bytes that belong to no zip record");
+    }
     if (auto status = locate_one(file, directory_offset, entry, buffer); !status) {
       return status;
     }
     previous_end = entry.data_offset + entry.stored;
+  }
+  if (hides_bytes(directory_offset)) {
+    return corrupt(file, previous_end, "bytes that belong to no zip record");
   }
   return {};
 }

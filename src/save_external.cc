@@ -151,11 +151,12 @@ using LoadModel = std::function<Result<Model>()>;
 
 // The model may replace an old model, never the checkpoint that is being read.
 Status check_target(const Target& target, const Checkpoint& checkpoint) {
-  const auto old = SourceFile::open(target.folder / target.model_name);
+  const fs::path old = target.folder / target.model_name;
+  std::error_code ignored;
   for (const auto& file : checkpoint.files()) {
-    if (old && file->same_file(**old)) {
+    if (fs::equivalent(old, file->path(), ignored)) {  // opens nothing: it may be a device
       return fail(ErrorCode::kInvalidArgument,
-                  (*old)->name() + ": is the checkpoint; give the model another name or folder");
+                  old.string() + ": is the checkpoint; give the model another name or folder");
     }
   }
   return {};

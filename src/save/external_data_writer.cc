@@ -230,6 +230,9 @@ Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType d
   const auto expected = contiguous_nbytes(dtype, shape);
   const std::string tensor_name(name);
   const std::string where = "tensor " + quote(name);
+  if (!is_utf8(name)) {
+    return fail(ErrorCode::kInvalidArgument, where + ": its name is not UTF-8");
+  }
   if (name.empty() || !expected || *expected != bytes.size()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} of shape {} does not have {} bytes", where, torch_name(dtype),

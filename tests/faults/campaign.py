@@ -38,6 +38,9 @@ EXPERIMENTS = (
      ["disks"]),
     ("allocations", "every second `operator new` fails, once or from then on; the same forms",
      ["allocations", "--every", "2"]),
+    ("paths", "names and files that lead elsewhere (`../`, absolute, links, FIFOs, devices, twins ...) at every "
+     "place where a name is read: locations, shards, parts, records, manifests, tensors, outputs; after each case "
+     "the folders beside the output are as before, and inotify saw nobody there", ["paths"]),
     ("flips", "one bit of a saved model changes; `verify_model` finds it", ["flips", "--count", "10000"]),
 )
 CONTROLS = (
@@ -45,6 +48,7 @@ CONTROLS = (
     ("the model is renamed before its data", ["calls", "--every", "10", "--control", "model-first"]),
     ("a write claims success and does nothing", ["calls", "--control", "lie"]),
     ("a resumed save believes its journal", ["resumes", "--count", "100", "--control", "no-check"]),
+    ("each case writes into the folder outside", ["paths", "--every", "10", "--control", "trespass"]),
     ("no bit is flipped, and none is found", ["flips", "--count", "100", "--control", "lie"]),
     ("fsync does nothing, ext4", ["power-cuts", "--control", "no-sync", "--every", "5"]),
     ("fsync does nothing, ext4 data=writeback,noauto_da_alloc",

@@ -65,6 +65,8 @@ struct Skipped {
 [[nodiscard]] Tally resume_saves(const Settings& settings);
 // One bit of a saved model changes: verification finds it.
 [[nodiscard]] Tally flip_bits(const Settings& settings);
+// Names and files that lead elsewhere, wherever a name is read: nobody follows them.
+[[nodiscard]] Tally walk_paths(const Settings& settings);
 // Every allocation of a save fails.
 [[nodiscard]] Tally fail_allocations(const Settings& settings);
 // Disks of all sizes, few inodes, few descriptors, limits on file sizes. Throws Skipped.

@@ -24,13 +24,10 @@ constexpr int kSkippedExit = 77;  // SKIP_RETURN_CODE of the tests
 
 const std::map<std::string, std::function<Tally(const Settings&)>>& experiments() {
   static const std::map<std::string, std::function<Tally(const Settings&)>> all{
-      {"calls", sweep_calls},
-      {"kills", kill_commands},
-      {"resumes", resume_saves},
-      {"flips", flip_bits},
-      {"allocations", fail_allocations},
-      {"disks", fill_disks},
-      {"power-cuts", cut_power_everywhere}};
+      {"calls", sweep_calls},    {"kills", kill_commands},
+      {"resumes", resume_saves}, {"flips", flip_bits},
+      {"paths", walk_paths},     {"allocations", fail_allocations},
+      {"disks", fill_disks},     {"power-cuts", cut_power_everywhere}};
   return all;
 }
 
@@ -40,7 +37,8 @@ const std::map<std::string, Sabotage>& controls() {
                                                    {"model-first", Sabotage::kModelFirst},
                                                    {"no-cleanup", Sabotage::kNoCleanup},
                                                    {"lie", Sabotage::kNone},
-                                                   {"no-check", Sabotage::kNone}};
+                                                   {"no-check", Sabotage::kNone},
+                                                   {"trespass", Sabotage::kNone}};
   return all;
 }
 

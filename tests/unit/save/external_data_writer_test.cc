@@ -132,6 +132,8 @@ TEST(ExternalDataWriter, RefusesATwinAndAWrongNumberOfBytes) {
               FailsWith(ErrorCode::kInvalidArgument, "does not have 5 bytes"));
   EXPECT_THAT((*writer)->add("v", DType::kFloat32, std::vector<std::int64_t>{-1}, bytes_of("")),
               FailsWith(ErrorCode::kInvalidArgument, "'v'"));
+  EXPECT_THAT((*writer)->add("\xff", DType::kFloat32, shape, bytes_of(content_of(0))),
+              FailsWith(ErrorCode::kInvalidArgument, "not UTF-8"));
   EXPECT_THAT(
       (*writer)->add("c", DType::kComplex32, std::vector<std::int64_t>{1}, bytes_of("1234")),
       FailsWith(ErrorCode::kUnsupported, "complex32"));

@@ -132,8 +132,10 @@ std::string restrict_files(const SandboxPaths& paths) {
 // Threads are not processes: clone() stays for them. clone3() hides its flags behind a pointer;
 // without it the C library takes clone().
 bool forbid_processes(scmp_filter_ctx filter) {
-  return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-                          SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)) == 0 &&
+  const scmp_arg_cmp is_process{
+      .arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = 0};
+  return seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, &is_process) ==
+             0 &&
          seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) == 0;
 }
 

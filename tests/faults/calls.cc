@@ -76,6 +76,7 @@ class Sweep {
 
   void restore() {
     fs::remove_all(out_);
+    scene_.prepare({out_, 1, form_});
     if (replaces_) {
       (void)scene_.save({out_, 1, form_});
     }

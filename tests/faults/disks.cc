@@ -118,26 +118,25 @@ Tally fill_disks(const Settings& settings) {
   const Scene scene(settings.folder);
   Tally tally;
   DiskFiller filler(scene, tally);
-  const std::vector<Form> forms = all_forms();
   constexpr std::size_t kMostPages = 190;  // a model takes about 150
   constexpr std::size_t kMostInodes = 20;
-  for (std::size_t form = 0; form < kLayouts; ++form) {
+  for (const Form& form : main_forms()) {
     for (const bool overlooked : {false, true}) {
       sabotage(overlooked ? Sabotage::kNoFreeSpace : Sabotage::kNone);
       for (std::size_t pages = settings.seed % settings.every; pages < kMostPages;
            pages += settings.every) {
-        filler.save_over(forms[form], "size", pages, overlooked);
+        filler.save_over(form, "size", pages, overlooked);
       }
     }
     sabotage(Sabotage::kNone);
     for (std::size_t inodes = 0; inodes < kMostInodes; inodes += settings.every) {
-      filler.save_over(forms[form], "nr_inodes", inodes, true);
+      filler.save_over(form, "nr_inodes", inodes, true);
     }
     for (std::uint64_t bytes = 0; bytes < 1'000'000; bytes += 10'000 * settings.every) {
-      filler.save_limited(forms[form], RLIMIT_FSIZE, bytes, "RLIMIT_FSIZE");
+      filler.save_limited(form, RLIMIT_FSIZE, bytes, "RLIMIT_FSIZE");
     }
     for (std::uint64_t files = 3; files < 64; files += settings.every) {
-      filler.save_limited(forms[form], RLIMIT_NOFILE, files, "RLIMIT_NOFILE");
+      filler.save_limited(form, RLIMIT_NOFILE, files, "RLIMIT_NOFILE");
     }
   }
   return tally;

@@ -29,24 +29,52 @@ std::size_t below(Chance& chance, std::size_t end) {
 }
 
 const char* layout_name(Layout layout) {
-  return layout == Layout::kSingle ? "single" : layout == Layout::kShards ? "shards" : "per-tensor";
+  switch (layout) {
+    case Layout::kPerTensor:
+      return "per-tensor";
+    case Layout::kSingle:
+      return "single";
+    case Layout::kShards:
+      return "shards";
+    case Layout::kInline:
+      return "inline";
+    case Layout::kLink:
+      break;
+  }
+  return "link";
 }
 
-// Starts save-external on a checkpoint of the scene; its output goes nowhere.
-pid_t start_command(const Settings& settings, const Scene& scene, const SaveRequest& request) {
+std::vector<std::string> words_of(const Settings& settings, const Scene& scene,
+                                  const SaveRequest& request) {
+  const Form& form = request.form;
   std::vector<std::string> words{settings.commands / "save-external",
-                                 scene.graph(),
-                                 scene.checkpoint(request.seed),
+                                 scene.graph(form, request.seed),
                                  "-o",
                                  request.out,
                                  "--overwrite",
                                  "--layout",
-                                 layout_name(request.form.layout),
+                                 layout_name(form.layout),
                                  "--threads",
                                  std::to_string(request.threads)};
-  if (request.form.layout == Layout::kShards) {
+  for (const fs::path& checkpoint : scene.checkpoints(request)) {
+    words.insert(words.begin() + 2, checkpoint);
+  }
+  if (form.layout == Layout::kShards) {
     words.insert(words.end(), {"--max-shard-size", "320000"});
   }
+  if (form.input == Input::kCast) {
+    words.emplace_back("--cast");
+  }
+  if (form.input == Input::kRecorded) {
+    words.insert(words.end(), {"--test-data", scene.recording()});
+  }
+  return words;
+}
+
+// Starts save-external in a form of the scene; its output goes nowhere.
+pid_t start_command(const Settings& settings, const Scene& scene, const SaveRequest& request) {
+  std::vector<std::string> words = words_of(settings, scene, request);
+  scene.prepare(request);
   std::vector<char*> arguments;
   for (std::string& word : words) {
     arguments.push_back(word.data());
@@ -146,12 +174,12 @@ Tally kill_commands(const Settings& settings) {
   const Scene scene(settings.folder);
   Tally tally;
   Chance chance(settings.seed);
-  const std::vector<Form> forms = all_forms();
+  const std::vector<Form> forms = main_forms();
   const fs::path out = settings.folder / "out";
   const auto longest = time_command(settings, scene, {out, 1, forms[0], Overwrite::kAllow, 2});
   for (std::size_t i = 0; i < settings.count; ++i) {
     const SaveRequest request{out, static_cast<std::uint32_t>(2 + i % 2),
-                              forms[below(chance, kLayouts)], Overwrite::kAllow, 2};
+                              forms[below(chance, forms.size())], Overwrite::kAllow, 2};
     const std::string where = fmt::format("kill {}, {}", i, request.form.name);
     const pid_t child = start_command(settings, scene, request);
     const auto delay = below(chance, static_cast<std::size_t>(longest.count()));

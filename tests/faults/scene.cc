@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -36,6 +35,19 @@ std::vector<TestTensor> scene_tensors(std::uint32_t seed) {
 
 constexpr std::uint64_t kSceneShardBytes = 320'000;
 
+// A graph that holds the tensors' bytes; what is tied stands in it twice.
+std::string given_graph(const std::vector<TestTensor>& tensors) {
+  GraphBuilder builder;
+  std::vector<std::string> inputs;
+  for (const TestTensor& tensor : tensors) {
+    builder.initializer(tensor.name, onnx_data_type(tensor.dtype), tensor.shape,
+                        tensor.shares ? tensors[0].bytes : tensor.bytes);
+    inputs.push_back(tensor.name);
+  }
+  builder.node("Use", inputs, {"y"}).output("y", kFloat, {1});
+  return builder.bytes();
+}
+
 }  // namespace
 
 Snapshot snapshot(const fs::path& folder) {
@@ -52,40 +64,108 @@ Snapshot snapshot(const fs::path& folder) {
   return files;
 }
 
+std::vector<Form> main_forms() {
+  return {{.name = "per-tensor", .layout = Layout::kPerTensor},
+          {.name = "single", .layout = Layout::kSingle},
+          {.name = "shards", .layout = Layout::kShards},
+          {.name = "inline", .layout = Layout::kInline},
+          {.name = "link", .layout = Layout::kLink, .input = Input::kBeside},
+          {.name = "single, cast", .layout = Layout::kSingle, .input = Input::kCast},
+          {.name = "per-tensor, recorded inputs",
+           .layout = Layout::kPerTensor,
+           .input = Input::kRecorded},
+          {.name = "shards, given", .layout = Layout::kShards, .input = Input::kGiven}};
+}
+
 std::vector<Form> all_forms() {
-  const std::array<Form, kLayouts> layouts{Form{"per-tensor", Layout::kPerTensor},
-                                           Form{"single", Layout::kSingle},
-                                           Form{"shards", Layout::kShards}};
-  std::vector<Form> forms(layouts.begin(), layouts.end());
-  for (Form form : layouts) {
+  const std::vector<Form> main = main_forms();
+  std::vector<Form> forms = main;
+  for (Form form : main) {
     form.name += ", no fsync";
     form.sync = Sync::kNone;
     forms.push_back(form);
   }
-  for (Form form : layouts) {
+  for (Form form : main) {
     form.name += ", verified";
     form.verification = Verification::kOn;
     forms.push_back(form);
   }
-  for (Form form : layouts) {
+  for (Form form : main) {
     form.name += ", direct";
     form.cache = PageCache::kBypass;
-    forms.push_back(form);
+    if (form.layout != Layout::kInline && form.layout != Layout::kLink) {  // no such files
+      forms.push_back(form);
+    }
   }
   return forms;
 }
 
 Scene::Scene(fs::path folder) : folder_(std::move(folder)) {
   fs::create_directories(folder_);
+  const auto write = [](const fs::path& file, const std::string& bytes) {
+    std::ofstream(file, std::ios::binary) << bytes;
+  };
+  const auto is_turned = [](const TestTensor& tensor) { return tensor.name == "turned"; };
   for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    std::ofstream(checkpoint(seed), std::ios::binary) << torch_zip(scene_tensors(seed));
+    std::vector<TestTensor> tensors = scene_tensors(seed);
+    write(checkpoint(seed), torch_zip(tensors));
+    write(graph({.input = Input::kGiven}, seed), given_graph(tensors));
+    std::erase_if(tensors, is_turned);  // no plain range
+    write(folder_ / fmt::format("plain.{}.pt", seed), torch_zip(tensors));
   }
-  const Model model = model_for(scene_tensors(1));
-  std::ofstream(graph(), std::ios::binary) << *model.serialize();
+  std::vector<TestTensor> tensors = scene_tensors(1);
+  write(graph(), *model_for(tensors).serialize());
+  tensors.push_back({.name = "x", .shape = {2, 3}, .bytes = noise(24, 9)});
+  write(graph({.input = Input::kRecorded}), *model_for(tensors).serialize());
+  write(recording(), torch_zip({tensors.back()}));
+  tensors.pop_back();
+  std::vector<TestTensor> halves = tensors;
+  for (TestTensor& tensor : halves) {
+    tensor.dtype = tensor.dtype == DType::kFloat32 ? DType::kFloat16 : tensor.dtype;
+  }
+  write(graph({.input = Input::kCast}), *model_for(halves).serialize());
+  std::erase_if(tensors, is_turned);
+  write(graph({.input = Input::kBeside}), *model_for(tensors).serialize());
+}
+
+fs::path Scene::graph(const Form& form, std::uint32_t seed) const {
+  switch (form.input) {
+    case Input::kCheckpoint:
+      break;
+    case Input::kBeside:
+      return folder_ / "plain.onnx";
+    case Input::kCast:
+      return folder_ / "halves.onnx";
+    case Input::kRecorded:
+      return folder_ / "called.onnx";
+    case Input::kGiven:
+      return folder_ / fmt::format("given.{}.onnx", seed);
+  }
+  return folder_ / "graph.onnx";
 }
 
 fs::path Scene::checkpoint(std::uint32_t seed) const {
   return folder_ / fmt::format("{}.pt", seed);
+}
+
+std::vector<fs::path> Scene::checkpoints(const SaveRequest& request) const {
+  if (request.form.input == Input::kGiven) {
+    return {};
+  }
+  return {request.form.input == Input::kBeside
+              ? request.out / fmt::format("plain.{}.pt", request.seed)
+              : checkpoint(request.seed)};
+}
+
+void Scene::prepare(const SaveRequest& request) const {
+  if (request.form.input != Input::kBeside) {
+    return;
+  }
+  fs::create_directories(request.out);
+  for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    const std::string name = fmt::format("plain.{}.pt", seed);
+    fs::copy_file(folder_ / name, request.out / name, fs::copy_options::skip_existing);
+  }
 }
 
 Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
@@ -98,10 +178,16 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   options.verification = request.form.verification;
   options.layout = request.form.layout;
   options.max_shard_bytes = kSceneShardBytes;
-  const std::vector<fs::path> paths{checkpoint(request.seed)};
+  options.mapping.casts = request.form.input == Input::kCast ? Casts::kAllow : Casts::kRefuse;
+  if (request.form.input == Input::kRecorded) {
+    options.test_data = {recording()};
+  }
+  prepare(request);
+  const std::vector<fs::path> paths = checkpoints(request);
+  const fs::path source = graph(request.form, request.seed);
   inject(injection.fault, injection.nth, injection.error_number);
   auto report = save_graph_with_external_data(request.out, "model.onnx", "initializers", paths,
-                                              graph(), options);
+                                              source, options);
   const std::size_t counted = stop_injecting();
   if (calls != nullptr) {
     *calls = counted;

@@ -19,18 +19,28 @@ namespace onnx_external {
 using Snapshot = std::map<std::string, std::string>;
 [[nodiscard]] Snapshot snapshot(const std::filesystem::path& folder);
 
+// Where the tensors of a save come from.
+enum class Input : std::uint8_t {
+  kCheckpoint,
+  kBeside,    // a checkpoint in the output folder, of plain ranges alone: Layout::kLink
+  kCast,      // a checkpoint whose floats are converted to the graph's float16
+  kRecorded,  // a checkpoint, and recorded inputs for test data
+  kGiven,     // no checkpoint: a graph that holds its weights
+};
+
 // The same save in one of several forms.
 struct Form {
-  std::string name;  // "single, no fsync"
+  std::string name = {};  // "single, no fsync"
   Layout layout = Layout::kPerTensor;
   Sync sync = Sync::kFiles;
   Verification verification = Verification::kOff;
   PageCache cache = PageCache::kUse;
+  Input input = Input::kCheckpoint;
 };
-// The three layouts in turn: first as they are by default but without verification, then without
-// syncs, verified, and past the page cache.
+// The forms whose experiments take long: one of each layout and input, without verification.
+[[nodiscard]] std::vector<Form> main_forms();
+// These, then without syncs, verified, and past the page cache.
 [[nodiscard]] std::vector<Form> all_forms();
-inline constexpr std::size_t kLayouts = 3;
 
 // One thread, so that calls come in the same order in each run and forked children can save.
 struct SaveRequest {
@@ -54,8 +64,14 @@ class Scene {
   explicit Scene(std::filesystem::path folder);
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-  [[nodiscard]] std::filesystem::path graph() const { return folder_ / "graph.onnx"; }
+  // What a save in that form reads.
+  [[nodiscard]] std::filesystem::path graph(const Form& form = {}, std::uint32_t seed = 1) const;
   [[nodiscard]] std::filesystem::path checkpoint(std::uint32_t seed) const;
+  [[nodiscard]] std::vector<std::filesystem::path> checkpoints(const SaveRequest& request) const;
+  [[nodiscard]] std::filesystem::path recording() const { return folder_ / "inputs.pt"; }
+
+  // Puts into an output folder what must be there before any save: checkpoints for links.
+  void prepare(const SaveRequest& request) const;
 
   // The whole job, as the command does it. `calls`: how many calls were counted.
   [[nodiscard]] Result<SaveReport> save(const SaveRequest& request, Injection injection = {},

@@ -52,7 +52,6 @@ constexpr std::uint64_t kIoctlDevice = 1U << 15U;  // ABI 5
 constexpr std::uint64_t kTcp = 3;                  // ABI 4: bind, connect
 constexpr std::uint64_t kScopes = 3;               // ABI 6: abstract sockets, signals
 
-constexpr std::uint64_t kForFile = kReadFile;
 constexpr std::uint64_t kForFolder = kReadFile | kReadFolder;
 constexpr std::uint64_t kForOutput = kForFolder | kWriteFile | kRemoveFolder | kRemoveFile |
                                      kMakeFolder | kMakeFile | kRefer | kTruncate;

@@ -90,6 +90,9 @@ pid_t start_command(const Settings& settings, const Scene& scene, const SaveRequ
     child = -1;
   }
   ::posix_spawn_file_actions_destroy(&actions);
+  if (child <= 0) {  // killing process -1 would kill all of them
+    throw Skipped{"cannot start " + words[0]};
+  }
   return child;
 }
 

@@ -25,8 +25,10 @@ class BusySaver {
   BusySaver(const BusySaver&) = delete;
   BusySaver& operator=(const BusySaver&) = delete;
   ~BusySaver() {
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, 0);
+    if (child_ > 0) {  // -1 would be everyone
+      ::kill(child_, SIGKILL);
+      ::waitpid(child_, nullptr, 0);
+    }
   }
 
  private:

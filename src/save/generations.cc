@@ -137,16 +137,30 @@ std::optional<std::string> first_generation_file(const GenerationNames& names,
   return std::nullopt;
 }
 
-std::optional<Manifest> current_manifest(const Directory& out, const GenerationNames& names) {
+Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names) {
+  const auto kind = out.kind_of(names.model);
+  if (!kind) {
+    return fail(kind.error());
+  }
+  if (*kind != EntryKind::kFile) {
+    return fail(ErrorCode::kNotFound, out.child(names.model) + ": no model");
+  }
   const auto model = identify(out, names.model);
   const auto entries = out.entries();
-  std::optional<Manifest> found;
-  for (std::size_t i = 0; model && entries && !found && i < entries->size(); ++i) {
-    if (auto manifest = manifest_of(out, names, (*entries)[i], *model)) {
-      found = *std::move(manifest);
+  if (!model || !entries) {
+    return fail(ErrorCode::kIo, out.child(names.model) + ": cannot be read");
+  }
+  Error none{ErrorCode::kNotFound, out.child(names.model) + ": has no manifest"};
+  for (const std::string& entry : *entries) {
+    auto manifest = manifest_of(out, names, entry, *model);
+    if (manifest) {
+      return manifest;
+    }
+    if (manifest.error().code == ErrorCode::kIo) {
+      none = std::move(manifest).error();
     }
   }
-  return found;
+  return fail(std::move(none));
 }
 
 namespace {

@@ -44,9 +44,9 @@ struct ModelIdentity {
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
 
-// The manifest of the model that is in place.
-[[nodiscard]] std::optional<Manifest> current_manifest(const Directory& out,
-                                                       const GenerationNames& names);
+// The manifest of the model that is in place. kNotFound when there is none, or no such model; else
+// it cannot be told now, and nothing that may be its own may go.
+[[nodiscard]] Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names);
 
 // True for a folder that holds nothing but files of recorded inputs.
 [[nodiscard]] bool holds_only_inputs(const Directory& folder);

@@ -256,8 +256,11 @@ void Transaction::remove_stale_staging(const std::string& to_take_over) const {
     if (entry == to_take_over) {
       continue;
     }
-    if (const auto staging = out_->open_folder(entry)) {
-      finish_exchange(*staging);
+    const auto staging = out_->open_folder(entry);
+    if (staging && !finish_exchange(*staging)) {
+      continue;  // it may hold what is the current model's
+    }
+    if (staging) {
       (void)remove_data_of_staged_model(*staging);
     }
     (void)out_->remove_tree(entry);
@@ -277,20 +280,23 @@ bool Transaction::remove_data_of_staged_model(const Directory& staging) const {
     remove_twin_manifests(*out_, generation_names(), *staged);
     return true;
   }
+  const auto current = current_manifest(*out_, generation_names());
+  if (!current && current.error().code != ErrorCode::kNotFound) {
+    return false;  // some of it may be the current model's
+  }
   std::set<std::string> kept;
-  if (const auto current = current_manifest(*out_, generation_names())) {
-    for (const ManifestFile& file : current->test_data) {
-      kept.insert(file.file);
-    }
-    for (const LinkedFile& file : current->linked) {
-      kept.insert(file.file);
-    }
+  for (const ManifestFile& file : current ? current->test_data : std::vector<ManifestFile>()) {
+    kept.insert(file.file);
+  }
+  for (const LinkedFile& file : current ? current->linked : std::vector<LinkedFile>()) {
+    kept.insert(file.file);
   }
   return remove_data_of(*out_, generation_names(), *staged, kept);
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
-void Transaction::finish_exchange(const Directory& staging) const {
+// False when it cannot be told whether it did.
+bool Transaction::finish_exchange(const Directory& staging) const {
   const auto current = current_manifest(*out_, generation_names());
   for (std::size_t i = 0; current && i < current->test_data.size();) {
     const std::string& file = current->test_data[i].file;
@@ -307,6 +313,7 @@ void Transaction::finish_exchange(const Directory& staging) const {
       (void)exchange_entries(staging, set, *out_, set);
     }
   }
+  return current || current.error().code == ErrorCode::kNotFound;
 }
 
 Status Transaction::make_staging() {

@@ -105,7 +105,7 @@ class Transaction {
   [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging(const std::string& to_take_over) const;
   bool remove_data_of_staged_model(const Directory& staging) const;
-  void finish_exchange(const Directory& staging) const;
+  [[nodiscard]] bool finish_exchange(const Directory& staging) const;
   [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENTS = (
     ("calls", "each call that touches a file fails (EIO, ENOSPC, EDQUOT; once or from then on), is "
      "interrupted, moves fewer bytes, or is where the process is killed; first save and replacement; "
-     "4 forms of each layout", ["calls"]),
+     "all layouts, links and inline models too, casts, recorded inputs, models without a checkpoint; verified or not, "
+     "without syncs, past the page cache", ["calls"]),
     ("kills", "`save-external` gets SIGKILL at a random moment, again and again in one folder",
      ["kills", "--count", "4200"]),
     ("resumes", "a save is killed at a random call, what it left is damaged in a third of the cases, "

@@ -81,19 +81,21 @@ std::vector<Form> all_forms() {
   const std::vector<Form> main = main_forms();
   std::vector<Form> forms = main;
   for (Form form : main) {
-    form.name += ", no fsync";
-    form.sync = Sync::kNone;
-    forms.push_back(form);
-  }
-  for (Form form : main) {
     form.name += ", verified";
     form.verification = Verification::kOn;
     forms.push_back(form);
   }
   for (Form form : main) {
+    form.name += ", no fsync";
+    form.sync = Sync::kNone;
+    if (form.input == Input::kCheckpoint || form.input == Input::kBeside) {
+      forms.push_back(form);
+    }
+  }
+  for (Form form : main) {
     form.name += ", direct";
     form.cache = PageCache::kBypass;
-    if (form.layout != Layout::kInline && form.layout != Layout::kLink) {  // no such files
+    if (form.input == Input::kCheckpoint && form.layout != Layout::kInline) {
       forms.push_back(form);
     }
   }

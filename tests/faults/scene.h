@@ -39,7 +39,7 @@ struct Form {
 };
 // The forms whose experiments take long: one of each layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
-// These, then without syncs, verified, and past the page cache.
+// These, these verified, and those of a checkpoint without syncs and past the page cache.
 [[nodiscard]] std::vector<Form> all_forms();
 
 // One thread, so that calls come in the same order in each run and forked children can save.

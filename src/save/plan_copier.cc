@@ -153,7 +153,7 @@ class PlanCopier {
         threads_(thread_count(job.options.threads)),
         workers_(static_cast<std::size_t>(threads_)),
         most_unsynced_(most_unsynced_files(job.checkpoint.files().size(), threads_)),
-        syncs_together_(job.plan.files.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
+        syncs_together_(job.plan.files.size() - job.plan.kept.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -538,6 +538,11 @@ class PlanCopier {
     }
     return parallel_for(files_.size(), threads_, [this](std::size_t number, int) -> Status {
       if (files_[number].kept < files_[number].all || files_[number].all == 0) {
+        return {};
+      }
+      const auto old = job_.plan.kept.find(static_cast<std::uint32_t>(number));
+      if (old != job_.plan.kept.end()) {
+        copied_.sha1s[number] = old->second.sha1;
         return {};
       }
       auto sha1 = data_file_sha1(job_.data, job_.plan.files[number]);

@@ -23,6 +23,7 @@
 #include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/resume.h"
+#include "save/reuse.h"
 #include "save/teamwork.h"
 #include "save/test_data_files.h"
 
@@ -71,10 +72,7 @@ std::string StagedSave::manifest_location() const {
   if (!state_->transaction) {
     return {};
   }
-  const Transaction& transaction = *state_->transaction;
-  return transaction.options().layout == Layout::kPerTensor
-             ? transaction.options().data_dir + "/" + transaction.manifest_name()
-             : transaction.manifest_name();
+  return state_->transaction->manifest_location();
 }
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
@@ -165,7 +163,7 @@ class ModelBuilder {
         place(tensor, DeferredBytes{*tensor.part, tensor.nbytes});
       } else if (tensor.part) {
         const PlannedPart& part = plan_.parts[*tensor.part];
-        record.file = plan_.files[part.file].name;
+        record.file = plan_.kept.empty() ? plan_.files[part.file].name : plan_.location(part.file);
         record.offset = part.offset;
         place(tensor, ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
                                   sha1s.empty() ? std::string() : sha1s[part.file]});
@@ -359,9 +357,13 @@ Result<Ground> make_ground(const SavePlan& plan, const std::filesystem::path& ou
   const bool resumes = options.resume == Resume::kYes && team.is_alone();
   auto transaction =
       Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, plan.files, resumes ? job : std::string()});
+                                   plan.layout, files_to_write(plan), !plan.kept.empty(),
+                                   resumes ? job : std::string()});
   if (!transaction) {
     return fail(std::move(transaction).error());
+  }
+  if (Status kept = check_kept_files(plan, out_dir, options.sync); !kept) {
+    return fail(std::move(kept).error());
   }
   Ground ground{*std::move(transaction), {}, WrittenParts(plan.parts.size()), std::nullopt};
   if (inputs != nullptr) {
@@ -469,8 +471,9 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   auto building = data->model ? std::future<Result<ModelPieces>>()
                               : start_building(builder, given_plan, options);
   Journal* const journal = ground->journal ? &*ground->journal : nullptr;
+  const WrittenParts there = with_kept_files(plan, ground->kept);
   auto copied = team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options,
-                                            ground->kept, journal, team.parts_of_others(plan)},
+                                            there, journal, team.parts_of_others(plan)},
                                            meter));
   if (!copied) {
     return fail(std::move(copied).error());

@@ -98,8 +98,8 @@ struct PlannedFile {
   std::uint64_t bytes = 0;
 };
 
-// A data file of the model that is replaced, with the very bytes that are planned: it stays where it
-// is, and the new model refers to it there.
+// A data file of the model that is replaced, with the very bytes that are planned: it stays where
+// it is, and the new model refers to it there.
 struct KeptFile {
   std::string location;             // relative to the model's folder
   std::string stamp;                // of the file that was compared: it must not change any more

@@ -88,8 +88,7 @@ Manifest located(Manifest manifest, const GenerationNames& names, const std::str
 
 // Removes the recorded inputs that a manifest lists, but for those that the current model has too,
 // or that are not what it recorded.
-void remove_test_data(const Directory& out, const Manifest& manifest,
-                      const FileSet& kept) {
+void remove_test_data(const Directory& out, const Manifest& manifest, const FileSet& kept) {
   std::set<std::string> folders;
   for (const ManifestFile& record : manifest.test_data) {
     const std::size_t slash = record.file.find('/');
@@ -244,8 +243,8 @@ bool remove_one(const Directory& folder, const std::string& name) {
 // The N of the generation that `entry` is the manifest of, or has it in it.
 std::uint64_t generation_of_manifest(const GenerationNames& names, const std::string& entry) {
   const auto stem = manifest_beside(names, entry);
-  const auto number = stem ? generation_of(*stem, data_stem(names.model))
-                           : generation_of(entry, names.folder);
+  const auto number =
+      stem ? generation_of(*stem, data_stem(names.model)) : generation_of(entry, names.folder);
   return number.value_or(0);
 }
 

@@ -158,7 +158,8 @@ Result<TensorPlace> place_member(const Json& object) {
                        : corrupt("\"place\" is not known");
 }
 
-// A file of the model's own has a plain name, perhaps in a folder, and a CRC for each of its tensors.
+// A file of the model's own has a plain name, perhaps in a folder, and a CRC for each of its
+// tensors.
 Status check_own(const ManifestTensor& tensor, bool has_file) {
   if (!tensor.crc32) {
     return corrupt("\"crc32\" is missing");

@@ -11,9 +11,10 @@
 // so nothing that the old model refers to is touched before the new one is in place. A killed save
 // leaves its staging folder, which the same save goes on with (save/resume.h). Of replaced
 // data only the files that its manifest lists are removed, and only when the manifest knows the
-// replaced model by its CRC, and never what the new model refers to. Test data folders of a replaced model change places with the new ones
-// right after the commit point; killed between, the next save into the folder finishes it. With
-// Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
+// replaced model by its CRC, and never what the new model refers to. Test data folders of a
+// replaced model change places with the new ones right after the commit point; killed between, the
+// next save into the folder finishes it. With Sync::kFiles that holds through power loss too, as
+// far as the disk keeps its word.
 #pragma once
 
 #include <filesystem>
@@ -44,6 +45,7 @@ struct TransactionOptions {
   // Some data stays in files of the model that is replaced (SavePlan::kept): the manifest stands
   // beside the model then, and there may be no data folder.
   bool keeps_files = false;
+  std::uint64_t hole_bytes = 0;  // in `files`: need no room on the disk
   // The name of a job (save/journal.h): a dead saver's staging folder with its journal is taken
   // over.
   std::string job = {};

@@ -305,17 +305,18 @@ std::vector<Candidate> find_candidates(const SavePlan& plan, const OldFiles& old
 }
 
 // What an earlier save did not wait for must be on the disk before this one is.
-Status sync_old_files(const Directory& out, const std::vector<Candidate>& candidates,
-                      int threads) {
+Status sync_old_files(const Directory& out, const std::vector<Candidate>& candidates, int threads) {
   if (candidates.size() > kMaxFilesSyncedAlone && syncs_report_errors()) {
     return out.sync_file_system();
   }
   return parallel_for(candidates.size(), threads, [&](std::size_t i, int) -> Status {
     const auto file = open_beneath(out, candidates[i].old->location);
-    if (file && ::fsync((*file)->fd()) != 0) {
-      return fail(errno_error(errno, (*file)->name() + ": cannot write to the disk"));
-    }
-    return {};  // one that cannot be opened is not kept
+    int result = 0;
+    do {
+      result = file ? ::fsync((*file)->fd()) : 0;  // one that cannot be opened is not kept
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? Status()
+                       : fail(errno_error(errno, (*file)->name() + ": cannot write to the disk"));
   });
 }
 
@@ -357,16 +358,15 @@ Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_d
     const auto file = open_beneath(*out, kept.location);
     const auto stamp = file ? (*file)->stamp() : fail(file.error());
     if (!stamp || *stamp != kept.stamp) {
-      return fail(ErrorCode::kCorrupt,
-                  out->child(kept.location) +
-                      ": was to be kept, but changed meanwhile; run it again");
+      return fail(ErrorCode::kCorrupt, out->child(kept.location) +
+                                           ": was to be kept, but changed meanwhile; run it again");
     }
     folders.insert(kept.location.substr(0, kept.location.find('/')));
   }
   for (const std::string& name : folders) {
     const bool is_folder = plan.layout == Layout::kPerTensor;
-    const auto folder = is_folder && sync == Sync::kFiles ? out->open_folder(name)
-                                                          : fail(ErrorCode::kNotFound, "");
+    const auto folder =
+        is_folder && sync == Sync::kFiles ? out->open_folder(name) : fail(ErrorCode::kNotFound, "");
     if (Status synced = folder ? folder->sync() : Status(); !synced) {
       return synced;
     }

@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // Two large enough to be spliced, reserved and journaled; a transposed, a tied and an inline one.
-std::vector<TestTensor> scene_tensors(std::uint32_t seed) {
+std::vector<TestTensor> scene_tensors(std::uint32_t large_seed, std::uint32_t seed) {
   return {
-      {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, seed)},
+      {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, large_seed)},
       {.name = "second", .shape = {270, 256}, .bytes = noise(276'480, seed + 1)},
       {.name = "middle", .shape = {50, 100}, .bytes = noise(20'000, seed + 2)},
       {.name = "small", .shape = {16}, .bytes = noise(64, seed + 3)},
@@ -72,20 +72,31 @@ std::vector<Form> all_forms() {
     form.cache = PageCache::kBypass;
     forms.push_back(form);
   }
+  for (Form form : {layouts[0], layouts[2]}) {
+    form.name += ", reuse";
+    form.reuse = Reuse::kEqualFiles;
+    forms.push_back(form);
+  }
   return forms;
 }
 
 Scene::Scene(fs::path folder) : folder_(std::move(folder)) {
   fs::create_directories(folder_);
   for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    std::ofstream(checkpoint(seed), std::ios::binary) << torch_zip(scene_tensors(seed));
+    std::ofstream(checkpoint(seed), std::ios::binary) << torch_zip(scene_tensors(seed, seed));
+    std::ofstream(checkpoint_like_the_others(seed), std::ios::binary)
+        << torch_zip(scene_tensors(seed, 1));
   }
-  const Model model = model_for(scene_tensors(1));
+  const Model model = model_for(scene_tensors(1, 1));
   std::ofstream(graph(), std::ios::binary) << *model.serialize();
 }
 
 fs::path Scene::checkpoint(std::uint32_t seed) const {
   return folder_ / fmt::format("{}.pt", seed);
+}
+
+fs::path Scene::checkpoint_like_the_others(std::uint32_t seed) const {
+  return folder_ / fmt::format("{}.like.pt", seed);
 }
 
 Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
@@ -96,9 +107,12 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   options.write.overwrite = request.overwrite;
   options.write.cache = request.form.cache;
   options.verification = request.form.verification;
+  options.reuse = request.form.reuse;
   options.layout = request.form.layout;
   options.max_shard_bytes = kSceneShardBytes;
-  const std::vector<fs::path> paths{checkpoint(request.seed)};
+  const bool reuses = request.form.reuse == Reuse::kEqualFiles;
+  const std::vector<fs::path> paths{reuses ? checkpoint_like_the_others(request.seed)
+                                           : checkpoint(request.seed)};
   inject(injection.fault, injection.nth, injection.error_number);
   auto report = save_graph_with_external_data(request.out, "model.onnx", "initializers", paths,
                                               graph(), options);

@@ -26,9 +26,10 @@ struct Form {
   Sync sync = Sync::kFiles;
   Verification verification = Verification::kOff;
   PageCache cache = PageCache::kUse;
+  Reuse reuse = Reuse::kNo;  // with checkpoints that differ in the largest tensor alone
 };
 // The three layouts in turn: first as they are by default but without verification, then without
-// syncs, verified, and past the page cache.
+// syncs, verified, and past the page cache; then keeping files of the model that is replaced.
 [[nodiscard]] std::vector<Form> all_forms();
 inline constexpr std::size_t kLayouts = 3;
 
@@ -56,6 +57,7 @@ class Scene {
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] std::filesystem::path graph() const { return folder_ / "graph.onnx"; }
   [[nodiscard]] std::filesystem::path checkpoint(std::uint32_t seed) const;
+  [[nodiscard]] std::filesystem::path checkpoint_like_the_others(std::uint32_t seed) const;
 
   // The whole job, as the command does it. `calls`: how many calls were counted.
   [[nodiscard]] Result<SaveReport> save(const SaveRequest& request, Injection injection = {},

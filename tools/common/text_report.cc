@@ -276,7 +276,8 @@ std::string compared_text(const VerifyReport& report) {
 
 std::string save_text(const SaveReport& report) {
   const bool linked = report.linked_bytes > 0;
-  const std::string folder = linked ? "" : data_folder(report);
+  const bool has_folder = !linked && report.files_reused == 0;
+  const std::string folder = has_folder ? data_folder(report) : "";
   // The rate of a small save says nothing.
   const bool has_rate = report.bytes >= kMinRatedBytes;
   return fmt::format("{}: {}{}; {}{}\n{}", shown(report.model.string()), totals_text(report),

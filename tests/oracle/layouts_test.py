@@ -7,6 +7,7 @@ usage: layouts_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--only
 
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 
 import torch
 
@@ -120,9 +121,14 @@ class LayoutsTest(SaveTest):
         trained = zoo.build(SMALL)
         with torch.no_grad():
             [*trained.module.parameters()][-1].add_(1)
-        trained.outputs = zoo.run_module(trained.module, trained.inputs)
+        trained = replace(trained, outputs=zoo.run_module(trained.module, trained.inputs))
         result = self.accept(
-            label, graph, trained.state_dict, trained, "--map", map_file, "--overwrite", "--reuse", *options
+            label,
+            graph,
+            trained.state_dict,
+            trained,
+            *("--map", map_file, "--overwrite", "--reuse", *options),
+            against=("--map", map_file),
         )
         if not result:
             return

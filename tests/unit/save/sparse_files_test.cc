@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/holes.h"
 #include "onnx_external/verify.h"
 #include "support/result_matchers.h"

@@ -56,6 +56,10 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const M
   }
   report.alignment = mapping.alignment;
   report.bytes = plan.bytes;
+  report.files_reused = plan.kept.size();
+  for (const auto& [file, kept] : plan.kept) {
+    report.bytes_reused += plan.files[file].bytes;
+  }
   for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
     report.linked_bytes += plan.parts[i].bytes;
   }
@@ -120,7 +124,7 @@ bool moves_nothing(const SavePlan& plan, const Model& model) {
   return plan.tensors.empty() && !is_whole;
 }
 
-Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
+Status verify_staged(const StagedSave& staged, const SavePlan& plan, const Checkpoint& checkpoint,
                      const std::vector<ExpectedTensor>& expected, const Target& target,
                      const SaveOptions& save) {
   const WriteOptions& write = save.write;
@@ -137,6 +141,10 @@ Status verify_staged(const StagedSave& staged, const Checkpoint& checkpoint,
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   if (write.cache == PageCache::kBypass) {
     options.drop_cache = DropCache::kBehind;
+  }
+  // What was kept is proved: the same comparison decided it.
+  for (const auto& [file, kept] : plan.kept) {
+    options.compared_files.insert(kept.location);
   }
   // What the graph already had is proved by the CRC-32 that was taken while it was copied.
   options.manifest = staged.manifest_location();
@@ -245,11 +253,18 @@ Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, con
   if (plan && options.layout == Layout::kLink) {
     plan = link_files(*std::move(plan), model, checkpoint, target.folder);
   }
-  if (!plan || options.dedup != Dedup::kContent) {
+  if (plan && options.dedup == Dedup::kContent) {
+    plan = merge_equal_bytes(*std::move(plan), model, checkpoint, plan_options,
+                             options.write.threads, options.write.progress);
+  }
+  if (!plan || options.reuse == Reuse::kNo || options.write.overwrite == Overwrite::kRefuse) {
     return plan;
   }
-  return merge_equal_bytes(*std::move(plan), model, checkpoint, plan_options, options.write.threads,
-                           options.write.progress);
+  WriteOptions write = options.write;
+  if (options.mode == RunMode::kDryRun) {
+    write.sync = Sync::kNone;
+  }
+  return keep_equal_files(*std::move(plan), model, checkpoint, target.folder, write);
 }
 
 Result<SaveReport> save(const LoadModel& load_model, const Target& target,
@@ -314,7 +329,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   report.bytes_kept = staged->bytes_kept();
   const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
   if (options.verification == Verification::kOn && leads) {
-    Status verified = verify_staged(*staged, *checkpoint, expected, target, options);
+    Status verified = verify_staged(*staged, *plan, *checkpoint, expected, target, options);
     if (!verified) {
       return fail(std::move(verified).error());
     }

@@ -52,6 +52,7 @@ output:
 {}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
+  --reuse                with --overwrite: data files whose bytes do not change are kept
   --dry-run              print what would fill what, and write no model
 
 work:
@@ -82,6 +83,7 @@ struct Arguments {
   std::string checksum;
   bool keep_inputs = false;
   bool overwrite = false;
+  bool reuse = false;
   bool dry_run = false;
   bool verify = true;
   bool fsync = true;
@@ -109,6 +111,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
   app.add_flag("--keep-inputs", arguments.keep_inputs);
   app.add_flag("--overwrite", arguments.overwrite);
+  app.add_flag("--reuse", arguments.reuse);
   app.add_flag("--dry-run", arguments.dry_run);
   app.add_flag("--verify,!--no-verify", arguments.verify);
   app.add_flag("--fsync,!--no-fsync", arguments.fsync);
@@ -163,6 +166,12 @@ std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
   if (layout == Layout::kInline && !arguments.checksum.empty()) {
     return "--checksum: is for data files, and --layout inline has none";
   }
+  if (arguments.reuse && !arguments.overwrite) {
+    return "--reuse: is for --overwrite";
+  }
+  if (arguments.reuse && (layout == Layout::kInline || layout == Layout::kLink)) {
+    return "--reuse: is for data files, and --layout inline and link write none";
+  }
   if (arguments.options.dtype && arguments.mapping.options.casts == Casts::kAllow) {
     return "--dtype: converts all floats; leave out --cast";
   }
@@ -173,6 +182,7 @@ void fill_options(Arguments& arguments) {
   SaveOptions& options = arguments.options;
   options.verification = arguments.verify ? Verification::kOn : Verification::kOff;
   options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
+  options.reuse = arguments.reuse ? Reuse::kEqualFiles : Reuse::kNo;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
   options.write.resume = arguments.resume ? Resume::kYes : Resume::kNo;
   options.write.cache = arguments.direct ? PageCache::kBypass : PageCache::kUse;
@@ -298,6 +308,10 @@ void note_details(const Command& command, const Arguments& arguments, const Save
   if (report.bytes_kept > 0) {
     command.note(fmt::format("went on with a killed save: {} of {} bytes were written already",
                              report.bytes_kept, report.bytes));
+  }
+  if (arguments.reuse) {
+    command.note(fmt::format("kept {} files of the replaced model, {} bytes", report.files_reused,
+                             report.bytes_reused));
   }
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
 }

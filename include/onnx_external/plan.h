@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -97,6 +98,15 @@ struct PlannedFile {
   std::uint64_t bytes = 0;
 };
 
+// A data file of the model that is replaced, with the very bytes that are planned: it stays where
+// it is, and the new model refers to it there.
+struct KeptFile {
+  std::string location;             // relative to the model's folder
+  std::string stamp;                // of the file that was compared: it must not change any more
+  std::vector<std::uint32_t> crcs;  // CRC-32 of the file's parts, in their order
+  std::string sha1;                 // with Checksum::kSha1; lower-case hex
+};
+
 struct SavePlan {
   std::string model_name;  // "model.onnx"
   // "initializers", or "initializers.N" when replacing a model. The files of other layouts than
@@ -106,11 +116,15 @@ struct SavePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<PlannedPart> parts;  // file by file, by rising offset
   std::vector<PlannedFile> files;
-  std::uint64_t bytes = 0;             // of all data files that are written
+  std::map<std::uint32_t, KeptFile> kept;  // by index into `files`: these are not written
+  std::uint64_t bytes = 0;                 // of all data files that are written
   std::vector<std::size_t> oversized;  // tensors with a shard of their own that is past the limit
 
   // Relative to the model's folder, as the model spells it. Not for kInline.
   [[nodiscard]] std::string location(std::uint32_t file) const {
+    if (const auto old = kept.find(file); old != kept.end()) {
+      return old->second.location;
+    }
     return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;
   }
 };

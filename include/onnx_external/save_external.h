@@ -22,6 +22,9 @@
 namespace onnx_external {
 
 enum class Verification : std::uint8_t { kOff, kOn };
+// kEqualFiles: where a model is replaced, data files whose bytes do not change are kept
+// (keep_equal_files()); the others get new names, as always.
+enum class Reuse : std::uint8_t { kNo, kEqualFiles };
 enum class RunMode : std::uint8_t { kWrite, kDryRun };  // kDryRun: report the plan, write nothing
 
 struct SaveOptions {
@@ -30,6 +33,8 @@ struct SaveOptions {
   WriteOptions write;
   Verification verification = Verification::kOn;
   RunMode mode = RunMode::kWrite;
+  // For layouts with data files, and one process. A dry run compares, too.
+  Reuse reuse = Reuse::kNo;
 
   // How the data is laid out (plan.h). max_shard_bytes is for kShards, alignment for all but
   // kPerTensor. A dry run with Dedup::kContent reads the tensors that could be equal.
@@ -79,6 +84,8 @@ struct SaveReport {
   std::string alignment;
   std::uint64_t bytes = 0;         // of data files, or brought into the model with Layout::kInline
   std::uint64_t bytes_kept = 0;    // of these, written by a save that was killed: it was resumed
+  std::uint64_t files_reused = 0;  // Reuse::kEqualFiles: of the replaced model, not written again
+  std::uint64_t bytes_reused = 0;  // in these; not in `bytes`
   std::uint64_t linked_bytes = 0;  // Layout::kLink: of the ranges that the model refers to
   double seconds = 0;
   // Every byte was read back and is the checkpoint's; with Layout::kLink, every range was found to

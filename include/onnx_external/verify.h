@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,6 +102,8 @@ struct VerifyOptions {
   std::string manifest = {};
   // Where the locations of external tensors start; empty: the model's folder.
   std::filesystem::path data_folder = {};
+  // Locations of files that were compared with the checkpoint just now: not even looked at.
+  std::set<std::string> compared_files = {};
   ProgressFn progress;
 };
 

@@ -61,7 +61,7 @@ class StagedSave {
   ~StagedSave();
 
   // The staging folder: holds the model file and its data under their final relative names,
-  // so a loader can open it as it will be.
+  // so a loader can open it as it will be, but for data that is linked or kept.
   [[nodiscard]] const std::filesystem::path& directory() const;
   [[nodiscard]] std::filesystem::path model_path() const;
   // Relative to directory(); empty in a process that follows.
@@ -91,10 +91,24 @@ class StagedSave {
                                                   std::string_view data_dir, Overwrite overwrite,
                                                   Layout layout = Layout::kPerTensor);
 
+// For a save that replaces a model: finds the files of the plan whose bytes stand already in data
+// files of that model, and lets them stay there (SavePlan::kept). Such a file has the same name but
+// for the number of its generation, and is read beside the tensors and compared byte by byte, up to
+// the first difference; where both sides have a CRC-32 on record and these differ, nothing is read.
+// With Sync::kFiles the old files are synced and dropped from the page cache first, so that what is
+// compared comes from the disk. Without an old model, its manifest or such files the plan comes
+// back as it is. The result does not depend on the number of threads. kIo, kCorrupt (the sources),
+// kCancelled; kInvalidArgument with a team.
+[[nodiscard]] Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model,
+                                                const Checkpoint& checkpoint,
+                                                const std::filesystem::path& out_dir,
+                                                const WriteOptions& options);
+
 // Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
 // changed: the planned tensors are attached to it. On any error nothing is left. Room on the disk
 // and limits on names and sizes are checked first. kIo, kCorrupt (a source is damaged), kCancelled,
 // kAlreadyExists. `inputs`: test data to write beside the model.
+// Files that are kept must still be as they were compared: kCorrupt when they are not.
 // With Layout::kLink (after link_files) only the model and its manifest are written, and no tensor
 // is read but those that stay inline; kInvalidArgument with a checksum, which needs whole files.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,

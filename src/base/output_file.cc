@@ -46,6 +46,17 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
   return {};
 }
 
+Status OutputFile::grow(std::uint64_t bytes) const {
+  int result = 0;
+  do {
+    result = ::ftruncate(fd(), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) {
+    return fail(errno_error(errno, name_ + ": cannot give it " + std::to_string(bytes) + " bytes"));
+  }
+  return {};
+}
+
 Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
   return write_all(fd(), offset, bytes, name_);
 }

@@ -37,6 +37,9 @@ class OutputFile {
   // nothing below kMinPreallocatedBytes or where the file system cannot.
   [[nodiscard]] Status preallocate(std::uint64_t bytes);
 
+  // Gives the file this size; what is not written is a hole, of zeros.
+  [[nodiscard]] Status grow(std::uint64_t bytes) const;
+
   [[nodiscard]] Status write(std::uint64_t offset, std::span<const std::byte> bytes) const;
 
   [[nodiscard]] Result<std::uint64_t> size() const;

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/range_crc.h"
+#include "onnx_external/model.h"
 #include "save/file_names.h"
 
 namespace onnx_external {
@@ -66,10 +67,28 @@ Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
                 : fail(folder.error());
 }
 
+// The folder of a location, and the name in it; no folder for a file beside the model.
+std::pair<std::string, std::string> folder_and_name(const std::string& location) {
+  const std::size_t slash = location.find('/');
+  return slash == std::string::npos
+             ? std::pair(std::string(), location)
+             : std::pair(location.substr(0, slash), location.substr(slash + 1));
+}
+
+// The manifest of `entry` with its own files as locations.
+Manifest located(Manifest manifest, const GenerationNames& names, const std::string& entry) {
+  for (ManifestTensor& tensor : manifest.tensors) {
+    if (!manifest_beside(names, entry) && !tensor.file.empty() &&
+        !manifest.is_linked(tensor.file)) {
+      tensor.file = entry + "/" + tensor.file;
+    }
+  }
+  return manifest;
+}
+
 // Removes the recorded inputs that a manifest lists, but for those that the current model has too,
 // or that are not what it recorded.
-void remove_test_data(const Directory& out, const Manifest& manifest,
-                      const std::set<std::string>& kept) {
+void remove_test_data(const Directory& out, const Manifest& manifest, const FileSet& kept) {
   std::set<std::string> folders;
   for (const ManifestFile& record : manifest.test_data) {
     const std::size_t slash = record.file.find('/');
@@ -114,6 +133,16 @@ bool is_as_recorded(const Directory& folder, const std::string& name, const Mani
   return crc && *crc == record.crc32;
 }
 
+std::optional<std::uint64_t> generation_of_location(const GenerationNames& names,
+                                                    std::string_view location) {
+  const std::size_t slash = location.find('/');
+  if (slash != std::string_view::npos) {
+    return generation_of(location.substr(0, slash), names.folder);
+  }
+  const auto stem = stem_of_data_file(location);
+  return stem ? generation_of(*stem, data_stem(names.model)) : std::nullopt;
+}
+
 std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
                                                std::span<const std::string> entries) {
   std::optional<std::uint64_t> newest;
@@ -137,6 +166,29 @@ std::optional<std::string> first_generation_file(const GenerationNames& names,
   return std::nullopt;
 }
 
+namespace {
+
+Result<Manifest> find_manifest(const Directory& out, const GenerationNames& names,
+                               const ModelIdentity& model) {
+  const auto entries = out.entries();
+  if (!entries) {
+    return fail(ErrorCode::kIo, out.path().string() + ": cannot be listed");
+  }
+  Error none{ErrorCode::kNotFound, out.child(names.model) + ": has no manifest"};
+  for (const std::string& entry : *entries) {
+    auto manifest = manifest_of(out, names, entry, model);
+    if (manifest) {
+      return located(*std::move(manifest), names, entry);
+    }
+    if (manifest.error().code == ErrorCode::kIo) {
+      none = std::move(manifest).error();
+    }
+  }
+  return fail(std::move(none));
+}
+
+}  // namespace
+
 Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names) {
   const auto kind = out.kind_of(names.model);
   if (!kind) {
@@ -146,31 +198,47 @@ Result<Manifest> current_manifest(const Directory& out, const GenerationNames& n
     return fail(ErrorCode::kNotFound, out.child(names.model) + ": no model");
   }
   const auto model = identify(out, names.model);
-  const auto entries = out.entries();
-  if (!model || !entries) {
-    return fail(ErrorCode::kIo, out.child(names.model) + ": cannot be read");
+  return model ? find_manifest(out, names, *model)
+               : fail(ErrorCode::kIo, out.child(names.model) + ": cannot be read");
+}
+
+std::optional<FileSet> current_files(const Directory& out, const GenerationNames& names,
+                                     const std::optional<ModelIdentity>& current) {
+  FileSet files;
+  if (!current) {
+    const auto kind = out.kind_of(names.model);
+    return kind && *kind != EntryKind::kFile ? std::optional(files) : std::nullopt;
   }
-  Error none{ErrorCode::kNotFound, out.child(names.model) + ": has no manifest"};
-  for (const std::string& entry : *entries) {
-    auto manifest = manifest_of(out, names, entry, *model);
-    if (manifest) {
-      return manifest;
-    }
-    if (manifest.error().code == ErrorCode::kIo) {
-      none = std::move(manifest).error();
-    }
+  const auto manifest = find_manifest(out, names, *current);
+  if (!manifest && manifest.error().code != ErrorCode::kNotFound) {
+    return std::nullopt;
   }
-  return fail(std::move(none));
+  if (manifest) {
+    for (const ManifestTensor& tensor : manifest->tensors) {
+      files.insert(tensor.file);
+    }
+    for (const ManifestFile& file : manifest->test_data) {
+      files.insert(file.file);
+    }
+    return files;
+  }
+  const auto model = Model::load(out.path() / names.model);
+  if (!model) {
+    return model.error().code == ErrorCode::kIo ? std::nullopt : std::optional(files);
+  }
+  for (const ExternalTensor& tensor : model->external_tensors()) {
+    files.insert(tensor.location);
+  }
+  return files;
 }
 
 namespace {
 
-// The files that are the model's own, but for those in `kept` with `folder` before their names.
-std::set<std::string> files_of(const Manifest& manifest, const std::string& folder,
-                               const std::set<std::string>& kept) {
+// The files that are the model's own, as locations, but for those in `kept`.
+std::set<std::string> files_of(const Manifest& located, const FileSet& kept) {
   std::set<std::string> files;
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    if (!manifest.is_linked(tensor.file) && !kept.contains(folder + tensor.file)) {
+  for (const ManifestTensor& tensor : located.tensors) {
+    if (!located.is_linked(tensor.file) && !kept.contains(tensor.file)) {
       files.insert(tensor.file);
     }
   }
@@ -178,52 +246,96 @@ std::set<std::string> files_of(const Manifest& manifest, const std::string& fold
   return files;
 }
 
-// True when none of the files is there any more.
-bool remove_files(const Directory& folder, const std::set<std::string>& files) {
+bool holds_other_model(const Directory& folder, const GenerationNames& names) {
+  const auto file = open_plain(folder, std::string(kManifestName));
+  const auto text = file ? read_file(**file, kMaxManifestBytes) : fail(file.error());
+  const auto manifest = text ? parse_manifest(*text) : fail(text.error());
+  return manifest && manifest->model_file != names.model;
+}
+
+// True when the file is not there any more.
+bool remove_one(const Directory& folder, const std::string& name) {
+  const auto kind = folder.kind_of(name);
+  return kind && (!*kind || (**kind == EntryKind::kFile && folder.remove_file(name)));
+}
+
+// The N of the generation that `entry` is the manifest of, or has it in it.
+std::uint64_t generation_of_manifest(const GenerationNames& names, const std::string& entry) {
+  const auto stem = manifest_beside(names, entry);
+  const auto number =
+      stem ? generation_of(*stem, data_stem(names.model)) : generation_of(entry, names.folder);
+  return number.value_or(0);
+}
+
+// Removes files of generations up to that of the manifest that `entry` stands for, and folders that
+// are empty then. True when none of the files is there any more.
+bool remove_files(const Directory& out, const GenerationNames& names, const std::string& entry,
+                  const std::set<std::string>& files) {
+  const std::uint64_t newest = generation_of_manifest(names, entry);
   bool all_gone = true;
+  std::map<std::string, std::optional<Directory>> folders;
   for (const std::string& file : files) {
-    const auto kind = folder.kind_of(file);
-    const bool gone = kind && (!*kind || (**kind == EntryKind::kFile && folder.remove_file(file)));
-    all_gone = all_gone && gone;
+    const auto generation = generation_of_location(names, file);
+    if (!generation || *generation > newest) {
+      continue;
+    }
+    const auto [folder_name, name] = folder_and_name(file);
+    if (folder_name.empty()) {
+      all_gone = remove_one(out, name) && all_gone;
+      continue;
+    }
+    const auto [place, is_new] = folders.try_emplace(folder_name);
+    std::optional<Directory>& folder = place->second;
+    if (is_new) {
+      auto opened = out.open_folder(folder_name);
+      all_gone = all_gone && (opened || opened.error().code == ErrorCode::kNotFound);
+      if (opened && (folder_name == entry || !holds_other_model(*opened, names))) {
+        folder = *std::move(opened);
+      }
+    }
+    all_gone = (!folder || remove_one(*folder, name)) && all_gone;
+  }
+  for (const auto& [name, folder] : folders) {
+    (void)out.remove_empty_folder(name);
   }
   return all_gone;
 }
 
-bool remove_folder(const Directory& out, const std::string& name, std::set<std::string> files) {
-  const auto folder = out.open_folder(name);
-  files.erase(std::string(kManifestName));
-  const bool gone =
-      folder && remove_files(*folder, files) && folder->remove_file(std::string(kManifestName));
+// Removes the manifest that `entry` stands for, and its folder when nothing else is in it.
+bool remove_manifest(const Directory& out, const GenerationNames& names, const std::string& entry) {
+  if (manifest_beside(names, entry)) {
+    return out.remove_file(entry).has_value();
+  }
+  const auto folder = out.open_folder(entry);
+  const bool gone = folder && folder->remove_file(std::string(kManifestName));
   if (gone) {
-    (void)out.remove_empty_folder(name);  // others may have put things into it
+    (void)out.remove_empty_folder(entry);  // others may have put things into it
   }
   return gone;
-}
-
-bool remove_files_beside(const Directory& out, const std::string& manifest_name,
-                         std::string_view stem, std::set<std::string> files) {
-  std::erase_if(files, [&](const std::string& file) { return stem_of_data_file(file) != stem; });
-  return remove_files(out, files) && out.remove_file(manifest_name).has_value();
 }
 
 }  // namespace
 
 void remove_twin_manifests(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model) {
+  struct Twin {
+    std::string entry;
+    std::set<std::string> files;
+  };
   const auto entries = out.entries();
-  std::map<std::uint64_t, std::string> by_generation;
+  std::map<std::uint64_t, Twin> twins;
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
-    const auto stem = manifest_beside(names, entry);
-    const auto manifest =
-        stem ? read_manifest(out, entry, names.model, model) : fail(ErrorCode::kNotFound, "");
-    if (manifest && manifest->test_data.empty() && files_of(*manifest, "", {}).empty()) {
-      by_generation.emplace(*generation_of(*stem, data_stem(names.model)), entry);
+    const auto manifest = manifest_of(out, names, entry, model);
+    if (manifest && manifest->test_data.empty()) {
+      twins.insert_or_assign(generation_of_manifest(names, entry),
+                             Twin{entry, files_of(located(*manifest, names, entry), {})});
     }
   }
-  for (auto twin = by_generation.begin(); by_generation.size() > 1;
-       twin = by_generation.erase(twin)) {
-    (void)out.remove_file(twin->second);
+  for (auto twin = twins.begin(); twins.size() > 1; twin = twins.erase(twin)) {
+    if (twin->second.files == twins.rbegin()->second.files) {
+      (void)remove_manifest(out, names, twin->second.entry);
+    }
   }
 }
 
@@ -238,31 +350,31 @@ std::set<std::string> entries_of(const Directory& out, const GenerationNames& na
       continue;
     }
     found.insert(entry);
-    if (const auto stem = manifest_beside(names, entry)) {
-      std::set<std::string> files = files_of(*manifest, "", {});
-      std::erase_if(files,
-                    [&](const std::string& file) { return stem_of_data_file(file) != stem; });
-      found.merge(files);
+    const std::uint64_t own = generation_of_manifest(names, entry);
+    for (const std::string& file : files_of(located(*manifest, names, entry), {})) {
+      if (generation_of_location(names, file) == own) {
+        const std::string folder = folder_and_name(file).first;
+        found.insert(folder.empty() ? file : folder);
+      }
     }
   }
   return found;
 }
 
 bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
-                    const std::set<std::string>& kept) {
+                    const FileSet& kept) {
   const auto entries = out.entries();
   bool all_gone = entries.has_value();
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
-    const auto manifest = manifest_of(out, names, entry, model);
+    auto manifest = manifest_of(out, names, entry, model);
     if (!manifest) {
       all_gone = all_gone && manifest.error().code != ErrorCode::kIo;
       continue;
     }
     remove_test_data(out, *manifest, kept);
-    const auto stem = manifest_beside(names, entry);
-    const bool gone = stem ? remove_files_beside(out, entry, *stem, files_of(*manifest, "", kept))
-                           : remove_folder(out, entry, files_of(*manifest, entry + "/", kept));
+    const auto files = files_of(located(*std::move(manifest), names, entry), kept);
+    const bool gone = remove_files(out, names, entry, files) && remove_manifest(out, names, entry);
     all_gone = all_gone && gone;
   }
   return all_gone;

@@ -2,7 +2,9 @@
 // its model, and recorded inputs. Never through a link.
 //
 // A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
-// ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json").
+// ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). A
+// model that kept files of the one before (SavePlan::kept) has data in several generations, and its
+// manifest beside it, whatever its layout.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <string_view>
 
 #include "base/directory.h"
+#include "base/name_map.h"
 #include "save/manifest.h"
 
 namespace onnx_external {
@@ -23,6 +26,14 @@ struct GenerationNames {
   std::string model;   // "model.onnx"
   std::string folder;  // "initializers"
 };
+
+// Locations relative to the output folder.
+using FileSet = OwnedNameSet;
+
+// The N of the generation that a data file at `location` belongs to; nothing when no save of this
+// model can have written it there.
+[[nodiscard]] std::optional<std::uint64_t> generation_of_location(const GenerationNames& names,
+                                                                  std::string_view location);
 
 // The largest N among `entries`, names in an output folder; nothing when no entry is data.
 [[nodiscard]] std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
@@ -44,8 +55,9 @@ struct ModelIdentity {
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
 
-// The manifest of the model that is in place. kNotFound when there is none, or no such model; else
-// it cannot be told now, and nothing that may be its own may go.
+// The manifest of the model that is in place; its files are locations, wherever it stands.
+// kNotFound when there is none, or no such model; else it cannot be told now, and nothing that may
+// be its own may go.
 [[nodiscard]] Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names);
 
 // True for a folder that holds nothing but files of recorded inputs.
@@ -55,23 +67,30 @@ struct ModelIdentity {
 [[nodiscard]] bool is_as_recorded(const Directory& folder, const std::string& name,
                                   const ManifestFile& record);
 
+// The files that the model in place refers to, test data too: by its manifest, else by itself. None
+// when there is no model; nothing when that cannot be told.
+[[nodiscard]] std::optional<FileSet> current_files(const Directory& out,
+                                                   const GenerationNames& names,
+                                                   const std::optional<ModelIdentity>& current);
+
 // The entries of `out` that hold the data which manifests of generations say belongs to the model,
-// and these manifests.
+// and these manifests. Not the data of other generations that it keeps.
 [[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                                const ModelIdentity& model);
 
-// Removes manifests beside the model that know this model and say that all its data is linked, but
-// for the newest: a model that links is the same file when it is saved again.
+// Removes manifests that know this model and say that its data is in the same files, but for the
+// newest: a model that links, or keeps all files, is the same file when it is saved again.
 void remove_twin_manifests(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model);
 
 // Removes the data that the manifests of all generations in `out` say belongs to the model: the
 // files that a manifest lists, unless as linked, the manifest last (so that a killed removal can be
-// finished), and the folder when nothing else is in it. Beside the model only files with names of
-// that generation are removed, whatever the manifest says. What cannot be removed stays; the new
-// model is complete without that. `kept`: the test data and the linked files of the model that is
-// now in place. False when something could not be removed, or read to tell.
+// finished), and folders when nothing else is in them. Only files that saves of this model write
+// are removed, of no later generation than the manifest and from no folder with another model's
+// manifest, whatever the manifest says. What cannot be removed stays; the new model is complete
+// without that. `kept`: current_files(). False when something could not be removed, or read to
+// tell.
 bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
-                    const std::set<std::string>& kept);
+                    const FileSet& kept);
 
 }  // namespace onnx_external

@@ -111,6 +111,12 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
     hasher.add(file.name);
     hasher.add(file.bytes);
   }
+  hasher.add(plan.kept.size());
+  for (const auto& [number, kept] : plan.kept) {
+    hasher.add(number);
+    hasher.add(kept.location);
+    hasher.add(kept.stamp);
+  }
   hasher.add(plan.parts.size());
   for (const PlannedPart& part : plan.parts) {
     hasher.add(part.bytes);

@@ -158,7 +158,8 @@ Result<TensorPlace> place_member(const Json& object) {
                        : corrupt("\"place\" is not known");
 }
 
-// A file of the model's own has a plain name, and a CRC for each of its tensors.
+// A file of the model's own has a plain name, perhaps in a folder, and a CRC for each of its
+// tensors.
 Status check_own(const ManifestTensor& tensor, bool has_file) {
   if (!tensor.crc32) {
     return corrupt("\"crc32\" is missing");
@@ -166,10 +167,12 @@ Status check_own(const ManifestTensor& tensor, bool has_file) {
   if (!has_file) {
     return {};
   }
-  if (auto plain = check_plain_name(tensor.file); !plain) {
-    return corrupt("\"file\": " + plain.error().message);
+  const std::size_t slash = tensor.file.find('/');
+  Status plain = check_plain_name(tensor.file.substr(0, slash));
+  if (plain && slash != std::string::npos) {
+    plain = check_plain_name(tensor.file.substr(slash + 1));
   }
-  return {};
+  return plain ? Status() : corrupt("\"file\": " + plain.error().message);
 }
 
 Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest) {

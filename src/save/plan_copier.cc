@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <deque>
 #include <limits>
@@ -22,6 +23,7 @@
 #include "base/digest.h"
 #include "base/direct_copy.h"
 #include "base/file.h"
+#include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
@@ -153,7 +155,8 @@ class PlanCopier {
         threads_(thread_count(job.options.threads)),
         workers_(static_cast<std::size_t>(threads_)),
         most_unsynced_(most_unsynced_files(job.checkpoint.files().size(), threads_)),
-        syncs_together_(job.plan.files.size() > kMaxFilesSyncedAlone && syncs_report_errors()),
+        syncs_together_(job.plan.files.size() - job.plan.kept.size() > kMaxFilesSyncedAlone &&
+                        syncs_report_errors()),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -225,6 +228,12 @@ class PlanCopier {
     return !job_.of_others.empty() && job_.of_others[part];
   }
 
+  // Of a file that was there before nobody knows that it has zeros where nothing is written.
+  bool is_sparse(std::uint32_t file) const {
+    return !job_.sparse.empty() && job_.sparse[file] && files_[file].kept == 0 &&
+           files_[file].of_others == 0;
+  }
+
   bool is_from_checkpoint(std::uint32_t part) const {
     return tensor_of(part).source == TensorSource::kCheckpoint;
   }
@@ -280,7 +289,9 @@ class PlanCopier {
     if (!output) {
       return output;
     }
-    if (Status room = output->preallocate(planned.bytes); !room) {
+    if (Status room =
+            is_sparse(file) ? output->grow(planned.bytes) : output->preallocate(planned.bytes);
+        !room) {
       return fail(std::move(room).error());
     }
     return output;
@@ -326,10 +337,48 @@ class PlanCopier {
     return PartSource{cuts.shared_file(), range->offset, std::nullopt};
   }
 
-  // Copies the item's bytes and returns their CRC-32, unless they are spliced.
+  // Copies the item's bytes, but for holes, and returns their CRC-32, unless they are spliced.
   Result<std::optional<std::uint32_t>> copy_bytes(const WorkItem& item, const PartSource& source,
                                                   const OutputFile& output, Worker& worker,
                                                   Sha* sha) {
+    if (!source.file || !is_sparse(part_of(item).file) || item.length < kMinHoleBytes) {
+      return copy_run(item, source, output, worker, sha);
+    }
+    std::optional<std::uint32_t> crc = 0;
+    for (std::uint64_t done = 0; done < item.length;) {
+      const std::uint64_t place = source.offset + item.first;
+      const FileRun run = next_run(source.file->fd(), place + done, place + item.length);
+      const WorkItem piece{item.part, item.first + done, run.bytes};
+      const auto added = run.is_hole ? pass_hole(piece, source, sha)
+                                     : copy_run(piece, source, output, worker, sha);
+      if (!added) {
+        return added;
+      }
+      crc = *added ? std::optional(crc32_concat(crc.value_or(0), **added, run.bytes)) : *added;
+      done += run.bytes;
+    }
+    return crc;
+  }
+
+  // The file has zeros there already.
+  Result<std::optional<std::uint32_t>> pass_hole(const WorkItem& item, const PartSource& source,
+                                                 Sha* sha) {
+    static constexpr std::array<std::byte, kCopyBufferBytes> kZeros{};
+    for (std::uint64_t left = sha == nullptr ? 0 : item.length; left > 0;) {
+      const auto piece = std::span(kZeros).first(std::min<std::uint64_t>(left, kZeros.size()));
+      sha->update(piece);
+      left -= piece.size();
+    }
+    if (!step_(item.length)) {
+      return fail(ErrorCode::kCancelled, "cancelled");
+    }
+    const bool spliced = sha == nullptr && splices(item, source);
+    return spliced ? std::nullopt : std::optional(crc32_of_zeros(item.length));
+  }
+
+  Result<std::optional<std::uint32_t>> copy_run(const WorkItem& item, const PartSource& source,
+                                                const OutputFile& output, Worker& worker,
+                                                Sha* sha) {
     Crc32 crc;
     Status status;
     const bool spliced = sha == nullptr && splices(item, source);
@@ -538,6 +587,11 @@ class PlanCopier {
     }
     return parallel_for(files_.size(), threads_, [this](std::size_t number, int) -> Status {
       if (files_[number].kept < files_[number].all || files_[number].all == 0) {
+        return {};
+      }
+      const auto old = job_.plan.kept.find(static_cast<std::uint32_t>(number));
+      if (old != job_.plan.kept.end()) {
+        copied_.sha1s[number] = old->second.sha1;
         return {};
       }
       auto sha1 = data_file_sha1(job_.data, job_.plan.files[number]);

@@ -54,6 +54,8 @@ struct CopyJob {
   // Empty, or which parts other processes write (save/teamwork.h). Files that have such parts and
   // others exist already, and get no SHA-1 here.
   std::vector<bool> of_others = {};
+  // Empty, or which files have holes where their sources have (save/sparse_files.h).
+  std::vector<bool> sparse = {};
 };
 
 // Writes every file of the plan, but for the parts that are kept or of others, into `job.data`,

@@ -147,8 +147,16 @@ Status Transaction::check_data_entries() const {
   return {};
 }
 
+bool Transaction::has_manifest_in_folder() const {
+  return options_.layout == Layout::kPerTensor && !options_.keeps_files;
+}
+
+std::string Transaction::manifest_location() const {
+  return has_manifest_in_folder() ? options_.data_dir + "/" + manifest_name() : manifest_name();
+}
+
 std::string Transaction::manifest_name() const {
-  return options_.layout == Layout::kPerTensor
+  return has_manifest_in_folder()
              ? std::string(kManifestName)
              : manifest_file_name(numbered_stem(options_.model_name, options_.data_dir));
 }
@@ -156,10 +164,16 @@ std::string Transaction::manifest_name() const {
 // What comes to stand beside the model. The manifest is the first: by it the next save finds what a
 // killed one left.
 std::vector<std::string> Transaction::data_entries() const {
-  if (options_.layout == Layout::kPerTensor) {
+  if (has_manifest_in_folder()) {
     return {options_.data_dir};
   }
   std::vector<std::string> entries{manifest_name()};
+  if (options_.layout == Layout::kPerTensor) {
+    if (!options_.files.empty()) {
+      entries.push_back(options_.data_dir);
+    }
+    return entries;
+  }
   for (const PlannedFile& file : options_.files) {
     if (file.name != options_.model_name) {  // its rename is the commit
       entries.push_back(file.name);
@@ -207,6 +221,7 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
     }
     needs.bytes_there = data ? allocated_bytes(*data, options_.files) : 0;
   }
+  needs.bytes_there += options_.hole_bytes;
   return check_target_limits(*out_, needs);
 }
 
@@ -276,22 +291,13 @@ bool Transaction::remove_data_of_staged_model(const Directory& staging) const {
     const auto kind = staging.kind_of(options_.model_name);
     return kind && *kind != EntryKind::kFile;
   }
-  if (staged == identify(*out_, options_.model_name)) {
+  const auto current = identify(*out_, options_.model_name);
+  if (staged == current) {
     remove_twin_manifests(*out_, generation_names(), *staged);
     return true;
   }
-  const auto current = current_manifest(*out_, generation_names());
-  if (!current && current.error().code != ErrorCode::kNotFound) {
-    return false;  // some of it may be the current model's
-  }
-  std::set<std::string> kept;
-  for (const ManifestFile& file : current ? current->test_data : std::vector<ManifestFile>()) {
-    kept.insert(file.file);
-  }
-  for (const LinkedFile& file : current ? current->linked : std::vector<LinkedFile>()) {
-    kept.insert(file.file);
-  }
-  return remove_data_of(*out_, generation_names(), *staged, kept);
+  const auto kept = current_files(*out_, generation_names(), current);
+  return kept && remove_data_of(*out_, generation_names(), *staged, *kept);
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
@@ -403,7 +409,8 @@ Status Transaction::write_model(std::string_view model, std::string_view manifes
 }
 
 Status Transaction::write_manifest(std::string_view manifest) {
-  Status status = write_file(*data_, manifest_name(), manifest);
+  Status status =
+      write_file(has_manifest_in_folder() ? *data_ : *staging_, manifest_name(), manifest);
   if (status) {
     status = sync_folder(*data_);
   }

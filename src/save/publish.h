@@ -11,9 +11,10 @@
 // so nothing that the old model refers to is touched before the new one is in place. A killed save
 // leaves its staging folder, which the same save goes on with (save/resume.h). Of replaced
 // data only the files that its manifest lists are removed, and only when the manifest knows the
-// replaced model by its CRC. Test data folders of a replaced model change places with the new ones
-// right after the commit point; killed between, the next save into the folder finishes it. With
-// Sync::kFiles that holds through power loss too, as far as the disk keeps its word.
+// replaced model by its CRC, and never what the new model refers to. Test data folders of a
+// replaced model change places with the new ones right after the commit point; killed between, the
+// next save into the folder finishes it. With Sync::kFiles that holds through power loss too, as
+// far as the disk keeps its word.
 #pragma once
 
 #include <filesystem>
@@ -41,6 +42,10 @@ struct TransactionOptions {
   // only one is the model itself.
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
+  // Some data stays in files of the model that is replaced (SavePlan::kept): the manifest stands
+  // beside the model then, and there may be no data folder.
+  bool keeps_files = false;
+  std::uint64_t hole_bytes = 0;  // in `files`: need no room on the disk
   // The name of a job (save/journal.h): a dead saver's staging folder with its journal is taken
   // over.
   std::string job = {};
@@ -74,7 +79,7 @@ class Transaction {
 
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
-  [[nodiscard]] std::string manifest_name() const;  // in data()
+  [[nodiscard]] std::string manifest_location() const;  // relative to staging()
 
   // Writes the manifest, then makes all names in the staging folder durable. Model and data files
   // must be complete (and synced by whoever wrote them).
@@ -101,6 +106,8 @@ class Transaction {
   [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                   std::string_view content) const;
   [[nodiscard]] Status sync_folder(const Directory& folder) const;
+  [[nodiscard]] bool has_manifest_in_folder() const;
+  [[nodiscard]] std::string manifest_name() const;
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging(const std::string& to_take_over) const;

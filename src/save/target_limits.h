@@ -14,7 +14,7 @@ namespace onnx_external {
 struct TargetNeeds {
   const std::vector<PlannedFile>& files;
   std::vector<std::string> names;  // of what comes beside the data files
-  std::uint64_t bytes_there = 0;   // of `files`, on the disk already
+  std::uint64_t bytes_there = 0;   // of `files`, on the disk already, or holes
   std::string folder = {};         // that the files stand in; empty: beside the model
 };
 

@@ -23,6 +23,8 @@
 #include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/resume.h"
+#include "save/reuse.h"
+#include "save/sparse_files.h"
 #include "save/teamwork.h"
 #include "save/test_data_files.h"
 
@@ -71,10 +73,7 @@ std::string StagedSave::manifest_location() const {
   if (!state_->transaction) {
     return {};
   }
-  const Transaction& transaction = *state_->transaction;
-  return transaction.options().layout == Layout::kPerTensor
-             ? transaction.options().data_dir + "/" + transaction.manifest_name()
-             : transaction.manifest_name();
+  return state_->transaction->manifest_location();
 }
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
@@ -165,7 +164,7 @@ class ModelBuilder {
         place(tensor, DeferredBytes{*tensor.part, tensor.nbytes});
       } else if (tensor.part) {
         const PlannedPart& part = plan_.parts[*tensor.part];
-        record.file = plan_.files[part.file].name;
+        record.file = plan_.kept.empty() ? plan_.files[part.file].name : plan_.location(part.file);
         record.offset = part.offset;
         place(tensor, ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
                                   sha1s.empty() ? std::string() : sha1s[part.file]});
@@ -334,6 +333,7 @@ struct Ground {
   std::vector<ManifestFile> test_data;
   WrittenParts kept;
   std::optional<Journal> journal;
+  std::vector<bool> sparse;  // CopyJob::sparse
 };
 
 // Files into which several processes write exist before the first of them does.
@@ -351,19 +351,28 @@ Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Direc
   return {};
 }
 
-Result<Ground> make_ground(const SavePlan& plan, const std::filesystem::path& out_dir,
-                           const std::string& job, const WriteOptions& options,
-                           const RecordedInputs* inputs, const Teamwork& team,
-                           ProgressMeter& meter) {
+Result<Ground> make_ground(const SavePlan& plan, const Checkpoint& checkpoint,
+                           const std::filesystem::path& out_dir, const std::string& job,
+                           const WriteOptions& options, const RecordedInputs* inputs,
+                           const Teamwork& team, ProgressMeter& meter) {
   // The journal knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && team.is_alone();
+  SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
   auto transaction =
       Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, plan.files, resumes ? job : std::string()});
+                                   plan.layout, files_to_write(plan), !plan.kept.empty(),
+                                   sparse.hole_bytes, resumes ? job : std::string()});
   if (!transaction) {
     return fail(std::move(transaction).error());
   }
-  Ground ground{*std::move(transaction), {}, WrittenParts(plan.parts.size()), std::nullopt};
+  if (Status kept = check_kept_files(plan, out_dir, options.sync); !kept) {
+    return fail(std::move(kept).error());
+  }
+  Ground ground{*std::move(transaction),
+                {},
+                WrittenParts(plan.parts.size()),
+                std::nullopt,
+                std::move(sparse.files)};
   if (inputs != nullptr) {
     auto written = write_test_data(*inputs, ground.transaction);
     if (!written) {
@@ -458,7 +467,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
     return follow(plan, model, checkpoint, out_dir, options, team);
   }
   ProgressMeter meter(options.progress);
-  auto ground = make_ground(plan, out_dir, *job, options, inputs, team, meter);
+  auto ground = make_ground(plan, checkpoint, out_dir, *job, options, inputs, team, meter);
   using Text = Result<std::string>;
   const Text told = team.hear(ground ? Text(ground->transaction.staging_path().filename())
                                      : Text(fail(ground.error())));
@@ -469,9 +478,11 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   auto building = data->model ? std::future<Result<ModelPieces>>()
                               : start_building(builder, given_plan, options);
   Journal* const journal = ground->journal ? &*ground->journal : nullptr;
-  auto copied = team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options,
-                                            ground->kept, journal, team.parts_of_others(plan)},
-                                           meter));
+  const WrittenParts there = with_kept_files(plan, ground->kept);
+  auto copied =
+      team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options, there,
+                                  journal, team.parts_of_others(plan), ground->sparse},
+                                 meter));
   if (!copied) {
     return fail(std::move(copied).error());
   }

@@ -15,6 +15,7 @@
 #include "base/digest.h"
 #include "base/directory.h"
 #include "base/file.h"
+#include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/safe_path.h"
@@ -142,6 +143,14 @@ class WantedBytes {
     return file_ != nullptr && offset_ == offset && file_->same_file(file);
   }
 
+  // The part of a hole of the data file that is one here, too; data where it is none.
+  [[nodiscard]] FileRun same_run(std::uint64_t first, FileRun run) const {
+    if (file_ == nullptr || !run.is_hole) {
+      return {run.bytes, false};
+    }
+    return next_run(file_->fd(), offset_ + first, offset_ + first + run.bytes);
+  }
+
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
     if (cast_to_) {
       return checkpoint_.read_as(tensor_, *cast_to_, first, out);
@@ -212,10 +221,23 @@ class PieceReader {
   [[nodiscard]] Status read(const SourceFile& file, const std::optional<WantedBytes>& wanted,
                             Buffers& buffers, ProgressMeter& meter, RangeAnswer& answer) const {
     const std::uint64_t step = wanted ? wanted->step() : kPlainStep;
-    Crc32 crc;
+    SparseCrc32 crc;
+    std::uint64_t data_end = 0;  // where the next hole may begin
     for (std::uint64_t done = 0; done < piece_.length;) {
-      const std::uint64_t size = std::min(step, piece_.length - done);
       const std::uint64_t first = piece_.first + done;
+      if (done == data_end) {
+        const FileRun run = run_at(file, wanted, first);
+        data_end = done + run.bytes;
+        if (run.is_hole) {
+          crc.skip_zeros(run.bytes);
+          done = data_end;
+          if (auto status = counted(meter, run.bytes); !status) {
+            return status;
+          }
+          continue;
+        }
+      }
+      const std::uint64_t size = std::min(step, data_end - done);
       const auto found = buffers.found.first(size);
       if (auto status = file.read(check_.offset + first, found); !status) {
         answer.fault = fault_of(status.error());
@@ -238,6 +260,18 @@ class PieceReader {
     }
     answer.crc32 = crc.value();
     return {};
+  }
+
+  // What is a hole on both sides is equal, and need not be read.
+  [[nodiscard]] FileRun run_at(const SourceFile& file, const std::optional<WantedBytes>& wanted,
+                               std::uint64_t first) const {
+    const std::uint64_t left = piece_.first + piece_.length - first;
+    if (left < kMinHoleBytes) {
+      return {left, false};
+    }
+    const std::uint64_t place = check_.offset + first;
+    const FileRun run = next_run(file.fd(), place, place + left);
+    return wanted ? wanted->same_run(first, run) : run;
   }
 
   const RangeCheck& check_;

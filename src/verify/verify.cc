@@ -44,6 +44,7 @@ struct Subject {
   std::optional<DType> cast_to;            // with `equals`: converted to the initializer's type
   const ManifestTensor* record = nullptr;  // nothing contradicts it
   bool is_expected = false;
+  bool is_compared = false;  // VerifyOptions::compared_files has its file
   bool by_manifest = false;  // with `equals`: only the manifest names it
   std::size_t check = 0;     // with `entry`: index of its range check
   std::vector<Finding> findings;
@@ -56,7 +57,7 @@ std::vector<RangeCheck> plan_checks(std::vector<Subject>& subjects, const Checkp
   std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, Source>, std::size_t> known;
   std::vector<RangeCheck> checks;
   for (Subject& subject : subjects) {
-    if (!subject.entry) {
+    if (!subject.entry || subject.is_compared) {
       continue;
     }
     Source source{0, 0, 0, subject.cast_to};
@@ -121,6 +122,8 @@ class Verifier {
       if (is_external(*tensors[i].proto)) {
         ++report_.tensors;
         subject.entry = read_entry(tensors[i], subject.findings);
+        subject.is_compared =
+            subject.entry && options_.compared_files.contains(subject.entry->location);
       }
       if (tensors[i].is_initializer() && index_.at(key_of(tensors[i])) != i) {
         report(subject, FindingCode::kDuplicateName,
@@ -233,7 +236,7 @@ class Verifier {
       return fail(std::move(answers).error());
     }
     for (Subject& subject : subjects_) {
-      if (subject.entry) {
+      if (subject.entry && !subject.is_compared) {
         apply(subject, (*answers)[subject.check]);
       }
     }
@@ -355,7 +358,7 @@ class Verifier {
   Status check_checksums(ProgressMeter& meter) {
     std::map<std::string_view, std::vector<Subject*>> by_file;
     for (Subject& subject : subjects_) {
-      if (subject.entry && !subject.entry->sha1.empty()) {
+      if (subject.entry && !subject.is_compared && !subject.entry->sha1.empty()) {
         by_file[subject.entry->location].push_back(&subject);
       }
     }

@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // Two large enough to be spliced, reserved and journaled; a transposed, a tied and an inline one.
-std::vector<TestTensor> scene_tensors(std::uint32_t seed) {
+std::vector<TestTensor> scene_tensors(std::uint32_t large_seed, std::uint32_t seed) {
   return {
-      {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, seed)},
+      {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, large_seed)},
       {.name = "second", .shape = {270, 256}, .bytes = noise(276'480, seed + 1)},
       {.name = "middle", .shape = {50, 100}, .bytes = noise(20'000, seed + 2)},
       {.name = "small", .shape = {16}, .bytes = noise(64, seed + 3)},
@@ -99,6 +99,11 @@ std::vector<Form> all_forms() {
       forms.push_back(form);
     }
   }
+  for (Form form : {main[0], main[2]}) {
+    form.name += ", reuse";
+    form.reuse = Reuse::kEqualFiles;
+    forms.push_back(form);
+  }
   return forms;
 }
 
@@ -109,13 +114,14 @@ Scene::Scene(fs::path folder) : folder_(std::move(folder)) {
   };
   const auto is_turned = [](const TestTensor& tensor) { return tensor.name == "turned"; };
   for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    std::vector<TestTensor> tensors = scene_tensors(seed);
+    std::vector<TestTensor> tensors = scene_tensors(seed, seed);
     write(checkpoint(seed), torch_zip(tensors));
+    write(checkpoint_like_the_others(seed), torch_zip(scene_tensors(seed, 1)));
     write(graph({.input = Input::kGiven}, seed), given_graph(tensors));
     std::erase_if(tensors, is_turned);  // no plain range
     write(folder_ / fmt::format("plain.{}.pt", seed), torch_zip(tensors));
   }
-  std::vector<TestTensor> tensors = scene_tensors(1);
+  std::vector<TestTensor> tensors = scene_tensors(1, 1);
   write(graph(), *model_for(tensors).serialize());
   tensors.push_back({.name = "x", .shape = {2, 3}, .bytes = noise(24, 9)});
   write(graph({.input = Input::kRecorded}), *model_for(tensors).serialize());
@@ -150,9 +156,16 @@ fs::path Scene::checkpoint(std::uint32_t seed) const {
   return folder_ / fmt::format("{}.pt", seed);
 }
 
+fs::path Scene::checkpoint_like_the_others(std::uint32_t seed) const {
+  return folder_ / fmt::format("{}.like.pt", seed);
+}
+
 std::vector<fs::path> Scene::checkpoints(const SaveRequest& request) const {
   if (request.form.input == Input::kGiven) {
     return {};
+  }
+  if (request.form.reuse == Reuse::kEqualFiles) {
+    return {checkpoint_like_the_others(request.seed)};
   }
   return {request.form.input == Input::kBeside
               ? request.out / fmt::format("plain.{}.pt", request.seed)
@@ -178,6 +191,7 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   options.write.overwrite = request.overwrite;
   options.write.cache = request.form.cache;
   options.verification = request.form.verification;
+  options.reuse = request.form.reuse;
   options.layout = request.form.layout;
   options.max_shard_bytes = kSceneShardBytes;
   options.mapping.casts = request.form.input == Input::kCast ? Casts::kAllow : Casts::kRefuse;

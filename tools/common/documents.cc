@@ -192,6 +192,10 @@ std::string save_document(const SaveReport& report, RunMode mode) {
   if (report.linked_bytes > 0) {
     document["linked_bytes"] = report.linked_bytes;
   }
+  if (report.files_reused > 0) {
+    document["files_reused"] = report.files_reused;
+    document["bytes_reused"] = report.bytes_reused;
+  }
   if (!report.test_data.sets.empty()) {
     document["test_data"] = test_sets(report.test_data);
     document["dimensions"] = list_of(report.test_data.dimensions, dimension);

@@ -84,20 +84,27 @@ std::string totals_text(const SaveReport& report) {
     return fmt::format("{}, {} linked to {}", count_text(report.tensors.size(), "tensor"),
                        size_text(report.linked_bytes), count_text(files.size(), "file"));
   }
-  return fmt::format(
-      "{}, {} in {}", count_text(report.tensors.size(), "tensor"), size_text(report.bytes),
+  std::string text = fmt::format(
+      "{}, {} in {}", count_text(report.tensors.size(), "tensor"),
+      size_text(report.bytes + report.bytes_reused),
       files.empty() && report.bytes > 0 ? "the model" : count_text(files.size(), "file"));
+  if (report.files_reused > 0) {
+    text += fmt::format(", {} ({}) kept as they were", report.files_reused,
+                        size_text(report.bytes_reused));
+  }
+  return text;
 }
 
 // "'initializers/'", the folder that the files share.
 std::string data_folder(const SaveReport& report) {
+  std::set<std::string_view> folders;
   for (const SavedTensor& tensor : report.tensors) {
     const std::size_t slash = tensor.file.rfind('/');
     if (slash != std::string::npos) {
-      return (report.model.parent_path() / tensor.file.substr(0, slash)).string();
+      folders.insert(std::string_view(tensor.file).substr(0, slash));
     }
   }
-  return {};
+  return folders.size() == 1 ? (report.model.parent_path() / *folders.begin()).string() : "";
 }
 
 std::string shape_and_type(const InspectedTensor& tensor) {
@@ -269,7 +276,8 @@ std::string compared_text(const VerifyReport& report) {
 
 std::string save_text(const SaveReport& report) {
   const bool linked = report.linked_bytes > 0;
-  const std::string folder = linked ? "" : data_folder(report);
+  const bool has_folder = !linked && report.files_reused == 0;
+  const std::string folder = has_folder ? data_folder(report) : "";
   // The rate of a small save says nothing.
   const bool has_rate = report.bytes >= kMinRatedBytes;
   return fmt::format("{}: {}{}; {}{}\n{}", shown(report.model.string()), totals_text(report),

@@ -1,0 +1,85 @@
+#include "base/holes.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 512;  // the unit of st_blocks
+
+// `offset` itself where the file system cannot tell.
+std::uint64_t next_data(int fd, std::uint64_t offset, std::uint64_t end) {
+  const off_t found = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+  if (found < 0) {
+    struct stat info {};
+    const bool ends_in_hole = errno == ENXIO && ::fstat(fd, &info) == 0 &&
+                              static_cast<std::uint64_t>(info.st_size) >= end;
+    return ends_in_hole ? end : offset;
+  }
+  return std::clamp(static_cast<std::uint64_t>(found), offset, end);
+}
+
+std::uint64_t next_hole(int fd, std::uint64_t offset, std::uint64_t end) {
+  const off_t found = ::lseek(fd, static_cast<off_t>(offset), SEEK_HOLE);
+  return found < 0 ? end : std::clamp(static_cast<std::uint64_t>(found), offset, end);
+}
+
+}  // namespace
+
+FileRun next_run(int fd, std::uint64_t offset, std::uint64_t end) {
+  std::uint64_t hole = next_hole(fd, offset, end);
+  while (hole < end) {
+    const std::uint64_t data = next_data(fd, hole, end);
+    const bool counts = data - hole >= kMinHoleBytes;
+    if (counts && hole == offset) {
+      return {data - offset, true};
+    }
+    if (counts || data == hole) {  // no progress: the file is changing
+      break;
+    }
+    hole = next_hole(fd, data, end);
+  }
+  return {std::max(hole, std::min(end, offset + 1)) - offset, false};
+}
+
+bool may_have_holes(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes <
+                                        static_cast<std::uint64_t>(info.st_size);
+}
+
+std::uint32_t crc32_of_zeros(std::uint64_t count) {
+  constexpr std::array<std::byte, 1> kZero{};
+  Crc32 one;
+  one.update(kZero);
+  std::uint32_t crc = 0;
+  std::uint32_t power = one.value();  // of `length` zeros
+  for (std::uint64_t length = 1; count > 0; count >>= 1U, length <<= 1U) {
+    if ((count & 1U) != 0) {
+      crc = crc32_concat(crc, power, length);
+    }
+    if (count > 1) {
+      power = crc32_concat(power, power, length);
+    }
+  }
+  return crc;
+}
+
+void SparseCrc32::update(std::span<const std::byte> bytes) {
+  crc_.update(bytes);
+  bytes_ += bytes.size();
+}
+
+void SparseCrc32::skip_zeros(std::uint64_t count) {
+  before_ = crc32_concat(value(), crc32_of_zeros(count), count);
+  crc_ = Crc32();
+  bytes_ = 0;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,430 @@
+#include "save/reuse.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/digest.h"
+#include "base/directory.h"
+#include "base/file.h"
+#include "base/io_buffer.h"
+#include "base/name_map.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "onnx/inline_data.h"
+#include "save/file_names.h"
+#include "save/generations.h"
+#include "save/model_source.h"
+#include "save/plan_copier.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+namespace {
+
+// Checkpoint::read wants such steps.
+constexpr std::uint64_t kStepBytes = std::uint64_t{1} << 20;
+// Each may hold Checkpoint::kReadScratchBytes.
+constexpr int kMaxReaders = 4;
+
+// A data file of the model that is replaced, as its manifest describes it.
+struct OldPart {
+  std::uint64_t length = 0;
+  std::optional<std::uint32_t> crc32;
+};
+struct OldFile {
+  std::string location;
+  std::map<std::uint64_t, OldPart> parts;  // by offset
+};
+
+// What files of all generations have in common: "/weight" of "initializers.1/weight",
+// "-00001-of-00002.data" of "model.1-00001-of-00002.data".
+std::string_view name_in_generation(std::string_view location) {
+  const std::size_t slash = location.rfind('/');
+  const auto stem = stem_of_data_file(location);
+  return slash != std::string_view::npos ? location.substr(slash)
+         : stem                          ? location.substr(stem->size())
+                                         : std::string_view();
+}
+
+using OldFiles = NameMap<OldFile>;  // by name_in_generation()
+
+// The model's own data files; those that it links to are not ours to keep.
+OldFiles old_files(const Manifest& manifest, const GenerationNames& names) {
+  OldFiles files;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    const std::string_view name = name_in_generation(tensor.file);
+    if (name.empty() || manifest.is_linked(tensor.file) ||
+        !generation_of_location(names, tensor.file)) {
+      continue;
+    }
+    OldFile& file = files[name];
+    if (file.location.empty()) {
+      file.location = tensor.file;
+    }
+    if (file.location == tensor.file) {
+      file.parts.try_emplace(tensor.offset, OldPart{tensor.length, tensor.crc32});
+    }
+  }
+  return files;
+}
+
+// The planned bytes of one part, from the first to the last.
+class PartReader {
+ public:
+  static Result<PartReader> open(const PlannedTensor& tensor, const Model& model,
+                                 const Checkpoint& checkpoint) {
+    PartReader reader(tensor, checkpoint);
+    if (tensor.source == TensorSource::kModelExternal) {
+      const ExternalTensor& external = model.external_tensors()[tensor.source_index];
+      auto file = open_external(model, external);
+      if (!file) {
+        return fail(std::move(file).error());
+      }
+      reader.file_ = *std::move(file);
+      reader.position_ = external.offset;
+    } else if (tensor.source == TensorSource::kModelInline) {
+      auto opened =
+          InlineReader::open(model.inline_proto(tensor.source_index), model.cut_tensors());
+      if (!opened) {
+        return fail_in("tensor " + quote(tensor.name), std::move(opened).error());
+      }
+      reader.inline_.emplace(*std::move(opened));
+    } else if (const auto range = planned_range(checkpoint, tensor)) {
+      reader.file_ = checkpoint.files()[range->file];
+      reader.position_ = range->offset;
+    }
+    return reader;
+  }
+
+  Status read(std::span<std::byte> out) {
+    const std::uint64_t first = std::exchange(position_, position_ + out.size());
+    if (inline_) {
+      return inline_->read(out);
+    }
+    return file_ ? file_->read(first, out) : read_planned(*checkpoint_, *tensor_, first, out);
+  }
+
+  // The checkpoint's files are checked when all is done.
+  [[nodiscard]] Status check_unchanged() const {
+    const bool is_given = tensor_->source == TensorSource::kModelExternal;
+    return is_given ? file_->check_unchanged() : Status();
+  }
+
+ private:
+  PartReader(const PlannedTensor& tensor, const Checkpoint& checkpoint)
+      : tensor_(&tensor), checkpoint_(&checkpoint) {}
+  const PlannedTensor* tensor_;
+  const Checkpoint* checkpoint_;
+  std::shared_ptr<const SourceFile> file_;  // null: no plain range
+  std::optional<InlineReader> inline_;
+  std::uint64_t position_ = 0;  // in the file, or in the tensor
+};
+
+struct Buffers {
+  IoBuffer found;
+  IoBuffer wanted;
+};
+
+// A planned file that may stand in the old model already.
+struct Candidate {
+  std::uint32_t file = 0;
+  std::uint32_t first_part = 0;
+  std::uint32_t end_part = 0;
+  const OldFile* old = nullptr;
+};
+
+// Compares one candidate with its old file.
+class Comparison {
+ public:
+  Comparison(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+             const Candidate& candidate, Buffers& buffers, ProgressMeter& meter)
+      : plan_(plan),
+        model_(model),
+        checkpoint_(checkpoint),
+        candidate_(candidate),
+        buffers_(buffers),
+        meter_(meter) {}
+
+  // Nothing: it is another file, or cannot be read.
+  Result<std::optional<KeptFile>> run(const Directory& out, const WriteOptions& options) {
+    const PlannedFile& planned = plan_.files[candidate_.file];
+    const auto old = open_beneath(out, candidate_.old->location);
+    const auto stamp = old ? (*old)->stamp() : fail(old.error());
+    if (!stamp || (*old)->size() != planned.bytes) {
+      return std::nullopt;
+    }
+    old_ = *old;
+    kept_.location = candidate_.old->location;
+    kept_.stamp = *stamp;
+    if (options.checksum == Checksum::kSha1) {
+      sha_.emplace(Sha::Kind::kSha1);
+    }
+    if (options.sync == Sync::kFiles) {
+      (void)::posix_fadvise(old_->fd(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+    auto equal = compare();
+    if (!equal || !*equal) {
+      return equal ? Result<std::optional<KeptFile>>(std::nullopt) : fail(equal.error());
+    }
+    kept_.sha1 = sha_ ? sha_->hex() : std::string();
+    return std::move(kept_);
+  }
+
+ private:
+  Result<bool> compare() {
+    for (std::uint32_t part = candidate_.first_part; part < candidate_.end_part; ++part) {
+      auto equal = compare_padding(plan_.parts[part].offset);
+      if (equal && *equal) {
+        equal = compare_part(part);
+      }
+      if (!equal || !*equal) {
+        return equal;
+      }
+    }
+    return true;
+  }
+
+  Result<bool> compare_padding(std::uint64_t end) {
+    while (position_ < end) {
+      const auto wanted = buffers_.wanted.first(std::min(kStepBytes, end - position_));
+      std::memset(wanted.data(), 0, wanted.size());
+      if (!next_is(wanted)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Result<bool> compare_part(std::uint32_t number) {
+    const PlannedPart& part = plan_.parts[number];
+    const PlannedTensor& tensor = plan_.tensors[part.source_tensor];
+    auto reader = PartReader::open(tensor, model_, checkpoint_);
+    if (!reader) {
+      return fail(std::move(reader).error());
+    }
+    Crc32 crc;
+    for (std::uint64_t done = 0; done < part.bytes;) {
+      const auto wanted = buffers_.wanted.first(std::min(kStepBytes, part.bytes - done));
+      if (Status status = reader->read(wanted); !status) {
+        return fail(std::move(status).error());
+      }
+      if (!next_is(wanted)) {
+        return false;
+      }
+      crc.update(wanted);
+      done += wanted.size();
+      if (!meter_.add(wanted.size())) {
+        return fail(ErrorCode::kCancelled, "cancelled");
+      }
+    }
+    if (Status unchanged = reader->check_unchanged(); !unchanged) {
+      return fail(std::move(unchanged).error());
+    }
+    kept_.crcs.push_back(crc.value());
+    const auto recorded = tensor.source == TensorSource::kCheckpoint
+                              ? recorded_crc_of(checkpoint_, tensor)
+                              : std::nullopt;
+    return !recorded || *recorded == crc.value();  // else the copying says what is damaged
+  }
+
+  // What cannot be read is not kept.
+  bool next_is(std::span<const std::byte> wanted) {
+    const auto found = buffers_.found.first(wanted.size());
+    if (!old_->read(position_, found) ||
+        std::memcmp(found.data(), wanted.data(), wanted.size()) != 0) {
+      return false;
+    }
+    if (sha_) {
+      sha_->update(found);
+    }
+    position_ += wanted.size();
+    return true;
+  }
+
+  const SavePlan& plan_;
+  const Model& model_;
+  const Checkpoint& checkpoint_;
+  const Candidate& candidate_;
+  Buffers& buffers_;
+  ProgressMeter& meter_;
+  std::shared_ptr<const SourceFile> old_;
+  std::uint64_t position_ = 0;  // in the file
+  std::optional<Sha> sha_;
+  KeptFile kept_;
+};
+
+// The same parts, with CRCs that do not speak against it.
+bool may_be_equal(const Candidate& candidate, const SavePlan& plan, const Checkpoint& checkpoint) {
+  for (std::uint32_t i = candidate.first_part; i < candidate.end_part; ++i) {
+    const PlannedPart& part = plan.parts[i];
+    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
+    const auto old = candidate.old->parts.find(part.offset);
+    if (old == candidate.old->parts.end() || old->second.length != part.bytes) {
+      return false;
+    }
+    const auto recorded = tensor.source == TensorSource::kCheckpoint
+                              ? recorded_crc_of(checkpoint, tensor)
+                              : std::nullopt;
+    if (recorded && old->second.crc32 && *recorded != *old->second.crc32) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Candidate> find_candidates(const SavePlan& plan, const OldFiles& old,
+                                       const Checkpoint& checkpoint) {
+  std::vector<Candidate> candidates;
+  for (std::uint32_t part = 0; part < plan.parts.size();) {
+    Candidate candidate{plan.parts[part].file, part, part, nullptr};
+    while (part < plan.parts.size() && plan.parts[part].file == candidate.file) {
+      candidate.end_part = ++part;
+    }
+    const std::string location = plan.location(candidate.file);
+    const auto found = old.find(name_in_generation(location));
+    if (found != old.end()) {
+      candidate.old = &found->second;
+      if (may_be_equal(candidate, plan, checkpoint)) {
+        candidates.push_back(candidate);
+      }
+    }
+  }
+  return candidates;
+}
+
+// What an earlier save did not wait for must be on the disk before this one is.
+Status sync_old_files(const Directory& out, const std::vector<Candidate>& candidates, int threads) {
+  if (candidates.size() > kMaxFilesSyncedAlone && syncs_report_errors()) {
+    return out.sync_file_system();
+  }
+  return parallel_for(candidates.size(), threads, [&](std::size_t i, int) -> Status {
+    const auto file = open_beneath(out, candidates[i].old->location);
+    int result = 0;
+    do {
+      result = file ? ::fsync((*file)->fd()) : 0;  // one that cannot be opened is not kept
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? Status()
+                       : fail(errno_error(errno, (*file)->name() + ": cannot write to the disk"));
+  });
+}
+
+}  // namespace
+
+WrittenParts with_kept_files(const SavePlan& plan, WrittenParts written) {
+  std::optional<std::uint32_t> file;
+  std::size_t place = 0;  // of the part in its file
+  for (std::size_t i = 0; i < plan.parts.size() && !plan.kept.empty(); ++i) {
+    place = file == plan.parts[i].file ? place + 1 : 0;
+    file = plan.parts[i].file;
+    if (const auto kept = plan.kept.find(*file); kept != plan.kept.end()) {
+      written[i] = kept->second.crcs[place];
+    }
+  }
+  return written;
+}
+
+std::vector<PlannedFile> files_to_write(const SavePlan& plan) {
+  std::vector<PlannedFile> files;
+  for (std::uint32_t file = 0; file < plan.files.size(); ++file) {
+    if (!plan.kept.contains(file)) {
+      files.push_back(plan.files[file]);
+    }
+  }
+  return files;
+}
+
+Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_dir, Sync sync) {
+  if (plan.kept.empty()) {
+    return {};
+  }
+  const auto out = Directory::open(out_dir);
+  if (!out) {
+    return fail(out.error());
+  }
+  std::set<std::string> folders;
+  for (const auto& [number, kept] : plan.kept) {
+    const auto file = open_beneath(*out, kept.location);
+    const auto stamp = file ? (*file)->stamp() : fail(file.error());
+    if (!stamp || *stamp != kept.stamp) {
+      return fail(ErrorCode::kCorrupt, out->child(kept.location) +
+                                           ": was to be kept, but changed meanwhile; run it again");
+    }
+    folders.insert(kept.location.substr(0, kept.location.find('/')));
+  }
+  for (const std::string& name : folders) {
+    const bool is_folder = plan.layout == Layout::kPerTensor;
+    const auto folder =
+        is_folder && sync == Sync::kFiles ? out->open_folder(name) : fail(ErrorCode::kNotFound, "");
+    if (Status synced = folder ? folder->sync() : Status(); !synced) {
+      return synced;
+    }
+  }
+  return {};
+}
+
+Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
+                                  const std::filesystem::path& out_dir,
+                                  const WriteOptions& options) {
+  if (options.team != nullptr && options.team->size() > 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                "keeping files of the old model is work for one process; leave it out in a team");
+  }
+  const auto out = Directory::open(out_dir);
+  const GenerationNames names{plan.model_name, std::string(generation_base(plan.data_dir))};
+  const bool has_files = plan.layout != Layout::kInline && plan.layout != Layout::kLink;
+  const auto old =
+      has_files && out ? current_manifest(*out, names) : fail(ErrorCode::kNotFound, "");
+  if (!old) {
+    return plan;  // a folder that is missing is made by the save
+  }
+  const OldFiles files = old_files(*old, names);
+  const std::vector<Candidate> candidates = find_candidates(plan, files, checkpoint);
+  const int threads = std::min(thread_count(options.threads), kMaxReaders);
+  if (options.sync == Sync::kFiles && !candidates.empty()) {
+    if (Status synced = sync_old_files(*out, candidates, threads); !synced) {
+      return fail(std::move(synced).error());
+    }
+  }
+  ProgressMeter meter(options.progress);
+  std::uint64_t bytes = 0;
+  for (const Candidate& candidate : candidates) {
+    bytes += plan.files[candidate.file].bytes;
+  }
+  meter.begin(Phase::kCompare, bytes);
+  std::vector<std::optional<KeptFile>> kept(candidates.size());
+  std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  Status status = parallel_for(candidates.size(), threads, [&](std::size_t i, int thread) {
+    auto found = Comparison(plan, model, checkpoint, candidates[i],
+                            buffers[static_cast<std::size_t>(thread)], meter)
+                     .run(*out, options);
+    kept[i] = found ? *std::move(found) : std::nullopt;
+    return found ? Status() : Status(fail(std::move(found).error()));
+  });
+  if (status) {
+    status = meter.finish();
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (kept[i]) {
+      plan.bytes -= plan.files[candidates[i].file].bytes;
+      plan.kept.emplace(candidates[i].file, *std::move(kept[i]));
+    }
+  }
+  return plan;
+}
+
+}  // namespace onnx_external

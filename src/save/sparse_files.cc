@@ -1,0 +1,54 @@
+#include "save/sparse_files.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/holes.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+namespace {
+
+std::uint64_t hole_bytes(int fd, std::uint64_t offset, std::uint64_t end) {
+  std::uint64_t bytes = 0;
+  while (offset < end) {
+    const FileRun run = next_run(fd, offset, end);
+    bytes += run.is_hole ? run.bytes : 0;
+    offset += run.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint) {
+  std::vector<bool> has_holes;
+  for (const auto& file : checkpoint.files()) {
+    has_holes.push_back(may_have_holes(file->fd()));
+  }
+  SparseFiles sparse;
+  const bool any = std::find(has_holes.begin(), has_holes.end(), true) != has_holes.end();
+  const bool has_files = plan.layout != Layout::kInline && plan.layout != Layout::kLink;
+  for (std::size_t i = 0; any && has_files && i < plan.parts.size(); ++i) {
+    const PlannedPart& part = plan.parts[i];
+    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
+    if (tensor.source != TensorSource::kCheckpoint || part.bytes < kMinHoleBytes ||
+        plan.kept.contains(part.file)) {
+      continue;
+    }
+    const auto range = planned_range(checkpoint, tensor);
+    if (!range || !has_holes[range->file]) {
+      continue;
+    }
+    const std::uint64_t bytes = hole_bytes(checkpoint.files()[range->file]->fd(), range->offset,
+                                           range->offset + part.bytes);
+    if (bytes > 0) {
+      sparse.files.resize(plan.files.size());
+      sparse.files[part.file] = true;
+      sparse.hole_bytes += bytes;
+    }
+  }
+  return sparse;
+}
+
+}  // namespace onnx_external

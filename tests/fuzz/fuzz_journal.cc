@@ -1,0 +1,23 @@
+// Any bytes as the journal of a save that was killed.
+#include <algorithm>
+#include <cstdlib>
+
+#include "fuzz/seeds.h"
+#include "save/journal.h"
+#include "support/temp_dir.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace onnx_external;
+  static const TempDir folder;
+  static const auto staging = Directory::open(folder.path());
+  static const auto file = OutputFile::create(*staging, std::string(kJournalName));
+  const std::span bytes(reinterpret_cast<const std::byte*>(data), size);
+  if (!file || ::ftruncate(file->fd(), static_cast<off_t>(size)) != 0 || !file->write(0, bytes)) {
+    std::abort();
+  }
+  const auto written = read_journal(*staging, kJournalJob, kJournalParts);
+  if (written && !has_journal_of(*staging, kJournalJob)) {
+    std::abort();
+  }
+  return 0;
+}

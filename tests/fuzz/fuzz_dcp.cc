@@ -11,8 +11,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const TempDir dir;
   static const std::filesystem::path folder = write_dcp(dir, dcp_seed());
   const auto file = memory_file(data, size, folder / kDcpMetadataName);
-  read_part(read_dcp(file, {.selection = Selection::kEverything}));
-  read_part(read_dcp(file, {.key = "."}));
+  OpenOptions options;
+  options.selection = size % 2 == 0 ? Selection::kEverything : Selection::kStateDict;
+  options.key = size % 2 == 0 ? "" : ".";
+  read_part(read_dcp(file, options));
   return 0;
 }
 

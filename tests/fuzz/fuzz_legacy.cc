@@ -1,5 +1,8 @@
-// Any bytes as a legacy torch file, and as a plain pickle.
+// Any bytes as a legacy torch file, or as a plain pickle: the start tells which.
+#include <string_view>
+
 #include "checkpoint/pickle_file.h"
+#include "checkpoint/pickle_stream.h"
 #include "checkpoint/torch_legacy.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
@@ -9,8 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace onnx_external;
   const auto file = memory_file(data, size);
   const OpenOptions options{.selection = Selection::kEverything, .densify = true};
-  read_part(read_torch_legacy(file, options));
-  read_part(read_pickle_file(file, options));
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  read_part(is_legacy_torch(bytes) ? read_torch_legacy(file, options)
+                                   : read_pickle_file(file, options));
   return 0;
 }
 

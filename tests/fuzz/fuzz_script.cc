@@ -1,4 +1,7 @@
 // Any bytes as the two pickles and the code of a TorchScript archive.
+#include <array>
+#include <string_view>
+
 #include "checkpoint/zip_checkpoint.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
@@ -12,9 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view code = take_piece(input);
   const std::string_view constants = take_piece(input);
   const auto file = memory_file(script_archive(input, constants, code));
-  read_part(read_zip_checkpoint(file, {}));
-  read_part(read_zip_checkpoint(file, {.selection = Selection::kEverything}));
-  read_part(read_zip_checkpoint(file, {.key = "CONSTANTS"}));
+  OpenOptions options;  // one of three, so that an input costs one reading
+  options.selection = size % 3 == 0 ? Selection::kEverything : Selection::kStateDict;
+  options.key = size % 3 == 1 ? "CONSTANTS" : "";
+  read_part(read_zip_checkpoint(file, options));
   return 0;
 }
 

@@ -1,5 +1,6 @@
 // Any three byte strings as the members of a tar file of torch 0.1 (its checksums are right), and
 // any bytes as a tar file.
+#include <array>
 #include <string_view>
 
 #include "checkpoint/torch_tar.h"

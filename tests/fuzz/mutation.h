@@ -20,7 +20,7 @@ class Chance {
   explicit Chance(unsigned seed) : engine_(seed) {}
 
   // 0 <= result < count. Requires: count > 0.
-  std::size_t below(std::size_t count) { return engine_() % count; }
+  std::size_t below(std::size_t count) { return engine_() / 8 % count; }
   bool one_in(std::size_t count) { return below(count) == 0; }
   template <typename Container>
   decltype(auto) pick(Container& from) {
@@ -39,7 +39,7 @@ class Chance {
   }
 
  private:
-  std::mt19937 engine_;
+  std::minstd_rand engine_;
 };
 
 // `bytes` with libFuzzer's mutations; at most `room` longer.

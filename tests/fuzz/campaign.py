@@ -113,7 +113,6 @@ class Campaign:
         if Path("/dev/shm").is_dir():
             self.environment["TMPDIR"] = "/dev/shm"  # some targets keep a folder there
         self.findings.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.seeds, ignore_errors=True)
         subprocess.run([self.binaries / "fuzz_seeds", self.seeds], check=True)
 
     def corpus(self, target: str) -> Path:
@@ -128,14 +127,14 @@ class Campaign:
 
     def own_mib(self, target: str) -> int:
         """What the process needs without any large input."""
-        done = self.call(target, "-runs=1000", "-print_final_stats=1", self.seeds / target)
+        done = self.call(target, "-runs=1000", "-print_final_stats=1", "-print_funcs=0", self.seeds / target)
         return stat(done.stderr, "peak_rss_mb")
 
     def run(self, target: str, limit: str) -> dict:
         _, max_len, dictionary = TARGETS[target]
         before = set(self.findings.iterdir())
         done = self.call(
-            target, limit, "-print_final_stats=1", "-entropic=0", "-timeout=20", f"-report_slow_units={SLOW_SECONDS}",
+            target, limit, "-print_final_stats=1", "-print_funcs=0", "-entropic=0", "-timeout=20", f"-report_slow_units={SLOW_SECONDS}",
             f"-rss_limit_mb={self.own_mib(target) + ALLOWED_MIB}", f"-malloc_limit_mb={ALLOWED_MIB}",
             f"-max_len={max_len}", f"-dict={HERE / dictionary}.dict", f"-artifact_prefix={self.findings}/{target}-",
             self.corpus(target), self.seeds / target)
@@ -167,7 +166,7 @@ class Campaign:
         new = old.with_name(f"{target}.new")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
-        if self.call(target, "-merge=1", f"-max_len={TARGETS[target][1]}", new, old).returncode == 0:
+        if self.call(target, "-merge=1", "-print_funcs=0", f"-max_len={TARGETS[target][1]}", new, old).returncode == 0:
             shutil.rmtree(old)
             new.rename(old)
 

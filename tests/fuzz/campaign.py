@@ -7,7 +7,8 @@ BUILD_DIR is made with clang and -DONNX_EXTERNAL_BUILD_FUZZERS=ON -DCMAKE_BUILD_
 target runs for S seconds (default 60) or N executions, J of them at a time. What is found new stays
 in DIR/corpus (default: BUILD_DIR/campaign), from which the next campaign goes on; findings lie in
 DIR/findings. Counts add up in tests/fuzz/executions.json. --coverage DIR builds there once more, with
-clang's source-based coverage, reads the corpus and writes how many lines of each reader it reaches.
+clang's source-based coverage, reads the corpus and 20,000 mutants of it, and writes how many lines of
+each reader were reached.
 Ends with 1 when something was found.
 """
 
@@ -19,7 +20,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -127,35 +127,38 @@ class Campaign:
 
     def own_mib(self, target: str) -> int:
         """What the process needs without any large input."""
-        done = self.call(target, "-runs=1000", "-print_final_stats=1", "-print_funcs=0", self.seeds / target)
+        done = self.call(target, "-runs=1000", "-print_final_stats=1", "-print_funcs=0", self.corpus(target),
+                         self.seeds / target)
         return stat(done.stderr, "peak_rss_mb")
 
     def run(self, target: str, limit: str) -> dict:
         _, max_len, dictionary = TARGETS[target]
         before = set(self.findings.iterdir())
         done = self.call(
-            target, limit, "-print_final_stats=1", "-print_funcs=0", "-entropic=0", "-timeout=20", f"-report_slow_units={SLOW_SECONDS}",
-            f"-rss_limit_mb={self.own_mib(target) + ALLOWED_MIB}", f"-malloc_limit_mb={ALLOWED_MIB}",
+            target, limit, "-print_final_stats=1", "-print_funcs=0", "-entropic=0", "-timeout=60",
+            f"-report_slow_units={SLOW_SECONDS}", f"-malloc_limit_mb={ALLOWED_MIB}",
+            f"-rss_limit_mb={self.own_mib(target) + ALLOWED_MIB}",
             f"-max_len={max_len}", f"-dict={HERE / dictionary}.dict", f"-artifact_prefix={self.findings}/{target}-",
             self.corpus(target), self.seeds / target)
         (self.work / f"{target}.log").write_text(done.stderr)
         seconds = re.findall(r"Done \d+ runs in (\d+) second", done.stderr)
         rate = stat(done.stderr, "average_exec_per_sec")
         executions = stat(done.stderr, "number_of_executed_units")
-        found = [path for path in set(self.findings.iterdir()) - before
-                 if path.name.startswith(f"{target}-") and not self.is_false_alarm(target, path)]
-        if done.returncode != 0 and not found:
+        new = [path for path in set(self.findings.iterdir()) - before if path.name.startswith(f"{target}-")]
+        found = [path for path in new if not self.is_false_alarm(target, path)]
+        if done.returncode != 0 and not new:
             found = [self.work / f"{target}.log"]
         return {"executions": executions, "peak_mib": stat(done.stderr, "peak_rss_mb"), "found": found,
                 "seconds": int(seconds[-1]) if seconds else executions // max(rate, 1), "rate": rate}
 
     def is_false_alarm(self, target: str, path: Path) -> bool:
         """libFuzzer reads the clock on the wall; an input is slow if the processor is busy with it."""
-        if not path.name.startswith(f"{target}-slow-unit"):
+        if not path.name.startswith((f"{target}-slow-unit", f"{target}-timeout")):
             return False
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        self.call(target, path)
-        if resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before >= SLOW_SECONDS:
+        process = subprocess.Popen([self.binaries / f"fuzz_{target}", path], env=self.environment,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status != 0 or usage.ru_utime + usage.ru_stime >= SLOW_SECONDS:
             return False
         path.unlink()
         return True
@@ -182,14 +185,14 @@ def coverage(build: Path, campaign: Campaign) -> list:
     for target in TARGETS:
         programs.append(build / "tests/fuzz" / f"fuzz_{target}")
         profiles.append(campaign.work / f"{target}.profraw")
-        subprocess.run([programs[-1], campaign.corpus(target), campaign.seeds / target], check=True,
+        subprocess.run([programs[-1], "-runs=20000", campaign.corpus(target), campaign.seeds / target], check=True,
                        stdout=subprocess.DEVNULL,
                        env={**campaign.environment, "LLVM_PROFILE_FILE": str(profiles[-1])})
     merged = campaign.work / "coverage.profdata"
     subprocess.run(["llvm-profdata-14", "merge", "-o", merged, *profiles], check=True)
     objects = [word for program in programs[1:] for word in ("-object", program)]
-    answer = subprocess.run(["llvm-cov-14", "export", "-summary-only", f"-instr-profile={merged}", programs[0], *objects],
-                            check=True, capture_output=True, text=True).stdout
+    command = ["llvm-cov-14", "export", "-summary-only", f"-instr-profile={merged}", programs[0], *objects]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = []
     for file in json.loads(answer)["data"][0]["files"]:
         name = os.path.relpath(file["filename"], ROOT / "src")
@@ -204,8 +207,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def counts_table(counts: Counts) -> list:
-    lines = ["| target | what is read | executions | of these sources | an hour of it is | most memory |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| target | what is read | executions | of these sources | most memory |", "|---|---|---|---|---|"]
     everything = here = 0
     for target, (what, _, _) in TARGETS.items():
         row = counts.all.get(target)
@@ -213,15 +215,13 @@ def counts_table(counts: Counts) -> list:
             continue
         same = row["executions_of_these_sources"] if row["sources"] == counts.sources else 0
         everything, here = everything + row["executions"], here + same
-        rate = row["executions"] / max(row["seconds"], 1)
-        lines.append(f"| {target} | {what} | {row['executions']:,} | {same:,} | {rate * 3600 / 1e6:,.0f} million | "
-                     f"{row['peak_mib']} MiB |")
-    return [*lines, f"| all | | **{everything:,}** | **{here:,}** | | |"]
+        lines.append(f"| {target} | {what} | {row['executions']:,} | {same:,} | {row['peak_mib']} MiB |")
+    return [*lines, f"| all | | **{everything:,}** | **{here:,}** | |"]
 
 
 def coverage_table(rows: list) -> list:
     whole, reached = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    lines = [f"Lines of the readers that the corpus reaches: **{percent(reached, whole)}** ({reached:,} of {whole:,}).",
+    lines = [f"Lines of the readers that the corpus and 20,000 mutants of it for each target reach: **{percent(reached, whole)}** ({reached:,} of {whole:,}).",
              "", "| file | lines | reached | | file | lines | reached |", "|---|---|---|---|---|---|---|"]
     half = (len(rows) + 1) // 2
     cells = [f"{name} | {count} | {percent(hit, count)}" for name, count, hit in rows] + [" | | "]

@@ -12,8 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::filesystem::path folder = write_dcp(dir, dcp_seed());
   const auto file = memory_file(data, size, folder / kDcpMetadataName);
   OpenOptions options;
-  options.selection = size % 2 == 0 ? Selection::kEverything : Selection::kStateDict;
-  options.key = size % 2 == 0 ? "" : ".";
+  options.selection = selection_for(size);
+  options.key = size % 5 == 0 ? "model" : size % 5 == 1 ? "." : "";
   read_part(read_dcp(file, options));
   return 0;
 }

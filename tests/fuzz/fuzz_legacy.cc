@@ -1,9 +1,5 @@
-// Any bytes as a legacy torch file, or as a plain pickle: the start tells which.
-#include <string_view>
-
-#include "checkpoint/pickle_file.h"
-#include "checkpoint/pickle_stream.h"
-#include "checkpoint/torch_legacy.h"
+// Any bytes as a file whose start tells what it is: mostly a legacy torch file or a plain pickle.
+#include "checkpoint/checkpoint_file.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
 #include "fuzz/read_part.h"
@@ -11,10 +7,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
   const auto file = memory_file(data, size);
-  const OpenOptions options{.selection = Selection::kEverything, .densify = true};
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  read_part(is_legacy_torch(bytes) ? read_torch_legacy(file, options)
-                                   : read_pickle_file(file, options));
+  read_part(read_checkpoint_file(file, {.selection = selection_for(size), .densify = true}));
   return 0;
 }
 

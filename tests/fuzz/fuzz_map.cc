@@ -1,4 +1,5 @@
-// Any bytes as a map file. What is read is written so that it reads the same again.
+// Any bytes as a map file, or as a renaming (s/RE/REPL/). What is read is written so that it reads
+// the same again.
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,11 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
+  if (const std::string_view text(reinterpret_cast<const char*>(data), size);
+      text.starts_with('s')) {
+    (void)parse_rename(text).has_value();
+    return 0;
+  }
   const auto pairs = read_map_file(memory_path(data, size));
   if (!pairs) {
     return 0;

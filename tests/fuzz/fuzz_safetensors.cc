@@ -5,6 +5,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
-  read_part(read_safetensors(memory_file(data, size), {.selection = Selection::kEverything}));
+  read_part(read_safetensors(memory_file(data, size), {.selection = selection_for(size)}));
   return 0;
 }

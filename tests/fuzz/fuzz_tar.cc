@@ -12,7 +12,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
-  const OpenOptions options{.selection = Selection::kEverything};
+  const OpenOptions options{.selection = selection_for(size)};
   std::string_view input(reinterpret_cast<const char*>(data), size);
   if (input.substr(0, 512).find("ustar") != std::string_view::npos) {
     read_part(read_torch_tar(memory_file(data, size), options));

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto file =
       memory_file(values_file(std::string_view(reinterpret_cast<const char*>(data), size)));
   OpenOptions options{.densify = true, .widen_complex32 = true};
-  options.selection = size % 2 == 0 ? Selection::kEverything : Selection::kStateDict;
+  options.selection = selection_for(size);
   read_part(read_zip_checkpoint(file, options));
   return 0;
 }

@@ -1,4 +1,5 @@
 // fuzz_seeds FOLDER: writes honest inputs for each target into FOLDER/<target>/.
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include "fuzz/pieces.h"
 #include "fuzz/seed_pickles.h"
 #include "fuzz/seeds.h"
+#include "onnx/wire_reader.h"
 #include "save/manifest.h"
 #include "support/graph_builder.h"
 
@@ -27,7 +29,9 @@ struct TarSeed {
     storage.proto().mark().integer(10).string("cpu").global("torch", "FloatStorage").tuple();
     storages += storage.stop().bytes();
     put_le(storages, 2, 8);
-    storages += f32({1, 2}) + PickleBuilder().proto().empty_list().stop().bytes();
+    PickleBuilder views;
+    views.proto().empty_list().integers({11, 10, 1, 1}).op('a');
+    storages += f32({1, 2}) + views.stop().bytes();
     PickleBuilder tensor;
     tensor.proto().mark().integer(20).integer(10).global("torch", "FloatTensor").tuple();
     tensors += tensor.stop().bytes();
@@ -81,7 +85,7 @@ void add_pickles(Seeds& seeds) {
       state_dict_pickle({{.name = "a", .shape = {2}, .bytes = f32({1, 2})},
                          {.name = "b", .shape = {2}, .offset = 0, .shares = "a"}},
                         "state_dict")};
-  for (const char* layout : {"coo", "csr", "csc", "bsr", "bsc"}) {
+  for (const char* layout : {"csr", "csc", "bsr", "bsc"}) {
     pickles.push_back(sparse_pickle(std::string("sparse_") + layout));
   }
   for (const std::string& pickle : pickles) {
@@ -91,6 +95,7 @@ void add_pickles(Seeds& seeds) {
     seeds.add("script", piece(kScriptCode) + piece(constants_pickle()) + pickle);
   }
   seeds.add("legacy", legacy_file(legacy_object(), {{"7", f32({1, 2, 3, 4})}}));
+  seeds.add("legacy", legacy_file(legacy_module_pickle(), {{"7", f32({1, 2, 3, 4})}}));
   seeds.add("legacy", legacy_storage_file(f32({1, 2})));
   seeds.add("legacy", plain_pickle());
   seeds.add("legacy", arrays_pickle());
@@ -131,6 +136,7 @@ void add_zips(Seeds& seeds) {
   flat.add({.name = "m/version", .data = "3"});
   flat.add({.name = "m/serialized_state_dict.pt", .data = torch_zip(tensors)});
   flat.add({.name = "m/serialized_constants.json", .data = torch_zip({})});
+  flat.add({.name = "m/serialized_example_inputs.pt", .data = torch_zip({})});
   seeds.add("zip", flat.finish());
   for (const char* name : {"m/model.json", "m/.data/extern_modules", "loose", "m/other"}) {
     ZipBuilder other;
@@ -162,6 +168,8 @@ void add_texts(Seeds& seeds) {
   seeds.add("index", R"({"weight_map":{"a":"link","\u00e9\ud83d\ude00":"none"}})");
   seeds.add("map", R"({"fc.weight": "module.fc.weight", "a\u00e9": "b"})");
   seeds.add("map", R"({"map": {"a": "b", "c": "d"}, "n": [1, -2, 3.5e1, true, false, null]})");
+  seeds.add("map", R"(s/^a\.(\w+)$/b.\1/g)");
+  seeds.add("map", R"(s|a\||b|)");
   seeds.add("entries", "1\n2,3\nlocation=model.data\noffset=4096\nlength=24\n");
   seeds.add("entries", "16\n\nlocation=a/b\nchecksum=" + std::string(40, 'a') + "\n");
   seeds.add("entries", "22\n8\nlocation=../x\nlength=4\nprepacked_0=1|2\n\n");
@@ -177,8 +185,8 @@ void add_manifests(Seeds& seeds) {
   manifest.tensors.push_back(
       {"fc.weight", 0, "m.fc.weight", "exact", "fc.weight", 0, 24, 0xDEADBEEF, 1, {2, 3}});
   seeds.add("manifest", manifest_text(manifest));
-  manifest.linked = {{"../a.pt", 99}};
-  manifest.tensors.push_back({"w", 2, "", "", "../a.pt", 64, 8, std::nullopt, 7, {1}});
+  manifest.linked = {{"a/b.pt", 99}};
+  manifest.tensors.push_back({"w", 2, "", "", "a/b.pt", 64, 8, std::nullopt, 7, {1}});
   manifest.tensors.back().place = TensorPlace::kSparse;
   manifest.tensors.push_back({"c", 0, "", "", "", 0, 8, 1, 7, {}, TensorPlace::kAttribute});
   manifest.test_data.push_back({"test_data_set_0/input_0.pb", 99, 0x1234});
@@ -231,7 +239,62 @@ std::string graph_of_all() {
   return graph.bytes();
 }
 
+std::string field(char tag, const std::string& body) {
+  std::string text(1, tag);
+  append_varint(text, body.size());
+  return text + body;
+}
+
+// A model with one initializer of 160 numbers, each behind a tag of its own, as old writers have
+// it.
+std::string graph_of_single_values(std::int32_t type, const std::string& tag_and_value) {
+  onnx::TensorProto tensor;
+  tensor.set_name("w");
+  tensor.set_data_type(type);
+  tensor.add_dims(160);
+  std::string bytes = tensor.SerializeAsString();
+  for (int i = 0; i < 160; ++i) {
+    bytes += tag_and_value;
+  }
+  return field('\x3a', field('\x2a', bytes));
+}
+
+// Data that is left in the file, in each field.
+void add_large_tensors(Seeds& seeds) {
+  constexpr auto kTypes = std::to_array<std::int32_t>(
+      {onnx::TensorProto::FLOAT, onnx::TensorProto::BFLOAT16, onnx::TensorProto::INT64,
+       onnx::TensorProto::DOUBLE, onnx::TensorProto::UINT64, onnx::TensorProto::INT8});
+  for (const std::int32_t type : kTypes) {
+    onnx::ModelProto model;
+    onnx::TensorProto& tensor = *model.mutable_graph()->add_initializer();
+    tensor.set_name("w");
+    tensor.set_data_type(type);
+    tensor.add_dims(600);
+    switch (type) {
+      case onnx::TensorProto::FLOAT:
+        tensor.mutable_float_data()->Resize(600, 1.5F);
+        break;
+      case onnx::TensorProto::INT64:
+        tensor.mutable_int64_data()->Resize(600, 5);
+        break;
+      case onnx::TensorProto::DOUBLE:
+        tensor.mutable_double_data()->Resize(600, 0.5);
+        break;
+      case onnx::TensorProto::UINT64:
+        tensor.mutable_uint64_data()->Resize(600, 5);
+        break;
+      default:
+        tensor.mutable_int32_data()->Resize(600, 5);
+    }
+    seeds.add("onnx", model.SerializeAsString());
+  }
+  seeds.add("onnx",
+            graph_of_single_values(onnx::TensorProto::FLOAT, std::string("\x25\0\0\0\0", 5)));
+  seeds.add("onnx", graph_of_single_values(onnx::TensorProto::INT32, "\x28\x96\x96\x96\x06"));
+}
+
 void add_models(Seeds& seeds) {
+  add_large_tensors(seeds);
   seeds.add("onnx", graph_of_all());
   GraphBuilder small;
   small.input("w", kFloat, {2}).node("Relu", {"w"}, {"y"}).output("y", kFloat, {2});

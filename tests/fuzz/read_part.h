@@ -1,4 +1,4 @@
-// What a reader gave, made a checkpoint; the start and the end of every tensor are read.
+// What readers are asked for, and what they gave, made a checkpoint.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,14 @@
 
 namespace onnx_external {
 
+// One of the three, so that an input costs one reading; inputs of all sizes are tried.
+inline Selection selection_for(std::size_t size) {
+  constexpr std::array kAll = {Selection::kEverything, Selection::kStateDict,
+                               Selection::kRecordedInputs};
+  return kAll[size % kAll.size()];
+}
+
+// The start and the end of every tensor are read.
 inline void read_part(Result<CheckpointPart> part) {
   constexpr std::size_t kStart = 4096;
   constexpr std::size_t kEnd = 64;

@@ -108,6 +108,7 @@ inline std::string arrays_pickle() {
 
 inline std::string sparse_pickle(const std::string& layout) {
   const bool blocks = layout.starts_with("sparse_bs");
+  const bool by_columns = layout.ends_with("c");
   PickleBuilder pickle;
   pickle.proto().empty_dict().string("w").global("torch._utils", "_rebuild_sparse_tensor").mark();
   pickle.global("torch.serialization", "_get_layout").mark().string("torch." + layout).tuple();
@@ -115,7 +116,13 @@ inline std::string sparse_pickle(const std::string& layout) {
   put_whole(pickle, DType::kInt64, {3}, 0);
   put_whole(pickle, DType::kInt64, {2}, 1);
   put_whole(pickle, DType::kFloat32, blocks ? Shape{2, 1, 1} : Shape{2}, 2);
-  return pickle.integers({2, 3}).boolean(false).tuple().tuple().reduce().op('s').stop().bytes();
+  return pickle.integers(by_columns ? Shape{3, 2} : Shape{2, 3})
+      .tuple()
+      .tuple()
+      .reduce()
+      .op('s')
+      .stop()
+      .bytes();
 }
 
 // Modules as torch.save(model) writes them: objects with _parameters, _buffers and _modules.
@@ -184,6 +191,16 @@ inline std::string plain_pickle() {
   put_bytes(pickle, legacy_storage_file(f32({1, 2})));
   pickle.tuple().reduce().integer(0).integers({2}).integers({1}).boolean(false).ordered_dict();
   return pickle.tuple().reduce().op('s').stop().bytes();
+}
+
+// A root that is a module of protocol 2 and its source, as legacy files hold it, and a storage.
+inline std::string legacy_module_pickle() {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark().string("w");
+  put_legacy_tensor(pickle, "7", 4, 0, 4);
+  pickle.string("m").mark().string("module").global("a", "B").string("a.py").string("class B:");
+  pickle.tuple().persistent_id().empty_tuple().new_object();
+  return pickle.set_items().stop().bytes();
 }
 
 // Net(table, scale, list of tensors) of a TorchScript archive; its constants; its code.

@@ -37,6 +37,8 @@ inline std::string exported_archive(std::string_view config) {
   zip.add({.name = "m/archive_format", .data = "pt2"});
   zip.add({.name = "m/models/model.json", .data = "{}"});
   zip.add({.name = "m/data/weights/model_weights_config.json", .data = std::string(config)});
+  zip.add({.name = "m/data/constants/model_constants_config.json", .data = std::string(config)});
+  zip.add({.name = "m/data/sample_inputs/model.pt", .data = torch_zip({})});
   zip.add({.name = "m/data/weights/weight_0", .data = std::string(64, 'x')});
   zip.add({.name = "m/data/weights/weight_1", .data = ""});
   zip.add({.name = "m/data/weights/weight_2",

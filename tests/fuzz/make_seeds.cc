@@ -64,6 +64,17 @@ class Seeds {
     std::filesystem::create_directories(place);
     std::ofstream(place / std::to_string(count_++), std::ios::binary) << bytes;
   }
+  // With what is ignored behind it, as targets take their options from the size.
+  void add_sizes(const std::string& target, const std::string& bytes, char ignored) {
+    for (std::size_t more = 0; more < 15; ++more) {
+      add(target, bytes + std::string(more, ignored));
+    }
+  }
+  void add_sizes(const std::string& target, const ZipBuilder& zip) {
+    for (std::size_t more = 0; more < 15; ++more) {
+      add(target, zip.finish([&](ZipEnd& end) { end.comment = std::string(more, ' '); }));
+    }
+  }
   void add_fixture(const std::string& target, const std::string& name) {
     add(target, read_text(std::filesystem::path(ONNX_EXTERNAL_FIXTURES) / name));
   }
@@ -112,13 +123,38 @@ void add_pickles(Seeds& seeds) {
 void add_distributed(Seeds& seeds) {
   std::map<std::string, std::string> files;
   DcpSpec spec = dcp_seed();
-  seeds.add("dcp", dcp_metadata(spec, files));
+  seeds.add_sizes("dcp", dcp_metadata(spec, files), 'x');
   spec.paths = {{"w", {"model", "w"}}, {"b", {"model", "b"}}, {"step", {"step"}}};
   spec.tensors[0].chunks[0].transform = "zstd";
-  seeds.add("dcp", dcp_metadata(spec, files));
+  seeds.add_sizes("dcp", dcp_metadata(spec, files), 'x');
   spec.tensors[0].chunks.pop_back();
   spec.tensors[1].chunks[0].places = 2;
-  seeds.add("dcp", dcp_metadata(spec, files));
+  seeds.add_sizes("dcp", dcp_metadata(spec, files), 'x');
+}
+
+// PT2 archives: two programs with saved weights, none, one without weights; a compressed flat one.
+void add_programs(Seeds& seeds, const std::vector<TestTensor>& tensors) {
+  ZipBuilder two;
+  two.add({.name = "m/archive_format", .data = "pt2"});
+  two.add({.name = "m/models/model.json", .data = "{}"});
+  two.add({.name = "m/models/b.json", .data = "{}"});
+  two.add({.name = "m/data/weights/model.pt", .data = torch_zip(tensors)});
+  two.add({.name = "m/data/weights/b.pt", .data = ""});
+  two.add({.name = "m/data/sample_inputs/model.pt", .data = torch_zip(tensors)});
+  seeds.add_sizes("zip", two);
+  ZipBuilder none;
+  none.add({.name = "m/archive_format", .data = "pt2"});
+  seeds.add_sizes("zip", none);
+  ZipBuilder bare;
+  bare.add({.name = "m/archive_format", .data = "pt2"});
+  bare.add({.name = "m/archive_version", .data = "0"});
+  bare.add({.name = "m/models/model.json", .data = "{}"});
+  seeds.add_sizes("zip", bare);
+  ZipBuilder flat;
+  flat.add({.name = "m/serialized_exported_program.json", .data = "{}"});
+  flat.add({.name = "m/serialized_state_dict.pt", .data = torch_zip(tensors), .deflated = true});
+  flat.add({.name = "m/serialized_example_inputs.pt", .data = torch_zip(tensors)});
+  seeds.add_sizes("zip", flat);
 }
 
 void add_zips(Seeds& seeds) {
@@ -137,7 +173,7 @@ void add_zips(Seeds& seeds) {
   flat.add({.name = "m/serialized_state_dict.pt", .data = torch_zip(tensors)});
   flat.add({.name = "m/serialized_constants.json", .data = torch_zip({})});
   flat.add({.name = "m/serialized_example_inputs.pt", .data = torch_zip({})});
-  seeds.add("zip", flat.finish());
+  seeds.add_sizes("zip", flat);
   for (const char* name : {"m/model.json", "m/.data/extern_modules", "loose", "m/other"}) {
     ZipBuilder other;
     other.add({.name = name, .data = "{}", .descriptor = false, .alignment = 0});
@@ -146,7 +182,8 @@ void add_zips(Seeds& seeds) {
   for (const char* name : {"tiny/two_lengths.pt", "bad/expand_bomb.pt", "bad/os_system.pt"}) {
     seeds.add_fixture("zip", name);
   }
-  seeds.add("exported", kExportedConfig);
+  seeds.add_sizes("exported", std::string(kExportedConfig), ' ');
+  add_programs(seeds, tensors);
 }
 
 void add_texts(Seeds& seeds) {
@@ -166,6 +203,11 @@ void add_texts(Seeds& seeds) {
                      R"("b":"b.safetensors"}})");
   seeds.add("index", R"({"weight_map":{"w":"c.bin"}})");
   seeds.add("index", R"({"weight_map":{"a":"link","\u00e9\ud83d\ude00":"none"}})");
+  for (const char* map : {R"([])", R"({"a":1})", R"({"a":"a.safetensors","b":"a.safetensors"})",
+                          R"({"x":"../a"})", R"({"a":"a.safetensors","w":"c.bin"})", R"({})",
+                          R"({"b":"a.safetensors","a":"b.safetensors"})", R"({"a":"none"})"}) {
+    seeds.add("index", R"({"weight_map":)" + std::string(map) + "}");
+  }
   seeds.add("map", R"({"fc.weight": "module.fc.weight", "a\u00e9": "b"})");
   seeds.add("map", R"({"map": {"a": "b", "c": "d"}, "n": [1, -2, 3.5e1, true, false, null]})");
   seeds.add("map", R"(s/^a\.(\w+)$/b.\1/g)");

@@ -9,7 +9,12 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
+constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
+
+// No larger than what it is for: most compressed records are small.
+std::vector<std::byte> chunk_for(std::uint64_t bytes) {
+  return std::vector<std::byte>(static_cast<std::size_t>(std::min(bytes, kChunkBytes)));
+}
 
 struct StreamCloser {
   void operator()(z_stream* stream) const {
@@ -31,7 +36,7 @@ Stream open_stream() {
 class Input {
  public:
   Input(const SourceFile& file, const DeflatedRange& range)
-      : file_(file), offset_(range.offset), left_(range.stored), buffer_(kChunkBytes) {}
+      : file_(file), offset_(range.offset), left_(range.stored), buffer_(chunk_for(range.stored)) {}
 
   [[nodiscard]] Status refill(z_stream& stream) {
     if (stream.avail_in != 0 || left_ == 0) {
@@ -74,7 +79,8 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
     return fail(ErrorCode::kIo, where + ": zlib cannot start");
   }
   Input input(file, range);
-  std::vector<std::byte> out(kChunkBytes);
+  std::vector<std::byte> out =
+      chunk_for(std::min(range.size, kChunkBytes) + 1);  // one too many shows
   std::uint64_t total = 0;
   for (int state = Z_OK; state != Z_STREAM_END;) {
     if (auto status = input.refill(*stream); !status) {

@@ -6,6 +6,7 @@
 #include "checkpoint/pickle.h"
 #include "checkpoint/tensor_declaration.h"
 #include "checkpoint/torch_names.h"
+#include "fuzz/pickle_mutator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
@@ -27,4 +28,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   }
   return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
+  return onnx_external::mutate_pickle_input(data, size, max_size, seed);
 }

@@ -1,42 +1,46 @@
 // Any three byte strings as the members of a tar file of torch 0.1 (its checksums are right), and
 // any bytes as a tar file.
-#include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "checkpoint/torch_tar.h"
 #include "fuzz/memory_file.h"
+#include "fuzz/pickle_mutator.h"
+#include "fuzz/pieces.h"
 #include "fuzz/read_part.h"
 #include "support/legacy_builder.h"
 
-namespace {
-
-// Takes a length of 16 bits and as many bytes, or what is left of them.
-std::string_view take(std::string_view& input) {
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < 2 && i < input.size(); ++i) {
-    length |= static_cast<std::size_t>(static_cast<unsigned char>(input[i])) << (8 * i);
-  }
-  input.remove_prefix(std::min<std::size_t>(2, input.size()));
-  const std::string_view taken = input.substr(0, length);
-  input.remove_prefix(taken.size());
-  return taken;
-}
-
-}  // namespace
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace onnx_external;
-  const OpenOptions options{.selection = Selection::kEverything};
-  if (const auto file = memory_file(data, size)) {
-    read_part(read_torch_tar(file, options));
-  }
+  const OpenOptions options{.selection = selection_for(size)};
   std::string_view input(reinterpret_cast<const char*>(data), size);
-  const std::string storages(take(input));
-  const std::string tensors(take(input));
-  const std::string bytes =
-      tar_file({{"storages", storages}, {"tensors", tensors}, {"pickle", std::string(input)}});
-  if (const auto file = memory_file(bytes.data(), bytes.size())) {
-    read_part(read_torch_tar(file, options));
+  if (input.substr(0, 512).find("ustar") != std::string_view::npos) {
+    read_part(read_torch_tar(memory_file(data, size), options));
+    return 0;
   }
+  const std::string storages(take_piece(input));
+  const std::string tensors(take_piece(input));
+  read_part(read_torch_tar(
+      memory_file(
+          tar_file({{"storages", storages}, {"tensors", tensors}, {"pickle", std::string(input)}})),
+      options));
   return 0;
+}
+
+// One of the three changes, as a pickle.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
+  using namespace onnx_external;
+  Chance chance(seed);
+  if (chance.one_in(4)) {
+    return LLVMFuzzerMutate(data, size, max_size);
+  }
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  std::array<std::string, 3> parts;
+  parts[0] = take_piece(rest);
+  parts[1] = take_piece(rest);
+  parts[2] = rest;
+  std::string& part = chance.pick(parts);
+  part = mutate_pickle(part, chance);
+  return give_back(piece(parts[0]) + piece(parts[1]) + parts[2], data, size, max_size);
 }

@@ -1,10 +1,12 @@
 // Honest inputs, from which fuzzing starts.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "support/dcp_builder.h"
+#include "support/temp_dir.h"
 #include "support/zip_builder.h"
 
 namespace onnx_external {
@@ -35,10 +37,24 @@ inline std::string exported_archive(std::string_view config) {
   zip.add({.name = "m/archive_format", .data = "pt2"});
   zip.add({.name = "m/models/model.json", .data = "{}"});
   zip.add({.name = "m/data/weights/model_weights_config.json", .data = std::string(config)});
+  zip.add({.name = "m/data/constants/model_constants_config.json", .data = std::string(config)});
+  zip.add({.name = "m/data/sample_inputs/model.pt", .data = torch_zip({})});
   zip.add({.name = "m/data/weights/weight_0", .data = std::string(64, 'x')});
   zip.add({.name = "m/data/weights/weight_1", .data = ""});
   zip.add({.name = "m/data/weights/weight_2",
            .data = tensor_zip({.shape = {2}, .bytes = f32({1, 2})})});
+  return zip.finish();
+}
+
+// A TorchScript archive with these pickles and this code; a storage of four floats for each pickle.
+inline std::string script_archive(std::string_view pickle, std::string_view constants,
+                                  std::string_view code) {
+  ZipBuilder zip;
+  zip.add({.name = "m/data/0", .data = f32({1, 2, 3, 4})});
+  zip.add({.name = "m/data.pkl", .data = std::string(pickle)});
+  zip.add({.name = "m/code/__torch__.py", .data = std::string(code)});
+  zip.add({.name = "m/constants/0", .data = f32({5, 6, 7, 8})});
+  zip.add({.name = "m/constants.pkl", .data = std::string(constants)});
   return zip.finish();
 }
 
@@ -52,6 +68,31 @@ inline std::string values_file(std::string_view pickle) {
   zip.add({.name = "a/data/3", .data = bytes_of<double>({0.5, 1, 2})});
   return zip.finish();
 }
+
+inline std::string safetensors_file(std::string_view header, std::string_view data) {
+  std::string file;
+  put_le(file, header.size(), 8);
+  return file.append(header).append(data);
+}
+
+// Two safetensors shards ("a" in a.safetensors, "b" in b.safetensors), a torch zip file ("w" in
+// c.bin) and a link out of the folder. Returns the path of the index, which is not written.
+inline std::filesystem::path write_shards(const TempDir& folder) {
+  for (const std::string name : {"a", "b"}) {
+    folder.write(
+        name + ".safetensors",
+        safetensors_file(R"({")" + name + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                         f32({1, 2})));
+  }
+  folder.write("c.bin", torch_zip({{.name = "w", .shape = {2}, .bytes = f32({1, 2})}}));
+  std::filesystem::create_symlink("../../blobs/a", folder.path() / "link");
+  return folder.path() / "index.json";
+}
+
+// Whose journal is read.
+inline constexpr std::string_view kJournalJob =
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+inline constexpr std::size_t kJournalParts = 16;
 
 inline constexpr std::string_view kExportedConfig =
     R"({"config": {"w": {"path_name": "weight_0", "is_param": true, "use_pickle": false,)"

@@ -149,7 +149,7 @@ class Starver {
     if (after.at("model.onnx") == before.at("model.onnx")) {
       tally_.count("left for the next save to remove");
       tally_.check(where, scene_.save(request()) ? "" : "the next save fails");
-      tally_.check(where, snapshot(out_).size() == before.size() ? "" : "leftovers stay");
+      tally_.check(where, files_of(snapshot(out_)) == files_of(before) ? "" : "leftovers stay");
     }
     restore();
   }

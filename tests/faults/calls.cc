@@ -37,17 +37,6 @@ std::string names_of(const Snapshot& files) {
   return names;
 }
 
-// How many there are; folders that are empty count, too.
-std::size_t files_of(const Snapshot& entries) {
-  std::size_t files = 0;
-  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    const auto next = std::next(entry);
-    const bool is_filled = next != entries.end() && next->first.starts_with(entry->first + "/");
-    files += is_filled ? 0U : 1U;
-  }
-  return files;
-}
-
 // One form, first save or replacement: all its calls, one after another.
 class Sweep {
  public:

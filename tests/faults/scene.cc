@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -62,6 +63,15 @@ Snapshot snapshot(const fs::path& folder) {
     mark = crc ? fmt::format("{} bytes {:08x}", (*file)->size(), *crc) : "folder";
   }
   return files;
+}
+
+std::size_t files_of(const Snapshot& entries) {
+  return static_cast<std::size_t>(
+      std::count_if(entries.begin(), entries.end(), [&](const auto& entry) {
+        const std::string inside = entry.first + "/";
+        const auto first = entries.lower_bound(inside);
+        return first == entries.end() || !first->first.starts_with(inside);
+      }));
 }
 
 std::vector<Form> main_forms() {

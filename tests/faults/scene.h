@@ -18,6 +18,8 @@ namespace onnx_external {
 // Relative path -> size and CRC-32; folders have a mark.
 using Snapshot = std::map<std::string, std::string>;
 [[nodiscard]] Snapshot snapshot(const std::filesystem::path& folder);
+// How many files there are; folders that are empty count, too.
+[[nodiscard]] std::size_t files_of(const Snapshot& entries);
 
 // Where the tensors of a save come from.
 enum class Input : std::uint8_t {

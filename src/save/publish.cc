@@ -492,10 +492,18 @@ Status Transaction::publish_new_folders() {
 // What was replaced is in the staging folder then, and goes with it.
 Status Transaction::exchange_old_folders() {
   for (const ExtraFolder& extra : extra_) {
-    if (!extra.replaces || exchange_entries(*staging_, extra.name, *out_, extra.name)) {
+    if (!extra.replaces) {
       continue;
     }
-    Status status = out_->remove_tree(extra.name);
+    Status status = exchange_entries(*staging_, extra.name, *out_, extra.name);
+    if (status) {
+      continue;
+    }
+    const ErrorCode code = status.error().code;
+    if (code != ErrorCode::kNotFound && code != ErrorCode::kUnsupported) {
+      return status;  // what is there stays until the next save can do it
+    }
+    status = out_->remove_tree(extra.name);
     if (status) {
       status = rename_entry(*staging_, extra.name, *out_, extra.name, Replace::kNo);
     }

@@ -25,7 +25,7 @@ EXPERIMENTS = (
      "all layouts, links and inline models too, casts, recorded inputs, models without a checkpoint; verified or not, "
      "without syncs, past the page cache", ["calls"]),
     ("kills", "`save-external` gets SIGKILL at a random moment, again and again in one folder",
-     ["kills", "--count", "4200"]),
+     ["kills", "--count", "8000"]),
     ("resumes", "a save is killed at a random call, what it left is damaged in a third of the cases, "
      "the same save runs again: the files are those of an undisturbed one, byte for byte",
      ["resumes", "--count", "1000"]),

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -46,6 +47,10 @@ Result<ShardMap> parse_map(const Json& json) {
     const auto [entry, is_new] =
         known.try_emplace(*shard, static_cast<std::uint32_t>(map.shards.size()));
     if (is_new) {
+      if (map.shards.size() == kMaxShards) {
+        return fail(ErrorCode::kUnsupported,
+                    fmt::format("weight_map names more than {} files", kMaxShards));
+      }
       if (auto status = check_plain_name(*shard); !status) {
         return fail_in("weight_map: the file of tensor " + quote(tensor),
                        std::move(status).error());
@@ -53,10 +58,6 @@ Result<ShardMap> parse_map(const Json& json) {
       map.shards.push_back(*shard);
     }
     map.shard_of.emplace(tensor, entry->second);
-  }
-  if (map.shards.size() > kMaxShards) {
-    return fail(ErrorCode::kUnsupported,
-                "weight_map names " + std::to_string(map.shards.size()) + " files");
   }
   return map;
 }

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "onnx_external/checkpoint.h"
@@ -126,6 +127,15 @@ TEST_F(ShardIndex, RefusesLinksThatLeaveTheFolder) {
   fs::create_symlink(other.write("secret.bin", one_tensor("a")), dir_.path() / "1.bin");
   EXPECT_THAT(open_index(R"({"a":"1.bin"})"),
               FailsWith(ErrorCode::kInvalidArgument, "symbolic link"));
+}
+
+TEST_F(ShardIndex, RefusesAMillionShardsBeforeOpeningAny) {
+  std::string map = "{";
+  for (int i = 0; i < 1'000'000; ++i) {
+    map += fmt::format(R"({}"{}":"{}")", i == 0 ? "" : ",", i, i);
+  }
+  EXPECT_THAT(open_index(map + "}"),
+              FailsWith(ErrorCode::kUnsupported, "weight_map names more than 100000 files"));
 }
 
 TEST_F(ShardIndex, RefusesFoldersAndMissingShards) {

@@ -96,14 +96,6 @@ class Reused : public testing::Test {
     EXPECT_TRUE(report->ok()) << finding_text(report->findings.front());
   }
 
-  static Names names_in(const fs::path& folder) {
-    Names names;
-    for (const auto& [name, content] : tree_of(folder)) {
-      names.push_back(name);
-    }
-    return names;
-  }
-
   TempDir dir_;
   fs::path out_ = dir_.path() / "out";
   fs::path graph_;
@@ -206,6 +198,35 @@ TEST_F(Reused, FilesMayBeShards) {
   options_.layout = Layout::kSingle;
   save_well({.a = 10, .b = 20}, {"model.3.data", "model.3.manifest.json", "model.onnx"});
   save_well({.a = 10, .b = 20}, {"model.3.data", "model.4.manifest.json", "model.onnx"});
+}
+
+TEST_F(Reused, FilesMayHoldConvertedNumbers) {
+  const auto state_in_graph = [this](DType dtype) {
+    auto tensors = tensors_of({});
+    for (TestTensor& tensor : tensors) {
+      tensor.dtype = tensor.dtype == DType::kFloat32 ? dtype : tensor.dtype;
+    }
+    graph_ = dir_.write("graph.onnx", *model_for(tensors).serialize());
+  };
+  options_.mapping.casts = Casts::kAllow;
+  state_in_graph(DType::kFloat16);
+  ASSERT_THAT(save({}), IsOk());
+  const std::string a = identity(out_ / "initializers/a");
+  const auto report = save({.b = 20});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->files_reused, 2U);
+  EXPECT_EQ(report->bytes_reused, 156'000U);  // half of what FilesKeepTheirPlace has
+  EXPECT_EQ(identity(out_ / "initializers/a"), a);
+  const auto before = tree_of(out_);
+  fs::remove_all(out_);
+  ASSERT_THAT(save({.b = 20}), IsOk());  // what a first save writes
+  EXPECT_EQ(read_text(out_ / "initializers/a"), before.at("initializers/a"));
+  EXPECT_EQ(read_text(out_ / "initializers/b"), before.at("initializers.1/b"));
+  EXPECT_EQ(read_text(out_ / "initializers/turned"), before.at("initializers/turned"));
+  state_in_graph(DType::kBFloat16);  // as long, and never equal
+  const auto other = save({.b = 20});
+  ASSERT_THAT(other, IsOk());
+  EXPECT_EQ(other->files_reused, 0U);
 }
 
 TEST_F(Reused, FilesOfAnotherLayoutAreNot) {

@@ -144,8 +144,9 @@ class ExternalDataWriter {
       const std::filesystem::path& out_dir, const Options& options);
 
   // Writes one tensor (contiguous, row-major, little-endian) and returns the initializer that
-  // refers to it. Thread-safe. kInvalidArgument for a twin name or a wrong number of bytes. Tensors
-  // of zero elements come back inline, as do small integer tensors (kMaxInlineIntegerBytes).
+  // refers to it. Thread-safe. kInvalidArgument for a twin name, one that is not UTF-8, or a wrong
+  // number of bytes. Tensors of zero elements come back inline, as do small integer tensors
+  // (kMaxInlineIntegerBytes).
   [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);

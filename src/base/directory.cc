@@ -148,11 +148,7 @@ Status Directory::remove_tree(const std::string& name) const {
 }
 
 Status Directory::sync_file_system() const {
-  int result = 0;
-  do {
-    result = ::syncfs(fd());
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
+  if (uninterrupted([&] { return ::syncfs(fd()); }) != 0) {
     return fail(errno_error(errno, path_.string() + ": cannot write the files to the disk"));
   }
   return {};
@@ -176,10 +172,7 @@ bool syncs_report_errors() {
 }
 
 Status Directory::sync() const {
-  int result = 0;
-  do {
-    result = ::fsync(fd());
-  } while (result != 0 && errno == EINTR);
+  const int result = uninterrupted([&] { return ::fsync(fd()); });
   // EINVAL: the file system (some network ones) cannot sync folders.
   if (result != 0 && errno != EINVAL) {
     return fail(errno_error(errno, path_.string() + ": cannot write the folder to the disk"));

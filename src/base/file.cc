@@ -55,6 +55,18 @@ Error errno_error(int error_number, const std::string& what) {
                    (no_descriptor ? "; raise the limit of open files (ulimit -n)" : "")};
 }
 
+Status sync_file(int fd, const std::string& name) {
+  if (uninterrupted([&] { return ::fsync(fd); }) != 0) {
+    return fail(errno_error(errno, name + ": cannot write to the disk"));
+  }
+  return {};
+}
+
+void drop_pages(int fd, std::uint64_t offset, std::uint64_t length) {
+  (void)::posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(length),
+                        POSIX_FADV_DONTNEED);
+}
+
 Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name) {
   if (!range_fits(offset, out.size(),
                   static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()))) {

@@ -1,6 +1,7 @@
 // Files as sources: opened once, checked on the descriptor, read at explicit offsets.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -33,6 +34,23 @@ class UniqueFd {
 
 // "open 'model.pt': Permission denied" with the code that fits errno.
 [[nodiscard]] Error errno_error(int error_number, const std::string& what);
+
+// Calls again what a signal has interrupted (-1 with EINTR); gives the last answer, and errno.
+template <typename Call>
+[[nodiscard]] int uninterrupted(const Call& call) {
+  int result = 0;
+  do {
+    result = call();
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
+
+// Waits until the file is on the disk. An error is final: the pages count as clean afterwards.
+[[nodiscard]] Status sync_file(int fd, const std::string& name);
+
+// Asks that the bytes leave the page cache; length 0: up to the end. Advice only: dirty pages stay,
+// and a failure changes nothing but speed.
+void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
 
 // Reads exactly out.size() bytes at `offset` of `fd`, through EINTR and short reads.
 // kCorrupt when the file ends before; `name` goes into the message.

@@ -18,7 +18,6 @@ namespace onnx_external {
 // hash of the standard library has none: whoever makes a file can give it names that all collide,
 // and 100,000 of them then cost half a minute.
 struct NameHash {
-  using is_transparent = void;
   [[nodiscard]] std::size_t operator()(std::string_view name) const noexcept;
 };
 

@@ -36,10 +36,8 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
   if (bytes < kMinPreallocatedBytes) {
     return {};
   }
-  int result = 0;
-  do {
-    result = ::fallocate(fd(), 0, 0, static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
+  const int result =
+      uninterrupted([&] { return ::fallocate(fd(), 0, 0, static_cast<off_t>(bytes)); });
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
     return fail(errno_error(errno, name_ + ": cannot reserve " + std::to_string(bytes) + " bytes"));
   }
@@ -47,11 +45,7 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
 }
 
 Status OutputFile::grow(std::uint64_t bytes) const {
-  int result = 0;
-  do {
-    result = ::ftruncate(fd(), static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
+  if (uninterrupted([&] { return ::ftruncate(fd(), static_cast<off_t>(bytes)); }) != 0) {
     return fail(errno_error(errno, name_ + ": cannot give it " + std::to_string(bytes) + " bytes"));
   }
   return {};
@@ -70,7 +64,7 @@ Result<std::uint64_t> OutputFile::size() const {
 }
 
 void OutputFile::drop_cache() const {
-  (void)::posix_fadvise(fd(), 0, 0, POSIX_FADV_DONTNEED);
+  drop_pages(fd());
 }
 
 void OutputFile::start_writeback() const {
@@ -79,14 +73,7 @@ void OutputFile::start_writeback() const {
 }
 
 Status OutputFile::sync() const {
-  int result = 0;
-  do {
-    result = ::fsync(fd());
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
-    return fail(errno_error(errno, name_ + ": cannot write to the disk"));
-  }
-  return {};
+  return sync_file(fd(), name_);
 }
 
 Status OutputFile::close() {

@@ -30,18 +30,11 @@
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
-#include "save/model_source.h"
+#include "save/part_source.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
-
-// Where the bytes of one planned part come from.
-struct PartSource {
-  std::shared_ptr<const SourceFile> file;  // null: read through the checkpoint or the model
-  std::uint64_t offset = 0;
-  std::optional<std::uint32_t> recorded_crc;
-};
 
 // A part or a piece of one.
 struct WorkItem {
@@ -298,43 +291,7 @@ class PlanCopier {
   }
 
   Result<PartSource> source_of(std::uint32_t part) const {
-    const PlannedTensor& tensor = tensor_of(part);
-    if (tensor.source == TensorSource::kModelExternal) {
-      return external_source(tensor);
-    }
-    if (tensor.source == TensorSource::kModelInline) {
-      return inline_source(tensor);
-    }
-    const auto range = planned_range(job_.checkpoint, tensor);
-    if (!range) {
-      return PartSource{nullptr, 0, std::nullopt};
-    }
-    return PartSource{job_.checkpoint.files()[range->file], range->offset,
-                      recorded_crc_of(job_.checkpoint, tensor)};
-  }
-
-  Result<PartSource> external_source(const PlannedTensor& tensor) const {
-    const ExternalTensor& external = job_.model.external_tensors()[tensor.source_index];
-    auto source = open_external(job_.model, external);
-    if (!source) {
-      return fail(std::move(source).error());
-    }
-    return PartSource{*std::move(source), external.offset, std::nullopt};
-  }
-
-  Result<PartSource> inline_source(const PlannedTensor& tensor) const {
-    const CutTensors& cuts = job_.model.cut_tensors();
-    const auto range = inline_range(job_.model.inline_proto(tensor.source_index), cuts);
-    if (!range) {
-      return PartSource{nullptr, 0, std::nullopt};
-    }
-    if (range->length != tensor.nbytes) {
-      return fail(
-          ErrorCode::kCorrupt,
-          fmt::format("{}: tensor {}: it holds {} bytes, its type and dims need {}",
-                      cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
-    }
-    return PartSource{cuts.shared_file(), range->offset, std::nullopt};
+    return onnx_external::source_of(tensor_of(part), job_.model, job_.checkpoint);
   }
 
   // Copies the item's bytes, but for holes, and returns their CRC-32, unless they are spliced.

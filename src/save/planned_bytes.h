@@ -24,10 +24,12 @@ namespace onnx_external {
   return tensor.cast_to ? std::nullopt : checkpoint.plain_range(tensor.source_index);
 }
 
-// Their CRC-32, where the checkpoint records it.
+// Their CRC-32, where a checkpoint records it; any planned tensor may be asked for.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
                                                                   const PlannedTensor& tensor) {
-  return tensor.cast_to ? std::nullopt : checkpoint.recorded_crc(tensor.source_index);
+  return tensor.source != TensorSource::kCheckpoint || tensor.cast_to
+             ? std::nullopt
+             : checkpoint.recorded_crc(tensor.source_index);
 }
 
 }  // namespace onnx_external

@@ -1,10 +1,6 @@
 #include "save/reuse.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -26,7 +22,7 @@
 #include "onnx/inline_data.h"
 #include "save/file_names.h"
 #include "save/generations.h"
-#include "save/model_source.h"
+#include "save/part_source.h"
 #include "save/plan_copier.h"
 #include "save/planned_bytes.h"
 
@@ -86,24 +82,19 @@ class PartReader {
   static Result<PartReader> open(const PlannedTensor& tensor, const Model& model,
                                  const Checkpoint& checkpoint) {
     PartReader reader(tensor, checkpoint);
-    if (tensor.source == TensorSource::kModelExternal) {
-      const ExternalTensor& external = model.external_tensors()[tensor.source_index];
-      auto file = open_external(model, external);
-      if (!file) {
-        return fail(std::move(file).error());
-      }
-      reader.file_ = *std::move(file);
-      reader.position_ = external.offset;
-    } else if (tensor.source == TensorSource::kModelInline) {
+    auto source = source_of(tensor, model, checkpoint);
+    if (!source) {
+      return fail(std::move(source).error());
+    }
+    reader.file_ = std::move(source->file);
+    reader.position_ = source->offset;
+    if (!reader.file_ && tensor.source == TensorSource::kModelInline) {
       auto opened =
           InlineReader::open(model.inline_proto(tensor.source_index), model.cut_tensors());
       if (!opened) {
         return fail_in("tensor " + quote(tensor.name), std::move(opened).error());
       }
       reader.inline_.emplace(*std::move(opened));
-    } else if (const auto range = planned_range(checkpoint, tensor)) {
-      reader.file_ = checkpoint.files()[range->file];
-      reader.position_ = range->offset;
     }
     return reader;
   }
@@ -118,8 +109,8 @@ class PartReader {
 
   // The checkpoint's files are checked when all is done.
   [[nodiscard]] Status check_unchanged() const {
-    const bool is_given = tensor_->source == TensorSource::kModelExternal;
-    return is_given ? file_->check_unchanged() : Status();
+    const bool is_given = tensor_->source != TensorSource::kCheckpoint;
+    return is_given && file_ ? file_->check_unchanged() : Status();
   }
 
  private:
@@ -172,7 +163,7 @@ class Comparison {
       sha_.emplace(Sha::Kind::kSha1);
     }
     if (options.sync == Sync::kFiles) {
-      (void)::posix_fadvise(old_->fd(), 0, 0, POSIX_FADV_DONTNEED);
+      drop_pages(old_->fd());
     }
     auto equal = compare();
     if (!equal || !*equal) {
@@ -233,9 +224,7 @@ class Comparison {
       return fail(std::move(unchanged).error());
     }
     kept_.crcs.push_back(crc.value());
-    const auto recorded = tensor.source == TensorSource::kCheckpoint
-                              ? recorded_crc_of(checkpoint_, tensor)
-                              : std::nullopt;
+    const auto recorded = recorded_crc_of(checkpoint_, tensor);
     return !recorded || *recorded == crc.value();  // else the copying says what is damaged
   }
 
@@ -274,9 +263,7 @@ bool may_be_equal(const Candidate& candidate, const SavePlan& plan, const Checkp
     if (old == candidate.old->parts.end() || old->second.length != part.bytes) {
       return false;
     }
-    const auto recorded = tensor.source == TensorSource::kCheckpoint
-                              ? recorded_crc_of(checkpoint, tensor)
-                              : std::nullopt;
+    const auto recorded = recorded_crc_of(checkpoint, tensor);
     if (recorded && old->second.crc32 && *recorded != *old->second.crc32) {
       return false;
     }
@@ -311,12 +298,7 @@ Status sync_old_files(const Directory& out, const std::vector<Candidate>& candid
   }
   return parallel_for(candidates.size(), threads, [&](std::size_t i, int) -> Status {
     const auto file = open_beneath(out, candidates[i].old->location);
-    int result = 0;
-    do {
-      result = file ? ::fsync((*file)->fd()) : 0;  // one that cannot be opened is not kept
-    } while (result != 0 && errno == EINTR);
-    return result == 0 ? Status()
-                       : fail(errno_error(errno, (*file)->name() + ": cannot write to the disk"));
+    return file ? sync_file((*file)->fd(), (*file)->name()) : Status();  // else it is not kept
   });
 }
 

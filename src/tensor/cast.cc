@@ -143,6 +143,9 @@ enum class Special {
 template <int kMantissa, int kBias, Special kSpecial>
 struct Float8 {
   using Element = std::uint8_t;
+  static constexpr int kMantissaBits = kMantissa;
+  static constexpr int kExponentBias = kBias;
+  static constexpr Special kSpecials = kSpecial;
   static constexpr int kShift = 23 - kMantissa;
   static constexpr float kScale = std::bit_cast<float>(std::uint32_t{254 - kBias} << 23);
   static constexpr std::uint32_t kNumbers =  // smaller magnitudes are numbers
@@ -186,6 +189,11 @@ struct Float8 {
 #endif
 };
 
+template <typename T>
+concept SmallFloat = requires {
+  T::kMantissaBits;
+};
+
 using Float8E4M3Fn = Float8<3, 7, Special::kNan>;
 using Float8E4M3FnUz = Float8<3, 8, Special::kNoSign>;
 using Float8E5M2 = Float8<2, 15, Special::kInfinity>;
@@ -226,22 +234,11 @@ template <typename From, typename To>
 }
 
 #ifdef ONNX_EXTERNAL_AVX2
-template <typename From, typename To>
-[[ONNX_EXTERNAL_AVX2]] void convert_avx2(const std::byte* in, std::byte* out, std::size_t count) {
-  std::size_t done = 0;
-  for (; done + kLanes <= count; done += kLanes) {
-    To::store(out + done * sizeof(typename To::Element),
-              From::load(in + done * sizeof(typename From::Element)));
-  }
-  convert_each<From, To>(in, out, done, count);
-}
-
 // 8-bit floats to 16-bit ones, sixteen at once. Normal numbers only move: their exponent and
 // mantissa shift, and the exponent's bias changes. The 16 smallest and the 16 largest magnitudes,
 // among them all that are subnormal or no numbers, are looked up.
-template <int kMantissa, int kBias, Special kSpecial, typename To>
+template <typename From, typename To>
 class SmallToHalf {
-  using From = Float8<kMantissa, kBias, kSpecial>;
   static constexpr int kToMantissa = std::is_same_v<To, Float16> ? 10 : 7;
   static constexpr int kToBias = std::is_same_v<To, Float16> ? 15 : 127;
   static constexpr std::uint8_t kFirstLarge = 0x70;
@@ -282,15 +279,15 @@ class SmallToHalf {
     const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));
     const __m256i sign = _mm256_slli_epi16(_mm256_xor_si256(bits, magnitude), 8);
     const __m256i nibble = _mm256_and_si256(bits, _mm256_set1_epi16(0x0f));
-    constexpr int kRebias = (kToBias - kBias) * (1 << kToMantissa);
-    __m256i half = _mm256_add_epi16(_mm256_slli_epi16(magnitude, kToMantissa - kMantissa),
+    constexpr int kRebias = (kToBias - From::kExponentBias) * (1 << kToMantissa);
+    __m256i half = _mm256_add_epi16(_mm256_slli_epi16(magnitude, kToMantissa - From::kMantissaBits),
                                     _mm256_set1_epi16(static_cast<std::int16_t>(kRebias)));
     half = _mm256_blendv_epi8(half, small_.at(nibble),
                               _mm256_cmpgt_epi16(_mm256_set1_epi16(16), magnitude));
     half = _mm256_blendv_epi8(half, large_.at(nibble),
                               _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(kFirstLarge - 1)));
     half = _mm256_or_si256(half, sign);
-    if constexpr (kSpecial == Special::kNoSign) {
+    if constexpr (From::kSpecials == Special::kNoSign) {
       const auto nan = static_cast<std::int16_t>(To::narrow(From::widen(0x80)));
       half = _mm256_blendv_epi8(half, _mm256_set1_epi16(nan),
                                 _mm256_cmpeq_epi16(bits, _mm256_set1_epi16(0x80)));
@@ -303,31 +300,21 @@ class SmallToHalf {
   Table large_;
 };
 
-template <int kMantissa, int kBias, Special kSpecial, typename To>
-[[ONNX_EXTERNAL_AVX2]] void convert_small_avx2(const std::byte* in, std::byte* out,
-                                               std::size_t count) {
-  using Converter = SmallToHalf<kMantissa, kBias, kSpecial, To>;
-  const Converter converter;
-  std::size_t done = 0;
-  for (; done + Converter::kAtOnce <= count; done += Converter::kAtOnce) {
-    converter.convert(in + done, out + 2 * done);
-  }
-  convert_each<Float8<kMantissa, kBias, kSpecial>, To>(in, out, done, count);
-}
-
-// True when it did the work: the types are an 8-bit float and one of 16 bits.
 template <typename From, typename To>
-struct SmallCast {
-  static bool convert(const std::byte*, std::byte*, std::size_t) { return false; }
-};
-template <int kMantissa, int kBias, Special kSpecial, typename To>
-requires(sizeof(typename To::Element) ==
-         2) struct SmallCast<Float8<kMantissa, kBias, kSpecial>, To> {
-  static bool convert(const std::byte* in, std::byte* out, std::size_t count) {
-    convert_small_avx2<kMantissa, kBias, kSpecial, To>(in, out, count);
-    return true;
+[[ONNX_EXTERNAL_AVX2]] void convert_avx2(const std::byte* in, std::byte* out, std::size_t count) {
+  std::size_t done = 0;
+  if constexpr (SmallFloat<From> && sizeof(typename To::Element) == 2) {
+    const SmallToHalf<From, To> converter;
+    for (; done + converter.kAtOnce <= count; done += converter.kAtOnce) {
+      converter.convert(in + done, out + 2 * done);
+    }
   }
-};
+  for (; done + kLanes <= count; done += kLanes) {
+    To::store(out + done * sizeof(typename To::Element),
+              From::load(in + done * sizeof(typename From::Element)));
+  }
+  convert_each<From, To>(in, out, done, count);
+}
 
 bool has_f16c() {
   unsigned a = 0;
@@ -347,10 +334,7 @@ template <typename From, typename To>
 void convert(const std::byte* in, std::byte* out, std::size_t count, CastPath path) {
 #ifdef ONNX_EXTERNAL_AVX2
   if (path == CastPath::kBest && has_avx2()) {
-    if (!SmallCast<From, To>::convert(in, out, count)) {
-      convert_avx2<From, To>(in, out, count);
-    }
-    return;
+    return convert_avx2<From, To>(in, out, count);
   }
 #endif
   (void)path;

@@ -17,8 +17,7 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path, DropCache d
   }
   const SourceFile& file = *loaded->file;
   if (drop_cache != DropCache::kNo) {
-    // Advice only: a failure changes nothing but speed.
-    (void)::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);
+    drop_pages(file.fd());
   }
   const auto crc = range_crc32(file, 0, file.size());
   if (!crc) {

@@ -1,7 +1,5 @@
 #include "verify/range_check.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -212,10 +210,8 @@ class PieceReader {
   }
 
  private:
-  // Advice only: dirty pages stay, and a failure changes nothing but speed.
   void drop(const SourceFile& file) const {
-    (void)::posix_fadvise(file.fd(), static_cast<off_t>(check_.offset + piece_.first),
-                          static_cast<off_t>(piece_.length), POSIX_FADV_DONTNEED);
+    drop_pages(file.fd(), check_.offset + piece_.first, piece_.length);
   }
 
   [[nodiscard]] Status read(const SourceFile& file, const std::optional<WantedBytes>& wanted,

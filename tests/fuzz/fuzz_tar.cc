@@ -1,6 +1,5 @@
 // Any three byte strings as the members of a tar file of torch 0.1 (its checksums are right), and
 // any bytes as a tar file.
-#include <array>
 #include <string_view>
 
 #include "checkpoint/torch_tar.h"
@@ -27,20 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return 0;
 }
 
-// One of the three changes, as a pickle.
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
                                                std::size_t max_size, unsigned seed) {
-  using namespace onnx_external;
-  Chance chance(seed);
-  if (chance.one_in(4)) {
-    return LLVMFuzzerMutate(data, size, max_size);
-  }
-  std::string_view rest(reinterpret_cast<const char*>(data), size);
-  std::array<std::string, 3> parts;
-  parts[0] = take_piece(rest);
-  parts[1] = take_piece(rest);
-  parts[2] = rest;
-  std::string& part = chance.pick(parts);
-  part = mutate_pickle(part, chance);
-  return give_back(piece(parts[0]) + piece(parts[1]) + parts[2], data, size, max_size);
+  return onnx_external::mutate_pieces_input(data, size, max_size, seed);
 }

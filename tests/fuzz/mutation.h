@@ -62,4 +62,17 @@ inline std::size_t give_back(const std::string& mutant, std::uint8_t* data, std:
   return mutant.size();
 }
 
+// Body of a LLVMFuzzerCustomMutator: libFuzzer's own mutation one time in `plain`, else what
+// mutate(input, chance) makes of it.
+template <typename Mutate>
+std::size_t mutate_input(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed,
+                         std::size_t plain, const Mutate& mutate) {
+  Chance chance(seed);
+  if (chance.one_in(plain)) {
+    return LLVMFuzzerMutate(data, size, max_size);
+  }
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  return give_back(mutate(input, chance), data, size, max_size);
+}
+
 }  // namespace onnx_external

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/pieces.h"
 #include "support/pickle_builder.h"
 
 namespace onnx_external {
@@ -309,15 +310,22 @@ std::string mutate_pickle(std::string_view bytes, Chance& chance) {
   return join(ops, chance);
 }
 
-// Body of a LLVMFuzzerCustomMutator for inputs that are a pickle.
 std::size_t mutate_pickle_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
                                 unsigned seed) {
-  Chance chance(seed);
-  if (chance.one_in(4)) {
-    return LLVMFuzzerMutate(data, size, max_size);
-  }
-  return give_back(mutate_pickle({reinterpret_cast<const char*>(data), size}, chance), data, size,
-                   max_size);
+  return mutate_input(data, size, max_size, seed, 4, mutate_pickle);
+}
+
+std::size_t mutate_pieces_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                unsigned seed) {
+  return mutate_input(data, size, max_size, seed, 4, [](std::string_view rest, Chance& chance) {
+    std::array<std::string, 3> parts;
+    parts[0] = take_piece(rest);
+    parts[1] = take_piece(rest);
+    parts[2] = rest;
+    std::string& part = chance.pick(parts);
+    part = mutate_pickle(part, chance);
+    return piece(parts[0]) + piece(parts[1]) + parts[2];
+  });
 }
 
 }  // namespace onnx_external

@@ -13,8 +13,11 @@ namespace onnx_external {
 // One to four changes.
 std::string mutate_pickle(std::string_view bytes, Chance& chance);
 
-// Body of a LLVMFuzzerCustomMutator for inputs that are a pickle.
+// Bodies of a LLVMFuzzerCustomMutator for inputs that are a pickle, or three pieces (pieces.h), of
+// which one changes as a pickle.
 std::size_t mutate_pickle_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                unsigned seed);
+std::size_t mutate_pieces_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
                                 unsigned seed);
 
 }  // namespace onnx_external

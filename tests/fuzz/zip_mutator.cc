@@ -216,15 +216,9 @@ std::string mutate_zip(std::string_view input, Chance& chance) {
   return bytes;
 }
 
-// Body of a LLVMFuzzerCustomMutator for inputs that are a zip file.
 std::size_t mutate_zip_input(std::uint8_t* data, std::size_t size, std::size_t max_size,
                              unsigned seed) {
-  Chance chance(seed);
-  if (chance.one_in(5)) {
-    return LLVMFuzzerMutate(data, size, max_size);
-  }
-  return give_back(mutate_zip({reinterpret_cast<const char*>(data), size}, chance), data, size,
-                   max_size);
+  return mutate_input(data, size, max_size, seed, 5, mutate_zip);
 }
 
 }  // namespace onnx_external

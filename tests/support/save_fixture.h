@@ -121,6 +121,15 @@ inline std::map<std::string, std::string> tree_of(const std::filesystem::path& f
   return files;
 }
 
+// What tree_of() lists.
+inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& [name, content] : tree_of(folder)) {
+    names.push_back(name);
+  }
+  return names;
+}
+
 // The bytes of a tensor in its file; nothing when the file is too short.
 inline std::string part_of(const std::string& file, const ManifestTensor& tensor) {
   return file.size() < tensor.offset ? "" : file.substr(tensor.offset, tensor.length);

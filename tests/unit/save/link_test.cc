@@ -51,13 +51,7 @@ class Link : public testing::Test {
   Status save_one(const TestTensor& tensor, const TorchZipOptions& zip = {}) {
     return save(dir_.write("out/c.pt", torch_zip({tensor}, zip)), {tensor});
   }
-  Names names() const {
-    Names names;
-    for (const auto& [name, content] : tree_of(out_)) {
-      names.push_back(name);
-    }
-    return names;
-  }
+  Names names() const { return names_in(out_); }
 
   TempDir dir_;
   fs::path out_ = dir_.path() / "out";

@@ -124,13 +124,6 @@ PlanOptions shards() {
   return {.layout = Layout::kShards, .max_shard_bytes = 1'201'000};
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& [name, content] : tree_of(folder)) {
-    names.push_back(name);
-  }
-  return names;
-}
 using Names = std::vector<std::string>;
 
 // Every tensor of the saved model stands where the model says, and all other bytes are zero.

@@ -1,0 +1,55 @@
+#include "save/part_source.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/text.h"
+#include "onnx/cut_tensors.h"
+#include "onnx/inline_data.h"
+#include "save/model_source.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+namespace {
+
+Result<PartSource> external_source(const PlannedTensor& tensor, const Model& model) {
+  const ExternalTensor& external = model.external_tensors()[tensor.source_index];
+  auto source = open_external(model, external);
+  if (!source) {
+    return fail(std::move(source).error());
+  }
+  return PartSource{*std::move(source), external.offset, std::nullopt};
+}
+
+Result<PartSource> inline_source(const PlannedTensor& tensor, const Model& model) {
+  const CutTensors& cuts = model.cut_tensors();
+  const auto range = inline_range(model.inline_proto(tensor.source_index), cuts);
+  if (!range) {
+    return PartSource{};
+  }
+  if (range->length != tensor.nbytes) {
+    return fail(ErrorCode::kCorrupt,
+                fmt::format("{}: tensor {}: it holds {} bytes, its type and dims need {}",
+                            cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
+  }
+  return PartSource{cuts.shared_file(), range->offset, std::nullopt};
+}
+
+}  // namespace
+
+Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
+                             const Checkpoint& checkpoint) {
+  if (tensor.source == TensorSource::kModelExternal) {
+    return external_source(tensor, model);
+  }
+  if (tensor.source == TensorSource::kModelInline) {
+    return inline_source(tensor, model);
+  }
+  const auto range = planned_range(checkpoint, tensor);
+  return range ? PartSource{checkpoint.files()[range->file], range->offset,
+                            recorded_crc_of(checkpoint, tensor)}
+               : PartSource{};
+}
+
+}  // namespace onnx_external

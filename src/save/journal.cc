@@ -1,7 +1,5 @@
 #include "save/journal.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -28,9 +26,22 @@ std::uint32_t crc32_of_text(std::string_view text) {
   return crc.value();
 }
 
-std::string line_for(std::uint32_t part, std::uint32_t crc32) {
-  const std::string text = fmt::format("{:08x} {:08x}", part, crc32);
-  return fmt::format("{} {:08x}\n", text, crc32_of_text(text));
+// By hand: there is a line for every tensor, written between two of them.
+void put_hex(std::uint32_t number, char* out) {
+  for (int digit = 7; digit >= 0; --digit, number >>= 4U) {
+    out[digit] = "0123456789abcdef"[number & 0xFU];
+  }
+}
+
+// "<part> <CRC-32 of its bytes> <CRC-32 of the text before it>\n", in hex.
+std::array<char, kLineBytes> line_for(std::uint32_t part, std::uint32_t crc32) {
+  std::array<char, kLineBytes> line{};
+  line[8] = line[17] = ' ';
+  line[26] = '\n';
+  put_hex(part, line.data());
+  put_hex(crc32, line.data() + 9);
+  put_hex(crc32_of_text({line.data(), 17}), line.data() + 18);
+  return line;
 }
 
 std::optional<std::uint32_t> hex_number(std::string_view digits) {
@@ -44,7 +55,11 @@ std::optional<std::uint32_t> hex_number(std::string_view digits) {
 void read_line(std::string_view line, WrittenParts& written) {
   const auto part = hex_number(line.substr(0, 8));
   const auto crc32 = hex_number(line.substr(9, 8));
-  if (part && crc32 && *part < written.size() && line == line_for(*part, *crc32)) {
+  if (!part || !crc32 || *part >= written.size()) {
+    return;
+  }
+  const auto wanted = line_for(*part, *crc32);
+  if (line == std::string_view(wanted.data(), wanted.size())) {
     written[*part] = *crc32;
   }
 }
@@ -221,7 +236,8 @@ Result<Journal> Journal::start(const Directory& staging, std::string_view job,
   std::string text = header_for(job);
   for (std::uint32_t part = 0; part < written.size(); ++part) {
     if (written[part]) {
-      text += line_for(part, *written[part]);
+      const auto line = line_for(part, *written[part]);
+      text.append(line.data(), line.size());
     }
   }
   Status status = journal.file_.write(0, std::as_bytes(std::span(text)));
@@ -237,8 +253,9 @@ Result<Journal> Journal::start(const Directory& staging, std::string_view job,
 }
 
 Status Journal::add(std::uint32_t part, std::uint32_t crc32, std::uint64_t bytes) {
+  const auto line = line_for(part, crc32);
   const std::lock_guard<std::mutex> lock(*mutex_);
-  waiting_ += line_for(part, crc32);
+  waiting_.append(line.data(), line.size());
   waiting_bytes_ += bytes;
   if (waiting_bytes_ < kJournaledBytes) {
     return {};

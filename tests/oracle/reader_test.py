@@ -176,10 +176,7 @@ class ReaderTest:
         self.folder = support.fresh_folder(arguments.work_dir / self.FOLDER)
         self.empty = self.folder / "empty"
         self.empty.mkdir()
-        limited = self.tools.run("inspect-external", "--version", limit_bytes=MEMORY_LIMIT)
-        self.limit = MEMORY_LIMIT if limited.returncode == 0 else None
-        if self.limit is None:
-            print("note  the commands do not start under a memory limit (a sanitizer?): memory is unbounded")
+        self.limit = self.tools.limit_for_memory(MEMORY_LIMIT)
 
     # --- checks ---
 

@@ -102,6 +102,13 @@ class Tools:
     def verify(self, *arguments):
         return self.run("verify-external", *arguments, "--json")
 
+    def limit_for_memory(self, limit_bytes: int):
+        """The limit, or None where the commands do not start under one: a sanitizer reserves terabytes."""
+        if self.run("inspect-external", "--version", limit_bytes=limit_bytes).returncode == 0:
+            return limit_bytes
+        print("note  the commands do not start under a memory limit (a sanitizer?): memory is unbounded")
+        return None
+
     def inspect(self, *arguments, **settings):
         return self.run("inspect-external", *arguments, "--json", **settings)
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the built project into a fresh prefix, then builds and runs a consumer against it, once
 # through the CMake package and once through pkg-config.
+# CXX and CXXFLAGS: those of the build, as far as they change the program's form (sanitizers).
 # usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR
 set -eu
 build=$1 source=$2 work=$3
@@ -15,8 +16,8 @@ cmake --build "$work/cmake" >/dev/null
   "$work/out-cmake"
 
 pc=$(dirname "$(find "$work/prefix" -name onnx_external.pc)")
-# shellcheck disable=SC2046  # lists of flags
-c++ -std=c++20 "$source/tests/package/consumer/main.cc" -o "$work/consumer" \
+# shellcheck disable=SC2046,SC2086  # lists of flags
+"${CXX:-c++}" -std=c++20 ${CXXFLAGS:-} "$source/tests/package/consumer/main.cc" -o "$work/consumer" \
   $(PKG_CONFIG_PATH="$pc" pkg-config --cflags --libs --static onnx_external)
 "$work/consumer" "$source/fixtures/tiny/graph.onnx" "$source/fixtures/tiny/checkpoint.pt" \
   "$work/out-pc"

@@ -94,7 +94,8 @@ TEST(DataFileNames, GivesEqualNamesDifferentFiles) {
 
 TEST(DataFileNames, KeepsTheRulesForAHundredThousandRandomNames) {
   std::mt19937 random(42);
-  const std::string alphabet("aAbBcC01._-/\\ :*\x01\xC3nulcom\0..", 29);
+  using namespace std::string_literals;
+  const std::string alphabet = "aAbBcC01._-/\\ :*\x01\xC3nulcom\0.."s;
   std::set<std::string> unique;
   while (unique.size() < 100'000) {
     std::string name;

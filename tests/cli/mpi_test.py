@@ -95,18 +95,49 @@ def says_when_the_inputs_differ():
     check("save-external: error:" in process.stderr, "no reason is given", process)
 
 
-def kill_second_process(mpirun, seconds):
+def processes_of(out, variable):
+    """The processes of a job that saves into `out`, with this in their environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_it = (process / "comm").read_text() == "save-external\n"
+            if is_it and os.fsencode(out) in (process / "cmdline").read_bytes().split(b"\0") \
+                    and b"\0" + variable in b"\0" + (process / "environ").read_bytes():
+                yield int(process.name)
+        except OSError:
+            pass  # it has ended
+
+
+def kill(numbers):
+    """Whether there was one to kill."""
+    killed = False
+    for number in numbers:
+        try:
+            os.kill(number, signal.SIGKILL)
+            killed = True
+        except ProcessLookupError:
+            pass
+    return killed
+
+
+def kill_second_process(mpirun, out, seconds):
     """Kills process 1 of the job with SIGKILL, so many seconds after it was seen."""
     while mpirun.poll() is None:
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                is_it = (process / "comm").read_text() == "save-external\n"
-                if is_it and b"\0OMPI_COMM_WORLD_RANK=1\0" in b"\0" + (process / "environ").read_bytes():
-                    time.sleep(seconds)
-                    os.kill(int(process.name), signal.SIGKILL)
-                    return
-            except OSError:
-                pass  # it has ended
+        found = list(processes_of(out, b"OMPI_COMM_WORLD_RANK=1\0"))
+        if found:
+            time.sleep(seconds)
+            kill(found)
+            return
+
+
+def end(mpirun, out):
+    """mpirun may miss a death while the processes start, and then waits for ever."""
+    try:
+        mpirun.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        mpirun.kill()
+        while kill(processes_of(out, b"OMPI_COMM_WORLD_RANK=")):
+            time.sleep(0.1)
+        mpirun.wait()
 
 
 def survives_a_death():
@@ -117,12 +148,8 @@ def survives_a_death():
     command = [*MPIRUN, "-np", "3", str(BIN / "mpi/save-external"), *INPUTS, "-o", str(out), "--overwrite"]
     for milliseconds in range(0, 200, 20):
         mpirun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        kill_second_process(mpirun, milliseconds / 1000)
-        try:
-            mpirun.wait(timeout=20)
-        except subprocess.TimeoutExpired:  # mpirun may miss a death while the processes start
-            mpirun.terminate()
-            mpirun.wait(timeout=60)
+        kill_second_process(mpirun, out, milliseconds / 1000)
+        end(mpirun, out)
         process = run(verify)
         check(process.returncode == 0, f"a model that is not complete after {milliseconds} ms", process)
     process = save(out, ["--overwrite"])

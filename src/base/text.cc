@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 namespace onnx_external {
 namespace {
+
+constexpr std::size_t kHexDigits = 8;  // of 32 bits
 
 // Length of the well-formed UTF-8 sequence at the start of `text`; 0 when there is none.
 // Table 3-7 of the Unicode standard: lead byte, then the allowed range of the second byte.
@@ -114,6 +117,22 @@ bool is_utf8(std::string_view text) {
     i += length;
   }
   return true;
+}
+
+std::string hex_text(std::uint32_t number) {
+  std::string digits(kHexDigits, '0');
+  for (std::size_t i = kHexDigits; i-- > 0; number >>= 4) {
+    digits[i] = "0123456789abcdef"[number & 15];
+  }
+  return digits;
+}
+
+std::optional<std::uint32_t> hex_number(std::string_view digits) {
+  std::uint32_t number = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, number, 16);
+  return digits.size() == kHexDigits && error == std::errc() && stop == end ? std::optional(number)
+                                                                            : std::nullopt;
 }
 
 std::string ascii_lower(std::string_view text) {

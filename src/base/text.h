@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@ inline constexpr std::size_t kMaxQuotedBytes = 200;
 
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
 [[nodiscard]] bool is_utf8(std::string_view text);
+
+// Eight hex digits, lower-case: how checksums stand in our files. Read back: exactly eight digits.
+[[nodiscard]] std::string hex_text(std::uint32_t number);
+[[nodiscard]] std::optional<std::uint32_t> hex_number(std::string_view digits);
 
 // ASCII only: A-Z to a-z.
 [[nodiscard]] std::string ascii_lower(std::string_view text);

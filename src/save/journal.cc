@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <span>
 #include <utility>
 
 #include "base/digest.h"
+#include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "save/model_source.h"
 
@@ -26,40 +26,17 @@ std::uint32_t crc32_of_text(std::string_view text) {
   return crc.value();
 }
 
-// By hand: there is a line for every tensor, written between two of them.
-void put_hex(std::uint32_t number, char* out) {
-  for (int digit = 7; digit >= 0; --digit, number >>= 4U) {
-    out[digit] = "0123456789abcdef"[number & 0xFU];
-  }
-}
-
 // "<part> <CRC-32 of its bytes> <CRC-32 of the text before it>\n", in hex.
-std::array<char, kLineBytes> line_for(std::uint32_t part, std::uint32_t crc32) {
-  std::array<char, kLineBytes> line{};
-  line[8] = line[17] = ' ';
-  line[26] = '\n';
-  put_hex(part, line.data());
-  put_hex(crc32, line.data() + 9);
-  put_hex(crc32_of_text({line.data(), 17}), line.data() + 18);
-  return line;
-}
-
-std::optional<std::uint32_t> hex_number(std::string_view digits) {
-  std::uint32_t number = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, number, 16);
-  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+std::string line_for(std::uint32_t part, std::uint32_t crc32) {
+  std::string line = hex_text(part) + ' ' + hex_text(crc32);
+  return line += ' ' + hex_text(crc32_of_text(line)) + '\n';
 }
 
 // A line that is not exactly as line_for() writes it claims nothing.
 void read_line(std::string_view line, WrittenParts& written) {
   const auto part = hex_number(line.substr(0, 8));
   const auto crc32 = hex_number(line.substr(9, 8));
-  if (!part || !crc32 || *part >= written.size()) {
-    return;
-  }
-  const auto wanted = line_for(*part, *crc32);
-  if (line == std::string_view(wanted.data(), wanted.size())) {
+  if (part && crc32 && *part < written.size() && line == line_for(*part, *crc32)) {
     written[*part] = *crc32;
   }
 }
@@ -236,8 +213,7 @@ Result<Journal> Journal::start(const Directory& staging, std::string_view job,
   std::string text = header_for(job);
   for (std::uint32_t part = 0; part < written.size(); ++part) {
     if (written[part]) {
-      const auto line = line_for(part, *written[part]);
-      text.append(line.data(), line.size());
+      text += line_for(part, *written[part]);
     }
   }
   Status status = journal.file_.write(0, std::as_bytes(std::span(text)));
@@ -253,9 +229,9 @@ Result<Journal> Journal::start(const Directory& staging, std::string_view job,
 }
 
 Status Journal::add(std::uint32_t part, std::uint32_t crc32, std::uint64_t bytes) {
-  const auto line = line_for(part, crc32);
+  const std::string line = line_for(part, crc32);
   const std::lock_guard<std::mutex> lock(*mutex_);
-  waiting_.append(line.data(), line.size());
+  waiting_ += line;
   waiting_bytes_ += bytes;
   if (waiting_bytes_ < kJournaledBytes) {
     return {};

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <set>
@@ -19,15 +18,6 @@ namespace onnx_external {
 namespace {
 
 constexpr std::string_view kFormatName = "onnx-external-manifest";
-constexpr std::size_t kCrcDigits = 8;
-
-std::string hex_text(std::uint32_t crc) {
-  std::string digits(kCrcDigits, '0');
-  for (std::size_t i = kCrcDigits; i-- > 0; crc >>= 4) {
-    digits[i] = "0123456789abcdef"[crc & 15];
-  }
-  return digits;
-}
 
 std::string_view place_name(TensorPlace place) {
   return place == TensorPlace::kSparse ? "sparse" : "attribute";
@@ -98,13 +88,8 @@ Result<std::uint32_t> crc_member(const Json& object) {
   if (!text) {
     return fail(std::move(text).error());
   }
-  std::uint32_t value = 0;
-  const char* end = text->data() + text->size();
-  const auto [rest, error] = std::from_chars(text->data(), end, value, 16);
-  if (text->size() != kCrcDigits || error != std::errc() || rest != end) {
-    return corrupt("\"crc32\" is not 8 hex digits");
-  }
-  return value;
+  const auto value = hex_number(*text);
+  return value ? Result<std::uint32_t>(*value) : corrupt("\"crc32\" is not 8 hex digits");
 }
 
 Result<std::string> plain_name_member(const Json& object) {

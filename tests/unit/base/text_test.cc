@@ -30,6 +30,16 @@ TEST(Utf8, RefusesOverlongFormsSurrogatesAndCutSequences) {
   }
 }
 
+TEST(HexNumber, ReadsWhatHexTextWritesAndNothingElse) {
+  EXPECT_EQ(hex_text(0), "00000000");
+  EXPECT_EQ(hex_text(0x1a2b3c4d), "1a2b3c4d");
+  EXPECT_EQ(hex_number(hex_text(0xffffffff)), 0xffffffffU);
+  for (const char* text :
+       {"", "1a2b3c4", "1a2b3c4d5", "1a2b3c4g", "-1a2b3c4", " 1a2b3c4", "0x1a2b3c"}) {
+    EXPECT_EQ(hex_number(text), std::nullopt) << text;
+  }
+}
+
 TEST(NearestNames, OffersTheClosestFirst) {
   const std::vector<std::string> names{"layer.1.weight", "layer.0.weight", "head"};
   EXPECT_THAT(nearest_names("layer.0.weights", names, 2),

@@ -1,12 +1,10 @@
 #include "save/plan_copier.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -30,6 +28,7 @@
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
+#include "save/file_syncer.h"
 #include "save/part_source.h"
 #include "save/planned_bytes.h"
 
@@ -62,21 +61,11 @@ struct FileParts {
   std::size_t of_others = 0;
 };
 
-struct UnsyncedFile {
-  OutputFile output;
-  std::uint64_t bytes = 0;
-
-  Status sync_and_close() {
-    Status status = output.sync();
-    return status ? output.close() : status;
-  }
-};
-
 // What one thread keeps between its work items.
 struct Worker {
   RangeCopier copier;
   DirectCopier direct;
-  std::deque<UnsyncedFile> unsynced;
+  int thread = 0;
 };
 
 using Semaphore = std::counting_semaphore<kMaxRearranging>;
@@ -113,19 +102,6 @@ std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
   return order;
 }
 
-// Fewer than kMaxUnsyncedFiles where the process may not have so many files open.
-std::size_t most_unsynced_files(std::size_t sources, int threads) {
-  constexpr std::size_t kOthers = 64;
-  constexpr std::size_t kPerThread = 8;
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return kMaxUnsyncedFiles;
-  }
-  const std::size_t taken = sources + kOthers + kPerThread * static_cast<std::size_t>(threads);
-  return limit.rlim_cur <= taken ? 0
-                                 : std::min<std::size_t>(kMaxUnsyncedFiles, limit.rlim_cur - taken);
-}
-
 Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   Sha sha(Sha::Kind::kSha1);
   IoBuffer buffer;
@@ -147,9 +123,8 @@ class PlanCopier {
         meter_(meter),
         threads_(thread_count(job.options.threads)),
         workers_(static_cast<std::size_t>(threads_)),
-        most_unsynced_(most_unsynced_files(job.checkpoint.files().size(), threads_)),
-        syncs_together_(job.plan.files.size() - job.plan.kept.size() > kMaxFilesSyncedAlone &&
-                        syncs_report_errors()),
+        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(),
+                job.checkpoint.files().size(), threads_),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -177,6 +152,7 @@ class PlanCopier {
       status = parallel_for(items_.size(), threads_, [this](std::size_t index, int thread) {
         const WorkItem& item = items_[index];
         Worker& worker = workers_[static_cast<std::size_t>(thread)];
+        worker.thread = thread;
         const auto shared = shared_.find(part_of(item).file);
         return shared == shared_.end() ? copy_file(item, worker)
                                        : copy_into(item, shared->second, worker);
@@ -189,7 +165,7 @@ class PlanCopier {
       status = meter_.finish();
     }
     if (status) {
-      status = sync_rest();
+      status = syncer_.finish(job_.data, job_.plan.bytes, meter_);
     }
     if (!status) {
       return fail(std::move(status).error());
@@ -455,7 +431,8 @@ class PlanCopier {
       copied_.sha1s[file] = sha->hex();
     }
     Status status = finish_part(item.part, *source, *crc);
-    return status ? hand_over({*std::move(output), job_.plan.files[file].bytes}, worker) : status;
+    return status ? syncer_.close(*std::move(output), job_.plan.files[file].bytes, worker.thread)
+                  : status;
   }
 
   Status copy_into(const WorkItem& item, SharedFile& file, Worker& worker) {
@@ -500,7 +477,7 @@ class PlanCopier {
       }
       copied_.sha1s[number] = *std::move(sha1);
     }
-    Status status = hand_over({*std::move(file.output), bytes}, worker);
+    Status status = syncer_.close(*std::move(file.output), bytes, worker.thread);
     file.output.reset();
     return status;
   }
@@ -560,63 +537,11 @@ class PlanCopier {
     });
   }
 
-  // Closes a written file: at once, or once it is on the disk. Waiting a while before the fsync
-  // lets the disk work behind the copying, and lets one journal commit serve many files.
-  Status hand_over(UnsyncedFile file, Worker& worker) {
-    if (job_.options.sync == Sync::kNone) {
-      return file.output.close();
-    }
-    if (!syncs_together_ || file.bytes >= kMinEarlyWriteback) {
-      file.output.start_writeback();
-    }
-    if (syncs_together_) {
-      return file.output.close();
-    }
-    worker.unsynced.push_back(std::move(file));
-    if (worker.unsynced.size() <= most_unsynced_ / static_cast<std::size_t>(threads_)) {
-      return {};
-    }
-    UnsyncedFile oldest = std::move(worker.unsynced.front());
-    worker.unsynced.pop_front();
-    return oldest.sync_and_close();
-  }
-
-  Status sync_rest() {
-    if (job_.options.sync == Sync::kNone) {
-      return {};
-    }
-    if (syncs_together_) {
-      meter_.begin(Phase::kSync, job_.plan.bytes);
-      (void)meter_.add(0);  // shows that the wait has begun
-      Status status = job_.data.sync_file_system();
-      (void)meter_.add(job_.plan.bytes);
-      return status ? meter_.finish() : status;
-    }
-    std::vector<UnsyncedFile> rest;
-    std::uint64_t bytes = 0;
-    for (Worker& worker : workers_) {
-      for (UnsyncedFile& file : worker.unsynced) {
-        bytes += file.bytes;
-        rest.push_back(std::move(file));
-      }
-      worker.unsynced.clear();
-    }
-    meter_.begin(Phase::kSync, bytes);
-    Status status = parallel_for(rest.size(), threads_, [&](std::size_t index, int) -> Status {
-      if (Status synced = rest[index].sync_and_close(); !synced) {
-        return synced;
-      }
-      return meter_.add(rest[index].bytes) ? Status() : fail(ErrorCode::kCancelled, "cancelled");
-    });
-    return status ? meter_.finish() : status;
-  }
-
   const CopyJob& job_;
   ProgressMeter& meter_;
   int threads_;
   std::vector<Worker> workers_;
-  std::size_t most_unsynced_;
-  bool syncs_together_;  // one wait for all files, not one for each
+  FileSyncer syncer_;
   StepFn step_;
   std::vector<WorkItem> items_;
   std::map<std::uint32_t, SharedFile> shared_;

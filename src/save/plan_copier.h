@@ -26,14 +26,6 @@ inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
 inline constexpr int kMaxRearranging = 4;
 
-// Files of all threads together that wait, written but open, for the disk.
-inline constexpr std::size_t kMaxUnsyncedFiles = 256;
-
-// With more files than this, one sync of the file system costs less than waiting for each.
-inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
-// Such files are sent to the disk early from this size up; for smaller ones the call costs more.
-inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
-
 // So many shards are filled side by side: threads in different files do not wait for each other.
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 

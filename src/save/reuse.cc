@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "onnx/inline_data.h"
 #include "save/file_names.h"
+#include "save/file_syncer.h"
 #include "save/generations.h"
 #include "save/part_source.h"
 #include "save/plan_copier.h"
@@ -293,7 +294,7 @@ std::vector<Candidate> find_candidates(const SavePlan& plan, const OldFiles& old
 
 // What an earlier save did not wait for must be on the disk before this one is.
 Status sync_old_files(const Directory& out, const std::vector<Candidate>& candidates, int threads) {
-  if (candidates.size() > kMaxFilesSyncedAlone && syncs_report_errors()) {
+  if (are_synced_together(candidates.size())) {
     return out.sync_file_system();
   }
   return parallel_for(candidates.size(), threads, [&](std::size_t i, int) -> Status {

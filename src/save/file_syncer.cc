@@ -1,30 +1,11 @@
 #include "save/file_syncer.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/parallel.h"
 
 namespace onnx_external {
-namespace {
-
-// Fewer than kMaxUnsyncedFiles where the process may not have so many files open.
-std::size_t most_unsynced_files(std::size_t sources, int threads) {
-  constexpr std::size_t kOthers = 64;
-  constexpr std::size_t kPerThread = 8;
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return kMaxUnsyncedFiles;
-  }
-  const std::size_t taken = sources + kOthers + kPerThread * static_cast<std::size_t>(threads);
-  return limit.rlim_cur <= taken ? 0
-                                 : std::min<std::size_t>(kMaxUnsyncedFiles, limit.rlim_cur - taken);
-}
-
-}  // namespace
-
 bool are_synced_together(std::size_t files) {
   return files > kMaxFilesSyncedAlone && syncs_report_errors();
 }
@@ -34,10 +15,10 @@ Status FileSyncer::UnsyncedFile::sync_and_close() {
   return status ? output.close() : status;
 }
 
-FileSyncer::FileSyncer(Sync sync, std::size_t files, std::size_t sources, int threads)
+FileSyncer::FileSyncer(Sync sync, std::size_t files, std::size_t most_open, int threads)
     : sync_(sync),
       together_(are_synced_together(files)),
-      most_unsynced_(most_unsynced_files(sources, threads) / static_cast<std::size_t>(threads)),
+      most_unsynced_(std::min(most_open, kMaxUnsyncedFiles) / static_cast<std::size_t>(threads)),
       unsynced_(static_cast<std::size_t>(threads)) {}
 
 // Waiting a while before the fsync lets the disk work behind the copying, and lets one journal

@@ -27,8 +27,8 @@ inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
 class FileSyncer {
  public:
-  // `files` will be written by `threads` threads, which hold `sources` files open meanwhile.
-  FileSyncer(Sync sync, std::size_t files, std::size_t sources, int threads);
+  // `files` will be written by `threads` threads; `most_open` of them may wait open.
+  FileSyncer(Sync sync, std::size_t files, std::size_t most_open, int threads);
 
   // Takes a file of so many bytes, all of them written. Thread-safe for different `thread`, which
   // is in [0, threads).

@@ -344,6 +344,8 @@ std::string manifest_text(const Manifest& manifest) {
       kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
       manifest.model_crc32);
   out += linked_text(manifest.linked) + "\"tensors\": [";
+  constexpr std::size_t kUsualLine = 256;
+  out.reserve(out.size() + kUsualLine * manifest.tensors.size());
   std::string_view separator = "\n";
   for (const ManifestTensor& tensor : manifest.tensors) {
     out += separator;

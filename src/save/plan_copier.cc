@@ -1,19 +1,17 @@
 #include "save/plan_copier.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <semaphore>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -35,14 +33,7 @@
 namespace onnx_external {
 namespace {
 
-// A part or a piece of one.
-struct WorkItem {
-  std::uint32_t part = 0;
-  std::uint64_t first = 0;  // counted from the start of the part
-  std::uint64_t length = 0;
-};
-
-// A file that several work items write: the first one opens it, the last one closes it.
+// A file that several items write: the first one opens it, the last one closes it.
 struct SharedFile {
   std::mutex mutex;
   std::optional<OutputFile> output;
@@ -51,17 +42,18 @@ struct SharedFile {
 
 // The pieces of a part that was split.
 struct Chunks {
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::uint32_t>> pieces;  // first: length, CRC
+  std::vector<std::uint32_t> crcs;
   std::atomic<std::size_t> left{0};
 };
 
-struct FileParts {
-  std::size_t all = 0;
-  std::size_t kept = 0;
-  std::size_t of_others = 0;
+// The files of a batch, from their creation until they are filled.
+struct Batch {
+  std::mutex mutex;
+  std::optional<Status> created;  // how that went
+  std::vector<OutputFile> outputs;
 };
 
-// What one thread keeps between its work items.
+// What one thread keeps between its steps.
 struct Worker {
   RangeCopier copier;
   DirectCopier direct;
@@ -81,27 +73,6 @@ class SemaphoreHold {
   Semaphore& semaphore_;
 };
 
-// Files of their own: the largest first, so that no thread starts it when the others are done.
-// Files of several parts: some at a time, their parts in turn, by rising offset.
-std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
-  using Rank = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-  std::vector<Rank> ranks;
-  ranks.reserve(plan.parts.size());
-  std::uint64_t place = 0;  // of the part in its file
-  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
-    const PlannedPart& part = plan.parts[i];
-    place = part.offset == 0 ? 0 : place + 1;
-    ranks.push_back(plan.layout == Layout::kPerTensor
-                        ? Rank{std::numeric_limits<std::uint64_t>::max() - part.bytes, 0, 0}
-                        : Rank{part.file / kShardsAtOnce, place, part.file});
-  }
-  std::vector<std::uint32_t> order(plan.parts.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return ranks[a] < ranks[b]; });
-  return order;
-}
-
 Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   Sha sha(Sha::Kind::kSha1);
   IoBuffer buffer;
@@ -116,46 +87,60 @@ Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   return sha.hex();
 }
 
+// So many more files may this process have open.
+std::size_t room_for_files(const CopyJob& job, int threads) {
+  constexpr std::size_t kOthers = 64;
+  constexpr std::size_t kPerThread = 8;
+  const std::size_t taken =
+      job.checkpoint.files().size() + kOthers + kPerThread * static_cast<std::size_t>(threads);
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return 0;
+  }
+  return limit.rlim_cur <= taken ? 0 : static_cast<std::size_t>(limit.rlim_cur) - taken;
+}
+
+// Each thread has a batch at most, and one waits between two threads.
+std::size_t room_for_batches(int threads) {
+  return kFilesInBatch * (static_cast<std::size_t>(threads) + 1);
+}
+
 class PlanCopier {
  public:
   PlanCopier(const CopyJob& job, ProgressMeter& meter)
       : job_(job),
         meter_(meter),
         threads_(thread_count(job.options.threads)),
+        steps_(
+            plan_copy(job, threads_, room_for_files(job, threads_) >= room_for_batches(threads_))),
         workers_(static_cast<std::size_t>(threads_)),
+        batches_(steps_.batches()),
         syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(),
-                job.checkpoint.files().size(), threads_),
+                room_for_files(job, threads_) - (batches_.empty() ? 0 : room_for_batches(threads_)),
+                threads_),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
-    files_.resize(job.plan.files.size());
     for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
-      const PlannedPart& part = job.plan.parts[i];
-      FileParts& file = files_[part.file];
-      ++file.all;
-      if (is_of_others(i)) {
-        ++file.of_others;
-      } else if (const auto crc = job.kept[i]) {
-        ++file.kept;
-        copied_.crcs[i] = *crc;
-      } else {
-        part_bytes_ += part.bytes;
-      }
+      copied_.crcs[i] = job.is_of_others(i) ? 0 : job.kept[i].value_or(0);
+    }
+    for (const auto& [file, items] : steps_.shared) {
+      shared_[file].items_left = items;
+    }
+    for (const auto& [part, pieces] : steps_.split) {
+      chunks_[part].crcs.resize(pieces);
+      chunks_[part].left = pieces;
     }
   }
 
   Result<CopiedFiles> run() {
-    meter_.begin(Phase::kCopy, part_bytes_);
+    meter_.begin(Phase::kCopy, steps_.bytes);
     Status status = check_model_sources();
     if (status) {
-      make_items();
-      status = parallel_for(items_.size(), threads_, [this](std::size_t index, int thread) {
-        const WorkItem& item = items_[index];
+      status = parallel_for(steps_.steps.size(), threads_, [this](std::size_t index, int thread) {
         Worker& worker = workers_[static_cast<std::size_t>(thread)];
         worker.thread = thread;
-        const auto shared = shared_.find(part_of(item).file);
-        return shared == shared_.end() ? copy_file(item, worker)
-                                       : copy_into(item, shared->second, worker);
+        return take(steps_.steps[index], worker);
       });
     }
     if (status) {
@@ -174,6 +159,19 @@ class PlanCopier {
   }
 
  private:
+  Status take(const CopyStep& step, Worker& worker) {
+    if (step.kind == CopyStep::Kind::kCreate) {
+      return create_batch(step.number);
+    }
+    if (step.kind == CopyStep::Kind::kFill) {
+      return fill_batch(step.number, worker);
+    }
+    const CopyItem& item = steps_.items[step.number];
+    const auto shared = shared_.find(part_of(item).file);
+    return shared == shared_.end() ? copy_file(item, worker)
+                                   : copy_into(item, shared->second, worker);
+  }
+
   // The model only states its ranges: none is reserved before all are known to exist.
   Status check_model_sources() const {
     for (std::uint32_t part = 0; part < job_.plan.parts.size(); ++part) {
@@ -187,72 +185,25 @@ class PlanCopier {
     return {};
   }
 
-  const PlannedPart& part_of(const WorkItem& item) const { return job_.plan.parts[item.part]; }
+  const PlannedPart& part_of(const CopyItem& item) const { return job_.plan.parts[item.part]; }
 
   const PlannedTensor& tensor_of(std::uint32_t part) const {
     return job_.plan.tensors[job_.plan.parts[part].source_tensor];
   }
 
-  bool is_of_others(std::size_t part) const {
-    return !job_.of_others.empty() && job_.of_others[part];
-  }
-
   // Of a file that was there before nobody knows that it has zeros where nothing is written.
   bool is_sparse(std::uint32_t file) const {
-    return !job_.sparse.empty() && job_.sparse[file] && files_[file].kept == 0 &&
-           files_[file].of_others == 0;
+    return !job_.sparse.empty() && job_.sparse[file] && steps_.files[file].kept == 0 &&
+           steps_.files[file].of_others == 0;
   }
 
   bool is_from_checkpoint(std::uint32_t part) const {
     return tensor_of(part).source == TensorSource::kCheckpoint;
   }
 
-  bool is_split(std::uint32_t part, bool has_own_file) const {
-    const std::uint64_t bytes = job_.plan.parts[part].bytes;
-    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(part)) {
-      return false;
-    }
-    const std::uint64_t fair_share = part_bytes_ / static_cast<std::uint64_t>(threads_);
-    return !has_own_file || (bytes > fair_share && job_.options.checksum == Checksum::kNone);
-  }
-
-  // Numbers of the model that become raw bytes one after the other.
-  bool is_decoded(std::uint32_t part) const {
-    const PlannedTensor& tensor = tensor_of(part);
-    return tensor.source == TensorSource::kModelInline &&
-           !inline_range(job_.model.inline_proto(tensor.source_index), job_.model.cut_tensors());
-  }
-
-  void make_items() {
-    for (const std::uint32_t index : copy_order(job_.plan)) {
-      if (job_.kept[index] || is_of_others(index)) {
-        continue;
-      }
-      const PlannedPart& part = job_.plan.parts[index];
-      const bool has_own_file = files_[part.file].all == 1;
-      const bool split = is_split(index, has_own_file);
-      const std::size_t before = items_.size();
-      std::uint64_t first = 0;
-      do {  // an empty part is an item, too
-        const std::uint64_t length =
-            split ? std::min(kCopyChunkBytes, part.bytes - first) : part.bytes;
-        items_.push_back(WorkItem{index, first, length});
-        if (split) {
-          Chunks& chunks = chunks_[index];
-          chunks.pieces.emplace(first, std::pair(length, 0U));
-          ++chunks.left;
-        }
-        first += length;
-      } while (first < part.bytes);
-      if (split || !has_own_file) {
-        shared_[part.file].items_left += items_.size() - before;
-      }
-    }
-  }
-
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
-    const bool exists = files_[file].kept > 0 || files_[file].of_others > 0;
+    const bool exists = steps_.files[file].kept > 0 || steps_.files[file].of_others > 0;
     auto output = exists ? OutputFile::reopen(job_.data, planned.name)
                          : OutputFile::create(job_.data, planned.name);
     if (!output) {
@@ -271,7 +222,7 @@ class PlanCopier {
   }
 
   // Copies the item's bytes, but for holes, and returns their CRC-32, unless they are spliced.
-  Result<std::optional<std::uint32_t>> copy_bytes(const WorkItem& item, const PartSource& source,
+  Result<std::optional<std::uint32_t>> copy_bytes(const CopyItem& item, const PartSource& source,
                                                   const OutputFile& output, Worker& worker,
                                                   Sha* sha) {
     if (!source.file || !is_sparse(part_of(item).file) || item.length < kMinHoleBytes) {
@@ -281,7 +232,7 @@ class PlanCopier {
     for (std::uint64_t done = 0; done < item.length;) {
       const std::uint64_t place = source.offset + item.first;
       const FileRun run = next_run(source.file->fd(), place + done, place + item.length);
-      const WorkItem piece{item.part, item.first + done, run.bytes};
+      const CopyItem piece{item.part, item.first + done, run.bytes};
       const auto added = run.is_hole ? pass_hole(piece, source, sha)
                                      : copy_run(piece, source, output, worker, sha);
       if (!added) {
@@ -294,7 +245,7 @@ class PlanCopier {
   }
 
   // The file has zeros there already.
-  Result<std::optional<std::uint32_t>> pass_hole(const WorkItem& item, const PartSource& source,
+  Result<std::optional<std::uint32_t>> pass_hole(const CopyItem& item, const PartSource& source,
                                                  Sha* sha) {
     static constexpr std::array<std::byte, kCopyBufferBytes> kZeros{};
     for (std::uint64_t left = sha == nullptr ? 0 : item.length; left > 0;) {
@@ -309,7 +260,7 @@ class PlanCopier {
     return spliced ? std::nullopt : std::optional(crc32_of_zeros(item.length));
   }
 
-  Result<std::optional<std::uint32_t>> copy_run(const WorkItem& item, const PartSource& source,
+  Result<std::optional<std::uint32_t>> copy_run(const CopyItem& item, const PartSource& source,
                                                 const OutputFile& output, Worker& worker,
                                                 Sha* sha) {
     Crc32 crc;
@@ -348,13 +299,13 @@ class PlanCopier {
   // buffer's size the buffer costs no more, and checks the CRC at once. Threads that share a file
   // wait for its lock while they splice: with buffers they read at the same time at least. All
   // chunks of a part are copied in one way.
-  bool splices(const WorkItem& item, const PartSource& source) const {
+  bool splices(const CopyItem& item, const PartSource& source) const {
     const bool waits = threads_ > 1 && shared_.contains(part_of(item).file);
     return source.recorded_crc && part_of(item).bytes > kCopyBufferBytes && !waits &&
            job_.options.cache == PageCache::kUse;
   }
 
-  Status rearrange(const WorkItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
+  Status rearrange(const CopyItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
     const PlannedTensor& tensor = tensor_of(item.part);
     const auto read = [&](std::uint64_t done, std::span<std::byte> piece) {
       return read_planned(job_.checkpoint, tensor, item.first + done, piece);
@@ -362,7 +313,7 @@ class PlanCopier {
     return write_pieces(item, read, output, crc, sha);
   }
 
-  Status decode(const WorkItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
+  Status decode(const CopyItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
     const PlannedTensor& tensor = tensor_of(item.part);
     auto reader =
         InlineReader::open(job_.model.inline_proto(tensor.source_index), job_.model.cut_tensors());
@@ -381,7 +332,7 @@ class PlanCopier {
 
   // read(done, piece) fills the piece with the item's bytes from `done` on.
   template <typename Read>
-  Status write_pieces(const WorkItem& item, const Read& read, const OutputFile& output, Crc32& crc,
+  Status write_pieces(const CopyItem& item, const Read& read, const OutputFile& output, Crc32& crc,
                       Sha* sha) {
     const SemaphoreHold hold(rearranging_);
     const std::uint64_t place = part_of(item).offset + item.first;
@@ -408,22 +359,52 @@ class PlanCopier {
     return {};
   }
 
+  // Whoever comes second waits for the first.
+  Status create_batch(std::size_t number) {
+    Batch& batch = batches_[number];
+    const std::lock_guard<std::mutex> lock(batch.mutex);
+    if (batch.created) {
+      return *batch.created;
+    }
+    batch.created = Status();
+    for (const CopyItem& item : steps_.batch(number)) {
+      auto output = create(part_of(item).file);
+      if (!output) {
+        batch.created = fail(std::move(output).error());
+        break;
+      }
+      batch.outputs.push_back(*std::move(output));
+    }
+    return *batch.created;
+  }
+
+  Status fill_batch(std::size_t number, Worker& worker) {
+    Status status = create_batch(number);
+    const auto items = steps_.batch(number);
+    std::vector<OutputFile> outputs = std::move(batches_[number].outputs);
+    for (std::size_t i = 0; i < items.size() && status; ++i) {
+      status = fill_file(items[i], std::move(outputs[i]), worker);
+    }
+    return status;
+  }
+
   // An item that is all there is in its file.
-  Status copy_file(const WorkItem& item, Worker& worker) {
+  Status copy_file(const CopyItem& item, Worker& worker) {
+    auto output = create(part_of(item).file);
+    return output ? fill_file(item, *std::move(output), worker) : fail(output.error());
+  }
+
+  Status fill_file(const CopyItem& item, OutputFile output, Worker& worker) {
     const std::uint32_t file = part_of(item).file;
     auto source = source_of(item.part);
     if (!source) {
       return fail(std::move(source).error());
     }
-    auto output = create(file);
-    if (!output) {
-      return fail(std::move(output).error());
-    }
     std::optional<Sha> sha;
     if (job_.options.checksum == Checksum::kSha1) {
       sha.emplace(Sha::Kind::kSha1);
     }
-    const auto crc = copy_bytes(item, *source, *output, worker, sha ? &*sha : nullptr);
+    const auto crc = copy_bytes(item, *source, output, worker, sha ? &*sha : nullptr);
     if (!crc) {
       return fail(crc.error());
     }
@@ -431,11 +412,11 @@ class PlanCopier {
       copied_.sha1s[file] = sha->hex();
     }
     Status status = finish_part(item.part, *source, *crc);
-    return status ? syncer_.close(*std::move(output), job_.plan.files[file].bytes, worker.thread)
+    return status ? syncer_.close(std::move(output), job_.plan.files[file].bytes, worker.thread)
                   : status;
   }
 
-  Status copy_into(const WorkItem& item, SharedFile& file, Worker& worker) {
+  Status copy_into(const CopyItem& item, SharedFile& file, Worker& worker) {
     auto source = source_of(item.part);
     if (!source) {
       return fail(std::move(source).error());
@@ -470,7 +451,7 @@ class PlanCopier {
   // All items of the file are done. Its SHA-1 needs the bytes in order, so they are read again.
   Status finish_shared(std::uint32_t number, SharedFile& file, Worker& worker) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
-    if (job_.options.checksum == Checksum::kSha1 && files_[number].of_others == 0) {
+    if (job_.options.checksum == Checksum::kSha1 && steps_.files[number].of_others == 0) {
       auto sha1 = sha1_of(*file.output, bytes);
       if (!sha1) {
         return fail(std::move(sha1).error());
@@ -483,17 +464,21 @@ class PlanCopier {
   }
 
   // The thread that ends the last chunk has those of all others.
-  Status finish_chunk(const WorkItem& item, Chunks& chunks, const PartSource& source,
+  Status finish_chunk(const CopyItem& item, Chunks& chunks, const PartSource& source,
                       std::optional<std::uint32_t> crc) {
-    chunks.pieces.at(item.first).second = crc.value_or(0);  // each chunk is of one thread
+    const auto number = static_cast<std::size_t>(item.first / kCopyChunkBytes);
+    chunks.crcs[number] = crc.value_or(0);  // each chunk is of one thread
     if (--chunks.left > 0) {
       return {};
     }
     std::optional<std::uint32_t> joined;
     if (crc) {
       joined = 0;
-      for (const auto& [first, chunk] : chunks.pieces) {
-        joined = crc32_concat(*joined, chunk.second, chunk.first);
+      std::uint64_t rest = part_of(item).bytes;
+      for (const std::uint32_t chunk : chunks.crcs) {
+        const std::uint64_t length = std::min(rest, kCopyChunkBytes);
+        joined = crc32_concat(*joined, chunk, length);
+        rest -= length;
       }
     }
     return finish_part(item.part, source, joined);
@@ -519,8 +504,8 @@ class PlanCopier {
     if (job_.options.checksum == Checksum::kNone) {
       return {};
     }
-    return parallel_for(files_.size(), threads_, [this](std::size_t number, int) -> Status {
-      if (files_[number].kept < files_[number].all || files_[number].all == 0) {
+    return parallel_for(steps_.files.size(), threads_, [this](std::size_t number, int) -> Status {
+      if (steps_.files[number].kept < steps_.files[number].all || steps_.files[number].all == 0) {
         return {};
       }
       const auto old = job_.plan.kept.find(static_cast<std::uint32_t>(number));
@@ -540,14 +525,13 @@ class PlanCopier {
   const CopyJob& job_;
   ProgressMeter& meter_;
   int threads_;
+  CopySteps steps_;
   std::vector<Worker> workers_;
+  std::vector<Batch> batches_;
   FileSyncer syncer_;
   StepFn step_;
-  std::vector<WorkItem> items_;
   std::map<std::uint32_t, SharedFile> shared_;
   std::map<std::uint32_t, Chunks> chunks_;  // of the parts that were split
-  std::vector<FileParts> files_;            // index = SavePlan::files
-  std::uint64_t part_bytes_ = 0;            // of the parts to be copied
   CopiedFiles copied_;
   Semaphore rearranging_{kMaxRearranging};
 };

@@ -1,0 +1,154 @@
+#include "save/copy_steps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/result_matchers.h"
+#include "support/save_fixture.h"
+
+namespace onnx_external {
+namespace {
+
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class CopySteps : public testing::Test {
+ protected:
+  // A plan of parts of so many bytes, each in the file of that number.
+  void plan(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& parts,
+            Layout layout = Layout::kPerTensor) {
+    plan_ = {};
+    plan_.layout = layout;
+    for (const auto& [file, bytes] : parts) {
+      plan_.files.resize(std::max<std::size_t>(plan_.files.size(), file + 1));
+      plan_.tensors.emplace_back();
+      plan_.parts.push_back({bytes, plan_.parts.size(), file, plan_.files[file].bytes});
+      plan_.files[file].bytes += bytes;
+    }
+    kept_ = WrittenParts(parts.size());
+    of_others_ = {};
+  }
+  void plan_files(std::size_t count, std::uint64_t bytes) {
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> parts;
+    for (std::uint32_t file = 0; file < count; ++file) {
+      parts.emplace_back(file, bytes);
+    }
+    plan(parts);
+  }
+
+  onnx_external::CopySteps steps(int threads = 2, bool with_batches = true) {
+    const CopyJob job{plan_, model_, checkpoint_, data_, options_, kept_, nullptr, of_others_};
+    return plan_copy(job, threads, with_batches);
+  }
+
+  // "copy 3" with the item's part; "create 0" and "fill 0" with the batch.
+  static std::vector<std::string> texts(const onnx_external::CopySteps& steps) {
+    std::vector<std::string> out;
+    for (const CopyStep& step : steps.steps) {
+      out.push_back(step.kind == CopyStep::Kind::kCopy
+                        ? "copy " + std::to_string(steps.items[step.number].part)
+                    : step.kind == CopyStep::Kind::kCreate ? "create " + std::to_string(step.number)
+                                                           : "fill " + std::to_string(step.number));
+    }
+    return out;
+  }
+
+  // How many bytes of each part the steps copy.
+  static std::map<std::uint32_t, std::uint64_t> copied(const onnx_external::CopySteps& steps) {
+    std::map<std::uint32_t, std::uint64_t> bytes;
+    const auto add = [&](const CopyItem& item) {
+      EXPECT_EQ(item.first, bytes[item.part]) << "part " << item.part;
+      bytes[item.part] += item.length;
+    };
+    for (const CopyStep& step : steps.steps) {
+      if (step.kind == CopyStep::Kind::kCopy) {
+        add(steps.items[step.number]);
+      } else if (step.kind == CopyStep::Kind::kFill) {
+        for (const CopyItem& item : steps.batch(step.number)) {
+          add(item);
+        }
+      }
+    }
+    return bytes;
+  }
+
+  TempDir dir_;
+  Model model_ = model_for({});
+  Checkpoint checkpoint_ =
+      open_one(dir_.write("c.pt", torch_zip({{.name = "w", .shape = {1}, .bytes = "abcd"}})));
+  Directory data_ = Directory::open(dir_.path()).value();
+  WriteOptions options_;
+  SavePlan plan_;
+  WrittenParts kept_;
+  std::vector<bool> of_others_;
+};
+
+TEST_F(CopySteps, CreateSmallFilesOneBatchAhead) {
+  plan_files(2 * kFilesInBatch + 1, 100);
+  EXPECT_THAT(texts(steps()),
+              ElementsAre("create 0", "create 1", "fill 0", "create 2", "fill 1", "fill 2"));
+  EXPECT_EQ(steps().batch(2).size(), 1U);
+  EXPECT_EQ(copied(steps()).size(), plan_.parts.size());
+}
+
+TEST_F(CopySteps, AreTheSameForAnyNumberOfThreadsWhereNothingIsSplit) {
+  plan_files(100, 10'000);
+  EXPECT_EQ(texts(steps(1)), texts(steps(16)));
+}
+
+TEST_F(CopySteps, TakeLargeFilesFirstAndAlone) {
+  plan({{0, 100}, {1, kMaxBatchedBytes}, {2, kMaxBatchedBytes + 1}, {3, kMiB}});
+  EXPECT_THAT(texts(steps()), ElementsAre("copy 3", "copy 2", "create 0", "fill 0"));
+  EXPECT_THAT(texts(steps(2, false)), ElementsAre("copy 3", "copy 2", "copy 1", "copy 0"));
+}
+
+TEST_F(CopySteps, LeaveOutWhatIsKeptOrOfOthers) {
+  plan_files(5, 100);
+  kept_[1] = 7;
+  of_others_ = {false, false, false, true, false};
+  const auto planned = steps();
+  EXPECT_THAT(copied(planned),
+              UnorderedElementsAre(std::pair(0U, 100U), std::pair(2U, 100U), std::pair(4U, 100U)));
+  EXPECT_EQ(planned.bytes, 300U);
+  EXPECT_EQ(planned.files[1].kept, 1U);
+  EXPECT_EQ(planned.files[3].of_others, 1U);
+}
+
+TEST_F(CopySteps, AreNoneWhenEverythingIsThere) {
+  plan_files(3, 100);
+  kept_.assign(3, 7U);
+  EXPECT_TRUE(steps().steps.empty());
+  EXPECT_EQ(steps().batches(), 0U);
+}
+
+TEST_F(CopySteps, SplitATensorThatWouldKeepOneThreadBusy) {
+  plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
+  EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, 4U)));
+  EXPECT_THAT(steps(2).shared, ElementsAre(std::pair(0U, 4U)));
+  EXPECT_EQ(copied(steps(2))[0], 3 * kCopyChunkBytes + 1);
+  EXPECT_TRUE(steps(1).split.empty());
+  EXPECT_EQ(copied(steps(1))[0], 3 * kCopyChunkBytes + 1);
+}
+
+TEST_F(CopySteps, FillShardsSideBySideByRisingOffset) {
+  plan({{0, 100}, {0, 200}, {1, 300}, {1, 400}}, Layout::kShards);
+  const auto planned = steps();
+  EXPECT_THAT(texts(planned), ElementsAre("copy 0", "copy 2", "copy 1", "copy 3"));
+  EXPECT_THAT(planned.shared, ElementsAre(std::pair(0U, 2U), std::pair(1U, 2U)));
+}
+
+TEST_F(CopySteps, CopyEmptyTensorsToo) {
+  plan_files(1, 0);
+  EXPECT_THAT(texts(steps()), ElementsAre("create 0", "fill 0"));
+  EXPECT_THAT(texts(steps(2, false)), ElementsAre("copy 0"));
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -82,9 +82,9 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
                                          std::to_string(entry->size) + " bytes, the pickle says " +
                                          std::to_string(bytes));
   }
-  const auto [known, is_new] =
-      storages_.try_emplace(entry, static_cast<std::uint32_t>(part_.storages.size()));
-  if (is_new) {
+  auto& known = storages_[static_cast<std::size_t>(entry - zip_.entries().data())];
+  if (!known) {
+    known = static_cast<std::uint32_t>(part_.storages.size());
     Storage storage{.offset = entry->data_offset,
                     .stored_bytes = entry->stored,
                     .bytes = entry->size,
@@ -96,7 +96,7 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
     }
     part_.storages.push_back(storage);
   }
-  return known->second;
+  return *known;
 }
 
 }  // namespace onnx_external

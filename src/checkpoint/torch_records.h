@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "checkpoint/contents.h"
 #include "checkpoint/pickle.h"
@@ -30,7 +31,7 @@ inline constexpr std::uint64_t kMaxSmallRecord = 1024;
 class RecordStorages {
  public:
   RecordStorages(const ZipArchive& zip, ByteOrder order, CheckpointPart& part)
-      : zip_(zip), order_(order), part_(part) {}
+      : zip_(zip), order_(order), part_(part), storages_(zip.entries().size()) {}
 
   // The storage that the record root/`name` is; adds it when it is new. kCorrupt when it is missing
   // or has not exactly `bytes` bytes: newer torch demands that too.
@@ -40,7 +41,7 @@ class RecordStorages {
   const ZipArchive& zip_;
   ByteOrder order_;
   CheckpointPart& part_;
-  std::unordered_map<const ZipEntry*, std::uint32_t> storages_;
+  std::vector<std::optional<std::uint32_t>> storages_;  // index = ZipArchive::entries()
 };
 
 }  // namespace onnx_external

@@ -23,9 +23,7 @@ constexpr std::string_view kNestedKey = "_load_from_bytes ";
 // A storage of the file's own that has such a key would be taken for a nested one.
 Status check_own_key(const Pickle& pickle, NodeId id) {
   constexpr std::size_t kKey = 2;  // ('storage', class, key, ...)
-  const Arguments parts = pickle.kind(id) == NodeKind::kPersistent
-                              ? pickle.tuple(pickle.persistent_id(id))
-                              : Arguments();
+  const Arguments parts = pickle.tuple(pickle.persistent_id(id));
   const auto key = parts.size() > kKey ? pickle.string(parts[kKey]) : std::nullopt;
   return key && key->starts_with(kNestedKey)
              ? Status(corrupt("storage " + quote(*key) + " has the name of a nested one"))
@@ -46,8 +44,10 @@ std::optional<NodeId> loaded_from(const Pickle& pickle, NodeId id) {
 Status NestedStorages::resolve(Pickle& pickle) {
   const auto count = static_cast<NodeId>(pickle.node_count());
   for (NodeId id = 0; id < count; ++id) {
-    auto status = check_own_key(pickle, id);
-    status = status ? resolve_call(pickle, id) : status;
+    const NodeKind kind = pickle.kind(id);
+    auto status = kind == NodeKind::kPersistent ? check_own_key(pickle, id)
+                  : kind == NodeKind::kObject   ? resolve_call(pickle, id)
+                                                : Status();
     if (!status) {
       return status;
     }

@@ -178,6 +178,9 @@ Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
 // Within one argument names are unique already.
 Status check_names(const Checkpoint::Contents& contents,
                    std::span<const std::filesystem::path> paths) {
+  if (paths.size() == 1) {
+    return {};
+  }
   NameMap<std::uint32_t> argument_of;
   for (std::size_t i = 0; i < contents.all.tensors.size(); ++i) {
     const std::string& name = contents.all.tensors[i].name;

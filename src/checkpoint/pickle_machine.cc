@@ -29,8 +29,8 @@ Result<Pickle> Pickle::parse(PickleText text) {
 
 PickleMachine::PickleMachine(PickleText text) : reader_({}) {
   pickle_.text_ = std::move(text);
-  // A state dict has a node for 10 to 14 bytes; a list that grew would be copied each time.
-  constexpr std::size_t kBytesPerNode = 10;
+  // A state dict has a node for about 7 bytes; a list that grew would be copied each time.
+  constexpr std::size_t kBytesPerNode = 6;
   constexpr std::size_t kMostReserved = std::size_t{1} << 20;
   pickle_.nodes_.reserve(std::min(pickle_.text_.bytes.size() / kBytesPerNode, kMostReserved));
   pickle_.nodes_ = {{.kind = NodeKind::kNone},

@@ -32,7 +32,12 @@ class Walker {
         classes_(classes),
         scope_(scope),
         budget_(pickle),
-        on_path_(pickle.node_count()) {}
+        on_path_(pickle.node_count()) {
+    // A tensor of a state dict is about 24 nodes; a set that grew would move every name.
+    constexpr std::size_t kNodesPerTensor = 20;
+    constexpr std::size_t kMostReserved = std::size_t{1} << 16;
+    names_.reserve(std::min(pickle.node_count() / kNodesPerTensor, kMostReserved));
+  }
 
   // Adds what stands in `root`, under names that begin with `prefix`.
   [[nodiscard]] Status walk(NodeId root, const std::string& prefix = {}) {

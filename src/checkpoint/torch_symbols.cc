@@ -9,9 +9,11 @@
 namespace onnx_external {
 namespace {
 
+// The two that every tensor of a state dict has come first.
 constexpr std::array kSymbols = {
-    Symbol{"torch._utils", "_rebuild_tensor", Call::kTensor},
     Symbol{"torch._utils", "_rebuild_tensor_v2", Call::kTensor},
+    Symbol{"collections", "OrderedDict", Call::kOrderedDict},
+    Symbol{"torch._utils", "_rebuild_tensor", Call::kTensor},
     Symbol{"torch._utils", "_rebuild_tensor_v3", Call::kTensorV3},
     Symbol{"torch._utils", "_rebuild_qtensor", Call::kQuantized},
     Symbol{"torch._utils", "_rebuild_sparse_tensor", Call::kSparse},
@@ -38,7 +40,6 @@ constexpr std::array kSymbols = {
     Symbol{"__builtin__", "bytes", Call::kBytes},
     Symbol{"builtins", "bytes", Call::kBytes},
     Symbol{"torch.storage", "_load_from_bytes", Call::kLoadFromBytes},
-    Symbol{"collections", "OrderedDict", Call::kOrderedDict},
     Symbol{"torch", "Size", Call::kSize},
     Symbol{"torch.serialization", "_get_layout", Call::kLayout},
     Symbol{"torch._utils", "_rebuild_nested_tensor", Call::kUnsupported,

@@ -399,9 +399,12 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                        std::vector<ZipEntry>& entries) {
   std::vector<std::uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+  const auto stands_before = [&](std::uint32_t a, std::uint32_t b) {
     return entries[a].header_offset < entries[b].header_offset;
-  });
+  };
+  if (!std::is_sorted(order.begin(), order.end(), stands_before)) {
+    std::sort(order.begin(), order.end(), stands_before);
+  }
   std::string buffer;
   std::uint64_t previous_end = 0;
   const auto hides_bytes = [&](std::uint64_t next) {

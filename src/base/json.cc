@@ -82,7 +82,15 @@ class TreeBuilder {
     return true;
   }
 
+  // Long files hold many small objects: room that they do not use would be half of all.
   bool close() {
+    std::visit(
+        [](auto& value) {
+          if constexpr (requires { value.shrink_to_fit(); }) {
+            value.shrink_to_fit();
+          }
+        },
+        open_.back()->value);
     open_.pop_back();
     keys_.pop_back();
     return true;

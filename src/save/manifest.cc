@@ -378,6 +378,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   if (tensors == nullptr || tensors->array() == nullptr) {
     return corrupt("\"tensors\" is missing or no list");
   }
+  manifest.tensors.reserve(tensors->array()->size());
   for (const Json& entry : *tensors->array()) {
     auto tensor = parse_tensor(entry, manifest);
     if (!tensor) {

@@ -214,12 +214,16 @@ class Case:
         for number in range(self._arguments.rounds):
             times = {}
             for subject in self.subjects:
-                if number < subject.rounds:
+                if number < subject.rounds and self._is_wanted(subject):
                     times[subject.name] = self._run_one(subject, number)
             for subject in self.subjects:
                 for floor in FLOORS:
                     if subject.name in times and floor in times:
                         subject.ratios[floor].append(times[subject.name] / times[floor])
+
+    def _is_wanted(self, subject: Subject) -> bool:
+        wanted = self._arguments.subjects
+        return not wanted or subject.name in ("cp", *wanted.split(";"))
 
     def _run_one(self, subject: Subject, number: int) -> float:
         out = self._folder / f"round{number}" / subject.name.replace(" ", "_").replace(",", "")
@@ -274,7 +278,7 @@ class Case:
     def memory_is_bounded(self) -> bool:
         prefixes = ("copy", "dry", "link")
         ours = [run.peak_bytes for s in self.subjects if s.name.startswith(prefixes) for run in s.runs]
-        return max(ours) <= self.allowed_memory()
+        return max(ours, default=0) <= self.allowed_memory()
 
 
 class InlineCase(Case):
@@ -386,6 +390,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--peer-rounds", type=int, default=1, help="rounds that the slow Python peers take part in"
+    )
+    parser.add_argument(
+        "--subjects", help="only these, by their names in the table, with ; between them; cp is always one"
     )
     parser.add_argument(
         "--memory",

@@ -359,23 +359,27 @@ class PlanCopier {
     return {};
   }
 
-  // Whoever comes second waits for the first.
+  // Whoever comes second waits for the first. (One that runs out of memory leaves the batch as it
+  // was: the second then meets its files, and the first one's error is the lower.)
   Status create_batch(std::size_t number) {
     Batch& batch = batches_[number];
     const std::lock_guard<std::mutex> lock(batch.mutex);
     if (batch.created) {
       return *batch.created;
     }
-    batch.created = Status();
+    Status status;
+    std::vector<OutputFile> outputs;
     for (const CopyItem& item : steps_.batch(number)) {
       auto output = create(part_of(item).file);
       if (!output) {
-        batch.created = fail(std::move(output).error());
+        status = fail(std::move(output).error());
         break;
       }
-      batch.outputs.push_back(*std::move(output));
+      outputs.push_back(*std::move(output));
     }
-    return *batch.created;
+    batch.outputs = std::move(outputs);
+    batch.created = status;
+    return status;
   }
 
   Status fill_batch(std::size_t number, Worker& worker) {

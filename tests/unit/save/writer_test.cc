@@ -100,6 +100,55 @@ TEST_F(Writer, WritesTheSameWithOneThreadAndWithEight) {
   EXPECT_EQ(one, tree_of(out_));
 }
 
+TEST_F(Writer, WritesHundredsOfSmallFilesTheSameForAnyNumberOfThreads) {
+  std::vector<TestTensor> tensors;
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    const std::uint32_t bytes = i % 7 == 0 ? 0 : 4 * (1 + i);
+    tensors.push_back({.name = "w" + std::to_string(i),
+                       .shape = {static_cast<std::int64_t>(bytes / 4)},
+                       .bytes = noise(bytes, i)});
+  }
+  const fs::path file = dir_.write("c.pt", torch_zip(tensors));
+  for (const int threads : {1, 2, 8}) {
+    out_ = dir_.path() / std::to_string(threads);
+    Model model = model_for(tensors);
+    WriteOptions options = fast();
+    options.threads = threads;
+    ASSERT_THAT(save_all(open_one(file), model, out_, options), IsOk());
+    for (const TestTensor& tensor : tensors) {
+      if (!tensor.bytes.empty()) {
+        EXPECT_EQ(read_text(out_ / "initializers" / tensor.name), tensor.bytes) << tensor.name;
+      }
+    }
+  }
+  EXPECT_EQ(tree_of(dir_.path() / "1"), tree_of(dir_.path() / "2"));
+  EXPECT_EQ(tree_of(dir_.path() / "1"), tree_of(dir_.path() / "8"));
+}
+
+// Whichever thread meets the damage first: the error is that of the first batch that has some.
+TEST_F(Writer, NamesTheSameDamagedSmallTensorForAnyNumberOfThreads) {
+  std::vector<TestTensor> tensors;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    tensors.push_back({.name = "w" + std::to_string(i), .shape = {25}, .bytes = noise(100, i)});
+  }
+  std::string damaged = torch_zip(tensors);
+  for (const std::size_t i : {40U, 70U, 95U}) {
+    damaged[damaged.find(tensors[i].bytes)] ^= 1;
+  }
+  const fs::path file = dir_.write("c.pt", damaged);
+  std::set<std::string> messages;
+  for (const int threads : {1, 2, 8, 8, 8}) {
+    Model model = model_for(tensors);
+    WriteOptions options = fast();
+    options.threads = threads;
+    const auto saved = save_all(open_one(file), model, out_, options);
+    ASSERT_THAT(saved, FailsWith(ErrorCode::kCorrupt, "it is damaged"));
+    messages.insert(saved.error().message);
+    EXPECT_FALSE(fs::exists(out_ / "initializers"));
+  }
+  EXPECT_EQ(messages.size(), 1U);
+}
+
 TEST_F(Writer, CopiesALargeTensorInChunks) {
   const std::size_t size = 2 * kCopyChunkBytes + 12'345 * 4;
   const std::vector<TestTensor> tensors{

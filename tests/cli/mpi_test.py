@@ -24,6 +24,7 @@ LAYOUTS = {
     "single, sha1": ["--layout", "single", "--checksum", "sha1"],
     "shards, sha1": ["--layout", "shards", "--max-shard-size", "1000", "--checksum", "sha1"],
     "per-tensor, sha1": ["--checksum", "sha1"],
+    "inline": ["--layout", "inline"],
     "test data": ["--test-data", str(FIXTURES / "tiny/inputs.pt")],
 }
 

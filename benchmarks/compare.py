@@ -12,7 +12,7 @@ each run); a host that takes idle memory back makes the first use of a page slow
 run, or a full page cache); a busy core (a warning is printed).
 
 usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small,1.9GB-inline] [--rounds 5]
-                  [--memory touched|full-cache] [--quick]
+                  [--memory touched|full-cache] [--subjects 'copy;copy, verify'] [--quick]
 """
 
 import argparse
@@ -211,6 +211,9 @@ class Case:
         return (64 << 20) + 4096 * self.tensors + 8 * self.graph_bytes
 
     def run(self) -> None:
+        if not any(self._is_wanted(subject) for subject in self.subjects if subject.name != "cp"):
+            names = "; ".join(subject.name for subject in self.subjects)
+            raise SystemExit(f"--subjects: {self.name} has none of these; it has {names}")
         for number in range(self._arguments.rounds):
             times = {}
             for subject in self.subjects:

@@ -327,7 +327,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(std::move(staged).error());
   }
   // Verifying loads the model that was written: the given one makes room for it.
-  loaded = fail(ErrorCode::kIo, "no longer needed");
+  loaded = fail(ErrorCode::kIo, "released");
   report.bytes_kept = staged->bytes_kept();
   const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
   if (options.verification == Verification::kOn && leads) {

@@ -26,7 +26,7 @@ inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 
 // Files up to this size take longer to create than to fill, and a folder takes one new name at a
-// time. So they are created by one thread, some at once, while another one fills those before.
+// time. So they are created some at once, as a rule by one thread while others fill those before.
 inline constexpr std::uint64_t kMaxBatchedBytes = std::uint64_t{64} << 10;
 inline constexpr std::size_t kFilesInBatch = 16;
 

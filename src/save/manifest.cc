@@ -378,7 +378,8 @@ Result<Manifest> parse_manifest(std::string_view text) {
   if (tensors == nullptr || tensors->array() == nullptr) {
     return corrupt("\"tensors\" is missing or no list");
   }
-  manifest.tensors.reserve(tensors->array()->size());
+  constexpr std::size_t kMostReserved = std::size_t{1} << 16;  // nothing is known of them yet
+  manifest.tensors.reserve(std::min(tensors->array()->size(), kMostReserved));
   for (const Json& entry : *tensors->array()) {
     auto tensor = parse_tensor(entry, manifest);
     if (!tensor) {

@@ -49,7 +49,8 @@ struct Chunks {
 // The files of a batch, from their creation until they are filled.
 struct Batch {
   std::mutex mutex;
-  std::optional<Status> created;  // how that went
+  bool tried = false;
+  std::optional<Error> error;  // of the creation
   std::vector<OutputFile> outputs;
 };
 
@@ -100,9 +101,11 @@ std::size_t room_for_files(const CopyJob& job, int threads) {
   return limit.rlim_cur <= taken ? 0 : static_cast<std::size_t>(limit.rlim_cur) - taken;
 }
 
-// Each thread has a batch at most, and one waits between two threads.
-std::size_t room_for_batches(int threads) {
-  return kFilesInBatch * (static_cast<std::size_t>(threads) + 1);
+// Each thread has a batch at most, and one waits between two threads. 0: none, for the process
+// would keep less than half of its room for others.
+std::size_t room_for_batches(std::size_t room, int threads) {
+  const std::size_t wanted = kFilesInBatch * (static_cast<std::size_t>(threads) + 1);
+  return wanted <= room / 2 ? wanted : 0;
 }
 
 class PlanCopier {
@@ -111,12 +114,12 @@ class PlanCopier {
       : job_(job),
         meter_(meter),
         threads_(thread_count(job.options.threads)),
-        steps_(
-            plan_copy(job, threads_, room_for_files(job, threads_) >= room_for_batches(threads_))),
+        room_(room_for_files(job, threads_)),
+        batch_room_(room_for_batches(room_, threads_)),
+        steps_(plan_copy(job, threads_, batch_room_ > 0)),
         workers_(static_cast<std::size_t>(threads_)),
         batches_(steps_.batches()),
-        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(),
-                room_for_files(job, threads_) - (batches_.empty() ? 0 : room_for_batches(threads_)),
+        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(), room_ - batch_room_,
                 threads_),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
@@ -359,27 +362,29 @@ class PlanCopier {
     return {};
   }
 
-  // Whoever comes second waits for the first. (One that runs out of memory leaves the batch as it
-  // was: the second then meets its files, and the first one's error is the lower.)
+  // Whoever comes second waits for the first, and gets the same answer.
   Status create_batch(std::size_t number) {
     Batch& batch = batches_[number];
     const std::lock_guard<std::mutex> lock(batch.mutex);
-    if (batch.created) {
-      return *batch.created;
+    if (!batch.tried) {
+      batch.tried = true;
+      batch.error.emplace(Error{ErrorCode::kIo, "out of memory"});  // should anything here throw
+      batch.error = open_all(steps_.batch(number), batch.outputs);
     }
-    Status status;
-    std::vector<OutputFile> outputs;
-    for (const CopyItem& item : steps_.batch(number)) {
+    return batch.error ? Status(fail(Error(*batch.error))) : Status();
+  }
+
+  std::optional<Error> open_all(std::span<const CopyItem> items,
+                                std::vector<OutputFile>& outputs) const {
+    outputs.reserve(items.size());
+    for (const CopyItem& item : items) {
       auto output = create(part_of(item).file);
       if (!output) {
-        status = fail(std::move(output).error());
-        break;
+        return std::move(output).error();
       }
       outputs.push_back(*std::move(output));
     }
-    batch.outputs = std::move(outputs);
-    batch.created = status;
-    return status;
+    return std::nullopt;
   }
 
   Status fill_batch(std::size_t number, Worker& worker) {
@@ -529,6 +534,8 @@ class PlanCopier {
   const CopyJob& job_;
   ProgressMeter& meter_;
   int threads_;
+  std::size_t room_;
+  std::size_t batch_room_;
   CopySteps steps_;
   std::vector<Worker> workers_;
   std::vector<Batch> batches_;

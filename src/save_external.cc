@@ -70,6 +70,7 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const M
 // `graph` is the graph before the tensors were attached: the plan's slots are its indices.
 std::vector<ExpectedTensor> expected_by_plan(const SavePlan& plan, const GraphFacts& graph) {
   std::vector<ExpectedTensor> expected;
+  expected.reserve(plan.tensors.size());
   for (const PlannedTensor& tensor : plan.tensors) {
     if (tensor.source == TensorSource::kCheckpoint) {
       const std::uint32_t home =
@@ -319,6 +320,10 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (options.mode == RunMode::kDryRun) {
     return report;
   }
+
+  // What only the planning needed makes room.
+  keys = fail(ErrorCode::kIo, "released");
+  mapping = fail(ErrorCode::kIo, "released");
 
   // From here on every file, offset and length is final.
   const std::vector<ExpectedTensor> expected = expected_by_plan(*plan, model.facts());

@@ -14,6 +14,7 @@ std::string numbered(int i) {
 class TensorLister {
  public:
   Result<std::vector<ListedTensor>> list(const onnx::ModelProto& model) {
+    found_.reserve(static_cast<std::size_t>(model.graph().initializer_size()));
     visit_graph(model.graph());
     for (const auto& function : model.functions()) {
       visit_nodes(function.node(), 0);

@@ -359,6 +359,22 @@ std::string manifest_text(const Manifest& manifest) {
   return out += "\n}\n";
 }
 
+namespace {
+
+// The array that is a member of `object`, out of it; nothing when there is none.
+std::optional<JsonArray> take_array(Json& object, std::string_view name) {
+  if (auto* const members = std::get_if<JsonObject>(&object.value)) {
+    for (auto& [key, member] : *members) {
+      if (auto* const array = std::get_if<JsonArray>(&member.value); array && key == name) {
+        return std::move(*array);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<Manifest> parse_manifest(std::string_view text) {
   auto root = parse_json(text);
   if (!root) {
@@ -374,18 +390,19 @@ Result<Manifest> parse_manifest(std::string_view text) {
   if (auto linked = parse_linked(*root, manifest); !linked) {
     return fail(std::move(linked).error());
   }
-  const Json* tensors = root->find("tensors");
-  if (tensors == nullptr || tensors->array() == nullptr) {
+  auto entries = take_array(*root, "tensors");
+  if (!entries) {
     return corrupt("\"tensors\" is missing or no list");
   }
   constexpr std::size_t kMostReserved = std::size_t{1} << 16;  // nothing is known of them yet
-  manifest.tensors.reserve(std::min(tensors->array()->size(), kMostReserved));
-  for (const Json& entry : *tensors->array()) {
+  manifest.tensors.reserve(std::min(entries->size(), kMostReserved));
+  for (Json& entry : *entries) {
     auto tensor = parse_tensor(entry, manifest);
     if (!tensor) {
       return fail_in(fmt::format("tensor {}", manifest.tensors.size()), std::move(tensor).error());
     }
     manifest.tensors.push_back(*std::move(tensor));
+    entry = Json();  // makes room for the next tensor
   }
   if (auto files = parse_test_data(*root, manifest); !files) {
     return fail(std::move(files).error());

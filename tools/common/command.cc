@@ -53,16 +53,6 @@ void raise_descriptor_limit() {
   }
 }
 
-#ifdef ONNX_EXTERNAL_MIMALLOC
-// Twenty thousand tensors take 18,000 pages of 4 KiB, and each page a fault: a fifth of the time to
-// read names. Said here, before the allocator's first use; the environment still overrides it.
-void prefer_large_pages(int, char**, char**) {
-  mi_option_set_default(mi_option_large_os_pages, 1);
-}
-[[gnu::section(".preinit_array"),
-  gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = prefer_large_pages;
-#endif
-
 // Asking for the version also makes the linker keep the library.
 std::string allocator_text() {
 #ifdef ONNX_EXTERNAL_MIMALLOC

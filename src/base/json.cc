@@ -84,13 +84,11 @@ class TreeBuilder {
 
   // Long files hold many small objects: room that they do not use would be half of all.
   bool close() {
-    std::visit(
-        [](auto& value) {
-          if constexpr (requires { value.shrink_to_fit(); }) {
-            value.shrink_to_fit();
-          }
-        },
-        open_.back()->value);
+    if (auto* members = std::get_if<JsonObject>(&open_.back()->value)) {
+      members->shrink_to_fit();
+    } else {
+      std::get<JsonArray>(open_.back()->value).shrink_to_fit();
+    }
     open_.pop_back();
     keys_.pop_back();
     return true;

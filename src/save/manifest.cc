@@ -92,6 +92,18 @@ Result<std::uint32_t> crc_member(const Json& object) {
   return value ? Result<std::uint32_t>(*value) : corrupt("\"crc32\" is not 8 hex digits");
 }
 
+// The array that is a member of `object`, out of it; nothing when there is none.
+std::optional<JsonArray> take_array(Json& object, std::string_view name) {
+  if (auto* const members = std::get_if<JsonObject>(&object.value)) {
+    for (auto& [key, member] : *members) {
+      if (auto* const array = std::get_if<JsonArray>(&member.value); array && key == name) {
+        return std::move(*array);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 Result<std::string> plain_name_member(const Json& object) {
   auto name = text_member(object, "file");
   if (!name) {
@@ -309,9 +321,8 @@ std::string test_data_text(const std::vector<ManifestFile>& files) {
   std::string out = ",\n\"test_data\": [";
   std::string_view separator = "\n";
   for (const ManifestFile& file : files) {
-    fmt::format_to(std::back_inserter(out),
-                   "{}{{\"file\": {}, \"length\": {}, \"crc32\": \"{:08x}\"}}", separator,
-                   json_quote(file.file), file.length, file.crc32);
+    fmt::format_to(std::back_inserter(out), "{}{{\"file\": {}, \"length\": {}, \"crc32\": \"{}\"}}",
+                   separator, json_quote(file.file), file.length, hex_text(file.crc32));
     separator = ",\n";
   }
   return out + "\n]";
@@ -340,9 +351,9 @@ bool Manifest::is_linked(const std::string& file) const {
 std::string manifest_text(const Manifest& manifest) {
   std::string out = fmt::format(
       "{{\n\"format\": \"{}\",\n\"version\": {},\n"
-      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{:08x}\"}},\n",
+      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n",
       kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
-      manifest.model_crc32);
+      hex_text(manifest.model_crc32));
   out += linked_text(manifest.linked) + "\"tensors\": [";
   constexpr std::size_t kUsualLine = 256;
   out.reserve(out.size() + kUsualLine * manifest.tensors.size());
@@ -358,22 +369,6 @@ std::string manifest_text(const Manifest& manifest) {
   }
   return out += "\n}\n";
 }
-
-namespace {
-
-// The array that is a member of `object`, out of it; nothing when there is none.
-std::optional<JsonArray> take_array(Json& object, std::string_view name) {
-  if (auto* const members = std::get_if<JsonObject>(&object.value)) {
-    for (auto& [key, member] : *members) {
-      if (auto* const array = std::get_if<JsonArray>(&member.value); array && key == name) {
-        return std::move(*array);
-      }
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 Result<Manifest> parse_manifest(std::string_view text) {
   auto root = parse_json(text);

@@ -14,7 +14,6 @@
 #include <span>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
 #include "base/direct_copy.h"
@@ -88,24 +87,26 @@ Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   return sha.hex();
 }
 
-// So many more files may this process have open.
-std::size_t room_for_files(const CopyJob& job, int threads) {
+// How many files this process may hold open, and for what.
+struct FileRoom {
+  std::size_t batches = 0;  // 0: no batches, for half of the room stays for others
+  std::size_t waiting = 0;  // for the disk
+};
+
+FileRoom share_room(const CopyJob& job, int threads) {
   constexpr std::size_t kOthers = 64;
   constexpr std::size_t kPerThread = 8;
-  const std::size_t taken =
-      job.checkpoint.files().size() + kOthers + kPerThread * static_cast<std::size_t>(threads);
+  const auto count = static_cast<std::size_t>(threads);
+  const std::size_t taken = job.checkpoint.files().size() + kOthers + kPerThread * count;
   struct rlimit limit {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return 0;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur <= taken) {
+    return {};
   }
-  return limit.rlim_cur <= taken ? 0 : static_cast<std::size_t>(limit.rlim_cur) - taken;
-}
-
-// Each thread has a batch at most, and one waits between two threads. 0: none, for the process
-// would keep less than half of its room for others.
-std::size_t room_for_batches(std::size_t room, int threads) {
-  const std::size_t wanted = kFilesInBatch * (static_cast<std::size_t>(threads) + 1);
-  return wanted <= room / 2 ? wanted : 0;
+  const std::size_t room = static_cast<std::size_t>(limit.rlim_cur) - taken;
+  // Each thread has a batch at most, and one waits between two threads.
+  const std::size_t wanted = kFilesInBatch * (count + 1);
+  const std::size_t batches = wanted <= room / 2 ? wanted : 0;
+  return {batches, room - batches};
 }
 
 class PlanCopier {
@@ -114,14 +115,16 @@ class PlanCopier {
       : job_(job),
         meter_(meter),
         threads_(thread_count(job.options.threads)),
-        room_(room_for_files(job, threads_)),
-        batch_room_(room_for_batches(room_, threads_)),
-        steps_(plan_copy(job, threads_, batch_room_ > 0)),
+        room_(share_room(job, threads_)),
+        steps_(plan_copy(job, threads_, room_.batches > 0)),
         workers_(static_cast<std::size_t>(threads_)),
         batches_(steps_.batches()),
-        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(), room_ - batch_room_,
+        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(), room_.waiting,
                 threads_),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
+    for (int thread = 0; thread < threads_; ++thread) {
+      workers_[static_cast<std::size_t>(thread)].thread = thread;
+    }
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
     for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
@@ -141,9 +144,7 @@ class PlanCopier {
     Status status = check_model_sources();
     if (status) {
       status = parallel_for(steps_.steps.size(), threads_, [this](std::size_t index, int thread) {
-        Worker& worker = workers_[static_cast<std::size_t>(thread)];
-        worker.thread = thread;
-        return take(steps_.steps[index], worker);
+        return take(steps_.steps[index], workers_[static_cast<std::size_t>(thread)]);
       });
     }
     if (status) {
@@ -498,10 +499,10 @@ class PlanCopier {
                      std::optional<std::uint32_t> computed) {
     if (computed && source.recorded_crc && *computed != *source.recorded_crc) {
       return fail(ErrorCode::kCorrupt,
-                  fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {:08x}, but the file "
-                              "records {:08x}; it is damaged",
+                  fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {}, but the file "
+                              "records {}; it is damaged",
                               source.file->name(), source.offset, job_.plan.parts[part].bytes,
-                              *computed, *source.recorded_crc));
+                              hex_text(*computed), hex_text(*source.recorded_crc)));
     }
     copied_.crcs[part] = computed ? *computed : source.recorded_crc.value_or(0);
     return job_.journal == nullptr
@@ -534,8 +535,7 @@ class PlanCopier {
   const CopyJob& job_;
   ProgressMeter& meter_;
   int threads_;
-  std::size_t room_;
-  std::size_t batch_room_;
+  FileRoom room_;
   CopySteps steps_;
   std::vector<Worker> workers_;
   std::vector<Batch> batches_;

@@ -26,8 +26,8 @@ struct CopiedFiles {
 
 // Writes every file of the plan, but for the parts that are kept or of others, into `job.data`,
 // checks the CRCs that the sources record where that needs no second reading, and syncs the files
-// if asked. The bytes do not depend on the number of threads. The error is that of the first failing
-// step (save/copy_steps.h), whichever thread fails first.
+// if asked. The bytes do not depend on the number of threads. The error is that of the first step
+// (save/copy_steps.h) that fails, whichever thread fails first.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 // The lower-case hex SHA-1 of a file that is complete.

@@ -24,7 +24,6 @@
 #include "save/file_syncer.h"
 #include "save/generations.h"
 #include "save/part_source.h"
-#include "save/plan_copier.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {

@@ -173,6 +173,7 @@ Status check_target(const Target& target, const Checkpoint& checkpoint) {
 
 OpenOptions open_options(const Target& target, const SaveOptions& options) {
   OpenOptions open = options.open;
+  open.threads = options.write.threads;
   if (open.scratch_dir == OpenOptions{}.scratch_dir) {
     // Beside the output, because /tmp may be small or memory.
     open.scratch_dir = nearest_existing_folder(target.folder);
@@ -220,15 +221,20 @@ Inputs open_inputs(const LoadModel& load_model, const Target& target,
                    std::span<const fs::path> paths, const SaveOptions& options) {
   const OpenOptions open = open_options(target, options);
   Inputs inputs;
-  const int threads = std::min(thread_count(options.write.threads), 2);
-  (void)parallel_for(2, threads, [&](std::size_t index, int) -> Status {
-    if (index == 0) {
-      inputs.checkpoint = paths.empty() ? empty_checkpoint() : open_checkpoint(paths, open);
-    } else {
-      inputs.model = load_model();
-    }
-    return {};
-  });
+  // The checkpoint here: mapping and planning go on in the memory that its pickle leaves.
+  Status opened = parallel_both(
+      thread_count(options.write.threads),
+      [&]() -> Status {
+        inputs.checkpoint = paths.empty() ? empty_checkpoint() : open_checkpoint(paths, open);
+        return {};
+      },
+      [&]() -> Status {
+        inputs.model = load_model();
+        return {};
+      });
+  if (!opened) {
+    inputs.model = fail(std::move(opened).error());
+  }
   return inputs;
 }
 

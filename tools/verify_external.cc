@@ -93,7 +93,9 @@ Result<VerifyReport> verify_against(const Arguments& arguments) {
   if (!mapping) {
     return fail(std::move(mapping).error());
   }
-  auto checkpoint = open_checkpoint(arguments.checkpoints, arguments.open);
+  OpenOptions open = arguments.open;
+  open.threads = arguments.options.threads;
+  auto checkpoint = open_checkpoint(arguments.checkpoints, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());
   }

@@ -61,6 +61,9 @@ struct OpenOptions {
   // state dicts. Not owned; used while opening only.
   const ClassFlattening* classes = nullptr;
 
+  // One may parse while another one looks where the bytes lie: more than two are of no use.
+  int threads = 0;  // 0 = one per CPU available to the process
+
   // Where compressed records are inflated to (nameless temporary files) when their bytes are read.
   std::filesystem::path scratch_dir = "/tmp";
 };

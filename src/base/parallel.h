@@ -1,9 +1,10 @@
-// The only file with OpenMP: loops whose steps may fail.
+// The only file with OpenMP: loops whose steps may fail, and two works at a time.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <future>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -21,31 +22,50 @@ namespace onnx_external {
 // `requested` or, when it is 0, available_threads().
 [[nodiscard]] int thread_count(int requested);
 
+// What work() returns; an exception becomes an error (one that left an OpenMP region would end the
+// process).
+template <typename Work>
+[[nodiscard]] Status without_exceptions(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kIo, "out of memory");
+  } catch (const std::exception& e) {
+    return fail(ErrorCode::kIo, std::string("unexpected: ") + e.what());
+  }
+}
+
+// Calls `own` on this thread and, with two threads or more, `other` on a new one at the same time:
+// what `own` frees is this thread's again, and calls may be nested. Both are called in any case;
+// the error of `own` wins.
+template <typename Own, typename Other>
+[[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
+  const auto guarded = [&other] { return without_exceptions(other); };
+  std::future<Status> beside;
+  try {
+    beside = threads < 2 ? std::future<Status>() : std::async(std::launch::async, guarded);
+  } catch (const std::exception&) {  // no thread to be had
+  }
+  const Status mine = without_exceptions(own);
+  const Status others = beside.valid() ? beside.get() : guarded();
+  return mine ? others : mine;
+}
+
 // Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
 // first; thread is in [0, threads). Returns the error of the lowest failing index, so the message
-// is the same in every run: a failure stops only the indices above it. Exceptions become errors
-// here (one that left an OpenMP region would end the process).
+// is the same in every run: a failure stops only the indices above it. Exceptions become errors.
 template <typename Step>
 [[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> lowest_failure{std::numeric_limits<std::size_t>::max()};
   std::optional<Error> error;
   std::mutex error_mutex;
-  auto guarded = [&](std::size_t index, int thread) -> Status {
-    try {
-      return step(index, thread);
-    } catch (const std::bad_alloc&) {
-      return fail(ErrorCode::kIo, "out of memory");
-    } catch (const std::exception& e) {
-      return fail(ErrorCode::kIo, std::string("unexpected: ") + e.what());
-    }
-  };
   auto work = [&](int thread) {
     for (std::size_t index = next++; index < count; index = next++) {
       if (index > lowest_failure.load()) {
         return;
       }
-      Status status = guarded(index, thread);
+      Status status = without_exceptions([&]() -> Status { return step(index, thread); });
       if (status) {
         continue;
       }

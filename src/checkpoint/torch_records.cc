@@ -55,20 +55,24 @@ Result<ByteOrder> read_byte_order(const ZipArchive& zip) {
                                        quote(*text) + " is neither 'little' nor 'big'");
 }
 
-Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) {
-  const ZipEntry* entry = zip.find(name);
-  if (entry == nullptr) {
-    return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(name) + " is missing");
-  }
-  auto bytes = zip.read_record(*entry, kMaxPickleBytes);
+Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
+                                   Result<std::string> bytes) {
   if (!bytes) {
     return fail(std::move(bytes).error());
   }
   auto pickle = Pickle::parse(*std::move(bytes));
   if (!pickle) {
-    return fail_in(zip.name() + ": record " + quote(entry->name), std::move(pickle).error());
+    return fail_in(zip.name() + ": record " + quote(entry.name), std::move(pickle).error());
   }
   return pickle;
+}
+
+Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) {
+  const ZipEntry* entry = zip.find(name);
+  if (entry == nullptr) {
+    return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(name) + " is missing");
+  }
+  return parse_pickle_record(zip, *entry, zip.read_record(*entry, kMaxPickleBytes));
 }
 
 Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_t bytes) {

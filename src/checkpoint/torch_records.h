@@ -24,7 +24,11 @@ inline constexpr std::uint64_t kMaxSmallRecord = 1024;
 // What the record `byteorder` says; little when there is none.
 [[nodiscard]] Result<ByteOrder> read_byte_order(const ZipArchive& zip);
 
-// Parses the record `name`. kCorrupt when there is none.
+// What the record holds, parsed; the error of its bytes when there are none.
+[[nodiscard]] Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
+                                                 Result<std::string> bytes);
+
+// The same of the record `name`. kCorrupt when there is none.
 [[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
 
 // The records that tensors view, each one storage of `part`.

@@ -9,6 +9,11 @@
 namespace onnx_external {
 
 Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, const OpenOptions& options) {
+  return read_torch_zip(zip, read_pickle_record(zip, "data.pkl"), options);
+}
+
+Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, Result<Pickle> pickle,
+                                      const OpenOptions& options) {
   CheckpointPart part;
   if (auto status = check_version(zip, part.facts); !status) {
     return fail(std::move(status).error());
@@ -17,7 +22,6 @@ Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, const OpenOptions& 
   if (!order) {
     return fail(order.error());
   }
-  auto pickle = read_pickle_record(zip, "data.pkl");
   if (!pickle) {
     return fail(std::move(pickle).error());
   }

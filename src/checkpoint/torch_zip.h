@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/contents.h"
+#include "checkpoint/pickle.h"
 #include "checkpoint/zip_archive.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -14,6 +15,10 @@ namespace onnx_external {
 // in `refused` with kEverything.
 // Requires: the archive has a record data.pkl.
 [[nodiscard]] Result<CheckpointPart> read_torch_zip(const ZipArchive& zip,
+                                                    const OpenOptions& options);
+
+// The same, with what parse_pickle_record() gave for that record.
+[[nodiscard]] Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, Result<Pickle> pickle,
                                                     const OpenOptions& options);
 
 }  // namespace onnx_external

@@ -33,6 +33,12 @@ std::uint64_t folded_hash(std::string_view name) {
 }  // namespace
 
 Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
+  auto archive = open_names(std::move(file));
+  Status located = archive ? archive->locate() : Status();
+  return located ? std::move(archive) : fail(std::move(located).error());
+}
+
+Result<ZipArchive> ZipArchive::open_names(std::shared_ptr<const SourceFile> file) {
   auto range = find_zip_directory(*file);
   if (!range) {
     return fail(std::move(range).error());
@@ -49,14 +55,24 @@ Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
   }
   archive.entries_ = *std::move(entries);
   archive.file_ = std::move(file);
-  status = archive.index_names();
-  if (status) {
-    status = locate_zip_data(*archive.file_, range->offset, archive.entries_);
-  }
-  if (!status) {
+  archive.directory_offset_ = range->offset;
+  if (status = archive.index_names(); !status) {
     return fail(std::move(status).error());
   }
   return archive;
+}
+
+Status ZipArchive::locate() {
+  return locate_zip_data(*file_, directory_offset_, entries_);
+}
+
+Result<std::string> ZipArchive::read_unlocated(const ZipEntry& entry,
+                                               std::uint64_t max_bytes) const {
+  ZipEntry located = entry;
+  if (Status status = locate_zip_entry(*file_, directory_offset_, located); !status) {
+    return fail(std::move(status).error());
+  }
+  return read_record(located, max_bytes);
 }
 
 Status ZipArchive::index_names() {

@@ -32,11 +32,19 @@ struct ZipEntry {
   Compression compression = Compression::kNone;
 };
 
-// Immutable after opening, movable; names point into it.
+// Immutable once opened, movable; names point into it.
 class ZipArchive {
  public:
   // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
+
+  // open() in two steps: only the names, then where the bytes of the records lie, which reads the
+  // header of each. In between no record can be read but one on its own, and no thread but that of
+  // locate() may use the archive.
+  [[nodiscard]] static Result<ZipArchive> open_names(std::shared_ptr<const SourceFile> file);
+  [[nodiscard]] Status locate();
+  [[nodiscard]] Result<std::string> read_unlocated(const ZipEntry& entry,
+                                                   std::uint64_t max_bytes) const;
 
   // The one folder that all records lie in; "" when the first record lies in none, as in the flat
   // archives of torch.export.
@@ -71,6 +79,7 @@ class ZipArchive {
   // (hash of the name in root() in lower case, index into entries_), sorted.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> by_name_;
   std::string_view root_;
+  std::uint64_t directory_offset_ = 0;
 };
 
 }  // namespace onnx_external

@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "base/parallel.h"
 #include "base/text.h"
 #include "checkpoint/exported_program.h"
+#include "checkpoint/torch_records.h"
 #include "checkpoint/torch_script.h"
 #include "checkpoint/torch_zip.h"
 #include "checkpoint/zip_archive.h"
@@ -36,25 +38,50 @@ Error refusal(const ZipArchive& zip) {
                      "its folder");
 }
 
+// A checkpoint of many tensors has as many headers: they are read while the pickle is parsed.
+Result<CheckpointPart> locate_and_read(ZipArchive& zip, const OpenOptions& options) {
+  const ZipEntry& entry = *zip.find("data.pkl");
+  auto bytes = zip.read_unlocated(entry, kMaxPickleBytes);
+  Result<Pickle> pickle = fail(ErrorCode::kIo, "not parsed");
+  Status located;
+  Status done = parallel_both(
+      thread_count(options.threads),
+      [&]() -> Status {
+        pickle = parse_pickle_record(zip, entry, std::move(bytes));
+        return {};
+      },
+      [&]() -> Status {
+        located = zip.locate();
+        return {};
+      });
+  if (located) {
+    located = std::move(done);
+  }
+  return located ? read_torch_zip(zip, std::move(pickle), options)
+                 : Result<CheckpointPart>(fail(std::move(located).error()));
+}
+
 }  // namespace
 
 Result<CheckpointPart> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
                                            const OpenOptions& options) {
-  const auto zip = ZipArchive::open(std::move(file));
+  auto zip = ZipArchive::open_names(std::move(file));
   if (!zip) {
-    return fail(zip.error());
+    return fail(std::move(zip).error());
   }
-  if (is_exported_program(*zip)) {
+  const bool is_program = is_exported_program(*zip);
+  const bool has_pickle = !zip->root().empty() && zip->find("data.pkl") != nullptr;
+  const bool is_script = has_pickle && zip->find("constants.pkl") != nullptr;
+  if (has_pickle && !is_program && !is_script) {
+    return locate_and_read(*zip, options);
+  }
+  if (Status located = zip->locate(); !located) {
+    return fail(std::move(located).error());
+  }
+  if (is_program) {
     return read_exported_program(*zip, options);
   }
-  const bool has_pickle = !zip->root().empty() && zip->find("data.pkl") != nullptr;
-  if (has_pickle && zip->find("constants.pkl") != nullptr) {
-    return read_torch_script(*zip, options);
-  }
-  if (has_pickle) {
-    return read_torch_zip(*zip, options);
-  }
-  return fail(refusal(*zip));
+  return is_script ? read_torch_script(*zip, options) : Result<CheckpointPart>(fail(refusal(*zip)));
 }
 
 }  // namespace onnx_external

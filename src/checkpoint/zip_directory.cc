@@ -395,6 +395,11 @@ Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
   return entries;
 }
 
+Status locate_zip_entry(const SourceFile& file, std::uint64_t directory_offset, ZipEntry& entry) {
+  std::string buffer;
+  return locate_one(file, directory_offset, entry, buffer);
+}
+
 Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                        std::vector<ZipEntry>& entries) {
   std::vector<std::uint32_t> order(entries.size());

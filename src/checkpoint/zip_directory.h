@@ -29,4 +29,8 @@ struct ZipDirectoryRange {
 [[nodiscard]] Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                                      std::vector<ZipEntry>& entries);
 
+// The same of one entry, without the places of the others.
+[[nodiscard]] Status locate_zip_entry(const SourceFile& file, std::uint64_t directory_offset,
+                                      ZipEntry& entry);
+
 }  // namespace onnx_external

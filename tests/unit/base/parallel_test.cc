@@ -1,7 +1,9 @@
 #include "base/parallel.h"
 
 #include <atomic>
+#include <new>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "support/result_matchers.h"
@@ -43,6 +45,42 @@ TEST(ParallelFor, TurnsExceptionsIntoErrors) {
 
 TEST(ParallelFor, HasNothingToDoForNoSteps) {
   EXPECT_THAT(parallel_for(0, 8, [](std::size_t, int) -> Status { std::abort(); }), IsOk());
+}
+
+TEST(ParallelBoth, DoesItsOwnPartOnTheCallingThread) {
+  for (const int threads : {1, 2, 8}) {
+    std::thread::id own;
+    bool other = false;
+    EXPECT_THAT(parallel_both(
+                    threads,
+                    [&]() -> Status {
+                      own = std::this_thread::get_id();
+                      return {};
+                    },
+                    [&]() -> Status {
+                      other = true;
+                      return {};
+                    }),
+                IsOk());
+    EXPECT_EQ(own, std::this_thread::get_id());
+    EXPECT_TRUE(other);
+  }
+}
+
+TEST(ParallelBoth, ReturnsItsOwnErrorFirst) {
+  const auto fails = [](const char* why) {
+    return [why]() -> Status { return fail(ErrorCode::kIo, why); };
+  };
+  const auto works = []() -> Status { return {}; };
+  EXPECT_THAT(parallel_both(2, fails("own"), fails("other")), FailsWith(ErrorCode::kIo, "own"));
+  EXPECT_THAT(parallel_both(2, works, fails("other")), FailsWith(ErrorCode::kIo, "other"));
+}
+
+TEST(ParallelBoth, TurnsExceptionsIntoErrors) {
+  const auto works = []() -> Status { return {}; };
+  const auto throws = []() -> Status { throw std::bad_alloc(); };
+  EXPECT_THAT(parallel_both(2, throws, works), FailsWith(ErrorCode::kIo, "out of memory"));
+  EXPECT_THAT(parallel_both(2, works, throws), FailsWith(ErrorCode::kIo, "out of memory"));
 }
 
 TEST(ThreadCount, IsOnePerAvailableCpuUnlessAsked) {

@@ -43,11 +43,8 @@ class ByteReader {
   // A view of the next `count` bytes.
   [[nodiscard]] Result<std::span<const std::byte>> take(std::uint64_t count,
                                                         std::string_view what) {
-    if (count > remaining()) {
-      return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +
-                                           ": cannot read " + std::string(what) + ": " +
-                                           std::to_string(count) + " bytes wanted, " +
-                                           std::to_string(remaining()) + " left");
+    if (count > remaining()) [[unlikely]] {
+      return too_short(count, what);
     }
     auto view = bytes_.subspan(position_, static_cast<std::size_t>(count));
     position_ += view.size();
@@ -55,6 +52,15 @@ class ByteReader {
   }
 
  private:
+  // Kept out of take(), which formats read for every few bytes.
+  [[nodiscard, gnu::noinline]] tl::unexpected<Error> too_short(std::uint64_t count,
+                                                               std::string_view what) const {
+    return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +
+                                         ": cannot read " + std::string(what) + ": " +
+                                         std::to_string(count) + " bytes wanted, " +
+                                         std::to_string(remaining()) + " left");
+  }
+
   std::span<const std::byte> bytes_;
   std::uint64_t base_;
   std::size_t position_ = 0;

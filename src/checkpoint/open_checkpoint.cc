@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <system_error>
 #include <tuple>
@@ -154,19 +155,38 @@ Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors) {
   return total;
 }
 
+// At least output_bytes(), in one pass: each view counts.
+std::uint64_t most_output_bytes(const std::vector<TensorView>& tensors) {
+  constexpr std::uint64_t kTooMany = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t total = 0;
+  for (const TensorView& tensor : tensors) {
+    const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
+    if (!nbytes || __builtin_add_overflow(total, *nbytes, &total)) {
+      return kTooMany;
+    }
+  }
+  return total;
+}
+
 // A few bytes of file can be viewed as an output of any size: stride 0, or many overlapping views.
 Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
                        const std::string& where) {
-  const auto total = output_bytes(all.tensors);
-  if (!total) {
-    return fail_in(where, total.error());
-  }
+  // Bytes of the files, not of inflated records: those cost the writer a thousandth of their size.
   std::uint64_t files = 0;
   for (const auto& file : all.files) {
     files += file->size();
   }
-  // Bytes of the files, not of inflated records: those cost the writer a thousandth of their size.
-  if (*total > kAlwaysExpandedBytes && *total / std::max<std::uint64_t>(max_expand, 1) > files) {
+  const auto is_too_much = [&](std::uint64_t bytes) {
+    return bytes > kAlwaysExpandedBytes && bytes / std::max<std::uint64_t>(max_expand, 1) > files;
+  };
+  if (!is_too_much(most_output_bytes(all.tensors))) {
+    return {};
+  }
+  const auto total = output_bytes(all.tensors);
+  if (!total) {
+    return fail_in(where, total.error());
+  }
+  if (is_too_much(*total)) {
     return fail(ErrorCode::kUnsupported, where + ": the tensors have " + std::to_string(*total) +
                                              " bytes, expanded from " + std::to_string(files) +
                                              "; allow more with --max-expand N (now " +

@@ -378,25 +378,10 @@ Result<std::size_t> PickleMachine::take_mark() {
   return from;
 }
 
-Status PickleMachine::push(const Result<NodeId>& id) {
-  if (!id) {
-    return fail(id.error());
-  }
-  stack_.push_back(*id);
-  return check_live();
-}
-
-// One opcode of a byte can add to any of these, and a compressed pickle costs its writer little.
-Status PickleMachine::check_live() const {
-  constexpr std::size_t kFarWeight = 8;  // what a tree's node takes beside a dense entry
-  const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
-                           kFarWeight * far_memo_.size() + pickle_.children_.size();
-  if (live > kMaxPickleReferences) {
-    return fail(ErrorCode::kUnsupported, "the pickle holds more than " +
-                                             std::to_string(kMaxPickleReferences) +
-                                             " references to objects");
-  }
-  return {};
+Status PickleMachine::too_many_references() {
+  return fail(ErrorCode::kUnsupported, "the pickle holds more than " +
+                                           std::to_string(kMaxPickleReferences) +
+                                           " references to objects");
 }
 
 }  // namespace onnx_external

@@ -86,8 +86,21 @@ class PickleMachine {
   [[nodiscard]] Result<NodeId> add_tuple(std::size_t from);  // takes the stack from there
   [[nodiscard]] Result<NodeId> add_object(NodeId callable, NodeId arguments);
   [[nodiscard]] Status append_block(NodeId owner, NodeKind part, std::size_t from);
-  [[nodiscard]] Status push(const Result<NodeId>& id);
-  [[nodiscard]] Status check_live() const;  // the limit of what is kept
+  [[nodiscard]] Status push(const Result<NodeId>& id) {
+    if (!id) {
+      return fail(id.error());
+    }
+    stack_.push_back(*id);
+    return check_live();
+  }
+  // One opcode of a byte can add to any of these, and a compressed pickle costs its writer little.
+  [[nodiscard]] Status check_live() const {
+    constexpr std::size_t kFarWeight = 8;  // what a tree's node takes beside a dense entry
+    const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
+                             kFarWeight * far_memo_.size() + pickle_.children_.size();
+    return live <= kMaxPickleReferences ? Status() : too_many_references();
+  }
+  [[nodiscard]] static Status too_many_references();
   [[nodiscard]] Status push_new(const PickleNode& node) { return push(add(node)); }
 
   Pickle pickle_;

@@ -84,8 +84,12 @@ class Aligner {
         hits.emplace_back(bucket, entry.id);
       }
     }
-    std::stable_sort(hits.begin(), hits.end(),
-                     [](const auto& a, const auto& b) { return a.first.data() < b.first.data(); });
+    const auto stands_before = [](const auto& a, const auto& b) {
+      return a.first.data() < b.first.data();
+    };
+    if (!std::is_sorted(hits.begin(), hits.end(), stands_before)) {
+      std::stable_sort(hits.begin(), hits.end(), stands_before);
+    }
     for (std::size_t i = 0; i < hits.size();) {
       std::vector<std::uint32_t> members;
       const auto bucket = hits[i].first;

@@ -31,14 +31,14 @@ std::string refine(std::string_view name) {
   return refined;
 }
 
-std::string drop_wrappers(std::string_view name) {
-  if (!name.starts_with('_') && name.find("._") == std::string_view::npos) {
-    return std::string(name);  // all wrappers start with an underscore
+std::string drop_wrappers(std::string name) {
+  if (!name.starts_with('_') && name.find("._") == std::string::npos) {
+    return name;  // all wrappers start with an underscore
   }
   std::string kept;
   for (std::size_t start = 0; start <= name.size();) {
     const std::size_t end = std::min(name.find('.', start), name.size());
-    const std::string_view component = name.substr(start, end - start);
+    const std::string_view component = std::string_view(name).substr(start, end - start);
     if (std::find(kWrappers.begin(), kWrappers.end(), component) == kWrappers.end()) {
       kept.append(kept.empty() && start == 0 ? "" : ".").append(component);
     }
@@ -47,7 +47,7 @@ std::string drop_wrappers(std::string_view name) {
   if (kept.starts_with('.') && !name.starts_with('.')) {
     kept.erase(0, 1);
   }
-  return kept.empty() ? std::string(name) : kept;
+  return kept.empty() ? name : kept;
 }
 
 std::vector<std::size_t> boundaries(std::string_view name) {

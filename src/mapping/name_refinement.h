@@ -14,7 +14,7 @@ namespace onnx_external {
 
 // Without the components that wrappers of a module add to its names: "_orig_mod" (torch.compile),
 // "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a name that is not.
-[[nodiscard]] std::string drop_wrappers(std::string_view name);
+[[nodiscard]] std::string drop_wrappers(std::string name);
 
 // Positions at which a component other than the first starts: after '.' and '/'; in a name that has
 // neither, as refined names do, after '_'. Ascending, at most kMaxBoundaries (the first ones).

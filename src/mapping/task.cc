@@ -98,7 +98,7 @@ Status list_keys(MappingTask& task) {
     return status;
   }
   for (KeyName& key : task.key_names) {
-    key.name = drop_wrappers(key.name);
+    key.name = drop_wrappers(std::move(key.name));
   }
   if (Status status = apply_prefix(task); !status) {
     return status;

@@ -85,16 +85,17 @@ std::string hashed(std::string_view name, std::size_t twin) {
   return escaped(name) + "-" + sha.hex().substr(0, kHashDigits);
 }
 
+bool is_safe(std::string_view name, std::string_view lower_name) {
+  return !name.empty() && name.size() <= kMaxDataFileNameBytes && name.front() != '.' &&
+         name.back() != '.' && name.find("..") == std::string_view::npos &&
+         std::all_of(name.begin(), name.end(), is_plain_character) && lower_name != kManifestName &&
+         !is_device_name(lower_name) && !looks_hashed(lower_name);
+}
+
 }  // namespace
 
 bool is_safe_file_name(std::string_view name) {
-  if (name.empty() || name.size() > kMaxDataFileNameBytes || name.front() == '.' ||
-      name.back() == '.' || name.find("..") != std::string_view::npos ||
-      !std::all_of(name.begin(), name.end(), is_plain_character)) {
-    return false;
-  }
-  const std::string lower = ascii_lower(name);
-  return lower != kManifestName && !is_device_name(lower) && !looks_hashed(lower);
+  return is_safe(name, ascii_lower(name));
 }
 
 std::string hashed_file_name(std::string_view name) {
@@ -109,20 +110,24 @@ std::string streamed_file_name(std::string_view name) {
 std::vector<std::string> data_file_names(const std::vector<std::string>& names) {
   std::vector<std::string> folded;
   folded.reserve(names.size());
-  NameMap<std::size_t> uses;  // of each folded name
-  uses.reserve(names.size());
-  for (const std::string& name : names) {
-    ++uses[folded.emplace_back(ascii_lower(name))];
+  std::vector<bool> has_twin(names.size());
+  NameMap<std::size_t> first_of;  // the first that a folded name belongs to
+  first_of.reserve(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto [first, is_new] = first_of.emplace(folded.emplace_back(ascii_lower(names[i])), i);
+    if (!is_new) {
+      has_twin[i] = true;
+      has_twin[first->second] = true;
+    }
   }
   NameMap<std::size_t> seen;
   std::vector<std::string> files;
   files.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string& name = names[i];
-    if (uses.at(folded[i]) == 1 && is_safe_file_name(name)) {
-      files.push_back(name);
+    if (!has_twin[i] && is_safe(names[i], folded[i])) {
+      files.push_back(names[i]);
     } else {
-      files.push_back(hashed(name, seen[name]++));
+      files.push_back(hashed(names[i], seen[names[i]]++));
     }
   }
   return files;

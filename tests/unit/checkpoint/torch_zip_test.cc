@@ -205,6 +205,17 @@ TEST(TorchZip, LimitsWhatExpandedViewsMayGrowTo) {
   EXPECT_THAT(open_bytes(bytes, {.max_expand = 1'000'000}), IsOk());
 }
 
+TEST(TorchZip, CountsTheSameExpandedViewOnce) {
+  const auto with_second_view = [](std::int64_t elements) {
+    return open_bytes(
+        torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})},
+                   {.name = "e", .shape = {16'000'000}, .strides = {{0}}, .shares = "w"},
+                   {.name = "f", .shape = {elements}, .strides = {{0}}, .shares = "w"}}));
+  };
+  EXPECT_THAT(with_second_view(16'000'000), IsOk());
+  EXPECT_THAT(with_second_view(15'999'999), FailsWith(ErrorCode::kUnsupported, "--max-expand"));
+}
+
 TEST(TorchZip, DoesNotCountInflatedBytesAsBytesBehindAView) {
   const auto zeros = [](std::int64_t elements) {
     return torch_zip({{.name = "w",

@@ -149,7 +149,7 @@ class Model {
   Model& operator=(Model&&) noexcept = default;
 
   // A tensor whose data was left in the file has a placeholder as raw_data.
-  [[nodiscard]] const onnx::ModelProto& proto() const { return proto_; }
+  [[nodiscard]] const onnx::ModelProto& proto() const { return *proto_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const { return facts_; }
@@ -194,12 +194,12 @@ class Model {
 
  private:
   Model() = default;
-  [[nodiscard]] static Result<Model> make(onnx::ModelProto proto,
+  [[nodiscard]] static Result<Model> make(std::shared_ptr<onnx::ModelProto> proto,
                                           std::shared_ptr<const CutTensors> cuts,
                                           std::filesystem::path source_dir);
   [[nodiscard]] Status analyze();
 
-  onnx::ModelProto proto_;
+  std::shared_ptr<onnx::ModelProto> proto_;
   std::filesystem::path source_dir_;
   GraphFacts facts_;
   std::vector<ExternalTensor> external_;

@@ -165,7 +165,7 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
   if (Status status = check_attachments(facts_, attachments); !status) {
     return status;
   }
-  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_.mutable_graph());
+  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_->mutable_graph());
   if (!graphs) {
     return fail(std::move(graphs).error());
   }

@@ -1,5 +1,6 @@
 #include "onnx/load.h"
 
+#include <google/protobuf/arena.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -88,26 +89,36 @@ std::string_view seems_to_be(std::string_view head) {
   return "protobuf cannot parse it, or its subgraphs are nested too deeply";
 }
 
-Result<onnx::ModelProto> parse(google::protobuf::io::ZeroCopyInputStream& stream) {
+using SharedModel = std::shared_ptr<onnx::ModelProto>;
+
+SharedModel model_on_arena() {
+  constexpr std::size_t kMostBlockBytes = std::size_t{64} << 10;
+  google::protobuf::ArenaOptions options;
+  options.max_block_size = kMostBlockBytes;
+  const auto arena = std::make_shared<google::protobuf::Arena>(options);
+  return {arena, google::protobuf::Arena::CreateMessage<onnx::ModelProto>(arena.get())};
+}
+
+Result<SharedModel> parse(google::protobuf::io::ZeroCopyInputStream& stream) {
   // Protobuf would report on standard error what is reported here as a value.
   const google::protobuf::LogSilencer quiet;
-  onnx::ModelProto proto;
+  SharedModel proto = model_on_arena();
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetTotalBytesLimit(static_cast<int>(kMaxMessageBytes));
-  if (!proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+  if (!proto->ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
     return fail(ErrorCode::kCorrupt, "");
   }
   return proto;
 }
 
-Result<onnx::ModelProto> parse_file(const SourceFile& file) {
+Result<SharedModel> parse_file(const SourceFile& file) {
   SourceStream source(file);
   google::protobuf::io::CopyingInputStreamAdaptor stream(&source);
-  Result<onnx::ModelProto> proto = parse(stream);
+  Result<SharedModel> proto = parse(stream);
   return source.status() ? std::move(proto) : fail(Error(source.status().error()));
 }
 
-Result<onnx::ModelProto> parse_text(std::string_view text) {
+Result<SharedModel> parse_text(std::string_view text) {
   google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   return parse(stream);
 }
@@ -162,7 +173,7 @@ Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
   }
   LoadedModel loaded;
   loaded.file = file;
-  Result<onnx::ModelProto> proto;
+  Result<SharedModel> proto;
   if (scan->tensors.empty()) {
     loaded.cuts = std::make_shared<const CutTensors>();
     proto = parse_file(*file);
@@ -212,7 +223,7 @@ Result<LoadedModel> load_model_file(const std::filesystem::path& path) {
   if (!loaded) {
     return fail_in(where, explain(**file, std::move(loaded).error()));
   }
-  if (!loaded->proto.has_graph()) {
+  if (!loaded->proto->has_graph()) {
     return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: it has no graph");
   }
   return loaded;

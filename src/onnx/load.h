@@ -13,7 +13,9 @@
 namespace onnx_external {
 
 struct LoadedModel {
-  onnx::ModelProto proto;  // data of kMinCutBytes and more is left in the file: placeholders
+  // Data of kMinCutBytes and more is left in the file: placeholders. On an arena of its own, so
+  // that a large graph is freed at once; what is removed from it stays there.
+  std::shared_ptr<onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
   std::shared_ptr<const SourceFile> file;
 };

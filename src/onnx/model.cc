@@ -67,12 +67,14 @@ Result<Model> Model::load(const std::filesystem::path& path) {
 }
 
 Result<Model> Model::from_proto(onnx::ModelProto proto, std::filesystem::path source_dir) {
-  return make(std::move(proto), std::make_shared<const CutTensors>(), std::move(source_dir));
+  return make(std::make_shared<onnx::ModelProto>(std::move(proto)),
+              std::make_shared<const CutTensors>(), std::move(source_dir));
 }
 
-Result<Model> Model::make(onnx::ModelProto proto, std::shared_ptr<const CutTensors> cuts,
+Result<Model> Model::make(std::shared_ptr<onnx::ModelProto> proto,
+                          std::shared_ptr<const CutTensors> cuts,
                           std::filesystem::path source_dir) {
-  if (!proto.has_graph()) {
+  if (!proto->has_graph()) {
     return fail(ErrorCode::kCorrupt, "the model has no graph");
   }
   Model model;
@@ -90,11 +92,11 @@ Status Model::analyze() {
   external_protos_.clear();
   inline_.clear();
   inline_protos_.clear();
-  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_.mutable_graph());
+  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_->mutable_graph());
   if (!graphs) {
     return fail(std::move(graphs).error());
   }
-  const auto tensors = list_tensors(proto_);
+  const auto tensors = list_tensors(*proto_);
   if (!tensors) {
     return fail(tensors.error());
   }
@@ -119,7 +121,7 @@ Status Model::analyze() {
       inline_protos_.push_back(proto);
     }
   }
-  facts_ = collect_facts(*graphs, proto_.ir_version());
+  facts_ = collect_facts(*graphs, proto_->ir_version());
   return {};
 }
 

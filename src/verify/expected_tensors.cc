@@ -25,7 +25,7 @@ Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& m
   if (!model) {
     return fail(std::move(model).error());
   }
-  const auto tensors = list_tensors(model->proto);
+  const auto tensors = list_tensors(*model->proto);
   if (!tensors) {
     return fail(tensors.error());
   }

@@ -181,6 +181,7 @@ std::string refusal_of(std::span<const std::filesystem::path> paths, OpenOptions
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
                                       const InspectOptions& options) {
   OpenOptions open = options.open;
+  open.threads = options.threads;
   // Before the other one is open: two at once would take twice the memory.
   std::string refusal = refusal_of(paths, open);
   open.selection = Selection::kEverything;
@@ -292,10 +293,10 @@ std::string version_text(const onnx::ModelProto& model) {
 }
 
 void add_model_facts(const ModelFile& model, Inspection& inspection) {
-  inspection.version = version_text(model.proto);
-  inspection.producer = model.proto.producer_name();
-  if (!inspection.producer.empty() && !model.proto.producer_version().empty()) {
-    inspection.producer += " " + model.proto.producer_version();
+  inspection.version = version_text(*model.proto);
+  inspection.producer = model.proto->producer_name();
+  if (!inspection.producer.empty() && !model.proto->producer_version().empty()) {
+    inspection.producer += " " + model.proto->producer_version();
   }
   inspection.byte_order = "little";
   std::set<std::string_view> files;
@@ -317,7 +318,7 @@ Result<Inspection> inspect_model_file(const std::filesystem::path& path, const M
                                       const InspectOptions& options) {
   Inspection inspection;
   inspection.format = kModelFormat;
-  auto tensors = list_tensors(model.proto);
+  auto tensors = list_tensors(*model.proto);
   if (!tensors) {
     return fail(std::move(tensors).error());
   }

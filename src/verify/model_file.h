@@ -20,7 +20,7 @@ namespace onnx_external {
 
 struct ModelFile {
   std::shared_ptr<const SourceFile> file;  // held open, so that it can be told from another one
-  onnx::ModelProto proto;
+  std::shared_ptr<const onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;

@@ -87,7 +87,7 @@ class Verifier {
       : model_(model), checkpoint_(checkpoint), options_(options) {}
 
   Result<VerifyReport> run(std::span<const ExpectedTensor> expected) {
-    const auto tensors = list_tensors(model_.proto);
+    const auto tensors = list_tensors(*model_.proto);
     if (!tensors) {
       return fail(tensors.error());
     }

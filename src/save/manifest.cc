@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 #include <optional>
 #include <set>
@@ -31,8 +32,9 @@ void append_number(std::string& out, std::string_view member, std::uint64_t numb
   out.append(member).append(std::to_string(number));
 }
 
-// Long models have many of these: plain appends, no format strings.
-void append_tensor(std::string& out, const ManifestTensor& tensor) {
+// Long models have many of these: plain appends, no format strings. Returns where the digits of the
+// CRC stand; those of one that comes later are room for it.
+std::size_t append_tensor(std::string& out, const ManifestTensor& tensor, ManifestLines::Crc crc) {
   append_text(out, "{\"slot\": ", tensor.slot);
   if (tensor.place != TensorPlace::kInitializer) {
     append_text(out, ", \"place\": ", place_name(tensor.place));
@@ -51,14 +53,17 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
   }
   append_number(out, ", \"offset\": ", tensor.offset);
   append_number(out, ", \"length\": ", tensor.length);
-  if (tensor.crc32) {
-    out.append(", \"crc32\": \"").append(hex_text(*tensor.crc32)).append("\"");
+  std::size_t crc_place = 0;
+  if (tensor.crc32 || crc == ManifestLines::Crc::kLater) {
+    crc_place = out.append(", \"crc32\": \"").size();
+    out.append(hex_text(tensor.crc32.value_or(0))).append("\"");
   }
   out.append(", \"dtype\": ").append(std::to_string(tensor.data_type)).append(", \"dims\": [");
   for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
     out.append(i == 0 ? "" : ", ").append(std::to_string(tensor.dims[i]));
   }
   out.append("]}");
+  return crc_place;
 }
 
 Result<std::string> text_member(const Json& object, std::string_view name) {
@@ -348,22 +353,40 @@ bool Manifest::is_linked(const std::string& file) const {
   return place != linked.end() && place->file == file;
 }
 
-std::string manifest_text(const Manifest& manifest) {
-  std::string out = fmt::format(
-      "{{\n\"format\": \"{}\",\n\"version\": {},\n"
-      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n",
-      kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
-      hex_text(manifest.model_crc32));
-  out += linked_text(manifest.linked) + "\"tensors\": [";
+ManifestLines::ManifestLines(std::size_t tensors) {
   constexpr std::size_t kUsualLine = 256;
-  out.reserve(out.size() + kUsualLine * manifest.tensors.size());
-  std::string_view separator = "\n";
+  text_.reserve(kUsualLine * tensors);
+  crc_places_.reserve(tensors);
+}
+
+void ManifestLines::add(const ManifestTensor& tensor, Crc crc) {
+  text_ += text_.empty() ? "\n" : ",\n";
+  const std::size_t place = append_tensor(text_, tensor, crc);
+  crc_places_.push_back(crc == Crc::kLater ? place : 0);
+}
+
+void ManifestLines::set_crc(std::size_t tensor, std::uint32_t crc) {
+  assert(crc_places_[tensor] != 0);
+  const std::string digits = hex_text(crc);
+  text_.replace(crc_places_[tensor], digits.size(), digits);
+}
+
+std::string manifest_text(const Manifest& manifest) {
+  ManifestLines lines(manifest.tensors.size());
   for (const ManifestTensor& tensor : manifest.tensors) {
-    out += separator;
-    append_tensor(out, tensor);
-    separator = ",\n";
+    lines.add(tensor);
   }
-  out += "\n]";
+  return manifest_text(manifest, std::move(lines));
+}
+
+std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
+  const std::string head = fmt::format(
+      "{{\n\"format\": \"{}\",\n\"version\": {},\n"
+      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}\"tensors\": [",
+      kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
+      hex_text(manifest.model_crc32), linked_text(manifest.linked));
+  std::string out = std::move(lines).text();
+  out.insert(0, head).append("\n]");
   if (!manifest.test_data.empty()) {
     out += test_data_text(manifest.test_data);
   }

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onnx_external/model.h"
@@ -79,7 +80,27 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
+// The tensors of a manifest as text, which can be made while their data is still being copied: a
+// CRC-32 may come later. Owns what it is given; one thread at a time.
+class ManifestLines {
+ public:
+  enum class Crc { kAsGiven, kLater };
+
+  explicit ManifestLines(std::size_t tensors = 0);  // about so many are to come
+  void add(const ManifestTensor& tensor, Crc crc = Crc::kAsGiven);
+  // Requires: add() was told Crc::kLater for that tensor, counted from 0.
+  void set_crc(std::size_t tensor, std::uint32_t crc);
+
+  [[nodiscard]] std::string text() && { return std::move(text_); }
+
+ private:
+  std::string text_;
+  std::vector<std::size_t> crc_places_;  // of each tensor: where its digits stand; 0 = none to come
+};
+
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
+// With `lines` for manifest.tensors, which are ignored.
+[[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
 // Reads what manifest_text() writes; members that it does not know are ignored. Every file name is
 // a plain one when this succeeds, or a safe location for linked files. kCorrupt (with the tensor's

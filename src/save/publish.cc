@@ -392,7 +392,10 @@ Status Transaction::write_file(const Directory& folder, const std::string& name,
   if (!file) {
     return fail(std::move(file).error());
   }
-  Status status = file->write(0, std::as_bytes(std::span(content)));
+  Status status = file->preallocate(content.size());
+  if (status) {
+    status = file->write(0, std::as_bytes(std::span(content)));
+  }
   if (status && options_.sync == Sync::kFiles) {
     status = file->sync();
   }

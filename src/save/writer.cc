@@ -140,24 +140,23 @@ class ModelBuilder {
   std::string manifest_for(const ModelIdentity& written, const CopiedFiles& copied,
                            std::vector<ManifestFile> test_data) {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (plan_.tensors[i].part && !copied.crcs.empty()) {
-        manifest_.tensors[i].crc32 = copied.crcs[*plan_.tensors[i].part];
+      if (crc_when(plan_.tensors[i]) == ManifestLines::Crc::kLater) {
+        lines_.set_crc(i, copied.crcs[*plan_.tensors[i].part]);
       }
     }
-    if (plan_.layout == Layout::kLink) {
-      list_linked();
-    }
-    manifest_.test_data = std::move(test_data);
-    manifest_.model_file = plan_.model_name;
-    manifest_.model_bytes = written.bytes;
-    manifest_.model_crc32 = written.crc32;
-    return manifest_text(manifest_);
+    Manifest manifest;
+    manifest.linked = linked_files();
+    manifest.test_data = std::move(test_data);
+    manifest.model_file = plan_.model_name;
+    manifest.model_bytes = written.bytes;
+    manifest.model_crc32 = written.crc32;
+    return manifest_text(manifest, std::move(lines_));
   }
 
  private:
   Status attach(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
     attachments_.reserve(plan_.tensors.size());
-    manifest_.tensors.reserve(plan_.tensors.size());
+    lines_ = ManifestLines(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
       ManifestTensor record = record_of(tensor);
       if (tensor.part && plan_.layout == Layout::kInline) {
@@ -171,28 +170,31 @@ class ModelBuilder {
       } else if (Status status = take_inline(tensor, record); !status) {
         return status;
       }
-      manifest_.tensors.push_back(std::move(record));
+      lines_.add(record, crc_when(tensor));
     }
     Status attached = model_.attach(attachments_, inputs);
     attachments_ = {};  // the model has them now
     return attached;
   }
 
-  // Only what the checkpoint itself records is known of bytes that nobody read.
-  void list_linked() {
+  // Of what is copied.
+  ManifestLines::Crc crc_when(const PlannedTensor& tensor) const {
+    return tensor.part && plan_.layout != Layout::kLink ? ManifestLines::Crc::kLater
+                                                        : ManifestLines::Crc::kAsGiven;
+  }
+
+  std::vector<LinkedFile> linked_files() const {
     std::map<std::string, std::uint64_t> files;
-    for (const PlannedFile& file : plan_.files) {
-      files.emplace(file.name, file.bytes);
-    }
-    for (const auto& [name, bytes] : files) {
-      manifest_.linked.push_back({name, bytes});
-    }
-    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      const PlannedTensor& tensor = plan_.tensors[i];
-      if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
-        manifest_.tensors[i].crc32 = recorded_crc_of(checkpoint_, tensor);
+    if (plan_.layout == Layout::kLink) {
+      for (const PlannedFile& file : plan_.files) {
+        files.emplace(file.name, file.bytes);
       }
     }
+    std::vector<LinkedFile> linked;
+    for (const auto& [name, bytes] : files) {
+      linked.push_back({name, bytes});
+    }
+    return linked;
   }
 
   ManifestTensor record_of(const PlannedTensor& tensor) const {
@@ -208,6 +210,11 @@ class ModelBuilder {
       record.place = given.place;
     } else if (tensor.slot != Attachment::kNoSlot) {
       record.graph = model_.facts().slots[tensor.slot].graph;
+    }
+    if (plan_.layout == Layout::kLink && tensor.part &&
+        tensor.source == TensorSource::kCheckpoint) {
+      // Only what the checkpoint itself records is known of bytes that nobody read.
+      record.crc32 = recorded_crc_of(checkpoint_, tensor);
     }
     record.key = tensor.key;
     record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
@@ -252,11 +259,11 @@ class ModelBuilder {
   Model& model_;
   const Checkpoint& checkpoint_;
   std::vector<Attachment> attachments_;
-  Manifest manifest_;
+  ManifestLines lines_;
 };
 
-// Starts building the model while its data is copied, where the copying neither needs the model
-// (for data that it has already) nor makes what it must hold (checksums). Else get() builds it.
+// Starts building the model beside the work on its data, where that neither needs the model (for
+// data that it has already) nor makes what it must hold (checksums).
 std::future<Result<ModelPieces>> start_building(ModelBuilder& builder, const SavePlan& plan,
                                                 const WriteOptions& options) {
   const auto build = [&builder, &options] { return builder.build(options.inputs, {}); };
@@ -459,6 +466,8 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   }
   const SavePlan& plan = data->own ? *data->own : given_plan;
   Teamwork team(options.team);
+  auto building = data->model || !team.leads() ? std::future<Result<ModelPieces>>()
+                                               : start_building(builder, given_plan, options);
   const auto job = name_job(plan, model, checkpoint);
   if (Status agreed = job ? team.agree(*job) : fail(job.error()); !agreed) {
     return fail(std::move(agreed).error());
@@ -475,8 +484,6 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
     return fail(told.error());
   }
   Transaction& transaction = ground->transaction;
-  auto building = data->model ? std::future<Result<ModelPieces>>()
-                              : start_building(builder, given_plan, options);
   Journal* const journal = ground->journal ? &*ground->journal : nullptr;
   const WrittenParts there = with_kept_files(plan, ground->kept);
   auto copied =

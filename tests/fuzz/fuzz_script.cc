@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view code = take_piece(input);
   const std::string_view constants = take_piece(input);
   const auto file = memory_file(script_archive(input, constants, code));
-  OpenOptions options;
+  OpenOptions options{.threads = 1};
   options.selection = selection_for(size);
   options.key = size % 5 == 0 ? "CONSTANTS" : "";
   read_part(read_zip_checkpoint(file, options));

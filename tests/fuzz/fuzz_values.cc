@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace onnx_external;
   const auto file =
       memory_file(values_file(std::string_view(reinterpret_cast<const char*>(data), size)));
-  OpenOptions options{.densify = true, .widen_complex32 = true};
+  OpenOptions options{.densify = true, .widen_complex32 = true, .threads = 1};
   options.selection = selection_for(size);
   read_part(read_zip_checkpoint(file, options));
   return 0;

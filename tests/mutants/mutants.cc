@@ -57,7 +57,7 @@ struct Target {
 
 Status read_checkpoint(const fs::path& path) {
   constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 16;
-  OpenOptions options;
+  OpenOptions options{.threads = 1};
   options.selection = Selection::kEverything;
   options.scratch_dir = path.parent_path();
   const std::vector<fs::path> paths{path};

@@ -28,7 +28,7 @@ enum class Reuse : std::uint8_t { kNo, kEqualFiles };
 enum class RunMode : std::uint8_t { kWrite, kDryRun };  // kDryRun: report the plan, write nothing
 
 struct SaveOptions {
-  OpenOptions open;
+  OpenOptions open;  // its threads are those of `write`
   MappingOptions mapping;
   WriteOptions write;
   Verification verification = Verification::kOn;

@@ -35,17 +35,27 @@ template <typename Work>
   }
 }
 
+// work() on a new thread; nothing when there are not two threads or none is to be had. Exceptions
+// come out of get().
+template <typename Work>
+[[nodiscard]] auto start_beside(int threads, Work work) -> std::future<decltype(work())> {
+  if (threads < 2) {
+    return {};
+  }
+  try {
+    return std::async(std::launch::async, std::move(work));
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 // Calls `own` on this thread and, with two threads or more, `other` on a new one at the same time:
 // what `own` frees is this thread's again, and calls may be nested. Both are called in any case;
 // the error of `own` wins.
 template <typename Own, typename Other>
 [[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
   const auto guarded = [&other] { return without_exceptions(other); };
-  std::future<Status> beside;
-  try {
-    beside = threads < 2 ? std::future<Status>() : std::async(std::launch::async, guarded);
-  } catch (const std::exception&) {  // no thread to be had
-  }
+  std::future<Status> beside = start_beside(threads, guarded);
   const Status mine = without_exceptions(own);
   const Status others = beside.valid() ? beside.get() : guarded();
   return mine ? others : mine;

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
+#include <span>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -131,38 +131,29 @@ auto view_key(const TensorView& tensor) {
                   tensor.conj, tensor.neg);
 }
 
-// Bytes of all tensors; those that are the same view of the same bytes count once.
-Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors) {
-  std::vector<std::uint32_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+// Of the indices of those that are the same view of the same bytes only one.
+std::vector<std::uint32_t> distinct(std::vector<std::uint32_t> views,
+                                    const std::vector<TensorView>& tensors) {
+  std::sort(views.begin(), views.end(), [&](std::uint32_t a, std::uint32_t b) {
     return view_key(tensors[a]) < view_key(tensors[b]);
   });
+  const auto end = std::unique(views.begin(), views.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return view_key(tensors[a]) == view_key(tensors[b]);
+  });
+  views.erase(end, views.end());
+  return views;
+}
+
+Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors,
+                                   std::span<const std::uint32_t> views) {
   std::uint64_t total = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const TensorView& tensor = tensors[order[i]];
-    if (i != 0 && view_key(tensor) == view_key(tensors[order[i - 1]])) {
-      continue;
-    }
-    const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
+  for (const std::uint32_t view : views) {
+    const auto nbytes = contiguous_nbytes(tensors[view].dtype, tensors[view].shape);
     if (!nbytes) {
       return fail(nbytes.error());
     }
     if (__builtin_add_overflow(total, *nbytes, &total)) {
       return fail(ErrorCode::kCorrupt, "the tensors have more than 2^64 bytes");
-    }
-  }
-  return total;
-}
-
-// At least output_bytes(), in one pass: each view counts.
-std::uint64_t most_output_bytes(const std::vector<TensorView>& tensors) {
-  constexpr std::uint64_t kTooMany = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t total = 0;
-  for (const TensorView& tensor : tensors) {
-    const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
-    if (!nbytes || __builtin_add_overflow(total, *nbytes, &total)) {
-      return kTooMany;
     }
   }
   return total;
@@ -179,10 +170,13 @@ Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
   const auto is_too_much = [&](std::uint64_t bytes) {
     return bytes > kAlwaysExpandedBytes && bytes / std::max<std::uint64_t>(max_expand, 1) > files;
   };
-  if (!is_too_much(most_output_bytes(all.tensors))) {
-    return {};
+  std::vector<std::uint32_t> views(all.tensors.size());
+  std::iota(views.begin(), views.end(), 0U);
+  auto total = output_bytes(all.tensors, views);
+  if (!total || is_too_much(*total)) {  // rarely: equal views count once
+    views = distinct(std::move(views), all.tensors);
+    total = output_bytes(all.tensors, views);
   }
-  const auto total = output_bytes(all.tensors);
   if (!total) {
     return fail_in(where, total.error());
   }

@@ -39,8 +39,8 @@ class ZipArchive {
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
 
   // open() in two steps: only the names, then where the bytes of the records lie, which reads the
-  // header of each. In between no record can be read but one on its own, and no thread but that of
-  // locate() may use the archive.
+  // header of each. Before, no record can be read but one on its own; meanwhile other threads may
+  // use names only.
   [[nodiscard]] static Result<ZipArchive> open_names(std::shared_ptr<const SourceFile> file);
   [[nodiscard]] Status locate();
   [[nodiscard]] Result<std::string> read_unlocated(const ZipEntry& entry,

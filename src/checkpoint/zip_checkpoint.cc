@@ -39,8 +39,9 @@ Error refusal(const ZipArchive& zip) {
 }
 
 // A checkpoint of many tensors has as many headers: they are read while the pickle is parsed.
-Result<CheckpointPart> locate_and_read(ZipArchive& zip, const OpenOptions& options) {
-  const ZipEntry& entry = *zip.find("data.pkl");
+// `entry`: data.pkl.
+Result<CheckpointPart> locate_and_read(ZipArchive& zip, const ZipEntry& entry,
+                                       const OpenOptions& options) {
   auto bytes = zip.read_unlocated(entry, kMaxPickleBytes);
   Result<Pickle> pickle = fail(ErrorCode::kIo, "not parsed");
   Status located;
@@ -70,10 +71,10 @@ Result<CheckpointPart> read_zip_checkpoint(std::shared_ptr<const SourceFile> fil
     return fail(std::move(zip).error());
   }
   const bool is_program = is_exported_program(*zip);
-  const bool has_pickle = !zip->root().empty() && zip->find("data.pkl") != nullptr;
-  const bool is_script = has_pickle && zip->find("constants.pkl") != nullptr;
-  if (has_pickle && !is_program && !is_script) {
-    return locate_and_read(*zip, options);
+  const ZipEntry* pickle = zip->root().empty() ? nullptr : zip->find("data.pkl");
+  const bool is_script = pickle != nullptr && zip->find("constants.pkl") != nullptr;
+  if (pickle != nullptr && !is_program && !is_script) {
+    return locate_and_read(*zip, *pickle, options);
   }
   if (Status located = zip->locate(); !located) {
     return fail(std::move(located).error());

@@ -13,8 +13,8 @@
 namespace onnx_external {
 
 struct LoadedModel {
-  // Data of kMinCutBytes and more is left in the file: placeholders. On an arena of its own, so
-  // that a large graph is freed at once; what is removed from it stays there.
+  // Placeholders stand for data of kMinCutBytes and more, which stays in the file. On an arena of
+  // its own: a large graph is freed at once, and what is removed from it keeps its memory.
   std::shared_ptr<onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
   std::shared_ptr<const SourceFile> file;

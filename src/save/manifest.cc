@@ -33,8 +33,8 @@ void append_number(std::string& out, std::string_view member, std::uint64_t numb
 }
 
 // Long models have many of these: plain appends, no format strings. Returns where the digits of the
-// CRC stand; those of one that comes later are room for it.
-std::size_t append_tensor(std::string& out, const ManifestTensor& tensor, ManifestLines::Crc crc) {
+// CRC stand, 0 without one.
+std::size_t append_tensor(std::string& out, const ManifestTensor& tensor) {
   append_text(out, "{\"slot\": ", tensor.slot);
   if (tensor.place != TensorPlace::kInitializer) {
     append_text(out, ", \"place\": ", place_name(tensor.place));
@@ -54,9 +54,9 @@ std::size_t append_tensor(std::string& out, const ManifestTensor& tensor, Manife
   append_number(out, ", \"offset\": ", tensor.offset);
   append_number(out, ", \"length\": ", tensor.length);
   std::size_t crc_place = 0;
-  if (tensor.crc32 || crc == ManifestLines::Crc::kLater) {
+  if (tensor.crc32) {
     crc_place = out.append(", \"crc32\": \"").size();
-    out.append(hex_text(tensor.crc32.value_or(0))).append("\"");
+    out.append(hex_text(*tensor.crc32)).append("\"");
   }
   out.append(", \"dtype\": ").append(std::to_string(tensor.data_type)).append(", \"dims\": [");
   for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
@@ -359,10 +359,9 @@ ManifestLines::ManifestLines(std::size_t tensors) {
   crc_places_.reserve(tensors);
 }
 
-void ManifestLines::add(const ManifestTensor& tensor, Crc crc) {
+void ManifestLines::add(const ManifestTensor& tensor) {
   text_ += text_.empty() ? "\n" : ",\n";
-  const std::size_t place = append_tensor(text_, tensor, crc);
-  crc_places_.push_back(crc == Crc::kLater ? place : 0);
+  crc_places_.push_back(append_tensor(text_, tensor));
 }
 
 void ManifestLines::set_crc(std::size_t tensor, std::uint32_t crc) {

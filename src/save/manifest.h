@@ -80,22 +80,20 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// The tensors of a manifest as text, which can be made while their data is still being copied: a
-// CRC-32 may come later. Owns what it is given; one thread at a time.
+// The tensors of a manifest as text, which can be made while their data is still being copied: the
+// CRC-32s are put right afterwards. Owns what it is given; one thread at a time.
 class ManifestLines {
  public:
-  enum class Crc { kAsGiven, kLater };
-
   explicit ManifestLines(std::size_t tensors = 0);  // about so many are to come
-  void add(const ManifestTensor& tensor, Crc crc = Crc::kAsGiven);
-  // Requires: add() was told Crc::kLater for that tensor, counted from 0.
+  void add(const ManifestTensor& tensor);
+  // Instead of the one that this tensor, counted from 0, was added with. Requires: it had one.
   void set_crc(std::size_t tensor, std::uint32_t crc);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
 
  private:
   std::string text_;
-  std::vector<std::size_t> crc_places_;  // of each tensor: where its digits stand; 0 = none to come
+  std::vector<std::size_t> crc_places_;  // of each tensor: where its digits stand; 0 = it has none
 };
 
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -140,7 +139,7 @@ class ModelBuilder {
   std::string manifest_for(const ModelIdentity& written, const CopiedFiles& copied,
                            std::vector<ManifestFile> test_data) {
     for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (crc_when(plan_.tensors[i]) == ManifestLines::Crc::kLater) {
+      if (is_copied(plan_.tensors[i])) {
         lines_.set_crc(i, copied.crcs[*plan_.tensors[i].part]);
       }
     }
@@ -170,17 +169,15 @@ class ModelBuilder {
       } else if (Status status = take_inline(tensor, record); !status) {
         return status;
       }
-      lines_.add(record, crc_when(tensor));
+      lines_.add(record);
     }
     Status attached = model_.attach(attachments_, inputs);
     attachments_ = {};  // the model has them now
     return attached;
   }
 
-  // Of what is copied.
-  ManifestLines::Crc crc_when(const PlannedTensor& tensor) const {
-    return tensor.part && plan_.layout != Layout::kLink ? ManifestLines::Crc::kLater
-                                                        : ManifestLines::Crc::kAsGiven;
+  bool is_copied(const PlannedTensor& tensor) const {
+    return tensor.part && plan_.layout != Layout::kLink;
   }
 
   std::vector<LinkedFile> linked_files() const {
@@ -211,8 +208,9 @@ class ModelBuilder {
     } else if (tensor.slot != Attachment::kNoSlot) {
       record.graph = model_.facts().slots[tensor.slot].graph;
     }
-    if (plan_.layout == Layout::kLink && tensor.part &&
-        tensor.source == TensorSource::kCheckpoint) {
+    if (is_copied(tensor)) {
+      record.crc32 = 0;  // manifest_for() puts the right one there
+    } else if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
       // Only what the checkpoint itself records is known of bytes that nobody read.
       record.crc32 = recorded_crc_of(checkpoint_, tensor);
     }
@@ -266,18 +264,14 @@ class ModelBuilder {
 // data that it has already) nor makes what it must hold (checksums).
 std::future<Result<ModelPieces>> start_building(ModelBuilder& builder, const SavePlan& plan,
                                                 const WriteOptions& options) {
-  const auto build = [&builder, &options] { return builder.build(options.inputs, {}); };
   const bool needs_model = std::any_of(
       plan.tensors.begin(), plan.tensors.end(),
       [](const PlannedTensor& tensor) { return tensor.source != TensorSource::kCheckpoint; });
-  if (thread_count(options.threads) == 1 || options.checksum != Checksum::kNone || needs_model) {
+  if (options.checksum != Checksum::kNone || needs_model) {
     return {};
   }
-  try {
-    return std::async(std::launch::async, build);
-  } catch (const std::system_error&) {  // no thread to be had
-    return {};
-  }
+  return start_beside(thread_count(options.threads),
+                      [&builder, &options] { return builder.build(options.inputs, {}); });
 }
 
 // What a killed save of this job has left, as far as it is sound.

@@ -76,7 +76,7 @@ struct Inspection {
 enum class Digests : std::uint8_t { kNone, kSha256 };
 
 struct InspectOptions {
-  OpenOptions open = {};  // its selection is not used
+  OpenOptions open = {};  // its selection and threads are not used
   Digests digests = Digests::kNone;
   int threads = 0;  // 0 = one per CPU available to the process
   ProgressFn progress;

@@ -21,14 +21,14 @@ std::optional<std::int64_t> Pickle::integer(NodeId id) const {
   if (nodes_[id].kind != NodeKind::kInteger) {
     return std::nullopt;
   }
-  return nodes_[id].number;
+  return nodes_[id].number();
 }
 
 std::optional<bool> Pickle::boolean(NodeId id) const {
   if (nodes_[id].kind != NodeKind::kBool) {
     return std::nullopt;
   }
-  return nodes_[id].number != 0;
+  return nodes_[id].number() != 0;
 }
 
 std::optional<std::string_view> Pickle::string(NodeId id) const {
@@ -42,15 +42,15 @@ std::optional<double> Pickle::real(NodeId id) const {
   if (nodes_[id].kind != NodeKind::kFloat) {
     return std::nullopt;
   }
-  return std::bit_cast<double>(nodes_[id].number);
+  return std::bit_cast<double>(nodes_[id].number());
 }
 
-// A text node: `number` = position in the text, or in decoded_, or the index of a cut, as `second`
-// says; `first` = size.
+// A text node: `first` = position in the text, or in decoded_, or the index of a cut, as `third`
+// says; `second` = size.
 std::string_view Pickle::text(NodeId id) const {
   const PickleNode& node = nodes_[id];
-  const std::string& source = node.second == kDecoded ? decoded_ : text_.bytes;
-  return std::string_view(source).substr(static_cast<std::size_t>(node.number), node.first);
+  const std::string& source = node.third == kDecoded ? decoded_ : text_.bytes;
+  return std::string_view(source).substr(node.first, node.second);
 }
 
 int Pickle::protocol() const {
@@ -59,7 +59,7 @@ int Pickle::protocol() const {
 }
 
 std::optional<std::string_view> Pickle::bytes(NodeId id) const {
-  if (nodes_[id].kind != NodeKind::kBytes || nodes_[id].second == kCut) {
+  if (nodes_[id].kind != NodeKind::kBytes || nodes_[id].third == kCut) {
     return std::nullopt;
   }
   return text(id);
@@ -70,11 +70,10 @@ std::optional<BytesPlace> Pickle::bytes_place(NodeId id) const {
   if (node.kind != NodeKind::kBytes) {
     return std::nullopt;
   }
-  const auto at = static_cast<std::size_t>(node.number);
-  if (node.second == kCut) {
-    return text_.cuts[at].place;
+  if (node.third == kCut) {
+    return text_.cuts[node.first].place;
   }
-  return BytesPlace{text_.place(at), node.first};
+  return BytesPlace{text_.place(node.first), node.second};
 }
 
 std::span<const NodeId> Pickle::tuple(NodeId id) const {
@@ -124,16 +123,16 @@ NodeId Pickle::add(const PickleNode& node) {
 }
 
 NodeId Pickle::add_integer(std::int64_t value) {
-  return add({.kind = NodeKind::kInteger, .number = value});
+  return add(PickleNode::of_number(NodeKind::kInteger, value));
 }
 
 NodeId Pickle::add_string(std::string_view text) {
-  const auto position = static_cast<std::int64_t>(decoded_.size());
+  const std::size_t position = decoded_.size();
   decoded_ += text;
   return add({.kind = NodeKind::kString,
-              .first = static_cast<std::uint32_t>(text.size()),
-              .second = kDecoded,
-              .number = position});
+              .first = static_cast<std::uint32_t>(position),
+              .second = static_cast<std::uint32_t>(text.size()),
+              .third = kDecoded});
 }
 
 NodeId Pickle::add_global(std::string_view module, std::string_view name) {
@@ -151,9 +150,7 @@ NodeId Pickle::add_tuple(const std::vector<NodeId>& elements) {
 }
 
 NodeId Pickle::add_call(NodeId callable, NodeId arguments) {
-  const auto index = static_cast<std::int64_t>(objects_.size());
-  objects_.emplace_back();
-  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments, .number = index});
+  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments});
 }
 
 NodeId Pickle::add_storage(std::string_view module, std::string_view name, std::string_view key,
@@ -182,7 +179,11 @@ void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
   Chain own{.head = node.first, .tail = node.second};
   Chain* chain = &own;
   if (node.kind == NodeKind::kObject) {
-    ObjectParts& object = objects_[static_cast<std::size_t>(node.number)];
+    if (node.third == 0) {
+      node.third = static_cast<std::uint32_t>(objects_.size());
+      objects_.emplace_back();
+    }
+    ObjectParts& object = objects_[node.third];
     chain = part == NodeKind::kObject ? &object.states
             : part == NodeKind::kDict ? &object.items
                                       : &object.elements;
@@ -190,7 +191,7 @@ void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
   if (chain->head == 0) {
     chain->head = block;
   } else {
-    nodes_[chain->tail].number = block;
+    nodes_[chain->tail].third = block;
   }
   chain->tail = block;
   if (chain == &own) {
@@ -201,8 +202,7 @@ void Pickle::link(NodeId owner, NodeKind part, NodeId block) {
 
 std::vector<NodeId> Pickle::collect(NodeId head, std::size_t most) const {
   std::vector<NodeId> all;
-  for (NodeId block = head; block != 0 && all.size() < most;
-       block = static_cast<NodeId>(nodes_[block].number)) {
+  for (NodeId block = head; block != 0 && all.size() < most; block = nodes_[block].third) {
     const std::size_t count = std::min<std::size_t>(nodes_[block].second, most - all.size());
     const auto begin = children_.begin() + static_cast<std::ptrdiff_t>(nodes_[block].first);
     all.insert(all.end(), begin, begin + static_cast<std::ptrdiff_t>(count));

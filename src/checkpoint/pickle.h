@@ -48,11 +48,24 @@ enum class NodeKind : std::uint8_t {
   kBlock,       // internal: a run of children of a list, dict, set or object
 };
 
+// Sixteen bytes: a checkpoint has a dozen for each tensor. What the fields mean depends on the
+// kind; use Pickle's members.
 struct PickleNode {
   NodeKind kind = NodeKind::kNone;
-  std::uint32_t first = 0;  // what they mean depends on the kind; use Pickle's members
+  std::uint32_t first = 0;
   std::uint32_t second = 0;
-  std::int64_t number = 0;
+  std::uint32_t third = 0;
+
+  // Of a bool, integer or float (its bits), which need two fields.
+  [[nodiscard]] static PickleNode of_number(NodeKind kind, std::int64_t value) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    return {.kind = kind,
+            .second = static_cast<std::uint32_t>(bits),
+            .third = static_cast<std::uint32_t>(bits >> 32U)};
+  }
+  [[nodiscard]] std::int64_t number() const {
+    return static_cast<std::int64_t>(std::uint64_t{third} << 32U | second);
+  }
 };
 
 // A run of bytes in the source of a pickle.
@@ -164,20 +177,19 @@ class Pickle {
     Chain items;
     Chain states;
   };
-  enum TextIn : std::uint32_t { kText, kDecoded, kCut };  // `second` of a string or byte string
+  enum TextIn : std::uint32_t { kText, kDecoded, kCut };  // `third` of a string or byte string
   [[nodiscard]] std::string_view text(NodeId id) const;
   NodeId add(const PickleNode& node);
   void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
   [[nodiscard]] std::vector<NodeId> collect(NodeId head, std::size_t most) const;
-  [[nodiscard]] const ObjectParts& parts(NodeId id) const {
-    return objects_[static_cast<std::size_t>(nodes_[id].number)];
-  }
+  [[nodiscard]] const ObjectParts& parts(NodeId id) const { return objects_[nodes_[id].third]; }
 
   PickleText text_;      // strings point into it
   std::string decoded_;  // text of protocol 0, unescaped
   std::vector<PickleNode> nodes_;
   std::vector<NodeId> children_;
-  std::vector<ObjectParts> objects_;
+  // The first is of all objects without parts, which most are.
+  std::vector<ObjectParts> objects_ = std::vector<ObjectParts>(1);
   NodeId root_ = 0;
 };
 

@@ -34,8 +34,8 @@ PickleMachine::PickleMachine(PickleText text) : reader_({}) {
   constexpr std::size_t kMostReserved = std::size_t{1} << 20;
   pickle_.nodes_.reserve(std::min(pickle_.text_.bytes.size() / kBytesPerNode, kMostReserved));
   pickle_.nodes_ = {{.kind = NodeKind::kNone},
-                    {.kind = NodeKind::kBool, .number = 0},
-                    {.kind = NodeKind::kBool, .number = 1},
+                    PickleNode::of_number(NodeKind::kBool, 0),
+                    PickleNode::of_number(NodeKind::kBool, 1),
                     {.kind = NodeKind::kTuple}};
 }
 
@@ -188,7 +188,7 @@ Status PickleMachine::step_text(char op) {
       return push_text_integer();
     case 'F': {
       const auto text = line();
-      return text ? push_new({.kind = NodeKind::kFloat, .number = float_bits(*text)})
+      return text ? push_new(PickleNode::of_number(NodeKind::kFloat, float_bits(*text)))
                   : Status(fail(text.error()));
     }
     case 'S':
@@ -238,7 +238,7 @@ Status PickleMachine::push_integer() {
   if (!value) {
     return fail(value.error());
   }
-  return push_new({.kind = NodeKind::kInteger, .number = *value});
+  return push_new(PickleNode::of_number(NodeKind::kInteger, *value));
 }
 
 template <typename Length>
@@ -252,7 +252,7 @@ Status PickleMachine::push_counted(NodeKind kind) {
   }
   if (is_cut(kind, static_cast<std::uint64_t>(*length))) {
     return push_new(
-        {.kind = kind, .second = Pickle::kCut, .number = static_cast<std::int64_t>(next_cut_++)});
+        {.kind = kind, .first = static_cast<std::uint32_t>(next_cut_++), .third = Pickle::kCut});
   }
   const auto raw = reader_.take(static_cast<std::uint64_t>(*length), "a string");
   if (!raw) {

@@ -222,9 +222,7 @@ Result<NodeId> PickleMachine::add_tuple(std::size_t from) {
 }
 
 Result<NodeId> PickleMachine::add_object(NodeId callable, NodeId arguments) {
-  const auto index = static_cast<std::int64_t>(pickle_.objects_.size());
-  pickle_.objects_.emplace_back();
-  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments, .number = index});
+  return add({.kind = NodeKind::kObject, .first = callable, .second = arguments});
 }
 
 // Takes the stack from `from` and adds it to `owner`: to its list (kList), set (kSet), dict items

@@ -20,7 +20,7 @@ Status PickleMachine::push_long(std::uint64_t length) {
   const bool negative = !raw->empty() && (raw->back() & std::byte{0x80}) != std::byte{0};
   std::int64_t value = negative ? -1 : 0;
   std::memcpy(&value, raw->data(), raw->size());
-  return push_new({.kind = NodeKind::kInteger, .number = value});
+  return push_new(PickleNode::of_number(NodeKind::kInteger, value));
 }
 
 // True when the byte string that stands here was left out of the text.
@@ -36,7 +36,7 @@ Status PickleMachine::push_float() {
     return fail(bits.error());
   }
   return push_new(
-      {.kind = NodeKind::kFloat, .number = static_cast<std::int64_t>(__builtin_bswap64(*bits))});
+      PickleNode::of_number(NodeKind::kFloat, static_cast<std::int64_t>(__builtin_bswap64(*bits))));
 }
 
 Status PickleMachine::push_text_integer() {
@@ -51,7 +51,7 @@ Status PickleMachine::push_text_integer() {
     text->remove_suffix(1);
   }
   if (const auto value = parse_number<std::int64_t>(*text)) {
-    return push_new({.kind = NodeKind::kInteger, .number = *value});
+    return push_new(PickleNode::of_number(NodeKind::kInteger, *value));
   }
   const std::string_view digits = text->substr(text->starts_with('-') ? 1 : 0);
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) {
@@ -111,17 +111,17 @@ Result<NodeId> PickleMachine::add(const PickleNode& node) {
 
 Result<NodeId> PickleMachine::add_text(NodeKind kind, std::string_view view) {
   return add({.kind = kind,
-              .first = static_cast<std::uint32_t>(view.size()),
-              .number = view.data() - pickle_.text_.bytes.data()});
+              .first = static_cast<std::uint32_t>(view.data() - pickle_.text_.bytes.data()),
+              .second = static_cast<std::uint32_t>(view.size())});
 }
 
 Result<NodeId> PickleMachine::add_decoded(const std::string& text) {
-  const auto position = static_cast<std::int64_t>(pickle_.decoded_.size());
+  const std::size_t position = pickle_.decoded_.size();
   pickle_.decoded_ += text;
   return add({.kind = NodeKind::kString,
-              .first = static_cast<std::uint32_t>(text.size()),
-              .second = Pickle::kDecoded,
-              .number = position});
+              .first = static_cast<std::uint32_t>(position),
+              .second = static_cast<std::uint32_t>(text.size()),
+              .third = Pickle::kDecoded});
 }
 
 }  // namespace onnx_external

@@ -32,12 +32,13 @@ class Walker {
         classes_(classes),
         scope_(scope),
         budget_(pickle),
-        on_path_(pickle.node_count()) {
-    // A tensor of a state dict is about 24 nodes; a set that grew would move every name.
-    constexpr std::size_t kNodesPerTensor = 20;
-    constexpr std::size_t kMostReserved = std::size_t{1} << 16;
-    names_.reserve(std::min(pickle.node_count() / kNodesPerTensor, kMostReserved));
+        on_path_(pickle.node_count()),
+        names_([this](std::uint32_t place) { return std::string_view(found_.tensors[place].name); },
+               expected_tensors(pickle)) {
+    found_.tensors.reserve(expected_tensors(pickle));
   }
+  Walker(const Walker&) = delete;  // names_ looks into found_
+  Walker& operator=(const Walker&) = delete;
 
   // Adds what stands in `root`, under names that begin with `prefix`.
   [[nodiscard]] Status walk(NodeId root, const std::string& prefix = {}) {
@@ -70,6 +71,13 @@ class Walker {
     std::size_t next;
     std::size_t path_size;
   };
+
+  // A tensor of a state dict is 13 to 24 nodes; lists that grew would move every name.
+  static std::size_t expected_tensors(const Pickle& pickle) {
+    constexpr std::size_t kNodesPerTensor = 16;
+    constexpr std::size_t kMostReserved = std::size_t{1} << 16;
+    return std::min(pickle.node_count() / kNodesPerTensor, kMostReserved);
+  }
 
   [[nodiscard]] Status visit(NodeId id) {
     if (auto status = budget_.visit(); !status) {
@@ -157,9 +165,13 @@ class Walker {
       return WalkBudget::too_much();
     }
     const bool is_text = is_utf8(path_);
-    if (is_text && names_.insert(path_).second) {
+    if (is_text) {
+      const auto place = static_cast<std::uint32_t>(found_.tensors.size());
       found_.tensors.push_back({path_, id});
-      return {};
+      if (names_.add(place) == place) {
+        return {};
+      }
+      found_.tensors.pop_back();
     }
     if (scope_ == Scope::kEverything) {
       found_.refused.push_back(
@@ -178,11 +190,11 @@ class Walker {
   std::vector<Frame> frames_;
   std::string path_;
   std::string number_;
-  OwnedNameSet names_;
   NamedTensors found_;
+  NamePlaces names_;  // of found_.tensors
 };
 
-Result<NamedTensors> walk_one(Walker walker, NodeId root) {
+Result<NamedTensors> walk_one(Walker&& walker, NodeId root) {
   if (auto status = walker.walk(root); !status) {
     return fail(std::move(status).error());
   }

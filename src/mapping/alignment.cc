@@ -40,7 +40,7 @@ class Aligner {
 
   // Every prefix that makes at least one name meet another, found by looking each suffix at a
   // component boundary up in the other side's index.
-  [[nodiscard]] std::vector<Candidate> candidates() const {
+  [[nodiscard]] std::vector<Candidate> candidates() {
     Evidence none;
     NameMap<Evidence> removed;
     NameMap<Evidence> added;
@@ -72,9 +72,10 @@ class Aligner {
     aligned.alignment = alignment;
     const bool add = alignment.kind == Kind::kAdd;
     NameIndex& walked = add ? slots_ : keys_;
-    const NameIndex& met = add ? keys_ : slots_;
+    NameIndex& met = add ? keys_ : slots_;
     // Grouped by the bucket they meet: names that refine alike are settled together.
     std::vector<std::pair<std::span<const std::uint32_t>, std::uint32_t>> hits;
+    hits.reserve(walked.all().size());
     for (const NameIndex::Entry& entry : walked.under(alignment.prefix)) {
       if (entry.name.size() == alignment.prefix.size()) {
         continue;
@@ -90,11 +91,16 @@ class Aligner {
     if (!std::is_sorted(hits.begin(), hits.end(), stands_before)) {
       std::stable_sort(hits.begin(), hits.end(), stands_before);
     }
+    std::vector<std::uint32_t> members;
     for (std::size_t i = 0; i < hits.size();) {
-      std::vector<std::uint32_t> members;
+      members.clear();
       const auto bucket = hits[i].first;
       for (; i < hits.size() && hits[i].first.data() == bucket.data(); ++i) {
         members.push_back(hits[i].second);
+      }
+      if (bucket.size() == 1 && members.size() == 1) {
+        pair_only(add ? members[0] : bucket[0], add ? bucket[0] : members[0], aligned);
+        continue;
       }
       settle(add ? members : std::vector<std::uint32_t>(bucket.begin(), bucket.end()),
              add ? std::vector<std::uint32_t>(bucket.begin(), bucket.end()) : members, aligned);
@@ -118,6 +124,7 @@ class Aligner {
  private:
   static NameIndex index_keys(const MappingTask& task) {
     std::vector<NameIndex::Entry> entries;
+    entries.reserve(task.key_names.size());
     for (std::uint32_t i = 0; i < task.key_names.size(); ++i) {
       if (task.key_names[i].usable && !task.key_names[i].name.empty()) {
         entries.push_back({task.key_names[i].name, task.key_names[i].refined, i});
@@ -128,6 +135,7 @@ class Aligner {
 
   static NameIndex index_slots(const MappingTask& task) {
     std::vector<NameIndex::Entry> entries;
+    entries.reserve(task.slot_names.size());
     for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
       if (task.slot_names[i].open) {
         entries.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
@@ -181,16 +189,17 @@ class Aligner {
     return shortened ? name.substr(alignment.prefix.size()) : name;
   }
 
+  void pair_only(std::uint32_t slot_name, std::uint32_t key, Aligned& aligned) const {
+    const bool exact =
+        tail(true, slot_name, aligned.alignment) == tail(false, key, aligned.alignment);
+    pair(slot_name, key, exact, aligned);
+  }
+
   // Pairs names that refine alike: the graph's own spelling first, then equal names, then what is
   // left if it is one of each.
   void settle(std::vector<std::uint32_t> slots, std::vector<std::uint32_t> keys,
               Aligned& aligned) const {
     const Alignment& alignment = aligned.alignment;
-    if (slots.size() == 1 && keys.size() == 1) {
-      const bool exact = tail(true, slots[0], alignment) == tail(false, keys[0], alignment);
-      pair(slots[0], keys[0], exact, aligned);
-      return;
-    }
     pair_equal(
         slots, keys, aligned,
         [&](std::uint32_t s) { return std::string_view(task_.first_slot(s).name); },

@@ -99,6 +99,9 @@ class InputSorter {
 };
 
 void sort_keys(const MappingTask& task, Leftovers& leftovers) {
+  if (std::find(task.key_used.begin(), task.key_used.end(), false) == task.key_used.end()) {
+    return;
+  }
   std::unordered_map<std::uint64_t, std::uint32_t> used_bytes;
   const std::vector<MappingKey>& keys = task.keys.keys;
   for (std::uint32_t key = 0; key < keys.size(); ++key) {

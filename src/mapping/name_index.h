@@ -8,10 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/name_map.h"
+
 namespace onnx_external {
 
-// Holds views of the names, which must outlive it. Building is linear, refined lookups constant,
-// prefix lookups logarithmic after the first, which sorts. One thread at a time.
+// Holds views of the names, which must outlive it. Refined lookups are constant after the first,
+// which builds their table in linear time; prefix lookups logarithmic after the first, which sorts.
+// One thread at a time.
 class NameIndex {
  public:
   struct Entry {
@@ -20,37 +23,21 @@ class NameIndex {
     std::uint32_t id = 0;
   };
 
-  explicit NameIndex(std::vector<Entry> entries) : entries_(std::move(entries)) {
-    bucket_of_.reserve(entries_.size());
-    std::vector<std::uint32_t> own;  // the bucket of each entry
-    own.reserve(entries_.size());
-    for (const Entry& entry : entries_) {
-      const auto next = static_cast<std::uint32_t>(buckets_.size());
-      own.push_back(bucket_of_.emplace(entry.refined, next).first->second);
-      if (own.back() == next) {
-        buckets_.emplace_back();
-      }
-      ++buckets_[own.back()].count;
-    }
-    std::size_t start = 0;
-    for (Bucket& bucket : buckets_) {
-      bucket.first = start;
-      start += std::exchange(bucket.count, 0);  // counts again while the ids are put into place
-    }
-    ids_.resize(entries_.size());
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      Bucket& bucket = buckets_[own[i]];
-      ids_[bucket.first + bucket.count++] = entries_[i].id;
-    }
-  }
+  explicit NameIndex(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+
+  NameIndex(const NameIndex&) = delete;  // its table looks into it
+  NameIndex& operator=(const NameIndex&) = delete;
 
   // The ids of all names with this refined form, ascending.
-  [[nodiscard]] std::span<const std::uint32_t> refined_as(std::string_view refined) const {
+  [[nodiscard]] std::span<const std::uint32_t> refined_as(std::string_view refined) {
+    if (buckets_.empty()) {
+      build();
+    }
     const auto found = bucket_of_.find(refined);
-    if (found == bucket_of_.end()) {
+    if (!found) {
       return {};
     }
-    const Bucket& bucket = buckets_[found->second];
+    const Bucket& bucket = buckets_[*found];
     return std::span(ids_).subspan(bucket.first, bucket.count);
   }
 
@@ -77,15 +64,43 @@ class NameIndex {
 
  private:
   struct Bucket {
-    std::size_t first = 0;  // of its ids
-    std::size_t count = 0;  // how many
+    std::string_view refined;
+    std::uint32_t first = 0;  // of its ids
+    std::uint32_t count = 0;  // how many
   };
+
+  void build() {
+    bucket_of_ = NamePlaces([this](std::uint32_t bucket) { return buckets_[bucket].refined; },
+                            entries_.size());
+    std::vector<std::uint32_t> own;  // the bucket of each entry
+    own.reserve(entries_.size());
+    buckets_.reserve(entries_.size());
+    for (const Entry& entry : entries_) {
+      const auto next = static_cast<std::uint32_t>(buckets_.size());
+      buckets_.push_back({.refined = entry.refined});
+      own.push_back(bucket_of_.add(next));
+      if (own.back() != next) {
+        buckets_.pop_back();
+      }
+      ++buckets_[own.back()].count;
+    }
+    std::uint32_t start = 0;
+    for (Bucket& bucket : buckets_) {
+      bucket.first = start;
+      start += std::exchange(bucket.count, 0);  // counts again while the ids are put into place
+    }
+    ids_.resize(entries_.size());
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      Bucket& bucket = buckets_[own[i]];
+      ids_[bucket.first + bucket.count++] = entries_[i].id;
+    }
+  }
 
   std::vector<Entry> entries_;
   bool sorted_ = false;
   std::vector<std::uint32_t> ids_;  // grouped by refined form
   std::vector<Bucket> buckets_;
-  NameMap<std::uint32_t> bucket_of_;
+  NamePlaces bucket_of_;  // of buckets_
 };
 
 }  // namespace onnx_external

@@ -86,9 +86,9 @@ std::string fold_hint(const MappingTask& task, const Leftovers& leftovers) {
 
 // True when element types keep even equal names apart.
 bool equal_names_once_cast(const MappingTask& task) {
-  for (const auto& [name, slot_name] : task.slot_by_name) {
-    const auto key = task.key_by_name.find(name);
-    if (key != task.key_by_name.end() && agrees_once_cast(task, slot_name, key->second)) {
+  for (std::uint32_t slot_name = 0; slot_name < task.slot_names.size(); ++slot_name) {
+    const auto key = task.key_by_name.find(task.first_slot(slot_name).name);
+    if (key && agrees_once_cast(task, slot_name, *key)) {
       return true;
     }
   }
@@ -262,10 +262,6 @@ Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers)
 
 // How many consumers stay with each slot once the Identity nodes of filled slots are gone.
 std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
-  NameMap<std::uint32_t> by_name;
-  for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
-    by_name.emplace(task.graph.slots[i].name, i);
-  }
   std::vector<std::uint64_t> consumers;
   for (const Slot& slot : task.graph.slots) {
     consumers.push_back(slot.consumer_count);
@@ -273,9 +269,9 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
   // An Identity stands after what it reads, so its own count is final when it is met from the end.
   for (std::size_t i = task.graph.slots.size(); i-- > 0;) {
     const Slot& slot = task.graph.slots[i];
-    const auto source = by_name.find(slot.merged_into);
-    if (slot.kind == SlotKind::kIdentityOutput && source != by_name.end()) {
-      std::uint64_t& count = consumers[source->second];
+    const auto source = task.slot_by_name.find(slot.merged_into);
+    if (slot.kind == SlotKind::kIdentityOutput && source) {
+      std::uint64_t& count = consumers[*source];
       count -= std::min<std::uint64_t>(count, 1);
       count += task.fills[i] ? 0 : consumers[i];
     }

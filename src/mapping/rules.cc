@@ -14,15 +14,26 @@ namespace onnx_external {
 namespace {
 
 // "...; did you mean 'a', 'b'", or nothing.
-template <typename Names>
-std::string did_you_mean(std::string_view name, const Names& by_name) {
-  std::vector<std::string> all;
-  for (const auto& [each, index] : by_name) {
-    all.emplace_back(each);
-  }
+std::string did_you_mean(std::string_view name, std::vector<std::string> all) {
   std::sort(all.begin(), all.end());
   const std::vector<std::string> nearest = nearest_names(name, all, 3);
   return nearest.empty() ? "" : "; did you mean " + quote_list(nearest, 3);
+}
+
+std::vector<std::string> names_of_slots(const MappingTask& task) {
+  std::vector<std::string> names;
+  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+    names.push_back(task.first_slot(i).name);
+  }
+  return names;
+}
+
+std::vector<std::string> names_of_keys(const MappingTask& task) {
+  std::vector<std::string> names;
+  for (const MappingKey& key : task.keys.keys) {
+    names.push_back(key.name);
+  }
+  return names;
 }
 
 std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
@@ -40,40 +51,38 @@ Status fill_pairs(const std::vector<std::pair<std::string, std::string>>& pairs,
                   std::string_view option, Rule rule, MappingTask& task) {
   for (const auto& [slot, key] : pairs) {
     const std::string where = std::string(option) + " " + quote(slot);
-    const auto slot_found = task.slot_by_name.find(slot);
-    if (slot_found == task.slot_by_name.end()) {
-      return fail(ErrorCode::kNotFound,
-                  where + ": the graph has no such slot" + did_you_mean(slot, task.slot_by_name));
+    const auto slot_name = task.slot_name_called(slot);
+    if (!slot_name) {
+      return fail(ErrorCode::kNotFound, where + ": the graph has no such slot" +
+                                            did_you_mean(slot, names_of_slots(task)));
     }
     const auto key_found = task.key_by_name.find(key);
-    if (key_found == task.key_by_name.end()) {
+    if (!key_found) {
       return fail(ErrorCode::kNotFound, where + ": the checkpoint has no key " + quote(key) +
-                                            did_you_mean(key, task.key_by_name));
+                                            did_you_mean(key, names_of_keys(task)));
     }
-    const std::uint32_t slot_name = slot_found->second;
-    const std::optional<Fill>& old = task.fills[task.slot_names[slot_name].slots.front()];
+    const std::optional<Fill>& old = task.fills[task.slot_names[*slot_name].slots.front()];
     if (old) {
-      if (old->key == key_found->second) {
+      if (old->key == *key_found) {
         continue;
       }
       return fail(ErrorCode::kAmbiguous,
                   where + ": two keys for one slot: " + quote(task.keys.keys[old->key].name) +
                       " and " + quote(key));
     }
-    if (!task.slot_names[slot_name].open) {
+    if (!task.slot_names[*slot_name].open) {
       return fail(ErrorCode::kInvalidArgument,
                   where +
                       ": it is an input of the caller (named in --inputs, or with a symbolic "
                       "dimension), never a slot");
     }
-    if (!agrees(task, slot_name, key_found->second)) {
+    if (!agrees(task, *slot_name, *key_found)) {
       return fail(
           ErrorCode::kMismatch,
-          std::string(option) + ": " + clash_text(task, slot_name, key_found->second) +
-              (agrees_once_cast(task, slot_name, key_found->second) ? "; convert it with --cast"
-                                                                    : ""));
+          std::string(option) + ": " + clash_text(task, *slot_name, *key_found) +
+              (agrees_once_cast(task, *slot_name, *key_found) ? "; convert it with --cast" : ""));
     }
-    task.fill(slot_name, key_found->second, rule);
+    task.fill(*slot_name, *key_found, rule);
   }
   return {};
 }
@@ -151,8 +160,8 @@ std::vector<SuffixPair> suffix_pairs(const MappingTask& task) {
       keys.push_back({task.key_names[i].name, task.key_names[i].refined, i});
     }
   }
-  const NameIndex slot_index(std::move(slots));
-  const NameIndex key_index(std::move(keys));
+  NameIndex slot_index(std::move(slots));
+  NameIndex key_index(std::move(keys));
   std::vector<SuffixPair> pairs;
   const auto add = [&](std::uint32_t slot, std::uint32_t key, std::size_t length) {
     if (agrees(task, slot, key)) {
@@ -266,11 +275,11 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
       open.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
     }
   }
-  const NameIndex slots(std::move(open));
+  NameIndex slots(std::move(open));
   for (const auto& [dropped, kept] : task.keys.tied_names) {
     const auto key = task.key_by_name.find(kept);
     const std::optional<std::string> name = aligned_name(dropped, alignment, task);
-    if (key == task.key_by_name.end() || !name || task.key_by_name.contains(dropped)) {
+    if (!key || !name || task.key_by_name.contains(dropped)) {
       continue;
     }
     for (const std::uint32_t slot : slots.refined_as(refine(*name))) {
@@ -279,12 +288,12 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
       if (!same || !task.slot_names[slot].open) {
         continue;
       }
-      if (!agrees(task, slot, key->second)) {
+      if (!agrees(task, slot, *key)) {
         return fail(ErrorCode::kMismatch, "safetensors ties " + quote(dropped) + " to " +
                                               quote(kept) + ", but " +
-                                              clash_text(task, slot, key->second));
+                                              clash_text(task, slot, *key));
       }
-      task.fill(slot, key->second, Rule::kMetadataTie);
+      task.fill(slot, *key, Rule::kMetadataTie);
     }
   }
   return {};
@@ -293,8 +302,8 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
 Status fill_like_seed(MappingTask& task) {
   std::vector<std::uint32_t> inputs;
   for (const std::string& input : task.graph.graph_inputs) {
-    if (const auto found = task.slot_by_name.find(input); found != task.slot_by_name.end()) {
-      inputs.push_back(found->second);
+    if (const auto found = task.slot_name_called(input)) {
+      inputs.push_back(*found);
     }
   }
   const auto work = checked_mul<std::uint64_t>(inputs.size(), task.key_names.size());

@@ -83,13 +83,13 @@ Status apply_prefix(MappingTask& task) {
 Status list_keys(MappingTask& task) {
   const std::vector<MappingKey>& keys = task.keys.keys;
   task.key_names.resize(keys.size());
-  task.key_by_name.reserve(keys.size());
+  task.key_by_name = NamePlaces(
+      [&keys](std::uint32_t place) { return std::string_view(keys[place].name); }, keys.size());
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    const auto [twin, fresh] = task.key_by_name.emplace(keys[i].name, i);
-    if (!fresh) {
+    if (const std::uint32_t twin = task.key_by_name.add(i); twin != i) {
       return fail(ErrorCode::kAmbiguous,
                   "key " + quote(keys[i].name) + " is in checkpoint " +
-                      std::to_string(keys[twin->second].argument + 1) + " and in checkpoint " +
+                      std::to_string(keys[twin].argument + 1) + " and in checkpoint " +
                       std::to_string(keys[i].argument + 1) + "; give only one of them");
     }
     task.key_names[i].name = keys[i].name;
@@ -130,18 +130,23 @@ Status list_slots(MappingTask& task) {
     return status;
   }
   const NameSet callers(task.options.inputs.begin(), task.options.inputs.end());
-  task.slot_by_name.reserve(task.graph.slots.size());
-  task.slot_names.reserve(task.graph.slots.size());
-  for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
-    const Slot& slot = task.graph.slots[i];
-    const auto [found, fresh] =
-        task.slot_by_name.emplace(slot.name, static_cast<std::uint32_t>(task.slot_names.size()));
-    if (fresh) {
+  const std::vector<Slot>& slots = task.graph.slots;
+  task.slot_by_name = NamePlaces(
+      [&slots](std::uint32_t place) { return std::string_view(slots[place].name); }, slots.size());
+  task.slot_names.reserve(slots.size());
+  task.name_of_slot.reserve(slots.size());
+  for (std::uint32_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots[i];
+    const std::uint32_t first = task.slot_by_name.add(i);
+    if (first == i) {
+      task.name_of_slot.push_back(static_cast<std::uint32_t>(task.slot_names.size()));
       SlotName& added = task.slot_names.emplace_back();
       added.name = drop_wrappers(slot.name);
       added.refined = refine(added.name);
+    } else {
+      task.name_of_slot.push_back(task.name_of_slot[first]);
     }
-    SlotName& name = task.slot_names[found->second];
+    SlotName& name = task.slot_names[task.name_of_slot[i]];
     name.slots.push_back(i);
     name.open = name.open && !callers.contains(slot.name) && !has_symbolic_dimension(slot);
   }
@@ -160,7 +165,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
 
 Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                               const MappingOptions& options) {
-  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}};
+  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}};
   task.fills.resize(graph.slots.size());
   task.key_used.resize(keys.keys.size());
   if (Status status = list_keys(task); !status) {

@@ -40,15 +40,21 @@ struct MappingTask {
 
   std::vector<KeyName> key_names;  // same index as keys.keys
   std::vector<SlotName> slot_names;
-  NameMap<std::uint32_t> key_by_name;   // the checkpoint's spelling
-  NameMap<std::uint32_t> slot_by_name;  // the graph's; -> slot_names
-  std::string option_alignment;         // "-P" of --prefix P
+  NamePlaces key_by_name;   // -> keys.keys, by the checkpoint's spelling
+  NamePlaces slot_by_name;  // -> graph.slots, by the graph's spelling; the first of it
+  std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
+  std::string option_alignment;             // "-P" of --prefix P
 
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
   std::vector<bool> key_used;              // same index as keys.keys
 
   [[nodiscard]] const Slot& first_slot(std::uint32_t slot_name) const {
     return graph.slots[slot_names[slot_name].slots.front()];
+  }
+  // Index into slot_names, by the graph's spelling.
+  [[nodiscard]] std::optional<std::uint32_t> slot_name_called(std::string_view name) const {
+    const auto slot = slot_by_name.find(name);
+    return slot ? std::optional(name_of_slot[*slot]) : std::nullopt;
   }
   void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule);
 };

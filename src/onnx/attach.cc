@@ -131,7 +131,7 @@ void remove_identities(const std::vector<Placed>& all, onnx::GraphProto& graph) 
 }
 
 void remove_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
-  NameSet filled;
+  auto filled = table_for<NameSet>(all.size());
   for (const Placed& placed : all) {
     filled.insert(*placed.name);
   }

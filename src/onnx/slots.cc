@@ -102,7 +102,7 @@ class Collector {
     const auto values = static_cast<std::size_t>(graph.input_size()) +
                         static_cast<std::size_t>(graph.initializer_size()) +
                         static_cast<std::size_t>(graph.node_size());
-    names_[g].reserve(values);
+    names_[g] = table_for<Names>(values);
     if (g == 0) {
       facts_.graph_inputs.reserve(static_cast<std::size_t>(graph.input_size()));
       facts_.slots.reserve(static_cast<std::size_t>(graph.input_size()) +

@@ -111,13 +111,13 @@ std::vector<std::string> data_file_names(const std::vector<std::string>& names) 
   std::vector<std::string> folded;
   folded.reserve(names.size());
   std::vector<bool> has_twin(names.size());
-  NameMap<std::size_t> first_of;  // the first that a folded name belongs to
-  first_of.reserve(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto [first, is_new] = first_of.emplace(folded.emplace_back(ascii_lower(names[i])), i);
-    if (!is_new) {
+  NamePlaces first_of([&](std::uint32_t place) { return std::string_view(folded[place]); },
+                      names.size());
+  for (std::uint32_t i = 0; i < names.size(); ++i) {
+    folded.push_back(ascii_lower(names[i]));
+    if (const std::uint32_t first = first_of.add(i); first != i) {
       has_twin[i] = true;
-      has_twin[first->second] = true;
+      has_twin[first] = true;
     }
   }
   NameMap<std::size_t> seen;

@@ -81,5 +81,32 @@ TEST(NameMap, FindsWhatWasPutIn) {
   EXPECT_FALSE(owned.contains(std::string_view("other")));
 }
 
+TEST(NamePlaces, GiveTheFirstPlaceOfAName) {
+  const std::vector<std::string> names = {"a", "b", "a", "", "b"};
+  NamePlaces places([&](std::uint32_t place) { return std::string_view(names[place]); });
+  std::vector<std::uint32_t> firsts;
+  for (std::uint32_t place = 0; place < names.size(); ++place) {
+    firsts.push_back(places.add(place));
+  }
+  EXPECT_EQ(firsts, (std::vector<std::uint32_t>{0, 1, 0, 3, 1}));
+  EXPECT_EQ(places.find("b"), 1U);
+  EXPECT_EQ(places.find(""), 3U);
+  EXPECT_EQ(places.find("c"), std::nullopt);
+}
+
+TEST(NamePlaces, GrowPastWhatWasExpectedAndCanBeMoved) {
+  const std::vector<std::string> names = names_of_one_hash(5'000);
+  NamePlaces places([&](std::uint32_t place) { return std::string_view(names[place]); }, 10);
+  for (std::uint32_t place = 0; place < names.size(); ++place) {
+    ASSERT_EQ(places.add(place), place);
+  }
+  const NamePlaces moved = std::move(places);
+  for (std::uint32_t place = 0; place < names.size(); ++place) {
+    ASSERT_EQ(moved.find(names[place]), place);
+  }
+  EXPECT_FALSE(moved.contains("other"));
+  EXPECT_FALSE(NamePlaces().contains("a"));
+}
+
 }  // namespace
 }  // namespace onnx_external

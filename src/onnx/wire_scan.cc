@@ -142,6 +142,9 @@ class Scanner {
     if (!reader_.length(bytes)) {
       return false;
     }
+    if (bytes < filter_.least_bytes) {
+      return reader_.skip(bytes);  // it has no room for a tensor that is listed
+    }
     const std::uint64_t body = reader_.position();
     open_.push_back({{place(length_at), place(body), place(body + bytes)}});
     reader_.enter(body, body + bytes);

@@ -69,6 +69,15 @@ TEST(WireScan, ListsOnlyWhatTheFilterAsksFor) {
   EXPECT_EQ(scan(bytes, {21})->messages.size(), 0U);
 }
 
+TEST(WireScan, PassesOverMessagesWithoutRoomForATensorThatIsAskedFor) {
+  const std::string broken = field(1, field(5, field(5, "\x4a")));  // a node; its tensor ends early
+  const std::string bytes = field(7, broken + field(5, field(9, std::string(20, 'b'))));
+  EXPECT_THAT(scan(bytes, {1}), FailsWith(ErrorCode::kCorrupt, "ends inside"));
+  const auto found = scan(bytes, {15});
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(found->tensors.size(), 1U);
+}
+
 TEST(WireScan, AKnownNumberOfAnotherTypeIsAnUnknownField) {
   const std::string varint_graph = "\x38\x05";  // field 7, a number
   const auto found =

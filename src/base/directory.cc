@@ -188,9 +188,11 @@ std::optional<bool> Directory::try_lock() const {
 }
 
 std::string Directory::child(const std::string& name) const {
-  std::string text = path_.native();
-  text += text.ends_with('/') ? "" : "/";
-  return text += name;
+  const std::string& folder = path_.native();
+  std::string text;
+  text.reserve(folder.size() + 1 + name.size());
+  text.append(folder).append(folder.ends_with('/') ? "" : "/").append(name);
+  return text;
 }
 
 Status rename_entry(const Directory& from_folder, const std::string& from,

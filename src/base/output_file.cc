@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -52,7 +53,15 @@ Status OutputFile::grow(std::uint64_t bytes) const {
 }
 
 Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
-  return write_all(fd(), offset, bytes, name_);
+  // The page cache keeps a long write in large pages, for which a kernel with fragmented memory
+  // first makes room: 4 MB took 1 ms in pieces, and up to 18 ms at once.
+  constexpr std::size_t kWrittenAtOnce = std::size_t{256} << 10;
+  Status status;
+  for (; status && !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kWrittenAtOnce))) {
+    status = write_all(fd(), offset, bytes.first(std::min(bytes.size(), kWrittenAtOnce)), name_);
+    offset += kWrittenAtOnce;
+  }
+  return status;
 }
 
 Result<std::uint64_t> OutputFile::size() const {

@@ -28,8 +28,12 @@ std::uint32_t crc32_of_text(std::string_view text) {
 
 // "<part> <CRC-32 of its bytes> <CRC-32 of the text before it>\n", in hex.
 std::string line_for(std::uint32_t part, std::uint32_t crc32) {
-  std::string line = hex_text(part) + ' ' + hex_text(crc32);
-  return line += ' ' + hex_text(crc32_of_text(line)) + '\n';
+  std::string line;
+  line.reserve(kLineBytes);
+  line.append(hex_text(part)).append(" ").append(hex_text(crc32));
+  const std::uint32_t own = crc32_of_text(line);
+  line.append(" ").append(hex_text(own)).append("\n");
+  return line;
 }
 
 // A line that is not exactly as line_for() writes it claims nothing.
@@ -58,7 +62,8 @@ std::optional<std::string> read_text(const Directory& staging, std::uint64_t mos
   return status ? std::optional(std::move(text)) : std::nullopt;
 }
 
-// Feeds a hash with numbers of 8 bytes each, and with texts and lists behind their lengths.
+// Feeds a hash with numbers of 7 bits a byte (most are small), and with texts and lists behind
+// their lengths.
 class JobHasher {
  public:
   void add(std::string_view text) {
@@ -69,9 +74,10 @@ class JobHasher {
     if (pending_.size() > kPendingBytes) {
       flush();
     }
-    std::array<char, sizeof(number)> bytes{};
-    std::memcpy(bytes.data(), &number, sizeof(number));
-    pending_.append(bytes.data(), bytes.size());
+    for (; number >= 0x80; number >>= 7U) {
+      pending_ += static_cast<char>(number | 0x80U);
+    }
+    pending_ += static_cast<char>(number);
   }
   void add(std::span<const std::int64_t> numbers) {
     add(numbers.size());

@@ -389,7 +389,8 @@ std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
   if (!manifest.test_data.empty()) {
     out += test_data_text(manifest.test_data);
   }
-  return out += "\n}\n";
+  out += "\n}\n";
+  return out;
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {

@@ -30,6 +30,21 @@ TEST(OutputFile, WritesAtExplicitOffsets) {
   EXPECT_EQ(read_text(dir.path() / "a"), "abcdef");
 }
 
+TEST(OutputFile, WritesLongTextsWhole) {
+  TempDir dir;
+  const auto folder = Directory::open(dir.path());
+  ASSERT_THAT(folder, IsOk());
+  std::string text;
+  for (int line = 0; line < 100'000; ++line) {
+    text += std::to_string(line) + '\n';
+  }
+  auto file = OutputFile::create(*folder, "a");
+  ASSERT_THAT(file, IsOk());
+  EXPECT_THAT(file->write(5, bytes_of(text)), IsOk());
+  EXPECT_THAT(file->close(), IsOk());
+  EXPECT_EQ(read_text(dir.path() / "a"), std::string(5, '\0') + text);
+}
+
 TEST(OutputFile, RefusesEverythingThatExists) {
   TempDir dir;
   dir.write("file", "old");

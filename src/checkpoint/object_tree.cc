@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "checkpoint/object_visitor.h"
 
@@ -146,23 +147,19 @@ Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
   if (!items) {
     return items;
   }
+  const auto name_of = [&](std::size_t item) { return pickle.string((*items)[item].first); };
   std::uint64_t cost = items->size();
-  // Sorted by hash first: names share long prefixes, and only twins need to stand together.
-  std::vector<std::pair<std::size_t, std::string_view>> keys;
-  keys.reserve(items->size());
-  for (const auto& [key, value] : *items) {
-    if (const auto text = pickle.string(key)) {
-      cost += text->size() / kFreeKeyBytes;
-      keys.emplace_back(std::hash<std::string_view>()(*text), *text);
-    }
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    cost += name_of(i).value_or("").size() / kFreeKeyBytes;
   }
   if (auto status = budget.visit(cost); !status) {
     return fail(std::move(status).error());
   }
-  std::sort(keys.begin(), keys.end());
-  const auto twin = std::adjacent_find(keys.begin(), keys.end());
-  if (twin != keys.end()) {
-    return fail(ErrorCode::kCorrupt, "two values have the name " + quote(twin->second));
+  NamePlaces names([&](std::uint32_t item) { return *name_of(item); }, items->size());
+  for (std::uint32_t i = 0; i < items->size(); ++i) {
+    if (const auto name = name_of(i); name && names.add(i) != i) {
+      return fail(ErrorCode::kCorrupt, "two values have the name " + quote(*name));
+    }
   }
   return items;
 }

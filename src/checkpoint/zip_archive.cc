@@ -5,29 +5,16 @@
 
 #include "base/digest.h"
 #include "base/inflate.h"
+#include "base/name_map.h"
 #include "base/text.h"
 #include "checkpoint/zip_directory.h"
 
 namespace onnx_external {
 namespace {
 
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
 // torch's own reader looks names up ignoring ASCII case.
-bool equal_folded(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return lower(x) == lower(y); });
-}
-
-// FNV-1a of the name in lower case.
 std::uint64_t folded_hash(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(lower(c))) * 0x100000001b3;
-  }
-  return hash;
+  return NameHash{}(ascii_lower(name));
 }
 
 }  // namespace
@@ -93,42 +80,20 @@ Status ZipArchive::index_names() {
                                            ": lies outside the folder " + quote(root_));
     }
   }
-  by_name_.reserve(entries_.size());
+  by_name_ = table_for<decltype(by_name_)>(entries_.size());
   for (std::uint32_t i = 0; i < entries_.size(); ++i) {
-    by_name_.emplace_back(folded_hash(name_in_root(i)), i);
-  }
-  std::sort(by_name_.begin(), by_name_.end());
-  return refuse_twins();
-}
-
-// Names of one hash stand together; a file that makes many of them on purpose is no checkpoint.
-Status ZipArchive::refuse_twins() const {
-  constexpr std::size_t kMaxAlike = 64;
-  for (std::size_t i = 0; i < by_name_.size(); ++i) {
-    for (std::size_t j = i; j-- > 0 && by_name_[j].first == by_name_[i].first;) {
-      const bool twins =
-          equal_folded(name_in_root(by_name_[j].second), name_in_root(by_name_[i].second));
-      if (twins || i - j > kMaxAlike) {
-        return fail(ErrorCode::kCorrupt,
-                    file_->name() + ": record " + quote(entries_[by_name_[i].second].name) +
-                        (twins ? ": two zip records have this name"
-                               : ": too many zip records have names that look alike"));
-      }
+    if (!by_name_.emplace(folded_hash(name_in_root(entries_[i])), i).second) {
+      return fail(ErrorCode::kCorrupt, file_->name() + ": record " + quote(entries_[i].name) +
+                                           ": two zip records have this name");
     }
   }
   return {};
 }
 
 const ZipEntry* ZipArchive::find(std::string_view name) const {
-  const std::uint64_t hash = folded_hash(name);
-  auto found =
-      std::lower_bound(by_name_.begin(), by_name_.end(), std::pair(hash, std::uint32_t{0}));
-  for (; found != by_name_.end() && found->first == hash; ++found) {
-    if (name_in_root(found->second) == name) {
-      return &entries_[found->second];
-    }
-  }
-  return nullptr;
+  const auto found = by_name_.find(folded_hash(name));
+  const bool is_there = found != by_name_.end() && name_in_root(entries_[found->second]) == name;
+  return is_there ? &entries_[found->second] : nullptr;
 }
 
 Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t max_bytes) const {

@@ -6,6 +6,8 @@
 // stands in the file, plus about 80 bytes a record.
 #pragma once
 
+#include <tsl/robin_map.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -58,7 +60,7 @@ class ZipArchive {
     return entry.name.substr(root_.empty() ? 0 : root_.size() + 1);
   }
 
-  // The record root/`name`, or nullptr. Case matters. Logarithmic.
+  // The record root/`name`, or nullptr. Case matters.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;
 
   // The bytes of a small record, CRC checked. kUnsupported when it is larger than `max_bytes`.
@@ -68,16 +70,13 @@ class ZipArchive {
  private:
   ZipArchive() = default;
   [[nodiscard]] Status index_names();
-  [[nodiscard]] Status refuse_twins() const;
-  [[nodiscard]] std::string_view name_in_root(std::uint32_t entry) const {
-    return name_in_root(entries_[entry]);
-  }
 
   std::shared_ptr<const SourceFile> file_;
   std::unique_ptr<std::string> directory_;  // on the heap: moving the archive keeps names valid
   std::vector<ZipEntry> entries_;
-  // (hash of the name in root() in lower case, index into entries_), sorted.
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> by_name_;
+  // Hash of the name in root() in lower case -> index into entries_. No file can make two hashes
+  // equal, so they stand for the names.
+  tsl::robin_map<std::uint64_t, std::uint32_t> by_name_;
   std::string_view root_;
   std::uint64_t directory_offset_ = 0;
 };

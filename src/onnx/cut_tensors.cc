@@ -82,16 +82,16 @@ std::optional<std::span<const WirePiece>> CutTensors::find(const onnx::TensorPro
 }
 
 Result<ModelPieces> fill_placeholders(std::string model, const CutTensors& cuts) {
+  if (!cuts.placeholders().may_stand_in(model)) {
+    const std::uint64_t bytes = model.size();
+    return ModelPieces{std::move(model), {{ModelPiece::From::kText, 0, 0, bytes}}, bytes};
+  }
   const WireInput input(model);
   auto scan = scan_model(input, {Placeholder::kBytes, Placeholder::kBytes});
   if (!scan) {
     return fail(std::move(scan).error());
   }
   const std::vector<Filling> fillings = find_fillings(*scan, model, cuts);
-  if (fillings.empty()) {
-    const std::uint64_t bytes = model.size();
-    return ModelPieces{std::move(model), {{ModelPiece::From::kText, 0, 0, bytes}}, bytes};
-  }
   std::vector<WireEdit> edits;
   edits.reserve(fillings.size());
   for (const Filling& filling : fillings) {

@@ -25,6 +25,10 @@ std::string Placeholders::text(const Placeholder& placeholder) const {
   return out;
 }
 
+bool Placeholders::may_stand_in(std::string_view bytes) const {
+  return ::memmem(bytes.data(), bytes.size(), nonce_.data(), nonce_.size()) != nullptr;
+}
+
 std::optional<Placeholder> Placeholders::read(std::string_view raw_data) const {
   if (raw_data.size() != Placeholder::kBytes ||
       std::memcmp(raw_data.data(), nonce_.data(), kNonceBytes) != 0) {

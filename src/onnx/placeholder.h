@@ -31,6 +31,8 @@ class Placeholders {
   Placeholders();
   [[nodiscard]] std::string text(const Placeholder& placeholder) const;
   [[nodiscard]] std::optional<Placeholder> read(std::string_view raw_data) const;
+  // False: none of them stands anywhere in these bytes.
+  [[nodiscard]] bool may_stand_in(std::string_view bytes) const;
 
  private:
   static constexpr std::size_t kNonceBytes = 16;

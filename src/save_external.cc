@@ -332,7 +332,9 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   mapping = fail(ErrorCode::kIo, "released");
 
   // From here on every file, offset and length is final.
-  const std::vector<ExpectedTensor> expected = expected_by_plan(*plan, model.facts());
+  const bool verifies = options.verification == Verification::kOn;
+  const std::vector<ExpectedTensor> expected =
+      verifies ? expected_by_plan(*plan, model.facts()) : std::vector<ExpectedTensor>();
   auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write, &*inputs);
   if (!staged) {
     return fail(std::move(staged).error());
@@ -341,7 +343,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   loaded = fail(ErrorCode::kIo, "released");
   report.bytes_kept = staged->bytes_kept();
   const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
-  if (options.verification == Verification::kOn && leads) {
+  if (verifies && leads) {
     Status verified = verify_staged(*staged, *plan, *checkpoint, expected, target, options);
     if (!verified) {
       return fail(std::move(verified).error());

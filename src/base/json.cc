@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -130,9 +130,20 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
 namespace {
 
 // Printable ASCII without the two characters that JSON escapes: nearly every name.
+constexpr std::array<bool, 256> kPlain = [] {
+  std::array<bool, 256> plain{};
+  for (unsigned c = ' '; c <= '~'; ++c) {
+    plain[c] = c != '"' && c != '\\';
+  }
+  return plain;
+}();
+
 bool is_plain(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  bool plain = true;
+  for (const char c : text) {
+    plain &= kPlain[static_cast<unsigned char>(c)];
+  }
+  return plain;
 }
 
 }  // namespace

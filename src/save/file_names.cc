@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,9 +27,21 @@ constexpr std::string_view kManifestSuffix = ".manifest.json";
 constexpr std::string_view kShardForm = "-00000-of-00000";  // any digit for a 0
 constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;   // with its '-'
 
+constexpr std::array<bool, 256> kPlainCharacters = [] {
+  std::array<bool, 256> plain{};
+  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                       "0123456789._-")) {
+    plain[static_cast<unsigned char>(c)] = true;
+  }
+  return plain;
+}();
+
 bool is_plain_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '-';
+  return kPlainCharacters[static_cast<unsigned char>(c)];
+}
+
+bool has_capitals(std::string_view name) {
+  return std::any_of(name.begin(), name.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
 bool is_hex_digit(char c) {
@@ -108,13 +121,17 @@ std::string streamed_file_name(std::string_view name) {
 }
 
 std::vector<std::string> data_file_names(const std::vector<std::string>& names) {
-  std::vector<std::string> folded;
-  folded.reserve(names.size());
+  std::map<std::uint32_t, std::string> folded;  // those that are not in lower case already
+  const auto lower_name = [&](std::uint32_t place) {
+    const auto found = folded.empty() ? folded.end() : folded.find(place);
+    return std::string_view(found == folded.end() ? names[place] : found->second);
+  };
   std::vector<bool> has_twin(names.size());
-  NamePlaces first_of([&](std::uint32_t place) { return std::string_view(folded[place]); },
-                      names.size());
+  NamePlaces first_of(lower_name, names.size());
   for (std::uint32_t i = 0; i < names.size(); ++i) {
-    folded.push_back(ascii_lower(names[i]));
+    if (has_capitals(names[i])) {
+      folded.emplace_hint(folded.end(), i, ascii_lower(names[i]));
+    }
     if (const std::uint32_t first = first_of.add(i); first != i) {
       has_twin[i] = true;
       has_twin[first] = true;
@@ -123,8 +140,8 @@ std::vector<std::string> data_file_names(const std::vector<std::string>& names) 
   NameMap<std::size_t> seen;
   std::vector<std::string> files;
   files.reserve(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (!has_twin[i] && is_safe(names[i], folded[i])) {
+  for (std::uint32_t i = 0; i < names.size(); ++i) {
+    if (!has_twin[i] && is_safe(names[i], lower_name(i))) {
       files.push_back(names[i]);
     } else {
       files.push_back(hashed(names[i], seen[names[i]]++));

@@ -1,10 +1,9 @@
 #include "save/journal.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/digest.h"
 #include "base/text.h"
@@ -68,16 +67,20 @@ class JobHasher {
  public:
   void add(std::string_view text) {
     add(text.size());
-    pending_.append(text);
+    while (!text.empty()) {
+      const std::size_t taken = text.copy(pending_.data() + used_, kPendingBytes - used_);
+      used_ += taken;
+      text.remove_prefix(taken);
+      make_room(1);
+    }
   }
   void add(std::uint64_t number) {
-    if (pending_.size() > kPendingBytes) {
-      flush();
-    }
+    constexpr std::size_t kMostBytes = 10;
+    make_room(kMostBytes);
     for (; number >= 0x80; number >>= 7U) {
-      pending_ += static_cast<char>(number | 0x80U);
+      pending_[used_++] = static_cast<char>(number | 0x80U);
     }
-    pending_ += static_cast<char>(number);
+    pending_[used_++] = static_cast<char>(number);
   }
   void add(std::span<const std::int64_t> numbers) {
     add(numbers.size());
@@ -93,11 +96,17 @@ class JobHasher {
  private:
   static constexpr std::size_t kPendingBytes = std::size_t{64} << 10;
   void flush() {
-    sha_.update(std::as_bytes(std::span(pending_)));
-    pending_.clear();
+    sha_.update(std::as_bytes(std::span(pending_).first(used_)));
+    used_ = 0;
+  }
+  void make_room(std::size_t bytes) {
+    if (kPendingBytes - used_ < bytes) {
+      flush();
+    }
   }
   Sha sha_{Sha::Kind::kSha256};
-  std::string pending_;
+  std::vector<char> pending_ = std::vector<char>(kPendingBytes);
+  std::size_t used_ = 0;
 };
 
 void add_plan(const SavePlan& plan, JobHasher& hasher) {

@@ -35,27 +35,19 @@ template <typename Work>
   }
 }
 
-// work() on a new thread; nothing when there are not two threads or none is to be had. Exceptions
-// come out of get().
-template <typename Work>
-[[nodiscard]] auto start_beside(int threads, Work work) -> std::future<decltype(work())> {
-  if (threads < 2) {
-    return {};
-  }
-  try {
-    return std::async(std::launch::async, std::move(work));
-  } catch (const std::exception&) {
-    return {};
-  }
-}
-
 // Calls `own` on this thread and, with two threads or more, `other` on a new one at the same time:
 // what `own` frees is this thread's again, and calls may be nested. Both are called in any case;
 // the error of `own` wins.
 template <typename Own, typename Other>
 [[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
   const auto guarded = [&other] { return without_exceptions(other); };
-  std::future<Status> beside = start_beside(threads, guarded);
+  std::future<Status> beside;
+  if (threads > 1) {
+    try {
+      beside = std::async(std::launch::async, guarded);
+    } catch (const std::exception&) {  // no thread is to be had
+    }
+  }
   const Status mine = without_exceptions(own);
   const Status others = beside.valid() ? beside.get() : guarded();
   return mine ? others : mine;
@@ -64,13 +56,22 @@ template <typename Own, typename Other>
 // Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
 // first; thread is in [0, threads). Returns the error of the lowest failing index, so the message
 // is the same in every run: a failure stops only the indices above it. Exceptions become errors.
-template <typename Step>
-[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
+// This thread first calls own(), while the others begin with the steps: its error comes first.
+template <typename Step, typename Own>
+[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step,
+                                  const Own& own) {
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> lowest_failure{std::numeric_limits<std::size_t>::max()};
   std::optional<Error> error;
   std::mutex error_mutex;
+  Status own_status;
   auto work = [&](int thread) {
+    if (thread == 0) {
+      own_status = without_exceptions(own);
+      if (!own_status) {
+        lowest_failure = 0;
+      }
+    }
     for (std::size_t index = next++; index < count; index = next++) {
       if (index > lowest_failure.load()) {
         return;
@@ -95,10 +96,15 @@ template <typename Step>
       work(thread);
     }
   }
-  if (error) {
+  if (own_status && error) {
     return fail(*std::move(error));
   }
-  return {};
+  return own_status;
+}
+
+template <typename Step>
+[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
+  return parallel_for(count, threads, step, [] { return Status(); });
 }
 
 }  // namespace onnx_external

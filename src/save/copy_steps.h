@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -43,6 +44,8 @@ struct CopyJob {
   std::vector<bool> of_others = {};
   // Empty, or which files have holes where their sources have (save/sparse_files.h).
   std::vector<bool> sparse = {};
+  // What the calling thread does before it copies, while the others copy already; may be empty.
+  std::function<Status()> own = {};
 
   [[nodiscard]] bool is_of_others(std::size_t part) const {
     return !of_others.empty() && of_others[part];

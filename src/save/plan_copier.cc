@@ -143,9 +143,11 @@ class PlanCopier {
     meter_.begin(Phase::kCopy, steps_.bytes);
     Status status = check_model_sources();
     if (status) {
-      status = parallel_for(steps_.steps.size(), threads_, [this](std::size_t index, int thread) {
+      const auto take_step = [this](std::size_t index, int thread) {
         return take(steps_.steps[index], workers_[static_cast<std::size_t>(thread)]);
-      });
+      };
+      status = parallel_for(steps_.steps.size(), threads_, take_step,
+                            [this] { return job_.own ? job_.own() : Status(); });
     }
     if (status) {
       status = add_checksums_of_kept_files();

@@ -1,7 +1,6 @@
 #include "onnx_external/writer.h"
 
 #include <algorithm>
-#include <future>
 #include <map>
 #include <optional>
 #include <span>
@@ -260,18 +259,24 @@ class ModelBuilder {
   ManifestLines lines_;
 };
 
-// Starts building the model beside the work on its data, where that neither needs the model (for
-// data that it has already) nor makes what it must hold (checksums).
-std::future<Result<ModelPieces>> start_building(ModelBuilder& builder, const SavePlan& plan,
-                                                const WriteOptions& options) {
-  const bool needs_model = std::any_of(
-      plan.tensors.begin(), plan.tensors.end(),
-      [](const PlannedTensor& tensor) { return tensor.source != TensorSource::kCheckpoint; });
-  if (options.checksum != Checksum::kNone || needs_model) {
-    return {};
+// Copies, and builds the model beside that where the copying neither needs it (for data that it has
+// already) nor makes what it must hold (checksums).
+Result<CopiedFiles> copy_and_build(CopyJob job, const SavePlan& given_plan, ModelBuilder& builder,
+                                   std::optional<ModelPieces>& model, ProgressMeter& meter) {
+  const bool needs_model =
+      std::any_of(given_plan.tensors.begin(), given_plan.tensors.end(),
+                  [](const auto& tensor) { return tensor.source != TensorSource::kCheckpoint; });
+  if (!model && !needs_model && job.options.checksum == Checksum::kNone) {
+    job.own = [&]() -> Status {
+      auto pieces = builder.build(job.options.inputs, {});
+      if (!pieces) {
+        return fail(std::move(pieces).error());
+      }
+      model = *std::move(pieces);
+      return {};
+    };
   }
-  return start_beside(thread_count(options.threads),
-                      [&builder, &options] { return builder.build(options.inputs, {}); });
+  return copy_files(job, meter);
 }
 
 // What a killed save of this job has left, as far as it is sound.
@@ -460,8 +465,6 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   }
   const SavePlan& plan = data->own ? *data->own : given_plan;
   Teamwork team(options.team);
-  auto building = data->model || !team.leads() ? std::future<Result<ModelPieces>>()
-                                               : start_building(builder, given_plan, options);
   const auto job = name_job(plan, model, checkpoint);
   if (Status agreed = job ? team.agree(*job) : fail(job.error()); !agreed) {
     return fail(std::move(agreed).error());
@@ -481,9 +484,9 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   Journal* const journal = ground->journal ? &*ground->journal : nullptr;
   const WrittenParts there = with_kept_files(plan, ground->kept);
   auto copied =
-      team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options, there,
-                                  journal, team.parts_of_others(plan), ground->sparse},
-                                 meter));
+      team.join(plan, copy_and_build({plan, model, checkpoint, transaction.data(), options, there,
+                                      journal, team.parts_of_others(plan), ground->sparse},
+                                     given_plan, builder, data->model, meter));
   if (!copied) {
     return fail(std::move(copied).error());
   }
@@ -494,9 +497,8 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
     status = check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads));
   }
   if (status) {
-    const auto pieces = data->model        ? Result<ModelPieces>(*std::move(data->model))
-                        : building.valid() ? building.get()
-                                           : builder.build(options.inputs, copied->sha1s);
+    const auto pieces = data->model ? Result<ModelPieces>(*std::move(data->model))
+                                    : builder.build(options.inputs, copied->sha1s);
     status = pieces ? write_model(transaction, builder, *pieces, model, *copied,
                                   std::move(ground->test_data), options)
                     : Status(fail(pieces.error()));

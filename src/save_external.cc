@@ -37,11 +37,11 @@ std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
   return saved;
 }
 
+// Without the tensors, which take most of its memory.
 SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const MappingKeys& keys,
                        const Mapping& mapping) {
   SaveReport report;
   report.model = model_path;
-  report.tensors = saved_tensors(plan);
   for (const std::uint32_t key : mapping.unmatched_keys) {
     report.unmatched_keys.push_back(keys.keys[key].name);
   }
@@ -324,6 +324,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   }
   report.test_data = inputs->data;
   if (options.mode == RunMode::kDryRun) {
+    report.tensors = saved_tensors(*plan);
     return report;
   }
 
@@ -341,6 +342,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   }
   // Verifying loads the model that was written: the given one makes room for it.
   loaded = fail(ErrorCode::kIo, "released");
+  report.tensors = saved_tensors(*plan);
   report.bytes_kept = staged->bytes_kept();
   const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
   if (verifies && leads) {

@@ -73,7 +73,8 @@ struct WireFilter {
 // No writer splits the data of a tensor at all.
 inline constexpr std::size_t kMaxWirePieces = 64;
 
-// Linear in the bytes that are no payload; memory: the listed tensors. kCorrupt for what is no
+// Linear in the bytes that are no payload; memory: the listed tensors. Messages of fewer bytes than
+// the filter asks for are passed over unread. kCorrupt for what is no
 // protobuf message, with its place; kUnsupported past kMaxMessageDepth and kMaxWirePieces, and for
 // a tensor that its parent has twice (protobuf would merge them).
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);

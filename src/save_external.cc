@@ -333,7 +333,8 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   mapping = fail(ErrorCode::kIo, "released");
 
   // From here on every file, offset and length is final.
-  const bool verifies = options.verification == Verification::kOn;
+  const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
+  const bool verifies = options.verification == Verification::kOn && leads;
   const std::vector<ExpectedTensor> expected =
       verifies ? expected_by_plan(*plan, model.facts()) : std::vector<ExpectedTensor>();
   auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write, &*inputs);
@@ -344,8 +345,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   loaded = fail(ErrorCode::kIo, "released");
   report.tensors = saved_tensors(*plan);
   report.bytes_kept = staged->bytes_kept();
-  const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
-  if (verifies && leads) {
+  if (verifies) {
     Status verified = verify_staged(*staged, *plan, *checkpoint, expected, target, options);
     if (!verified) {
       return fail(std::move(verified).error());

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/character_table.h"
 #include "base/name_map.h"
 #include "base/text.h"
 
@@ -130,18 +130,14 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
 namespace {
 
 // Printable ASCII without the two characters that JSON escapes: nearly every name.
-constexpr std::array<bool, 256> kPlain = [] {
-  std::array<bool, 256> plain{};
-  for (unsigned c = ' '; c <= '~'; ++c) {
-    plain[c] = c != '"' && c != '\\';
-  }
-  return plain;
-}();
+constexpr CharacterTable kPlain([](char c) {
+  return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+});
 
 bool is_plain(std::string_view text) {
   bool plain = true;
   for (const char c : text) {
-    plain &= kPlain[static_cast<unsigned char>(c)];
+    plain &= kPlain.contains(c);
   }
   return plain;
 }

@@ -56,12 +56,15 @@ Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes)
   // The page cache keeps a long write in large pages, for which a kernel with fragmented memory
   // first makes room: 4 MB took 1 ms in pieces, and up to 18 ms at once.
   constexpr std::size_t kWrittenAtOnce = std::size_t{256} << 10;
-  Status status;
-  for (; status && !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kWrittenAtOnce))) {
-    status = write_all(fd(), offset, bytes.first(std::min(bytes.size(), kWrittenAtOnce)), name_);
-    offset += kWrittenAtOnce;
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(bytes.size(), kWrittenAtOnce));
+    if (Status status = write_all(fd(), offset, piece, name_); !status) {
+      return status;
+    }
+    offset += piece.size();
+    bytes = bytes.subspan(piece.size());
   }
-  return status;
+  return {};
 }
 
 Result<std::uint64_t> OutputFile::size() const {

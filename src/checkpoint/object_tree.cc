@@ -1,8 +1,6 @@
 #include "checkpoint/object_tree.h"
 
-#include <algorithm>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <span>
 #include <utility>

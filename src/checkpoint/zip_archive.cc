@@ -1,6 +1,5 @@
 #include "checkpoint/zip_archive.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/digest.h"

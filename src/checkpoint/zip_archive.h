@@ -3,7 +3,7 @@
 // Reads what torch, Python's zipfile and common archivers write (docs/formats.md, "Zip"); refuses
 // whatever two readers could understand differently. Own code because no packaged library gives
 // data offsets past 4 GiB and refuses overlapping or twin records. Memory: the directory as it
-// stands in the file, plus about 80 bytes a record.
+// stands in the file, plus about 110 bytes a record.
 #pragma once
 
 #include <tsl/robin_map.h>

@@ -30,9 +30,7 @@ class NameIndex {
 
   // The ids of all names with this refined form, ascending.
   [[nodiscard]] std::span<const std::uint32_t> refined_as(std::string_view refined) {
-    if (buckets_.empty()) {
-      build();
-    }
+    build();
     const auto found = bucket_of_.find(refined);
     if (!found) {
       return {};
@@ -47,6 +45,7 @@ class NameIndex {
       return entries_;
     }
     if (!sorted_) {
+      build();  // while the ids still ascend
       std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
         return std::pair(a.name, a.id) < std::pair(b.name, b.id);
       });
@@ -69,7 +68,11 @@ class NameIndex {
     std::uint32_t count = 0;  // how many
   };
 
+  // The table of refined forms, unless it is there.
   void build() {
+    if (!buckets_.empty()) {
+      return;
+    }
     bucket_of_ = NamePlaces([this](std::uint32_t bucket) { return buckets_[bucket].refined; },
                             entries_.size());
     std::vector<std::uint32_t> own;  // the bucket of each entry

@@ -74,9 +74,9 @@ struct WireFilter {
 inline constexpr std::size_t kMaxWirePieces = 64;
 
 // Linear in the bytes that are no payload; memory: the listed tensors. Messages of fewer bytes than
-// the filter asks for are passed over unread. kCorrupt for what is no
-// protobuf message, with its place; kUnsupported past kMaxMessageDepth and kMaxWirePieces, and for
-// a tensor that its parent has twice (protobuf would merge them).
+// the filter asks for are passed over unread. kCorrupt for what is no protobuf message, with its
+// place; kUnsupported past kMaxMessageDepth and kMaxWirePieces, and for a tensor that its parent
+// has twice (protobuf would merge them).
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
 // Puts `bytes` other bytes in the place of [begin, end) of a message.

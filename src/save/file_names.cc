@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/character_table.h"
 #include "base/digest.h"
 #include "base/name_map.h"
 #include "base/text.h"
@@ -27,17 +28,13 @@ constexpr std::string_view kManifestSuffix = ".manifest.json";
 constexpr std::string_view kShardForm = "-00000-of-00000";  // any digit for a 0
 constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;   // with its '-'
 
-constexpr std::array<bool, 256> kPlainCharacters = [] {
-  std::array<bool, 256> plain{};
-  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                       "0123456789._-")) {
-    plain[static_cast<unsigned char>(c)] = true;
-  }
-  return plain;
-}();
+constexpr CharacterTable kPlainCharacters([](char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+});
 
 bool is_plain_character(char c) {
-  return kPlainCharacters[static_cast<unsigned char>(c)];
+  return kPlainCharacters.contains(c);
 }
 
 bool has_capitals(std::string_view name) {

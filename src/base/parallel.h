@@ -36,8 +36,9 @@ template <typename Work>
 }
 
 // Calls `own` on this thread and, with two threads or more, `other` on a new one at the same time:
-// what `own` frees is this thread's again, and calls may be nested. Both are called in any case;
-// the error of `own` wins.
+// what `own` frees is this thread's again, and calls may be nested. Without a second thread `other`
+// comes first, so `own` may wait for what it does. Both are called in any case; the error of `own`
+// wins.
 template <typename Own, typename Other>
 [[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
   const auto guarded = [&other] { return without_exceptions(other); };
@@ -48,8 +49,14 @@ template <typename Own, typename Other>
     } catch (const std::exception&) {  // no thread is to be had
     }
   }
+  Status others;
+  if (!beside.valid()) {
+    others = guarded();
+  }
   const Status mine = without_exceptions(own);
-  const Status others = beside.valid() ? beside.get() : guarded();
+  if (beside.valid()) {
+    others = beside.get();
+  }
   return mine ? others : mine;
 }
 

@@ -88,6 +88,9 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
   }
   auto& known = storages_[static_cast<std::size_t>(entry - zip_.entries().data())];
   if (!known) {
+    if (Status located = zip_.wait_for(*entry); !located) {
+      return fail(std::move(located).error());
+    }
     known = static_cast<std::uint32_t>(part_.storages.size());
     Storage storage{.offset = entry->data_offset,
                     .stored_bytes = entry->stored,

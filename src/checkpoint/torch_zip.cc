@@ -26,6 +26,9 @@ Result<CheckpointPart> read_torch_zip(const ZipArchive& zip, Result<Pickle> pick
     return fail(std::move(pickle).error());
   }
   const ZipEntry& text = *zip.find("data.pkl");
+  if (auto status = zip.wait_for(text); !status) {
+    return fail(std::move(status).error());
+  }
   const auto text_offset =
       text.compression == Compression::kNone ? std::optional(text.data_offset) : std::nullopt;
   part.format = "torch-zip";

@@ -1,5 +1,6 @@
 #include "checkpoint/zip_archive.h"
 
+#include <functional>
 #include <utility>
 
 #include "base/digest.h"
@@ -49,16 +50,28 @@ Result<ZipArchive> ZipArchive::open_names(std::shared_ptr<const SourceFile> file
 }
 
 Status ZipArchive::locate() {
-  return locate_zip_data(*file_, directory_offset_, entries_);
+  const auto tell = [this](std::size_t found) {
+    locating_->found.store(found, std::memory_order_release);
+    locating_->found.notify_all();
+  };
+  locating_->failed = true;  // should anything here throw
+  const std::unique_ptr<void, std::function<void(void*)>> end(this, [&](void*) { tell(kEnded); });
+  Status located = locate_zip_data(*file_, directory_offset_, entries_, tell);
+  locating_->failed = !located.has_value();
+  return located;
 }
 
-Result<std::string> ZipArchive::read_unlocated(const ZipEntry& entry,
-                                               std::uint64_t max_bytes) const {
-  ZipEntry located = entry;
-  if (Status status = locate_zip_entry(*file_, directory_offset_, located); !status) {
-    return fail(std::move(status).error());
+Status ZipArchive::wait_for(const ZipEntry& entry) const {
+  const auto index = static_cast<std::size_t>(&entry - entries_.data());
+  std::size_t found = locating_->found.load(std::memory_order_acquire);
+  while (found <= index) {
+    locating_->found.wait(found, std::memory_order_acquire);
+    found = locating_->found.load(std::memory_order_acquire);
   }
-  return read_record(located, max_bytes);
+  if (found == kEnded && locating_->failed) {
+    return fail(ErrorCode::kCorrupt, file_->name() + ": its records could not be located");
+  }
+  return {};
 }
 
 Status ZipArchive::index_names() {
@@ -102,17 +115,21 @@ Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t
                                              " bytes, more than the limit of " +
                                              std::to_string(max_bytes));
   }
+  const auto place = locate_zip_entry(*file_, directory_offset_, entry);
+  if (!place) {
+    return fail(place.error());
+  }
   std::string text;
   if (entry.compression == Compression::kDeflate) {
-    auto inflated = inflate_to_string(
-        *file_, {.offset = entry.data_offset, .stored = entry.stored, .size = entry.size});
+    auto inflated =
+        inflate_to_string(*file_, {.offset = *place, .stored = entry.stored, .size = entry.size});
     if (!inflated) {
       return fail(std::move(inflated).error());
     }
     text = *std::move(inflated);
   } else {
     text.resize(static_cast<std::size_t>(entry.size));
-    auto status = file_->read(entry.data_offset, std::as_writable_bytes(std::span(text)));
+    auto status = file_->read(*place, std::as_writable_bytes(std::span(text)));
     if (!status) {
       return fail(std::move(status).error());
     }

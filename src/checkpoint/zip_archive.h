@@ -8,7 +8,10 @@
 
 #include <tsl/robin_map.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,19 +37,20 @@ struct ZipEntry {
   Compression compression = Compression::kNone;
 };
 
-// Immutable once opened, movable; names point into it.
+// Immutable once opened; names point into it. Movable, but not while it is being located.
 class ZipArchive {
  public:
   // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
 
-  // open() in two steps: only the names, then where the bytes of the records lie, which reads the
-  // header of each. Before, no record can be read but one on its own; meanwhile other threads may
-  // use names only.
+  // open() in two steps: what the directory says, then where the bytes of the records lie, which
+  // reads the header of each. Meanwhile other threads may do anything, but for looking at a
+  // data_offset that they have not waited for.
   [[nodiscard]] static Result<ZipArchive> open_names(std::shared_ptr<const SourceFile> file);
   [[nodiscard]] Status locate();
-  [[nodiscard]] Result<std::string> read_unlocated(const ZipEntry& entry,
-                                                   std::uint64_t max_bytes) const;
+  // Returns once locate(), in another thread, has found this record or failed (kCorrupt: its own
+  // error says why). Requires: one of entries().
+  [[nodiscard]] Status wait_for(const ZipEntry& entry) const;
 
   // The one folder that all records lie in; "" when the first record lies in none, as in the flat
   // archives of torch.export.
@@ -63,11 +67,19 @@ class ZipArchive {
   // The record root/`name`, or nullptr. Case matters.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;
 
-  // The bytes of a small record, CRC checked. kUnsupported when it is larger than `max_bytes`.
+  // The bytes of a small record, CRC checked, whether it has been located or not. kUnsupported when
+  // it is larger than `max_bytes`.
   [[nodiscard]] Result<std::string> read_record(const ZipEntry& entry,
                                                 std::uint64_t max_bytes) const;
 
  private:
+  // What locate() tells other threads.
+  struct Locating {
+    std::atomic<std::size_t> found = 0;  // so many of the first entries, or kEnded
+    bool failed = false;                 // to be read after the end
+  };
+  static constexpr std::size_t kEnded = std::numeric_limits<std::size_t>::max();
+
   ZipArchive() = default;
   [[nodiscard]] Status index_names();
 
@@ -79,6 +91,7 @@ class ZipArchive {
   tsl::robin_map<std::uint64_t, std::uint32_t> by_name_;
   std::string_view root_;
   std::uint64_t directory_offset_ = 0;
+  std::unique_ptr<Locating> locating_ = std::make_unique<Locating>();
 };
 
 }  // namespace onnx_external

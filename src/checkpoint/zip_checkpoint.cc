@@ -38,28 +38,29 @@ Error refusal(const ZipArchive& zip) {
                      "its folder");
 }
 
-// A checkpoint of many tensors has as many headers: they are read while the pickle is parsed.
+// A checkpoint of many tensors has as many headers: they are read while the pickle is parsed and
+// its tensors are listed, which wait for the headers that they need.
 // `entry`: data.pkl.
 Result<CheckpointPart> locate_and_read(ZipArchive& zip, const ZipEntry& entry,
                                        const OpenOptions& options) {
-  auto bytes = zip.read_unlocated(entry, kMaxPickleBytes);
-  Result<Pickle> pickle = fail(ErrorCode::kIo, "not parsed");
+  auto bytes = zip.read_record(entry, kMaxPickleBytes);
+  Result<CheckpointPart> part = fail(ErrorCode::kIo, "not read");
   Status located;
   Status done = parallel_both(
       thread_count(options.threads),
       [&]() -> Status {
-        pickle = parse_pickle_record(zip, entry, std::move(bytes));
+        part = read_torch_zip(zip, parse_pickle_record(zip, entry, std::move(bytes)), options);
         return {};
       },
       [&]() -> Status {
         located = zip.locate();
-        return {};
+        return located;
       });
-  if (located) {
-    located = std::move(done);
+  // A damaged header comes first: it may be why the tensors could not be read.
+  if (!located) {
+    return fail(std::move(located).error());
   }
-  return located ? read_torch_zip(zip, std::move(pickle), options)
-                 : Result<CheckpointPart>(fail(std::move(located).error()));
+  return done ? std::move(part) : fail(std::move(done).error());
 }
 
 }  // namespace

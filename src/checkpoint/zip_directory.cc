@@ -294,8 +294,8 @@ Status check_local(const SourceFile& file, const ZipEntry& entry, std::string_vi
 }
 
 // Reads the local header of `entry` into `buffer` and learns where the data starts.
-Status locate_one(const SourceFile& file, std::uint64_t limit, ZipEntry& entry,
-                  std::string& buffer) {
+Result<std::uint64_t> locate_one(const SourceFile& file, std::uint64_t limit, const ZipEntry& entry,
+                                 std::string& buffer) {
   const std::uint64_t at = entry.header_offset;
   const std::size_t wanted = kLocalBytes + entry.name.size();
   if (!range_fits(at, wanted, limit)) {
@@ -303,31 +303,32 @@ Status locate_one(const SourceFile& file, std::uint64_t limit, ZipEntry& entry,
   }
   buffer.resize(wanted);
   if (auto status = file.read(at, writable(buffer)); !status) {
-    return status;
+    return fail(std::move(status).error());
   }
   if (field<std::uint32_t>(buffer, 0) != kLocalMagic) {
     return corrupt(file, at, "no header of record " + quote(entry.name));
   }
   if (auto status = check_local(file, entry, buffer); !status) {
-    return status;
+    return fail(std::move(status).error());
   }
   const std::size_t extra_size = field<std::uint16_t>(buffer, 28);
-  entry.data_offset = at + wanted + extra_size;
-  if (!range_fits(entry.data_offset, entry.stored, limit)) {
+  const std::uint64_t data_offset = at + wanted + extra_size;
+  if (!range_fits(data_offset, entry.stored, limit)) {
     return corrupt(file, at,
                    "record " + quote(entry.name) + " of " + std::to_string(entry.stored) +
                        " bytes runs past the file's data");
   }
   if ((field<std::uint16_t>(buffer, 6) & kFlagDescriptor) != 0) {
-    return {};
+    return data_offset;
   }
   std::string extra(extra_size, '\0');
   if (field<std::uint32_t>(buffer, 18) == kIn64 || field<std::uint32_t>(buffer, 22) == kIn64) {
     if (auto status = file.read(at + wanted, writable(extra)); !status) {
-      return status;
+      return fail(std::move(status).error());
     }
   }
-  return compare_sizes(file, entry, buffer, extra);
+  auto status = compare_sizes(file, entry, buffer, extra);
+  return status ? Result<std::uint64_t>(data_offset) : fail(std::move(status).error());
 }
 
 }  // namespace
@@ -395,19 +396,23 @@ Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
   return entries;
 }
 
-Status locate_zip_entry(const SourceFile& file, std::uint64_t directory_offset, ZipEntry& entry) {
+Result<std::uint64_t> locate_zip_entry(const SourceFile& file, std::uint64_t directory_offset,
+                                       const ZipEntry& entry) {
   std::string buffer;
   return locate_one(file, directory_offset, entry, buffer);
 }
 
 Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
-                       std::vector<ZipEntry>& entries) {
+                       std::vector<ZipEntry>& entries,
+                       const std::function<void(std::size_t)>& located) {
+  constexpr std::size_t kToldAtOnce = 256;
   std::vector<std::uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto stands_before = [&](std::uint32_t a, std::uint32_t b) {
     return entries[a].header_offset < entries[b].header_offset;
   };
-  if (!std::is_sorted(order.begin(), order.end(), stands_before)) {
+  const bool in_order = std::is_sorted(order.begin(), order.end(), stands_before);
+  if (!in_order) {
     std::sort(order.begin(), order.end(), stands_before);
   }
   std::string buffer;
@@ -427,10 +432,15 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
     if (hides_bytes(entry.header_offset)) {
       return corrupt(file, previous_end, "bytes that belong to no zip record");
     }
-    if (auto status = locate_one(file, directory_offset, entry, buffer); !status) {
-      return status;
+    const auto data_offset = locate_one(file, directory_offset, entry, buffer);
+    if (!data_offset) {
+      return fail(data_offset.error());
     }
+    entry.data_offset = *data_offset;
     previous_end = entry.data_offset + entry.stored;
+    if (in_order && (index + 1) % kToldAtOnce == 0) {
+      located(index + 1);
+    }
   }
   if (hides_bytes(directory_offset)) {
     return corrupt(file, previous_end, "bytes that belong to no zip record");

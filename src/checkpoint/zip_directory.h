@@ -1,6 +1,8 @@
 // The two halves of reading a zip file's directory; ZipArchive puts them together.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,12 +27,16 @@ struct ZipDirectoryRange {
                                                                 const ZipDirectoryRange& range);
 
 // Reads every local header, fills in data_offset, and refuses headers that contradict the central
-// ones, bytes before the first record, and records that overlap each other or the directory.
+// ones, bytes before the first record, and records that overlap each other or the directory. Where
+// the records stand in the order of the directory, located(n) tells from time to time that the
+// first n of them have been located.
 [[nodiscard]] Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
-                                     std::vector<ZipEntry>& entries);
+                                     std::vector<ZipEntry>& entries,
+                                     const std::function<void(std::size_t)>& located);
 
-// The same of one entry, without the places of the others.
-[[nodiscard]] Status locate_zip_entry(const SourceFile& file, std::uint64_t directory_offset,
-                                      ZipEntry& entry);
+// Where the data of one entry starts. Does not look at its data_offset, nor at other records.
+[[nodiscard]] Result<std::uint64_t> locate_zip_entry(const SourceFile& file,
+                                                     std::uint64_t directory_offset,
+                                                     const ZipEntry& entry);
 
 }  // namespace onnx_external

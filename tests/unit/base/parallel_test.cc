@@ -109,6 +109,24 @@ TEST(ParallelBoth, DoesItsOwnPartOnTheCallingThread) {
   }
 }
 
+TEST(ParallelBoth, ItsOwnPartMayWaitForTheOther) {
+  for (const int threads : {1, 2}) {
+    std::atomic<bool> done = false;
+    EXPECT_THAT(parallel_both(
+                    threads,
+                    [&]() -> Status {
+                      done.wait(false);
+                      return {};
+                    },
+                    [&]() -> Status {
+                      done = true;
+                      done.notify_all();
+                      return {};
+                    }),
+                IsOk());
+  }
+}
+
 TEST(ParallelBoth, ReturnsItsOwnErrorFirst) {
   const auto fails = [](const char* why) {
     return [why]() -> Status { return fail(ErrorCode::kIo, why); };

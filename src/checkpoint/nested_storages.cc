@@ -194,6 +194,7 @@ std::uint32_t NestedStorages::add_storage(const Nested& nested) {
 
 Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
                        const OpenOptions& options, const FindStorage& find, CheckpointPart& part) {
+  label_symbols(pickle);
   NestedStorages nested(text_offset, part);
   auto status = nested.resolve(pickle);
   status = status ? expand_modules(pickle, options.selection) : status;

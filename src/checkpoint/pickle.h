@@ -140,6 +140,7 @@ class Pickle {
   // Requires: kind(id) == kGlobal.
   [[nodiscard]] std::string_view module(NodeId id) const { return text(nodes_[id].first); }
   [[nodiscard]] std::string_view name(NodeId id) const { return text(nodes_[id].second); }
+  [[nodiscard]] std::uint32_t label(NodeId id) const { return nodes_[id].third; }
 
   // Of an object: what would have been called, with what.
   // Requires: kind(id) == kObject.
@@ -164,6 +165,9 @@ class Pickle {
   [[nodiscard]] NodeId add_storage(std::string_view module, std::string_view name,
                                    std::string_view key, std::int64_t numel);
   void replace(NodeId id, NodeId with) { nodes_[id] = nodes_[with]; }
+  // A number that the reader above keeps with a global; 0 before.
+  // Requires: kind(id) == kGlobal.
+  void set_label(NodeId id, std::uint32_t label) { nodes_[id].third = label; }
   void shorten_tuple(NodeId id, std::uint32_t count) { nodes_[id].second = count; }
 
  private:

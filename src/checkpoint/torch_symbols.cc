@@ -82,18 +82,40 @@ constexpr std::array kStorageClasses = {
     StorageClass{"Float4_e2m1fn_x2Storage", DType::kFloat4E2M1FnX2},
 };
 
-}  // namespace
+// Labels of globals: 0 is not looked up yet, kUnknown nobody's, all others an index + 1.
+constexpr std::uint32_t kUnknown = static_cast<std::uint32_t>(kSymbols.size()) + 1;
 
-const Symbol* find_symbol(const Pickle& pickle, NodeId id) {
-  if (pickle.kind(id) != NodeKind::kGlobal) {
-    return nullptr;
-  }
+const Symbol* look_up(const Pickle& pickle, NodeId id) {
   const std::string_view name = pickle.name(id);
   const std::string_view module = pickle.module(id);
   const auto found = std::find_if(kSymbols.begin(), kSymbols.end(), [&](const Symbol& symbol) {
     return symbol.name == name && symbol.module == module;
   });
   return found == kSymbols.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+void label_symbols(Pickle& pickle) {
+  for (NodeId id = 0; id < pickle.node_count(); ++id) {
+    if (pickle.kind(id) == NodeKind::kGlobal) {
+      const Symbol* symbol = look_up(pickle, id);
+      pickle.set_label(id, symbol == nullptr
+                               ? kUnknown
+                               : static_cast<std::uint32_t>(symbol - kSymbols.data()) + 1);
+    }
+  }
+}
+
+const Symbol* find_symbol(const Pickle& pickle, NodeId id) {
+  if (pickle.kind(id) != NodeKind::kGlobal) {
+    return nullptr;
+  }
+  const std::uint32_t label = pickle.label(id);
+  if (label == 0) {
+    return look_up(pickle, id);
+  }
+  return label == kUnknown ? nullptr : &kSymbols[label - 1];
 }
 
 Call call_of(const Pickle& pickle, NodeId id) {

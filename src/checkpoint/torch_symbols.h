@@ -46,6 +46,10 @@ struct Symbol {
   std::string_view refusal = {};  // of kUnsupported
 };
 
+// Labels the globals, so that the calls of each tensor need not be looked up by name. Without it
+// everything works, but slower.
+void label_symbols(Pickle& pickle);
+
 // Nothing for what is no known global.
 [[nodiscard]] const Symbol* find_symbol(const Pickle& pickle, NodeId id);
 // kNone for what is no object made by a known call.

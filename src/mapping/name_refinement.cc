@@ -31,9 +31,13 @@ std::string refine(std::string_view name) {
   return refined;
 }
 
+bool may_have_wrappers(std::string_view name) {
+  return name.starts_with('_') || name.find("._") != std::string_view::npos;
+}
+
 std::string drop_wrappers(std::string name) {
-  if (!name.starts_with('_') && name.find("._") == std::string::npos) {
-    return name;  // all wrappers start with an underscore
+  if (!may_have_wrappers(name)) {
+    return name;
   }
   std::string kept;
   for (std::size_t start = 0; start <= name.size();) {

@@ -16,6 +16,9 @@ namespace onnx_external {
 // "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a name that is not.
 [[nodiscard]] std::string drop_wrappers(std::string name);
 
+// False when drop_wrappers() would change nothing.
+[[nodiscard]] bool may_have_wrappers(std::string_view name);
+
 // Positions at which a component other than the first starts: after '.' and '/'; in a name that has
 // neither, as refined names do, after '_'. Ascending, at most kMaxBoundaries (the first ones).
 [[nodiscard]] std::vector<std::size_t> boundaries(std::string_view name);

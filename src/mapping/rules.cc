@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -38,7 +39,7 @@ std::vector<std::string> names_of_keys(const MappingTask& task) {
 
 std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
   // Of slots that share a name, the one that disagrees.
-  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
   const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
     return !agrees(task, task.graph.slots[slot], task.keys.keys[key]);
   });

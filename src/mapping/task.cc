@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "base/name_map.h"
@@ -12,6 +13,32 @@
 
 namespace onnx_external {
 namespace {
+
+// A view of what is no given name.
+std::string_view keep(std::string name, MappingTask& task) {
+  return task.changed_names.emplace_back(std::move(name));
+}
+
+std::string_view without_wrappers(std::string_view name, MappingTask& task) {
+  return may_have_wrappers(name) ? keep(drop_wrappers(std::string(name)), task) : name;
+}
+
+std::string_view refined(std::string_view name, MappingTask& task) {
+  return name.find('.') == std::string_view::npos ? name : keep(refine(name), task);
+}
+
+bool apply_rename(const Rename& rename, const RE2& pattern, MappingTask& task) {
+  bool any = false;
+  for (KeyName& key : task.key_names) {
+    std::string name(key.name);
+    if (rename.every ? RE2::GlobalReplace(&name, pattern, rename.replacement) > 0
+                     : RE2::Replace(&name, pattern, rename.replacement)) {
+      key.name = keep(std::move(name), task);
+      any = true;
+    }
+  }
+  return any;
+}
 
 Status apply_renames(MappingTask& task) {
   for (const Rename& rename : task.options.renames) {
@@ -24,12 +51,7 @@ Status apply_renames(MappingTask& task) {
       return fail(ErrorCode::kInvalidArgument,
                   shown + ": " + (pattern.ok() ? why : pattern.error()));
     }
-    bool any = false;
-    for (KeyName& key : task.key_names) {
-      any |= rename.every ? RE2::GlobalReplace(&key.name, pattern, rename.replacement) > 0
-                          : RE2::Replace(&key.name, pattern, rename.replacement);
-    }
-    if (!any) {
+    if (!apply_rename(rename, pattern, task)) {
       return fail(ErrorCode::kNotFound, shown + " matches no key of the checkpoint");
     }
   }
@@ -60,8 +82,8 @@ Status apply_prefix(MappingTask& task) {
     const std::size_t length = prefix_length(key.name, prefix);
     key.usable = length > 0;
     if (key.usable) {
-      task.option_alignment = "-" + key.name.substr(0, length);
-      key.name.erase(0, length);
+      task.option_alignment = "-" + std::string(key.name.substr(0, length));
+      key.name.remove_prefix(length);
       any = true;
     }
   }
@@ -70,7 +92,7 @@ Status apply_prefix(MappingTask& task) {
   }
   std::vector<std::string> tops;
   for (const KeyName& key : task.key_names) {
-    std::string top = key.name.substr(0, key.name.find('.'));
+    std::string top(key.name.substr(0, key.name.find('.')));
     if (tops.size() <= kMaxListed && std::find(tops.begin(), tops.end(), top) == tops.end()) {
       tops.push_back(std::move(top));
     }
@@ -98,13 +120,13 @@ Status list_keys(MappingTask& task) {
     return status;
   }
   for (KeyName& key : task.key_names) {
-    key.name = drop_wrappers(std::move(key.name));
+    key.name = without_wrappers(key.name, task);
   }
   if (Status status = apply_prefix(task); !status) {
     return status;
   }
   for (KeyName& key : task.key_names) {
-    key.refined = refine(key.name);
+    key.refined = refined(key.name, task);
   }
   return {};
 }
@@ -125,6 +147,23 @@ Status check_inputs(const MappingTask& task) {
   return {};
 }
 
+// The slots of each name, in order.
+void group_slots(MappingTask& task) {
+  std::vector<std::uint32_t> next(task.slot_names.size() + 1);
+  for (const std::uint32_t name : task.name_of_slot) {
+    ++next[name + 1];
+  }
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  task.slots_of_names.resize(task.name_of_slot.size());
+  for (std::uint32_t name = 0; name < task.slot_names.size(); ++name) {
+    task.slot_names[name].slots =
+        std::span(task.slots_of_names).subspan(next[name], next[name + 1] - next[name]);
+  }
+  for (std::uint32_t slot = 0; slot < task.name_of_slot.size(); ++slot) {
+    task.slots_of_names[next[task.name_of_slot[slot]]++] = slot;
+  }
+}
+
 Status list_slots(MappingTask& task) {
   if (Status status = check_inputs(task); !status) {
     return status;
@@ -141,15 +180,16 @@ Status list_slots(MappingTask& task) {
     if (first == i) {
       task.name_of_slot.push_back(static_cast<std::uint32_t>(task.slot_names.size()));
       SlotName& added = task.slot_names.emplace_back();
-      added.name = drop_wrappers(slot.name);
-      added.refined = refine(added.name);
+      added.name = without_wrappers(slot.name, task);
+      added.refined = refined(added.name, task);
     } else {
       task.name_of_slot.push_back(task.name_of_slot[first]);
     }
     SlotName& name = task.slot_names[task.name_of_slot[i]];
-    name.slots.push_back(i);
-    name.open = name.open && !callers.contains(slot.name) && !has_symbolic_dimension(slot);
+    const bool is_callers = !callers.empty() && callers.contains(slot.name);
+    name.open = name.open && !is_callers && !has_symbolic_dimension(slot);
   }
+  group_slots(task);
   return {};
 }
 
@@ -165,7 +205,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
 
 Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                               const MappingOptions& options) {
-  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}};
+  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   task.fills.resize(graph.slots.size());
   task.key_used.resize(keys.keys.size());
   if (Status status = list_keys(task); !status) {
@@ -202,7 +242,7 @@ bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key) {
 }
 
 bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
-  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
   return !agrees(task, slot_name, key) &&
          std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
            const Slot& wanted = task.graph.slots[slot];
@@ -212,7 +252,7 @@ bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uin
 }
 
 bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
-  const std::vector<std::uint32_t>& slots = task.slot_names[slot_name].slots;
+  const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
   return std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
     return agrees(task, task.graph.slots[slot], task.keys.keys[key]);
   });

@@ -1,7 +1,9 @@
-// What the rules work on: names prepared once, and which slot has got which key so far.
+// What the rules work on: names prepared once, and which slot has got which key so far. A task has
+// as many names as the model has weights, so it copies only those that differ from the given ones.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,17 +16,17 @@
 namespace onnx_external {
 
 struct KeyName {
-  std::string name;     // renamed, wrappers dropped, --prefix removed
-  std::string refined;  // of `name`
-  bool usable = true;   // false: not under --prefix
+  std::string_view name;     // renamed, wrappers dropped, --prefix removed
+  std::string_view refined;  // of `name`
+  bool usable = true;        // false: not under --prefix
 };
 
 // Slots of one name: one, or several in different subgraphs (the branches of an If). They are
 // filled together.
 struct SlotName {
-  std::string name;  // wrappers dropped
-  std::string refined;
-  std::vector<std::uint32_t> slots;
+  std::string_view name;  // wrappers dropped
+  std::string_view refined;
+  std::span<const std::uint32_t> slots;
   bool open = true;  // false: never a slot (rule 6), or filled
 };
 
@@ -40,7 +42,9 @@ struct MappingTask {
 
   std::vector<KeyName> key_names;  // same index as keys.keys
   std::vector<SlotName> slot_names;
-  NamePlaces key_by_name;   // -> keys.keys, by the checkpoint's spelling
+  std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
+  std::deque<std::string> changed_names;      // where names are views of no given one
+  NamePlaces key_by_name;                     // -> keys.keys, by the checkpoint's spelling
   NamePlaces slot_by_name;  // -> graph.slots, by the graph's spelling; the first of it
   std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
   std::string option_alignment;             // "-P" of --prefix P

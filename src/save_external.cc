@@ -16,13 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
+std::vector<SavedTensor> saved_tensors(SavePlan plan) {
   std::vector<SavedTensor> saved;
   saved.reserve(plan.tensors.size());
-  for (const PlannedTensor& tensor : plan.tensors) {
+  for (PlannedTensor& tensor : plan.tensors) {
     SavedTensor entry;
-    entry.key = tensor.key;
-    entry.slot = tensor.name;
+    entry.key = std::move(tensor.key);
+    entry.slot = std::move(tensor.name);
     entry.rule = tensor.rule;
     if (tensor.part && plan.layout != Layout::kInline) {
       const PlannedPart& part = plan.parts[*tensor.part];
@@ -31,7 +31,7 @@ std::vector<SavedTensor> saved_tensors(const SavePlan& plan) {
     }
     entry.length = tensor.nbytes;
     entry.data_type = tensor.data_type;
-    entry.dims = tensor.dims;
+    entry.dims = std::move(tensor.dims);
     saved.push_back(std::move(entry));
   }
   return saved;
@@ -238,6 +238,20 @@ Inputs open_inputs(const LoadModel& load_model, const Target& target,
   return inputs;
 }
 
+// Beside the list the memory of the inputs is given back, which takes as long.
+Status list_tensors(SavePlan plan, Inputs& inputs, const SaveOptions& options, SaveReport& report) {
+  return parallel_both(
+      thread_count(options.write.threads),
+      [&]() -> Status {
+        report.tensors = saved_tensors(std::move(plan));
+        return {};
+      },
+      [&]() -> Status {
+        inputs = {};
+        return {};
+      });
+}
+
 // With a type for all floats the keys have no types that could disagree; make_plan refuses the
 // slots that state another one.
 MappingOptions mapping_options(const SaveOptions& options) {
@@ -284,7 +298,9 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!data_dir) {
     return fail(std::move(data_dir).error());
   }
-  auto [loaded, checkpoint] = open_inputs(load_model, target, paths, options);
+  Inputs opened = open_inputs(load_model, target, paths, options);
+  Result<Model>& loaded = opened.model;
+  Result<Checkpoint>& checkpoint = opened.checkpoint;
   if (!loaded) {
     return fail(std::move(loaded).error());
   }
@@ -324,7 +340,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   }
   report.test_data = inputs->data;
   if (options.mode == RunMode::kDryRun) {
-    report.tensors = saved_tensors(*plan);
+    report.tensors = saved_tensors(*std::move(plan));
     return report;
   }
 
@@ -341,16 +357,18 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!staged) {
     return fail(std::move(staged).error());
   }
-  // Verifying loads the model that was written: the given one makes room for it.
-  loaded = fail(ErrorCode::kIo, "released");
-  report.tensors = saved_tensors(*plan);
   report.bytes_kept = staged->bytes_kept();
   if (verifies) {
+    // This loads the model that was written: the given one makes room for it.
+    loaded = fail(ErrorCode::kIo, "released");
     Status verified = verify_staged(*staged, *plan, *checkpoint, expected, target, options);
     if (!verified) {
       return fail(std::move(verified).error());
     }
     report.verified = true;
+  }
+  if (Status listed = list_tensors(*std::move(plan), opened, options, report); !listed) {
+    return fail(std::move(listed).error());
   }
   Status published = staged->publish();
   if (!published) {

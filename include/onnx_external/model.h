@@ -43,16 +43,16 @@ struct Slot {
   bool has_data = false;               // kInitializer: bytes (inline or external) are recorded
   std::string merged_into;             // kIdentityOutput: the name that the Identity reads
   std::uint32_t consumer_count = 0;    // node inputs (in any graph) and graph outputs that use it
-  std::vector<std::string> consumers;  // up to kMaxListedConsumers of them, "MatMul 'node_name'"
+  std::string consumer_op;             // the first node among them; empty = there is none
+  std::string consumer_name;           // that node's name
 };
-inline constexpr std::size_t kMaxListedConsumers = 4;
 
 // What the mapping needs to know of a graph; a plain value that tests build by hand.
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
   std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order
-  // Every other name that some graph defines (inputs, outputs of nodes), sorted: what, beside the
-  // slots, a new initializer must not be called.
+  // Every other name that some graph defines (inputs, outputs of nodes), in no order: what, beside
+  // the slots, a new initializer must not be called.
   std::vector<std::string> defined_names;
   // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline.
   std::vector<std::string> inline_names;
@@ -177,6 +177,12 @@ class Model {
   // out of range or used twice, a new name that the graph defines; the model is then unchanged.
   [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs);
 
+  // The same for a model that is only to be written: what is new to the main graph does not come
+  // into proto(), but is returned as it will stand in the file, for src/onnx/cut_tensors.h. That
+  // takes a third of the memory. refresh() and serialize() have no use then.
+  [[nodiscard]] Result<std::string> attach_encoded(std::span<const Attachment> attachments,
+                                                   MatchedInputs inputs);
+
   // Describes the model as it is after attach(). Errors as load().
   [[nodiscard]] Status refresh() { return analyze(); }
 
@@ -198,6 +204,8 @@ class Model {
                                           std::shared_ptr<const CutTensors> cuts,
                                           std::filesystem::path source_dir);
   [[nodiscard]] Status analyze();
+  [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs,
+                              std::string* encoded);
 
   std::shared_ptr<onnx::ModelProto> proto_;
   std::filesystem::path source_dir_;

@@ -1,6 +1,7 @@
 #include "mapping/refusals.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 #include <string_view>
@@ -141,13 +142,25 @@ std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& s
   return only;
 }
 
+// Plain for the operators that exist, quoted for anything else that a file may say.
+std::string consumer_text(const Slot& slot) {
+  const std::string& op = slot.consumer_op;
+  if (op.empty()) {
+    return "graph output";
+  }
+  const bool plain = std::all_of(op.begin(), op.end(),
+                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return (plain && op.size() <= kMaxQuotedBytes ? op : quote(op)) +
+         (slot.consumer_name.empty() ? "" : " " + quote(slot.consumer_name));
+}
+
 std::string missing_text(const MappingTask& task, const Slot& slot,
                          std::span<const std::string> leftover_names) {
   std::string text = quote(slot.name) + " (" + form_of(slot);
   if (slot.kind == SlotKind::kIdentityOutput) {
     text += ", made equal to " + quote(slot.merged_into) + " at export";
-  } else if (!slot.consumers.empty()) {
-    text += ", used by " + slot.consumers.front();
+  } else if (slot.consumer_count > 0) {
+    text += ", used by " + consumer_text(slot);
     text +=
         slot.consumer_count > 1 ? " and " + std::to_string(slot.consumer_count - 1) + " more" : "";
   }
@@ -318,11 +331,10 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
   if (task.options.unmatched != Unmatched::kKeep) {
     return {};
   }
-  const std::vector<std::string>& defined = task.graph.defined_names;
+  const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
   for (const std::uint32_t key : leftovers.keys) {
     const std::string& name = task.keys.keys[key].name;
-    if (task.slot_by_name.contains(name) ||
-        std::binary_search(defined.begin(), defined.end(), name)) {
+    if (task.slot_by_name.contains(name) || defined.contains(name)) {
       return fail(ErrorCode::kInvalidArgument,
                   "--unmatched keep: the graph already defines " + quote(name) +
                       "; give the key another name with --rename, or leave such keys out with "

@@ -9,6 +9,7 @@
 #include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_list.h"
+#include "onnx/wire_reader.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
@@ -17,15 +18,23 @@ namespace {
 // Before this version every initializer had to be a graph input as well.
 constexpr std::int64_t kFirstIrWithoutInputs = 4;
 
+constexpr std::uint32_t kInitializerField = 5;  // of GraphProto
+constexpr char kInitializerTag =
+    static_cast<char>(kInitializerField << 3U | static_cast<unsigned>(WireType::kLength));
+
 struct Placed {
   const Attachment* attachment = nullptr;
-  const std::string* name = nullptr;
-  SlotKind kind = SlotKind::kUndefinedName;  // of new initializers: they define the name
+  const Slot* slot = nullptr;  // nothing for new initializers
+
+  [[nodiscard]] const std::string& name() const {
+    return slot == nullptr ? attachment->name : slot->name;
+  }
+  [[nodiscard]] bool is(SlotKind kind) const { return slot != nullptr && slot->kind == kind; }
 };
 
-// The names of slots that something defines already.
-NameSet defined_slots(const GraphFacts& facts) {
-  NameSet names;
+// Slots that something defines already, and what is no slot.
+NameSet defined_names(const GraphFacts& facts) {
+  NameSet names(facts.defined_names.begin(), facts.defined_names.end());
   for (const Slot& slot : facts.slots) {
     if (slot.kind != SlotKind::kUndefinedName) {
       names.insert(slot.name);
@@ -38,7 +47,7 @@ Status check_attachments(const GraphFacts& facts, std::span<const Attachment> at
   const bool adds = std::any_of(
       attachments.begin(), attachments.end(),
       [](const Attachment& attachment) { return attachment.slot == Attachment::kNoSlot; });
-  NameSet names = adds ? defined_slots(facts) : NameSet();
+  NameSet names = adds ? defined_names(facts) : NameSet();
   std::vector<bool> filled(facts.slots.size());
   for (const Attachment& attachment : attachments) {
     if (attachment.slot != Attachment::kNoSlot) {
@@ -52,9 +61,7 @@ Status check_attachments(const GraphFacts& facts, std::span<const Attachment> at
       }
       continue;
     }
-    const bool defined =
-        std::binary_search(facts.defined_names.begin(), facts.defined_names.end(), attachment.name);
-    if (attachment.name.empty() || defined || !names.insert(attachment.name).second) {
+    if (attachment.name.empty() || !names.insert(attachment.name).second) {
       return fail(ErrorCode::kInvalidArgument, "new initializer " + quote(attachment.name) +
                                                    ": the graph defines that name already");
     }
@@ -67,6 +74,7 @@ std::vector<std::vector<Placed>> by_graph(const GraphFacts& facts,
                                           std::span<const Attachment> attachments,
                                           std::size_t graphs) {
   std::vector<const Attachment*> order;
+  order.reserve(attachments.size());
   for (const Attachment& attachment : attachments) {
     order.push_back(&attachment);
   }
@@ -75,10 +83,10 @@ std::vector<std::vector<Placed>> by_graph(const GraphFacts& facts,
   std::vector<std::vector<Placed>> placed(graphs);
   for (const Attachment* attachment : order) {
     if (attachment->slot == Attachment::kNoSlot) {
-      placed[0].push_back({attachment, &attachment->name, SlotKind::kUndefinedName});
+      placed[0].push_back({attachment, nullptr});
     } else {
       const Slot& slot = facts.slots[attachment->slot];
-      placed[slot.graph].push_back({attachment, &slot.name, slot.kind});
+      placed[slot.graph].push_back({attachment, &slot});
     }
   }
   return placed;
@@ -86,30 +94,45 @@ std::vector<std::vector<Placed>> by_graph(const GraphFacts& facts,
 
 void fill(const Placed& placed, const Placeholders& placeholders, onnx::TensorProto& tensor) {
   const Attachment& attachment = *placed.attachment;
-  tensor.set_name(*placed.name);
+  tensor.set_name(placed.name());
   tensor.set_data_type(attachment.data_type);
   tensor.mutable_dims()->Assign(attachment.dims.begin(), attachment.dims.end());
   write_tensor_data(attachment.data, placeholders, tensor);
 }
 
+void append_initializer(const onnx::TensorProto& tensor, std::string& encoded) {
+  encoded += kInitializerTag;
+  append_varint(encoded, tensor.ByteSizeLong());
+  tensor.AppendPartialToString(&encoded);
+}
+
+// New ones go to `encoded`, if it is given.
 void put_initializers(const std::vector<Placed>& all, const Placeholders& placeholders,
-                      onnx::GraphProto& graph) {
+                      onnx::GraphProto& graph, std::string* encoded) {
   OwnedNameMap<onnx::TensorProto*> existing;
   for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
     existing.emplace(tensor.name(), &tensor);
   }
+  onnx::TensorProto scratch;
   for (const Placed& placed : all) {
-    const auto found = existing.find(*placed.name);
-    fill(placed, placeholders, found != existing.end() ? *found->second : *graph.add_initializer());
+    const auto found = existing.empty() ? existing.end() : existing.find(placed.name());
+    if (found != existing.end()) {
+      fill(placed, placeholders, *found->second);
+    } else if (encoded == nullptr) {
+      fill(placed, placeholders, *graph.add_initializer());
+    } else {
+      fill(placed, placeholders, scratch);
+      append_initializer(scratch, *encoded);
+    }
   }
 }
 
-// Removes the elements that `gone` names; the others keep their order.
+// Removes the elements for which gone(element, index) is true; the others keep their order.
 template <typename Field, typename Gone>
 void remove_if(Field& field, const Gone& gone) {
   int kept = 0;
   for (int i = 0; i < field.size(); ++i) {
-    if (!gone(field.Get(i))) {
+    if (!gone(field.Get(i), i)) {
       field.SwapElements(kept++, i);
     }
   }
@@ -119,24 +142,33 @@ void remove_if(Field& field, const Gone& gone) {
 void remove_identities(const std::vector<Placed>& all, onnx::GraphProto& graph) {
   NameSet outputs;
   for (const Placed& placed : all) {
-    if (placed.kind == SlotKind::kIdentityOutput) {
-      outputs.insert(*placed.name);
+    if (placed.is(SlotKind::kIdentityOutput)) {
+      outputs.insert(placed.name());
     }
   }
   if (!outputs.empty()) {
-    remove_if(*graph.mutable_node(), [&](const onnx::NodeProto& node) {
+    remove_if(*graph.mutable_node(), [&](const onnx::NodeProto& node, int) {
       return node.output_size() == 1 && outputs.contains(node.output(0));
     });
   }
 }
 
 void remove_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
-  auto filled = table_for<NameSet>(all.size());
+  std::vector<bool> is_filled(static_cast<std::size_t>(graph.input_size()));
+  NameSet others;  // initializers may be inputs, too; an earlier attach() may have removed some
   for (const Placed& placed : all) {
-    filled.insert(*placed.name);
+    const std::size_t index =
+        placed.is(SlotKind::kGraphInput) ? placed.slot->input_index : is_filled.size();
+    if (index < is_filled.size() && graph.input(static_cast<int>(index)).name() == placed.name()) {
+      is_filled[index] = true;
+    } else {
+      others.insert(placed.name());
+    }
   }
-  remove_if(*graph.mutable_input(),
-            [&](const onnx::ValueInfoProto& input) { return filled.contains(input.name()); });
+  remove_if(*graph.mutable_input(), [&](const onnx::ValueInfoProto& input, int index) {
+    return is_filled[static_cast<std::size_t>(index)] ||
+           (!others.empty() && others.contains(input.name()));
+  });
 }
 
 void add_missing_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
@@ -145,11 +177,11 @@ void add_missing_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph)
     inputs.insert(input.name());
   }
   for (const Placed& placed : all) {
-    if (!inputs.insert(*placed.name).second) {
+    if (!inputs.insert(placed.name()).second) {
       continue;
     }
     onnx::ValueInfoProto& input = *graph.add_input();
-    input.set_name(*placed.name);
+    input.set_name(placed.name());
     auto& type = *input.mutable_type()->mutable_tensor_type();
     type.set_elem_type(placed.attachment->data_type);
     type.mutable_shape();
@@ -162,6 +194,19 @@ void add_missing_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph)
 }  // namespace
 
 Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inputs) {
+  return attach(attachments, inputs, nullptr);
+}
+
+Result<std::string> Model::attach_encoded(std::span<const Attachment> attachments,
+                                          MatchedInputs inputs) {
+  std::string encoded;
+  Status attached = attach(attachments, inputs, &encoded);
+  return attached ? Result<std::string>(std::move(encoded)) : fail(std::move(attached).error());
+}
+
+// Into subgraphs nothing goes encoded: there are few such tensors.
+Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inputs,
+                     std::string* encoded) {
   if (Status status = check_attachments(facts_, attachments); !status) {
     return status;
   }
@@ -171,7 +216,8 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
   }
   const std::vector<std::vector<Placed>> placed = by_graph(facts_, attachments, graphs->size());
   for (std::size_t g = 0; g < placed.size(); ++g) {
-    put_initializers(placed[g], cuts_->placeholders(), *(*graphs)[g].graph);
+    put_initializers(placed[g], cuts_->placeholders(), *(*graphs)[g].graph,
+                     g == 0 ? encoded : nullptr);
   }
   onnx::GraphProto& main = *(*graphs)[0].graph;
   if (facts_.ir_version < kFirstIrWithoutInputs) {

@@ -72,8 +72,8 @@ struct ModelPieces {
   std::uint64_t bytes = 0;         // of the file
 };
 
-// The file that the model makes; see Model::serialize.
-[[nodiscard]] Result<ModelPieces> model_pieces(const Model& model);
+// The file that the model makes; see Model::serialize. `encoded`: of Model::attach_encoded.
+[[nodiscard]] Result<ModelPieces> model_pieces(const Model& model, std::string encoded = {});
 
 // Puts the bytes that placeholders stand for into a serialized model. kUnsupported past
 // kMaxMessageBytes.

@@ -1,8 +1,5 @@
 #include "onnx_external/model.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <cassert>
 #include <optional>
@@ -133,24 +130,6 @@ void Model::relocate(std::size_t external_tensor, const TensorData& data) {
 void Model::externalize(std::size_t inline_tensor, const ExternalRef& ref) {
   assert(inline_tensor < inline_.size());
   write_external_entries(ref, *inline_protos_[inline_tensor]);
-}
-
-Result<ModelPieces> model_pieces(const Model& model) {
-  const std::size_t size = model.proto().ByteSizeLong();
-  if (size > kMaxMessageBytes) {
-    return fail(ErrorCode::kUnsupported, "the model takes " + std::to_string(size) +
-                                             " bytes, but protobuf cannot write more than " +
-                                             std::to_string(kMaxMessageBytes));
-  }
-  std::string text;
-  text.reserve(size);
-  {
-    google::protobuf::io::StringOutputStream stream(&text);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    model.proto().SerializeWithCachedSizes(&coded);
-  }
-  return fill_placeholders(std::move(text), model.cut_tensors());
 }
 
 Result<std::string> Model::serialize() const {

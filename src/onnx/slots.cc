@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
-#include "base/text.h"
 #include "onnx/external_data.h"
 
 namespace onnx_external {
@@ -19,9 +17,6 @@ constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
 // Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
 // copy what their input states.
 constexpr int kMaxSlotRank = 64;
-
-// What a graph defines under a name, and which slot that is.
-using Names = NameMap<std::uint32_t>;
 
 bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
@@ -57,21 +52,14 @@ std::optional<SymbolicShape> shape_of(const onnx::TypeProto::Tensor& type) {
   return shape;
 }
 
-// Plain for the operators that exist, quoted for anything else that a file may say.
-std::string op_text(const onnx::NodeProto& node) {
-  const std::string& op = node.op_type();
-  const bool plain = std::all_of(op.begin(), op.end(),
-                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  return plain && op.size() <= kMaxQuotedBytes ? op : quote(op);
-}
-
 class Collector {
  public:
   explicit Collector(std::span<const GraphNode> graphs)
-      : graphs_(graphs),
-        names_(graphs.size()),
-        infos_(graphs.size()),
-        inline_names_(graphs.size()) {}
+      : graphs_(graphs), infos_(graphs.size()), inline_names_(graphs.size()) {
+    places_.reserve(graphs.size());
+  }
+  Collector(const Collector&) = delete;  // places_ looks into values_
+  Collector& operator=(const Collector&) = delete;
 
   GraphFacts collect(std::int64_t ir_version) {
     facts_.ir_version = ir_version;
@@ -82,52 +70,68 @@ class Collector {
       define_initializers(g);
     }
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      find_undefined(g);
+      resolve_inputs(g);
     }
+    std::size_t input = 0;  // of all nodes
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      find_identities(g);
+      find_identities(g, input);
     }
+    input = 0;
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      count_consumers(g);
+      count_consumers(g, input);
     }
     list_names();
     return std::move(facts_);
   }
 
  private:
+  // What a graph defines under a name, and which slot that is. Names point into the model.
+  struct Value {
+    std::string_view name;
+    std::uint32_t slot = kNotASlot;
+  };
+  using ValueId = std::uint32_t;
+  static constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input that is left out
+
   // Inputs, and outputs of nodes. The main graph's tensor inputs are slots; those of subgraphs are
   // bound by the node that owns the graph.
   void define_values(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
-    const auto values = static_cast<std::size_t>(graph.input_size()) +
-                        static_cast<std::size_t>(graph.initializer_size()) +
-                        static_cast<std::size_t>(graph.node_size());
-    names_[g] = table_for<Names>(values);
+    const auto count = static_cast<std::size_t>(graph.input_size()) +
+                       static_cast<std::size_t>(graph.initializer_size()) +
+                       static_cast<std::size_t>(graph.node_size());
+    places_.emplace_back([this](ValueId value) { return values_[value].name; }, count);
     if (g == 0) {
+      values_.reserve(count);
       facts_.graph_inputs.reserve(static_cast<std::size_t>(graph.input_size()));
       facts_.slots.reserve(static_cast<std::size_t>(graph.input_size()) +
                            static_cast<std::size_t>(graph.initializer_size()));
     }
-    for (const auto& info : graph.value_info()) {
-      infos_[g].emplace(info.name(), &info.type());
-    }
-    for (const auto& info : graph.output()) {
-      infos_[g].emplace(info.name(), &info.type());
-    }
     for (const auto& tensor : graph.initializer()) {
-      names_[g].emplace(tensor.name(), kNotASlot);  // known before the inputs ask for it
+      define(g, tensor.name());  // known before the inputs ask for it
     }
     for (int i = 0; i < graph.input_size(); ++i) {
       define_input(g, i);
     }
     for (const auto& sparse : graph.sparse_initializer()) {
-      names_[g].emplace(sparse.values().name(), kNotASlot);
+      define(g, sparse.values().name());
     }
     for (const auto& node : graph.node()) {
       for (const std::string& output : node.output()) {
-        names_[g].emplace(output, kNotASlot);
+        define(g, output);
       }
     }
+  }
+
+  // True when the graph did not define the name before.
+  bool define(std::uint32_t g, const std::string& name) {
+    const auto next = static_cast<ValueId>(values_.size());
+    values_.push_back({name});
+    const bool fresh = places_[g].add(next) == next;
+    if (!fresh) {
+      values_.pop_back();
+    }
+    return fresh;
   }
 
   void define_input(std::uint32_t g, int index) {
@@ -135,11 +139,11 @@ class Collector {
     if (g == 0) {
       facts_.graph_inputs.push_back(input.name());
     }
-    const bool fresh = names_[g].emplace(input.name(), kNotASlot).second;
+    const bool fresh = define(g, input.name());
     if (g != 0 || !fresh || !input.type().has_tensor_type()) {
       return;
     }
-    Slot& slot = add_slot(g, input.name(), SlotKind::kGraphInput);
+    Slot& slot = add_slot(values_.back(), g, SlotKind::kGraphInput);
     slot.input_index = static_cast<std::uint32_t>(index);
     slot.elem_type = input.type().tensor_type().elem_type();
     slot.shape = shape_of(input.type().tensor_type());
@@ -147,10 +151,11 @@ class Collector {
 
   void define_initializers(std::uint32_t g) {
     for (const auto& tensor : graphs_[g].graph->initializer()) {
-      if (tensor.name().empty() || names_[g].at(tensor.name()) != kNotASlot) {
+      Value& value = values_[*places_[g].find(tensor.name())];
+      if (tensor.name().empty() || value.slot != kNotASlot) {
         continue;
       }
-      Slot& slot = add_slot(g, tensor.name(), SlotKind::kInitializer);
+      Slot& slot = add_slot(value, g, SlotKind::kInitializer);
       slot.elem_type = tensor.data_type();
       if (tensor.dims_size() <= kMaxSlotRank) {
         slot.shape = SymbolicShape(tensor.dims().begin(), tensor.dims().end());
@@ -159,45 +164,47 @@ class Collector {
     }
   }
 
-  // A name that nothing defines becomes a slot of the main graph, where every subgraph sees it.
-  void find_undefined(std::uint32_t g) {
+  // What each node reads. A name that nothing defines becomes a slot of the main graph, where every
+  // subgraph sees it.
+  void resolve_inputs(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
+    inputs_.reserve(inputs_.size() + 2 * static_cast<std::size_t>(graph.node_size()));
     for (const auto& node : graph.node()) {
       for (int i = 0; i < node.input_size(); ++i) {
-        if (std::optional<std::uint32_t> slot = undefined_slot(g, node.input(i))) {
-          learn_type(g, node, i, facts_.slots[*slot]);
+        const ValueId value = value_read(g, node.input(i));
+        inputs_.push_back(value);
+        if (Slot* slot = slot_of(value);
+            slot != nullptr && slot->kind == SlotKind::kUndefinedName) {
+          learn_type(g, node, i, *slot);
         }
       }
     }
     for (const auto& output : graph.output()) {
-      (void)undefined_slot(g, output.name());
+      (void)value_read(g, output.name());
     }
   }
 
-  std::optional<std::uint32_t> undefined_slot(std::uint32_t g, const std::string& name) {
+  ValueId value_read(std::uint32_t g, const std::string& name) {
     if (name.empty()) {
-      return std::nullopt;  // an optional input that is left out
+      return kNoValue;
     }
-    const std::optional<std::uint32_t> found = resolve(g, name);
-    if (found) {
-      const bool undefined =
-          *found != kNotASlot && facts_.slots[*found].kind == SlotKind::kUndefinedName;
-      return undefined ? found : std::nullopt;
+    if (const auto found = resolve(g, name)) {
+      return *found;
     }
-    Slot& slot = add_slot(0, name, SlotKind::kUndefinedName);
-    describe(g, name, slot);
-    return static_cast<std::uint32_t>(facts_.slots.size() - 1);
+    define(0, name);
+    describe(g, name, add_slot(values_.back(), 0, SlotKind::kUndefinedName));
+    return static_cast<ValueId>(values_.size() - 1);
   }
 
   // Fills in what the value_info of `name`, as graph `g` sees it, says.
-  void describe(std::uint32_t g, std::string_view name, Slot& slot) const {
+  void describe(std::uint32_t g, std::string_view name, Slot& slot) {
     if (const onnx::TypeProto* type = info(g, name); type != nullptr && type->has_tensor_type()) {
       slot.elem_type = type->tensor_type().elem_type();
       slot.shape = shape_of(type->tensor_type());
     }
   }
 
-  void learn_type(std::uint32_t g, const onnx::NodeProto& node, int input, Slot& slot) const {
+  void learn_type(std::uint32_t g, const onnx::NodeProto& node, int input, Slot& slot) {
     if (slot.elem_type != 0 || !keeps_type(node, input)) {
       return;
     }
@@ -208,23 +215,20 @@ class Collector {
   }
 
   // Nodes stand in topological order, so an Identity over another Identity finds it done.
-  void find_identities(std::uint32_t g) {
+  void find_identities(std::uint32_t g, std::size_t& input) {
     for (const auto& node : graphs_[g].graph->node()) {
+      const std::size_t first = std::exchange(input, input + inputs_of(node));
       if (!is_identity(node)) {
         continue;
       }
-      const std::optional<std::uint32_t> source = resolve(g, node.input(0));
-      std::uint32_t& own = names_[g].at(node.output(0));
-      if (!source || *source == kNotASlot || own != kNotASlot) {
+      const std::uint32_t source = values_[inputs_[first]].slot;
+      Value& own = values_[*places_[g].find(node.output(0))];
+      if (source == kNotASlot || own.slot != kNotASlot) {
         continue;
       }
-      const std::int32_t elem_type = facts_.slots[*source].elem_type;
-      std::optional<SymbolicShape> shape = facts_.slots[*source].shape;
-      own = static_cast<std::uint32_t>(facts_.slots.size());
-      Slot& slot = facts_.slots.emplace_back();
-      slot.name = node.output(0);
-      slot.kind = SlotKind::kIdentityOutput;
-      slot.graph = g;
+      const std::int32_t elem_type = facts_.slots[source].elem_type;
+      std::optional<SymbolicShape> shape = facts_.slots[source].shape;
+      Slot& slot = add_slot(own, g, SlotKind::kIdentityOutput);
       slot.merged_into = node.input(0);
       describe(g, slot.name, slot);
       slot.elem_type = slot.elem_type != 0 ? slot.elem_type : elem_type;
@@ -232,35 +236,36 @@ class Collector {
     }
   }
 
-  void count_consumers(std::uint32_t g) {
+  static std::size_t inputs_of(const onnx::NodeProto& node) {
+    return static_cast<std::size_t>(node.input_size());
+  }
+
+  void count_consumers(std::uint32_t g, std::size_t& input) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
     for (const auto& node : graph.node()) {
-      const bool scales =
-          is_default_domain(node) && (node.op_type() == "Resize" || node.op_type() == "Upsample");
-      for (int i = 0; i < node.input_size(); ++i) {
-        if (Slot* slot = slot_of(g, node.input(i))) {
+      for (const std::string& name : node.input()) {
+        if (Slot* slot = slot_of(inputs_[input++])) {
           consume(*slot, node);
         }
-        if (scales && i > 0) {
-          mark_inline(g, node.input(i));
+        const bool scales = &name != &node.input(0) && is_default_domain(node) &&
+                            (node.op_type() == "Resize" || node.op_type() == "Upsample");
+        if (scales) {
+          mark_inline(g, name);
         }
       }
     }
     for (const auto& output : graph.output()) {
-      if (Slot* slot = slot_of(g, output.name())) {
+      if (Slot* slot = slot_called(g, output.name())) {
         ++slot->consumer_count;
-        if (slot->consumers.size() < kMaxListedConsumers) {
-          slot->consumers.emplace_back("graph output");
-        }
       }
     }
   }
 
   static void consume(Slot& slot, const onnx::NodeProto& node) {
     ++slot.consumer_count;
-    if (slot.consumers.size() < kMaxListedConsumers) {
-      slot.consumers.push_back(node.name().empty() ? op_text(node)
-                                                   : op_text(node) + " " + quote(node.name()));
+    if (slot.consumer_op.empty()) {
+      slot.consumer_op = node.op_type();
+      slot.consumer_name = node.name();
     }
   }
 
@@ -270,7 +275,7 @@ class Collector {
       if (!inline_names_[g].insert(current).second) {
         return;
       }
-      const Slot* slot = slot_of(g, current);
+      const Slot* slot = slot_called(g, current);
       if (slot == nullptr || slot->kind != SlotKind::kIdentityOutput || steps >= kMaxGraphDepth) {
         return;
       }
@@ -278,36 +283,38 @@ class Collector {
     }
   }
 
-  // `name` belongs to the model and outlives names_.
-  Slot& add_slot(std::uint32_t g, const std::string& name, SlotKind kind) {
+  Slot& add_slot(Value& value, std::uint32_t g, SlotKind kind) {
+    value.slot = static_cast<std::uint32_t>(facts_.slots.size());
     Slot& slot = facts_.slots.emplace_back();
-    slot.name = name;
+    slot.name = value.name;
     slot.kind = kind;
     slot.graph = g;
-    names_[g].insert_or_assign(name, static_cast<std::uint32_t>(facts_.slots.size() - 1));
     return slot;
   }
 
   // What `name` means inside graph `g`: its own names first, then those of the enclosing graphs.
-  std::optional<std::uint32_t> resolve(std::uint32_t g, std::string_view name) const {
+  std::optional<ValueId> resolve(std::uint32_t g, std::string_view name) const {
     for (;; g = graphs_[g].parent) {
-      if (const auto found = names_[g].find(name); found != names_[g].end()) {
-        return found->second;
-      }
-      if (g == 0) {
-        return std::nullopt;
+      if (const auto found = places_[g].find(name); found || g == 0) {
+        return found;
       }
     }
   }
 
-  Slot* slot_of(std::uint32_t g, std::string_view name) {
-    const std::optional<std::uint32_t> found = name.empty() ? std::nullopt : resolve(g, name);
-    return found && *found != kNotASlot ? &facts_.slots[*found] : nullptr;
+  Slot* slot_of(ValueId value) {
+    const std::uint32_t slot = value == kNoValue ? kNotASlot : values_[value].slot;
+    return slot == kNotASlot ? nullptr : &facts_.slots[slot];
   }
 
-  const onnx::TypeProto* info(std::uint32_t g, std::string_view name) const {
+  Slot* slot_called(std::uint32_t g, std::string_view name) {
+    const auto value = name.empty() ? std::nullopt : resolve(g, name);
+    return value ? slot_of(*value) : nullptr;
+  }
+
+  const onnx::TypeProto* info(std::uint32_t g, std::string_view name) {
     for (;; g = graphs_[g].parent) {
-      if (const auto found = infos_[g].find(name); found != infos_[g].end()) {
+      const Infos& infos = infos_of(g);
+      if (const auto found = infos.find(name); found != infos.end()) {
         return found->second;
       }
       if (g == 0) {
@@ -316,31 +323,45 @@ class Collector {
     }
   }
 
-  static std::vector<std::string> sorted_unique(std::vector<std::string_view> names) {
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    return {names.begin(), names.end()};
+  // The stated types of a graph's values, listed when they are first asked for.
+  using Infos = NameMap<const onnx::TypeProto*>;
+  const Infos& infos_of(std::uint32_t g) {
+    if (!infos_[g]) {
+      const onnx::GraphProto& graph = *graphs_[g].graph;
+      Infos& infos = infos_[g].emplace();
+      for (const auto& info : graph.value_info()) {
+        infos.emplace(info.name(), &info.type());
+      }
+      for (const auto& info : graph.output()) {
+        infos.emplace(info.name(), &info.type());
+      }
+    }
+    return *infos_[g];
   }
 
   void list_names() {
-    std::vector<std::string_view> defined;
-    std::vector<std::string_view> stay_inline;
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      for (const auto& [name, slot] : names_[g]) {
-        if (slot == kNotASlot) {
-          defined.push_back(name);
-        }
+    const auto is_other = [](const Value& value) { return value.slot == kNotASlot; };
+    facts_.defined_names.reserve(
+        static_cast<std::size_t>(std::count_if(values_.begin(), values_.end(), is_other)));
+    for (const Value& value : values_) {
+      if (is_other(value)) {
+        facts_.defined_names.emplace_back(value.name);
       }
-      stay_inline.insert(stay_inline.end(), inline_names_[g].begin(), inline_names_[g].end());
     }
-    facts_.defined_names = sorted_unique(std::move(defined));
-    facts_.inline_names = sorted_unique(std::move(stay_inline));
+    std::vector<std::string>& stay_inline = facts_.inline_names;
+    for (const NameSet& names : inline_names_) {
+      stay_inline.insert(stay_inline.end(), names.begin(), names.end());
+    }
+    std::sort(stay_inline.begin(), stay_inline.end());
+    stay_inline.erase(std::unique(stay_inline.begin(), stay_inline.end()), stay_inline.end());
   }
 
   std::span<const GraphNode> graphs_;
-  std::vector<Names> names_;  // one a graph; keys point into the model
-  std::vector<NameMap<const onnx::TypeProto*>> infos_;
-  std::vector<NameSet> inline_names_;  // one a graph, as names_
+  std::vector<Value> values_;                // of all graphs
+  std::vector<NamePlaces> places_;           // into values_, one a graph
+  std::vector<ValueId> inputs_;              // of all nodes of all graphs, in order
+  std::vector<std::optional<Infos>> infos_;  // one a graph
+  std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots
   GraphFacts facts_;
 };
 

@@ -13,7 +13,6 @@ namespace {
 constexpr std::size_t kFirstWindow = std::size_t{4} << 10;
 constexpr std::size_t kMaxWindow = std::size_t{256} << 10;
 
-constexpr int kMaxVarintBytes = 10;
 constexpr std::uint64_t kMaxTag = 0xFFFFFFFF;
 
 }  // namespace

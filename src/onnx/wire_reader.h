@@ -35,7 +35,9 @@ struct WireTag {
   WireType type = WireType::kVarint;
 };
 
-// Bytes of a varint that says `value`, 1 to 10.
+inline constexpr int kMaxVarintBytes = 10;
+
+// Bytes of a varint that says `value`.
 [[nodiscard]] std::size_t varint_bytes(std::uint64_t value);
 
 void append_varint(std::string& out, std::uint64_t value);

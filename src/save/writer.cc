@@ -130,8 +130,8 @@ class ModelBuilder {
   // The model file. `sha1s`: of each file of the plan, where checksums are recorded. What the plan
   // has inside the model is deferred, numbered by its part.
   Result<ModelPieces> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
-    Status attached = attach(inputs, sha1s);
-    return attached ? model_pieces(model_) : fail(std::move(attached).error());
+    auto encoded = attach(inputs, sha1s);
+    return encoded ? model_pieces(model_, *std::move(encoded)) : fail(std::move(encoded).error());
   }
 
   // Requires: build() succeeded.
@@ -152,7 +152,7 @@ class ModelBuilder {
   }
 
  private:
-  Status attach(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
+  Result<std::string> attach(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
     attachments_.reserve(plan_.tensors.size());
     lines_ = ManifestLines(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
@@ -166,13 +166,13 @@ class ModelBuilder {
         place(tensor, ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
                                   sha1s.empty() ? std::string() : sha1s[part.file]});
       } else if (Status status = take_inline(tensor, record); !status) {
-        return status;
+        return fail(std::move(status).error());
       }
       lines_.add(record);
     }
-    Status attached = model_.attach(attachments_, inputs);
+    auto encoded = model_.attach_encoded(attachments_, inputs);
     attachments_ = {};  // the model has them now
-    return attached;
+    return encoded;
   }
 
   bool is_copied(const PlannedTensor& tensor) const {
@@ -227,8 +227,9 @@ class ModelBuilder {
     } else if (tensor.source == TensorSource::kModelInline) {
       model_.externalize(tensor.source_index, std::get<ExternalRef>(data));
     } else {
-      attachments_.push_back(
-          Attachment{tensor.slot, tensor.name, tensor.data_type, tensor.dims, std::move(data)});
+      attachments_.push_back({tensor.slot,
+                              tensor.slot == Attachment::kNoSlot ? tensor.name : std::string(),
+                              tensor.data_type, tensor.dims, std::move(data)});
     }
   }
 

@@ -23,7 +23,8 @@ struct MappingCase {
     added.elem_type = kFloatType;
     added.shape = shape;
     added.consumer_count = 1;
-    added.consumers = {"MatMul 'node'"};
+    added.consumer_op = "MatMul";
+    added.consumer_name = "node";
     added.has_data = kind == SlotKind::kInitializer;
     graph.slots.push_back(added);
     return graph.slots.back();

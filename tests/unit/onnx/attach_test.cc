@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/cut_tensors.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"
@@ -170,6 +171,102 @@ TEST(Attach, RefusesABadSlotAndATakenName) {
                 FailsWith(ErrorCode::kInvalidArgument, "defines that name"));
   }
   EXPECT_EQ(model.proto().graph().initializer_size(), 0);
+}
+
+// The file that the pieces make; nothing in it may be deferred or in another file.
+std::string file_of(const ModelPieces& pieces) {
+  std::string file;
+  for (const ModelPiece& piece : pieces.pieces) {
+    EXPECT_EQ(piece.from, ModelPiece::From::kText);
+    file += pieces.text.substr(piece.offset, piece.bytes);
+  }
+  EXPECT_EQ(file.size(), pieces.bytes);
+  return file;
+}
+
+// A graph with something in every place that new initializers must not disturb.
+GraphBuilder& full_graph(GraphBuilder& b) {
+  two_weights(b).initializer("given", kFloat, {2}, "abcdabcd");
+  b.node("Identity", {"given"}, {"twin"}).node("Add", {"z", "open"}, {"out"});
+  b.output("out", kFloat, {1, 2}).value_info("y", kFloat, {1, 2});
+  b.model().set_producer_name("maker");
+  b.model().add_metadata_props()->set_key("key");
+  b.model().add_functions()->set_name("function");
+  b.model().mutable_graph()->set_name("graph");
+  b.model().mutable_graph()->set_doc_string("text");
+  // A field of a newer onnx.
+  b.model().mutable_graph()->mutable_unknown_fields()->AddLengthDelimited(99, "new");
+  b.model().mutable_unknown_fields()->AddVarint(98, 1);
+  return b;
+}
+
+TEST(AttachEncoded, MakesTheSameFileAsAttach) {
+  for (const std::int64_t version : {3, 8}) {
+    GraphBuilder b(version);
+    full_graph(b);
+    Model plain = model_of(b);
+    Model written = model_of(b);
+    const std::vector<Attachment> all = {
+        external(plain, "open", {2}),
+        external(plain, "b", {2, 2}),
+        external(plain, "given", {2}),
+        external(plain, "twin", {2}),
+        {slot_named(plain, "a"), "", kFloat, {1}, std::string("1234")},
+        {Attachment::kNoSlot, "extra", kFloat, {}, ExternalRef{"e", 4096, 4, "sha"}}};
+    ASSERT_THAT(plain.attach(all, MatchedInputs::kRemove), IsOk());
+    auto encoded = written.attach_encoded(all, MatchedInputs::kRemove);
+    ASSERT_THAT(encoded, IsOk());
+    EXPECT_EQ(written.proto().graph().initializer_size(), 1);
+    const auto pieces = model_pieces(written, *std::move(encoded));
+    ASSERT_THAT(pieces, IsOk());
+    EXPECT_EQ(file_of(*pieces), plain.serialize().value());
+  }
+}
+
+TEST(AttachEncoded, MakesTheSameFileWhenTheGraphWasEmpty) {
+  GraphBuilder b;
+  Model plain = model_of(b);
+  Model written = model_of(b);
+  const std::vector<Attachment> all = {
+      {Attachment::kNoSlot, "extra", kFloat, {1}, ExternalRef{"e", 0, 4, ""}}};
+  ASSERT_THAT(plain.attach(all, MatchedInputs::kRemove), IsOk());
+  auto encoded = written.attach_encoded(all, MatchedInputs::kRemove);
+  ASSERT_THAT(encoded, IsOk());
+  const auto pieces = model_pieces(written, *std::move(encoded));
+  ASSERT_THAT(pieces, IsOk());
+  EXPECT_EQ(file_of(*pieces), plain.serialize().value());
+}
+
+TEST(AttachEncoded, DefersBytesThatComeLater) {
+  GraphBuilder b;
+  Model model = model_of(two_weights(b));
+  const std::vector<Attachment> all = {
+      {slot_named(model, "a"), "", kFloat, {2, 2}, DeferredBytes{7, 16}},
+      external(model, "b", {2, 2})};
+  auto encoded = model.attach_encoded(all, MatchedInputs::kRemove);
+  ASSERT_THAT(encoded, IsOk());
+  const auto pieces = model_pieces(model, *std::move(encoded));
+  ASSERT_THAT(pieces, IsOk());
+  ASSERT_EQ(pieces->pieces.size(), 3U);
+  EXPECT_EQ(pieces->pieces[1].from, ModelPiece::From::kDeferred);
+  EXPECT_EQ(pieces->pieces[1].number, 7U);
+  std::string file = pieces->text;
+  file.insert(pieces->pieces[0].bytes, "0123456789abcdef");
+  onnx::ModelProto read;
+  ASSERT_TRUE(read.ParseFromString(file));
+  ASSERT_THAT(initializers(read.graph()), ElementsAre("a", "b"));
+  EXPECT_EQ(read.graph().initializer(0).raw_data(), "0123456789abcdef");
+}
+
+TEST(AttachEncoded, GivesTheSameASecondTime) {
+  GraphBuilder b;
+  Model model = model_of(two_weights(b));
+  const std::vector<Attachment> all = {external(model, "a", {2, 2})};
+  const auto first = model.attach_encoded(all, MatchedInputs::kRemove);
+  const auto second = model.attach_encoded(all, MatchedInputs::kRemove);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_EQ(first.value(), second.value());
+  EXPECT_EQ(model.proto().graph().input_size(), 2);
 }
 
 TEST(Attach, AnElementTypeFromTheFuturePasses) {

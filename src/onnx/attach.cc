@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "base/name_map.h"
 #include "base/text.h"
@@ -98,6 +99,18 @@ void fill(const Placed& placed, const Placeholders& placeholders, onnx::TensorPr
   tensor.set_data_type(attachment.data_type);
   tensor.mutable_dims()->Assign(attachment.dims.begin(), attachment.dims.end());
   write_tensor_data(attachment.data, placeholders, tensor);
+}
+
+// About what the references among them take; data that is to stand in the model comes on top.
+std::size_t encoded_bytes(std::span<const Attachment> attachments) {
+  constexpr std::size_t kTagsAndKeys = 64;
+  std::size_t bytes = 0;
+  for (const Attachment& attachment : attachments) {
+    const auto* const ref = std::get_if<ExternalRef>(&attachment.data);
+    // A location holds the name, as a rule.
+    bytes += ref == nullptr ? 0 : kTagsAndKeys + 2 * ref->location.size() + ref->checksum.size();
+  }
+  return bytes;
 }
 
 void append_initializer(const onnx::TensorProto& tensor, std::string& encoded) {
@@ -200,6 +213,7 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
 Result<std::string> Model::attach_encoded(std::span<const Attachment> attachments,
                                           MatchedInputs inputs) {
   std::string encoded;
+  encoded.reserve(encoded_bytes(attachments));
   Status attached = attach(attachments, inputs, &encoded);
   return attached ? Result<std::string>(std::move(encoded)) : fail(std::move(attached).error());
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/name_map.h"
 #include "base/text.h"
 #include "common/documents.h"
 #include "common/output.h"
@@ -73,21 +74,26 @@ std::string test_data_text(const TestData& data) {
 }
 
 // "122 tensors, 46.8 MB in 102 files".
-std::string totals_text(const SaveReport& report) {
-  std::set<std::string_view> files;
-  for (const SavedTensor& tensor : report.tensors) {
-    if (!tensor.file.empty()) {
-      files.insert(tensor.file);
-    }
+std::size_t count_files(const std::vector<SavedTensor>& tensors) {
+  NamePlaces files([&](std::uint32_t i) { return std::string_view(tensors[i].file); },
+                   tensors.size());
+  std::size_t count = 0;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    count += !tensors[i].file.empty() && files.add(i) == i ? 1 : 0;
   }
+  return count;
+}
+
+std::string totals_text(const SaveReport& report) {
+  const std::size_t files = count_files(report.tensors);
   if (report.linked_bytes > 0) {
     return fmt::format("{}, {} linked to {}", count_text(report.tensors.size(), "tensor"),
-                       size_text(report.linked_bytes), count_text(files.size(), "file"));
+                       size_text(report.linked_bytes), count_text(files, "file"));
   }
-  std::string text = fmt::format(
-      "{}, {} in {}", count_text(report.tensors.size(), "tensor"),
-      size_text(report.bytes + report.bytes_reused),
-      files.empty() && report.bytes > 0 ? "the model" : count_text(files.size(), "file"));
+  std::string text =
+      fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
+                  size_text(report.bytes + report.bytes_reused),
+                  files == 0 && report.bytes > 0 ? "the model" : count_text(files, "file"));
   if (report.files_reused > 0) {
     text += fmt::format(", {} ({}) kept as they were", report.files_reused,
                         size_text(report.bytes_reused));

@@ -168,7 +168,9 @@ class Collector {
   // subgraph sees it.
   void resolve_inputs(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
-    inputs_.reserve(inputs_.size() + 2 * static_cast<std::size_t>(graph.node_size()));
+    if (g == 0) {  // for each of many small graphs it would be slow
+      inputs_.reserve(2 * static_cast<std::size_t>(graph.node_size()));
+    }
     for (const auto& node : graph.node()) {
       for (int i = 0; i < node.input_size(); ++i) {
         const ValueId value = value_read(g, node.input(i));

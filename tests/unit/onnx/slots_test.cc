@@ -117,6 +117,22 @@ TEST(Slots, AChainOfIdentitiesIsAChainOfSlots) {
   EXPECT_EQ(find(model, "c")->shape, SymbolicShape(1, 3));
 }
 
+TEST(Slots, AnIdentityInASubgraphOverAnOuterWeightIsASlotThere) {
+  GraphBuilder b;
+  b.input("cond", onnx::TensorProto::BOOL, {}).input("w", kFloat, {2});
+  b.node("Add", {"w", "w"}, {"s"}).node("If", {"cond"}, {"y"});
+  b.begin_subgraph("then_branch").node("Identity", {"w"}, {"w2"}).node("Neg", {"w2"}, {"t"});
+  b.output("t", kFloat, {2}).end_subgraph().output("y", kFloat, {2});
+  const Model model = model_of(b);
+  ASSERT_NE(find(model, "w2"), nullptr);
+  EXPECT_EQ(find(model, "w2")->kind, SlotKind::kIdentityOutput);
+  EXPECT_EQ(find(model, "w2")->graph, 1U);
+  EXPECT_EQ(find(model, "w2")->merged_into, "w");
+  EXPECT_EQ(find(model, "w2")->consumer_op, "Neg");
+  EXPECT_EQ(find(model, "w")->consumer_count, 3U);
+  EXPECT_EQ(find(model, "w")->consumer_op, "Add");
+}
+
 TEST(Slots, AnIdentityOfAComputedValueIsNoSlot) {
   GraphBuilder b;
   b.input("x", kFloat, {3}).node("Neg", {"x"}, {"n"}).node("Identity", {"n"}, {"y"});

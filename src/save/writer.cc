@@ -187,6 +187,7 @@ class ModelBuilder {
       }
     }
     std::vector<LinkedFile> linked;
+    linked.reserve(files.size());
     for (const auto& [name, bytes] : files) {
       linked.push_back({name, bytes});
     }

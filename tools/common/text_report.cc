@@ -29,6 +29,7 @@ std::string names_line(std::string_view label, const std::vector<std::string>& n
 
 std::vector<std::string> tied_lines(const std::vector<std::pair<std::string, std::string>>& pairs) {
   std::vector<std::string> names;
+  names.reserve(pairs.size());
   for (const auto& [key, matched] : pairs) {
     names.push_back(key);
   }

@@ -244,7 +244,7 @@ class ObjectLinker {
     }
     const auto [known, is_new] = known_.try_emplace(*key, 0);
     if (is_new) {
-      const auto made = make_value(*key);
+      auto made = make_value(*key);
       if (!made) {
         return made;
       }
@@ -276,6 +276,7 @@ class ObjectLinker {
 
   [[nodiscard]] NodeId add_integers(const std::vector<std::int64_t>& values) {
     std::vector<NodeId> nodes;
+    nodes.reserve(values.size());
     for (const std::int64_t value : values) {
       nodes.push_back(object_.add_integer(value));
     }

@@ -62,7 +62,7 @@ Result<std::uint64_t> data_length(const ExternalTensor& tensor,
   if (auto count = element_count(tensor.dims); !count) {
     return fail(std::move(count).error());
   }
-  const Result<std::uint64_t> computed = onnx_nbytes(tensor.data_type, tensor.dims);
+  Result<std::uint64_t> computed = onnx_nbytes(tensor.data_type, tensor.dims);
   if (!stated) {
     return computed;
   }

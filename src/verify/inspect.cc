@@ -71,6 +71,7 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
   meter.begin(Phase::kVerify, inspection.bytes);
   const int threads = thread_count(options.threads);
   std::vector<Feeder> feeders;
+  feeders.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     feeders.emplace_back(meter);
   }

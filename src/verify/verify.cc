@@ -363,6 +363,7 @@ class Verifier {
       }
     }
     std::vector<std::vector<Subject*>> files;
+    files.reserve(by_file.size());
     for (auto& [location, users] : by_file) {
       files.push_back(std::move(users));
     }

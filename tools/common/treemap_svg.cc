@@ -137,6 +137,7 @@ std::vector<TypeUse> list_types(const Inspection& inspection) {
     use.tensors += 1;
   }
   std::vector<TypeUse> types;
+  types.reserve(by_type.size());
   for (const auto& [type, use] : by_type) {
     types.push_back(use);
   }

@@ -1,11 +1,11 @@
 #include "checkpoint/zip_archive.h"
 
-#include <functional>
 #include <utility>
 
 #include "base/digest.h"
 #include "base/inflate.h"
 #include "base/name_map.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "checkpoint/zip_directory.h"
 
@@ -54,10 +54,11 @@ Status ZipArchive::locate() {
     locating_->found.store(found, std::memory_order_release);
     locating_->found.notify_all();
   };
-  locating_->failed = true;  // should anything here throw
-  const std::unique_ptr<void, std::function<void(void*)>> end(this, [&](void*) { tell(kEnded); });
-  Status located = locate_zip_data(*file_, directory_offset_, entries_, tell);
+  // Whoever waits must hear of the end, whatever it is.
+  Status located = without_exceptions(
+      [&] { return locate_zip_data(*file_, directory_offset_, entries_, tell); });
   locating_->failed = !located.has_value();
+  tell(kEnded);
   return located;
 }
 

@@ -16,7 +16,7 @@ namespace onnx_external {
 // "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a name that is not.
 [[nodiscard]] std::string drop_wrappers(std::string name);
 
-// False when drop_wrappers() would change nothing.
+// When false, drop_wrappers() changes nothing.
 [[nodiscard]] bool may_have_wrappers(std::string_view name);
 
 // Positions at which a component other than the first starts: after '.' and '/'; in a name that has

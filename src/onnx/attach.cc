@@ -19,10 +19,6 @@ namespace {
 // Before this version every initializer had to be a graph input as well.
 constexpr std::int64_t kFirstIrWithoutInputs = 4;
 
-constexpr std::uint32_t kInitializerField = 5;  // of GraphProto
-constexpr char kInitializerTag =
-    static_cast<char>(kInitializerField << 3U | static_cast<unsigned>(WireType::kLength));
-
 struct Placed {
   const Attachment* attachment = nullptr;
   const Slot* slot = nullptr;  // nothing for new initializers
@@ -114,8 +110,7 @@ std::size_t encoded_bytes(std::span<const Attachment> attachments) {
 }
 
 void append_initializer(const onnx::TensorProto& tensor, std::string& encoded) {
-  encoded += kInitializerTag;
-  append_varint(encoded, tensor.ByteSizeLong());
+  append_length_header(encoded, kInitializerField, tensor.ByteSizeLong());
   tensor.AppendPartialToString(&encoded);
 }
 
@@ -140,12 +135,12 @@ void put_initializers(const std::vector<Placed>& all, const Placeholders& placeh
   }
 }
 
-// Removes the elements for which gone(element, index) is true; the others keep their order.
+// Removes the elements that `gone` names; the others keep their order.
 template <typename Field, typename Gone>
 void remove_if(Field& field, const Gone& gone) {
   int kept = 0;
   for (int i = 0; i < field.size(); ++i) {
-    if (!gone(field.Get(i), i)) {
+    if (!gone(field.Get(i))) {
       field.SwapElements(kept++, i);
     }
   }
@@ -160,28 +155,19 @@ void remove_identities(const std::vector<Placed>& all, onnx::GraphProto& graph) 
     }
   }
   if (!outputs.empty()) {
-    remove_if(*graph.mutable_node(), [&](const onnx::NodeProto& node, int) {
+    remove_if(*graph.mutable_node(), [&](const onnx::NodeProto& node) {
       return node.output_size() == 1 && outputs.contains(node.output(0));
     });
   }
 }
 
 void remove_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {
-  std::vector<bool> is_filled(static_cast<std::size_t>(graph.input_size()));
-  NameSet others;  // initializers may be inputs, too; an earlier attach() may have removed some
+  auto filled = table_for<NameSet>(all.size());
   for (const Placed& placed : all) {
-    const std::size_t index =
-        placed.is(SlotKind::kGraphInput) ? placed.slot->input_index : is_filled.size();
-    if (index < is_filled.size() && graph.input(static_cast<int>(index)).name() == placed.name()) {
-      is_filled[index] = true;
-    } else {
-      others.insert(placed.name());
-    }
+    filled.insert(placed.name());
   }
-  remove_if(*graph.mutable_input(), [&](const onnx::ValueInfoProto& input, int index) {
-    return is_filled[static_cast<std::size_t>(index)] ||
-           (!others.empty() && others.contains(input.name()));
-  });
+  remove_if(*graph.mutable_input(),
+            [&](const onnx::ValueInfoProto& input) { return filled.contains(input.name()); });
 }
 
 void add_missing_inputs(const std::vector<Placed>& all, onnx::GraphProto& graph) {

@@ -72,8 +72,13 @@ struct ModelPieces {
   std::uint64_t bytes = 0;         // of the file
 };
 
+inline constexpr std::uint32_t kInitializerField = 5;  // of GraphProto
+
 // The file that the model makes; see Model::serialize. `encoded`: of Model::attach_encoded.
 [[nodiscard]] Result<ModelPieces> model_pieces(const Model& model, std::string encoded = {});
+
+// The whole file. Requires: nothing in it is deferred.
+[[nodiscard]] Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts);
 
 // Puts the bytes that placeholders stand for into a serialized model. kUnsupported past
 // kMaxMessageBytes.

@@ -134,27 +134,7 @@ void Model::externalize(std::size_t inline_tensor, const ExternalRef& ref) {
 
 Result<std::string> Model::serialize() const {
   auto pieces = model_pieces(*this);
-  if (!pieces) {
-    return fail(std::move(pieces).error());
-  }
-  if (pieces->pieces.size() == 1) {
-    return std::move(pieces->text);
-  }
-  std::string whole(static_cast<std::size_t>(pieces->bytes), '\0');
-  std::size_t at = 0;
-  for (const ModelPiece& piece : pieces->pieces) {
-    assert(piece.from != ModelPiece::From::kDeferred);
-    const auto bytes = static_cast<std::size_t>(piece.bytes);
-    if (piece.from == ModelPiece::From::kText) {
-      pieces->text.copy(whole.data() + at, bytes, static_cast<std::size_t>(piece.offset));
-    } else if (Status read = cuts_->file().read(
-                   piece.offset, std::as_writable_bytes(std::span(whole)).subspan(at, bytes));
-               !read) {
-      return fail(std::move(read).error());
-    }
-    at += bytes;
-  }
-  return whole;
+  return pieces ? join_pieces(*std::move(pieces), *cuts_) : fail(std::move(pieces).error());
 }
 
 bool must_stay_inline(const Model& model, std::string_view initializer_name) {

@@ -2,6 +2,8 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <cassert>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -11,8 +13,7 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::uint32_t kGraphField = 7;        // of ModelProto
-constexpr std::uint32_t kInitializerField = 5;  // of GraphProto
+constexpr std::uint32_t kGraphField = 7;  // of ModelProto
 
 // Where in a serialized model initializers could be added. Protobuf writes fields by their numbers.
 struct InitializerPlace {
@@ -55,8 +56,7 @@ Result<ModelPieces> pieces_around(std::string text, std::uint64_t encoded) {
     return fail(found.error());
   }
   const std::uint64_t model_end = text.size();
-  text += text[encoded + found->graph_tag];
-  append_varint(text, found->graph_end - found->graph_begin + encoded);
+  append_length_header(text, kGraphField, found->graph_end - found->graph_begin + encoded);
   ModelPieces pieces;
   const auto add = [&](std::uint64_t begin, std::uint64_t end) {
     pieces.pieces.push_back({ModelPiece::From::kText, 0, begin, end - begin});
@@ -75,16 +75,6 @@ tl::unexpected<Error> too_large(std::uint64_t bytes) {
   return fail(ErrorCode::kUnsupported, "the model takes " + std::to_string(bytes) +
                                            " bytes, but protobuf cannot write more than " +
                                            std::to_string(kMaxMessageBytes));
-}
-
-std::string joined(const ModelPieces& pieces) {
-  std::string text;
-  text.reserve(static_cast<std::size_t>(pieces.bytes));
-  for (const ModelPiece& piece : pieces.pieces) {
-    text.append(pieces.text, static_cast<std::size_t>(piece.offset),
-                static_cast<std::size_t>(piece.bytes));
-  }
-  return text;
 }
 
 }  // namespace
@@ -113,7 +103,30 @@ Result<ModelPieces> model_pieces(const Model& model, std::string encoded) {
   if (!pieces || !model.cut_tensors().placeholders().may_stand_in(pieces->text)) {
     return pieces;
   }
-  return fill_placeholders(joined(*pieces), model.cut_tensors());
+  auto whole = join_pieces(*std::move(pieces), model.cut_tensors());
+  return whole ? fill_placeholders(*std::move(whole), model.cut_tensors())
+               : fail(std::move(whole).error());
+}
+
+Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts) {
+  if (pieces.pieces.size() == 1) {
+    return std::move(pieces.text);
+  }
+  std::string whole(static_cast<std::size_t>(pieces.bytes), '\0');
+  std::size_t at = 0;
+  for (const ModelPiece& piece : pieces.pieces) {
+    assert(piece.from != ModelPiece::From::kDeferred);
+    const auto bytes = static_cast<std::size_t>(piece.bytes);
+    if (piece.from == ModelPiece::From::kText) {
+      pieces.text.copy(whole.data() + at, bytes, static_cast<std::size_t>(piece.offset));
+    } else if (Status read = cuts.file().read(
+                   piece.offset, std::as_writable_bytes(std::span(whole)).subspan(at, bytes));
+               !read) {
+      return fail(std::move(read).error());
+    }
+    at += bytes;
+  }
+  return whole;
 }
 
 }  // namespace onnx_external

@@ -245,14 +245,14 @@ class Collector {
   void count_consumers(std::uint32_t g, std::size_t& input) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
     for (const auto& node : graph.node()) {
-      for (const std::string& name : node.input()) {
+      const bool scales =
+          is_default_domain(node) && (node.op_type() == "Resize" || node.op_type() == "Upsample");
+      for (int i = 0; i < node.input_size(); ++i) {
         if (Slot* slot = slot_of(inputs_[input++])) {
           consume(*slot, node);
         }
-        const bool scales = &name != &node.input(0) && is_default_domain(node) &&
-                            (node.op_type() == "Resize" || node.op_type() == "Upsample");
-        if (scales) {
-          mark_inline(g, name);
+        if (scales && i > 0) {
+          mark_inline(g, node.input(i));
         }
       }
     }

@@ -32,6 +32,11 @@ void append_varint(std::string& out, std::uint64_t value) {
   out += static_cast<char>(value);
 }
 
+void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes) {
+  out += static_cast<char>((field << 3U) | static_cast<unsigned>(WireType::kLength));
+  append_varint(out, bytes);
+}
+
 Status WireInput::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (file_ != nullptr) {
     return file_->read(offset, out);

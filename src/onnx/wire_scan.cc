@@ -262,8 +262,7 @@ std::vector<std::uint64_t> new_lengths(const WireScan& scan, std::span<const Wir
 }  // namespace
 
 void append_raw_data_header(std::string& out, std::uint64_t bytes) {
-  out += static_cast<char>((kRawData << 3U) | static_cast<unsigned>(WireType::kLength));
-  append_varint(out, bytes);
+  append_length_header(out, kRawData, bytes);
 }
 
 Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter) {

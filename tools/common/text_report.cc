@@ -74,7 +74,6 @@ std::string test_data_text(const TestData& data) {
   return out;
 }
 
-// "122 tensors, 46.8 MB in 102 files".
 std::size_t count_files(const std::vector<SavedTensor>& tensors) {
   NamePlaces files([&](std::uint32_t i) { return std::string_view(tensors[i].file); },
                    tensors.size());
@@ -85,6 +84,7 @@ std::size_t count_files(const std::vector<SavedTensor>& tensors) {
   return count;
 }
 
+// "122 tensors, 46.8 MB in 102 files".
 std::string totals_text(const SaveReport& report) {
   const std::size_t files = count_files(report.tensors);
   if (report.linked_bytes > 0) {

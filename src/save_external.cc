@@ -24,6 +24,7 @@ std::vector<SavedTensor> saved_tensors(SavePlan plan) {
     entry.key = std::move(tensor.key);
     entry.slot = std::move(tensor.name);
     entry.rule = tensor.rule;
+    entry.recipe = std::move(tensor.recipe);
     if (tensor.part && plan.layout != Layout::kInline) {
       const PlannedPart& part = plan.parts[*tensor.part];
       entry.file = plan.location(part.file);

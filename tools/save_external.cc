@@ -224,13 +224,13 @@ Status check_map_target(const Arguments& arguments) {
 
 // What --map of a later save reads: the slots that the checkpoint filled.
 std::string map_text(const SaveReport& report) {
-  std::vector<std::pair<std::string_view, std::string_view>> pairs;
+  std::vector<MapEntry> entries;
   for (const SavedTensor& tensor : report.tensors) {
     if (tensor.rule && *tensor.rule != Rule::kKept) {
-      pairs.emplace_back(tensor.slot, tensor.key);
+      entries.push_back({tensor.slot, tensor.key, tensor.recipe});
     }
   }
-  return map_file_text(pairs);
+  return map_file_text(entries);
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {

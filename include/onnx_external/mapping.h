@@ -14,6 +14,7 @@
 
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
+#include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -41,12 +42,13 @@ struct MappingKeys {
 enum class Match : std::uint8_t {
   kAuto,   // all rules
   kExact,  // stops after equal names
-  kSeed,   // first suffix match in either direction, wrong at times: for comparison only
 };
+// What becomes of keys that no slot takes.
 enum class Unmatched : std::uint8_t {
-  kSkip,  // keys without a slot are listed
-  kKeep,  // they become new initializers under their own names
-  kError,
+  kStrict,  // refused, unless they are known to be no weights of this graph (docs/mapping.md)
+  kSkip,    // listed
+  kKeep,    // they become new initializers under their own names
+  kError,   // refused, whatever they are
 };
 enum class Partial : std::uint8_t { kRefuse, kAllow };
 // kAllow: a slot and a key may be of different float types; the values are converted to the slot's.
@@ -58,18 +60,29 @@ struct Rename {
   bool every = false;       // all matches in a name, not only the first ("s/.../.../g")
 };
 
+// A slot and the key that fills it, as the files spell them.
+struct MapEntry {
+  std::string slot;
+  std::string key;
+  Recipe recipe = {};  // how the slot's bytes are made from the key's
+
+  friend bool operator==(const MapEntry&, const MapEntry&) = default;
+};
+
 struct MappingOptions {
   Match match = Match::kAuto;
-  Unmatched unmatched = Unmatched::kSkip;
+  Unmatched unmatched = Unmatched::kStrict;
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   Casts casts = Casts::kRefuse;
   // Only keys under it (with or without its last dot); it is removed. "": the keys' own names are
   // meant, so no prefix is looked for.
   std::optional<std::string> prefix;
   std::vector<Rename> renames;                            // on keys, in order
-  std::vector<std::pair<std::string, std::string>> map;   // slot -> key, from a map file
-  std::vector<std::pair<std::string, std::string>> ties;  // slot -> key, --tie
-  std::vector<std::string> inputs;                        // graph inputs that belong to the caller
+  std::vector<MapEntry> map;                              // of a map file, or learned
+  std::vector<std::pair<std::string, std::string>> ties;  // slot -> key
+  std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
+  std::vector<std::string> keep;    // initializers that keep the data which the graph holds
+  std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are no weights
 };
 
 // Which rule filled a slot. rule_name gives its stable name in JSON and messages.
@@ -82,7 +95,6 @@ enum class Rule : std::uint8_t {
   kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
   kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot
   kSuffix,         // "suffix": unique at a component boundary
-  kSeed,           // "seed"
   kKept,           // "kept": no slot, --unmatched keep
 };
 [[nodiscard]] std::string_view rule_name(Rule rule);
@@ -91,6 +103,7 @@ struct MappedPair {
   std::uint32_t slot = Attachment::kNoSlot;  // index into GraphFacts::slots; kNoSlot for kKept
   std::uint32_t key = 0;                     // index into MappingKeys::keys
   Rule rule = Rule::kExact;
+  Recipe recipe = {};
 
   friend bool operator==(const MappedPair&, const MappedPair&) = default;
 };
@@ -122,15 +135,14 @@ struct Mapping {
                                           const MappingOptions& options);
 inline constexpr std::size_t kMaxListed = 8;
 
-// Reads a map file: JSON, either {"slot": "key", ...} or a document written by --save-map
-// ({"map": {"slot": "key", ...}, ...}). kCorrupt for twin slots or other forms.
-[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
-    const std::filesystem::path& path);
+// Reads a map file: JSON, either {"slot": KEY, ...} or a document written by --save-map
+// ({"map": {"slot": KEY, ...}, ...}). KEY is "key", or {"key": "key", "recipe": ["transpose"]}.
+// kCorrupt for twin slots, unknown steps or other forms.
+[[nodiscard]] Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path);
 
-// The text of a map file: JSON, one (slot, key) a line, in the given order; a slot that stands
-// twice (in two subgraphs) is written once.
-[[nodiscard]] std::string map_file_text(
-    std::span<const std::pair<std::string_view, std::string_view>> slots_and_keys);
+// The text of a map file: JSON, one entry a line, in the given order; a slot that stands twice (in
+// two subgraphs) is written once.
+[[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries);
 
 // "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad
 // expression.

@@ -77,6 +77,7 @@ struct PlannedTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
+  Recipe recipe = {};                 // applied to the key's view
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
   // Index into SavePlan::parts; nothing = inline in the model.
   std::optional<std::uint32_t> part;

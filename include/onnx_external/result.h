@@ -5,10 +5,12 @@
 // and never exits. std::bad_alloc is the one exception that may pass.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
+#include <vector>
 
 namespace onnx_external {
 
@@ -24,11 +26,39 @@ enum class ErrorCode {
   kCancelled,        // the progress callback asked to stop
 };
 
+// One line of a list that belongs to an error. Texts are raw: names from outside are not quoted.
+struct ErrorItem {
+  std::string name;                     // of a slot or a key
+  std::string form;                     // "FLOAT [64, 3, 7, 7]"; empty = not known
+  std::string note;                     // what is said of it: "used by Conv '/conv1/Conv'"
+  std::vector<std::string> candidates;  // names on the other side, the nearest first
+};
+
+struct ErrorList {
+  std::string title;  // "missing in the checkpoint"
+  std::vector<ErrorItem> items;
+};
+
+// A way out of an error: an option of the library's, by the name that it also has on the command
+// line without dashes ("inputs" is MappingOptions::inputs and --inputs), and when to use it.
+struct Remedy {
+  std::string option;
+  std::string value;  // to paste, not quoted: "input_ids,mask"; empty = the option takes none
+  std::string when;   // "if they are the caller's own inputs"; may be empty
+};
+
+// What an error lists in full. Faces print as much of it as they have room for.
+struct ErrorDetails {
+  std::vector<ErrorList> lists;
+  std::vector<Remedy> remedies;
+};
+
 // `message` reads "FILE: WHERE: WHAT; FIX" (what is known of it): lower case, no full stop, names
-// from outside already quoted, so that it can be printed as it is.
+// from outside already quoted, so that it can be printed as it is. It names no command line option.
 struct Error {
   ErrorCode code;
   std::string message;
+  std::shared_ptr<const ErrorDetails> details = {};  // null = there are none
 };
 
 template <typename T>

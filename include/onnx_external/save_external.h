@@ -65,6 +65,7 @@ struct SavedTensor {
   std::string key;   // empty: data that the given graph already had
   std::string slot;  // the initializer's name, or another tensor's (ExternalTensor::name)
   std::optional<Rule> rule;
+  Recipe recipe;     // how its bytes are made from the key's
   std::string file;  // location relative to the model's folder; empty = inside the model
   std::uint64_t offset = 0;
   std::uint64_t length = 0;

@@ -15,7 +15,44 @@ namespace {
 
 constexpr std::uint64_t kMaxMapFileBytes = std::uint64_t{256} << 20;
 
-Result<std::vector<std::pair<std::string, std::string>>> parse_map(std::string_view text) {
+Result<Recipe> parse_recipe(const Json& steps) {
+  if (steps.array() == nullptr || steps.array()->size() > kMaxRecipeSteps) {
+    return fail(ErrorCode::kCorrupt,
+                "a recipe is a list of at most " + std::to_string(kMaxRecipeSteps) + " steps");
+  }
+  Recipe recipe;
+  for (const Json& step : *steps.array()) {
+    const auto known = step.string() != nullptr ? recipe_step_called(*step.string()) : std::nullopt;
+    if (!known) {
+      return fail(ErrorCode::kCorrupt, "a step of its recipe is unknown; known is \"transpose\"");
+    }
+    recipe.push_back(*known);
+  }
+  return recipe;
+}
+
+// KEY: "key", or {"key": "key", "recipe": [...]}.
+Result<MapEntry> parse_entry(const std::string& slot, const Json& key) {
+  if (key.string() != nullptr) {
+    return MapEntry{slot, *key.string()};
+  }
+  const Json* name = key.find("key");
+  if (name == nullptr || name->string() == nullptr) {
+    return fail(ErrorCode::kCorrupt,
+                R"(its key must be a string, or {"key": "key", "recipe": ["transpose"]})");
+  }
+  MapEntry entry{slot, *name->string()};
+  if (const Json* steps = key.find("recipe"); steps != nullptr) {
+    Result<Recipe> recipe = parse_recipe(*steps);
+    if (!recipe) {
+      return fail(std::move(recipe).error());
+    }
+    entry.recipe = *std::move(recipe);
+  }
+  return entry;
+}
+
+Result<std::vector<MapEntry>> parse_map(std::string_view text) {
   Result<Json> document = parse_json(text);
   if (!document) {
     return fail(std::move(document).error());
@@ -27,14 +64,15 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_map(std::string_v
   if (object == nullptr) {
     return fail(ErrorCode::kCorrupt, R"(a map file is JSON: {"slot": "key", ...})");
   }
-  std::vector<std::pair<std::string, std::string>> pairs;
+  std::vector<MapEntry> entries;
   for (const auto& [slot, key] : *object) {
-    if (key.string() == nullptr) {
-      return fail(ErrorCode::kCorrupt, "slot " + quote(slot) + ": its key must be a string");
+    Result<MapEntry> entry = parse_entry(slot, key);
+    if (!entry) {
+      return fail_in("slot " + quote(slot), std::move(entry).error());
     }
-    pairs.emplace_back(slot, *key.string());
+    entries.push_back(*std::move(entry));
   }
-  return pairs;
+  return entries;
 }
 
 // The text up to the next `delimiter` that no backslash escapes; an escaped one loses its
@@ -57,8 +95,7 @@ std::optional<std::string> take_part(std::string_view& rest, char delimiter) {
 
 }  // namespace
 
-Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
-    const std::filesystem::path& path) {
+Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path) {
   auto file = SourceFile::open(path);
   if (!file) {
     return fail(std::move(file).error());
@@ -67,22 +104,31 @@ Result<std::vector<std::pair<std::string, std::string>>> read_map_file(
   if (!text) {
     return fail(std::move(text).error());
   }
-  auto pairs = parse_map(*text);
-  if (!pairs) {
-    return fail_in(path.string(), std::move(pairs).error());
+  auto entries = parse_map(*text);
+  if (!entries) {
+    return fail_in(path.string(), std::move(entries).error());
   }
-  return pairs;
+  return entries;
 }
 
-std::string map_file_text(
-    std::span<const std::pair<std::string_view, std::string_view>> slots_and_keys) {
+std::string map_file_text(std::span<const MapEntry> entries) {
   std::string text = "{\n  \"map\": {";
   NameSet written;
-  for (const auto& [slot, key] : slots_and_keys) {
-    if (written.insert(slot).second) {
-      text += written.size() > 1 ? ",\n    " : "\n    ";
-      text += json_quote(slot) + ": " + json_quote(key);
+  for (const MapEntry& entry : entries) {
+    if (!written.insert(entry.slot).second) {
+      continue;
     }
+    text += written.size() > 1 ? ",\n    " : "\n    ";
+    text += json_quote(entry.slot) + ": ";
+    if (entry.recipe.empty()) {
+      text += json_quote(entry.key);
+      continue;
+    }
+    text += "{\"key\": " + json_quote(entry.key) + ", \"recipe\": [";
+    for (std::size_t i = 0; i < entry.recipe.size(); ++i) {
+      text += (i > 0 ? ", " : "") + json_quote(recipe_step_name(entry.recipe[i]));
+    }
+    text += "]}";
   }
   return text + "\n  }\n}\n";
 }

@@ -15,7 +15,8 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
   Mapping mapping;
   for (std::uint32_t slot = 0; slot < task.fills.size(); ++slot) {
     if (task.fills[slot]) {
-      mapping.pairs.push_back({slot, task.fills[slot]->key, task.fills[slot]->rule});
+      mapping.pairs.push_back(
+          {slot, task.fills[slot]->key, task.fills[slot]->rule, task.fills[slot]->recipe});
     }
   }
   if (task.options.unmatched == Unmatched::kKeep) {
@@ -43,9 +44,6 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
 }
 
 Status apply_rules(MappingTask& task, Alignment& alignment) {
-  if (task.options.match == Match::kSeed) {
-    return fill_like_seed(task);
-  }
   if (Status status = fill_explicit(task); !status) {
     return status;
   }
@@ -83,8 +81,6 @@ std::string_view rule_name(Rule rule) {
       return "prefix-removed";
     case Rule::kSuffix:
       return "suffix";
-    case Rule::kSeed:
-      return "seed";
     case Rule::kKept:
       return "kept";
   }

@@ -350,8 +350,7 @@ Status check_refusals(const MappingTask& task, const Leftovers& leftovers) {
   if (Status status = refuse_no_match(task); !status) {
     return status;
   }
-  const bool strict =
-      task.options.partial == Partial::kRefuse && task.options.match != Match::kSeed;
+  const bool strict = task.options.partial == Partial::kRefuse;
   for (const auto refuse : {refuse_missing, refuse_mixed, refuse_folded_inputs, refuse_merged}) {
     if (Status status = strict ? refuse(task, leftovers) : Status{}; !status) {
       return status;

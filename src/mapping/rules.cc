@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/text.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
@@ -37,54 +36,53 @@ std::vector<std::string> names_of_keys(const MappingTask& task) {
   return names;
 }
 
-std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
+                       const Recipe& recipe = {}) {
   // Of slots that share a name, the one that disagrees.
   const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
   const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return !agrees(task, task.graph.slots[slot], task.keys.keys[key]);
+    return !agrees(task, task.graph.slots[slot], task.keys.keys[key], recipe);
   });
   const Slot& slot = task.graph.slots[clashing != slots.end() ? *clashing : slots.front()];
   return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +
-         quote(task.keys.keys[key].name) + " is " + form_of(task.keys.keys[key]);
+         quote(task.keys.keys[key].name) + " is " + form_of(task.keys.keys[key]) +
+         (recipe.empty() ? "" : ", before " + recipe_text(recipe));
 }
 
-Status fill_pairs(const std::vector<std::pair<std::string, std::string>>& pairs,
-                  std::string_view option, Rule rule, MappingTask& task) {
-  for (const auto& [slot, key] : pairs) {
-    const std::string where = std::string(option) + " " + quote(slot);
-    const auto slot_name = task.slot_name_called(slot);
-    if (!slot_name) {
-      return fail(ErrorCode::kNotFound, where + ": the graph has no such slot" +
-                                            did_you_mean(slot, names_of_slots(task)));
-    }
-    const auto key_found = task.key_by_name.find(key);
-    if (!key_found) {
-      return fail(ErrorCode::kNotFound, where + ": the checkpoint has no key " + quote(key) +
-                                            did_you_mean(key, names_of_keys(task)));
-    }
-    const std::optional<Fill>& old = task.fills[task.slot_names[*slot_name].slots.front()];
-    if (old) {
-      if (old->key == *key_found) {
-        continue;
-      }
-      return fail(ErrorCode::kAmbiguous,
-                  where + ": two keys for one slot: " + quote(task.keys.keys[old->key].name) +
-                      " and " + quote(key));
-    }
-    if (!task.slot_names[*slot_name].open) {
-      return fail(ErrorCode::kInvalidArgument,
-                  where +
-                      ": it is an input of the caller (named in --inputs, or with a symbolic "
-                      "dimension), never a slot");
-    }
-    if (!agrees(task, *slot_name, *key_found)) {
-      return fail(
-          ErrorCode::kMismatch,
-          std::string(option) + ": " + clash_text(task, *slot_name, *key_found) +
-              (agrees_once_cast(task, *slot_name, *key_found) ? "; convert it with --cast" : ""));
-    }
-    task.fill(*slot_name, *key_found, rule);
+// Checks one entry of `option` and fills its slot.
+Status fill_entry(const MapEntry& entry, std::string_view option, Rule rule, MappingTask& task) {
+  const std::string where = std::string(option) + " " + quote(entry.slot);
+  const auto slot_name = task.slot_name_called(entry.slot);
+  if (!slot_name) {
+    return fail(ErrorCode::kNotFound, where + ": the graph has no such slot" +
+                                          did_you_mean(entry.slot, names_of_slots(task)));
   }
+  const auto key = task.key_by_name.find(entry.key);
+  if (!key) {
+    return fail(ErrorCode::kNotFound, where + ": the checkpoint has no key " + quote(entry.key) +
+                                          did_you_mean(entry.key, names_of_keys(task)));
+  }
+  const std::optional<Fill>& old = task.fills[task.slot_names[*slot_name].slots.front()];
+  if (old && old->key == *key && old->recipe == entry.recipe) {
+    return {};
+  }
+  if (old) {
+    return fail(ErrorCode::kAmbiguous,
+                where + ": two keys for one slot: " + quote(task.keys.keys[old->key].name) +
+                    " and " + quote(entry.key));
+  }
+  if (!task.slot_names[*slot_name].open) {
+    return fail(ErrorCode::kInvalidArgument,
+                where + ": it is an input of the caller, never a slot");
+  }
+  if (auto shape = apply_recipe(entry.recipe, task.keys.keys[*key].shape); !shape) {
+    return fail_in(where, std::move(shape).error());
+  }
+  if (!agrees(task, *slot_name, *key, entry.recipe)) {
+    return fail(ErrorCode::kMismatch,
+                std::string(option) + ": " + clash_text(task, *slot_name, *key, entry.recipe));
+  }
+  task.fill(*slot_name, *key, rule, entry.recipe);
   return {};
 }
 
@@ -235,10 +233,17 @@ std::optional<std::string> aligned_name(const std::string& name, const Alignment
 }  // namespace
 
 Status fill_explicit(MappingTask& task) {
-  if (Status status = fill_pairs(task.options.map, "--map", Rule::kMap, task); !status) {
-    return status;
+  for (const MapEntry& entry : task.options.map) {
+    if (Status status = fill_entry(entry, "map", Rule::kMap, task); !status) {
+      return status;
+    }
   }
-  return fill_pairs(task.options.ties, "--tie", Rule::kTie, task);
+  for (const auto& [slot, key] : task.options.ties) {
+    if (Status status = fill_entry({slot, key}, "tie", Rule::kTie, task); !status) {
+      return status;
+    }
+  }
+  return {};
 }
 
 Status fill_aligned(const Aligned& aligned, MappingTask& task) {
@@ -295,36 +300,6 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
                                               clash_text(task, slot, *key));
       }
       task.fill(slot, *key, Rule::kMetadataTie);
-    }
-  }
-  return {};
-}
-
-Status fill_like_seed(MappingTask& task) {
-  std::vector<std::uint32_t> inputs;
-  for (const std::string& input : task.graph.graph_inputs) {
-    if (const auto found = task.slot_name_called(input)) {
-      inputs.push_back(*found);
-    }
-  }
-  const auto work = checked_mul<std::uint64_t>(inputs.size(), task.key_names.size());
-  if (!work || *work > kMaxSeedComparisons) {
-    return fail(ErrorCode::kUnsupported,
-                "--match seed compares every key with every graph input: too many here; use "
-                "--match auto");
-  }
-  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
-    const std::string refined = refine(task.keys.keys[key].name);
-    const auto first = std::find_if(inputs.begin(), inputs.end(), [&](std::uint32_t slot) {
-      const std::string_view input = task.first_slot(slot).name;
-      return input.ends_with(refined) || refined.ends_with(input);
-    });
-    if (first != inputs.end()) {
-      const std::optional<Fill>& old = task.fills[task.slot_names[*first].slots.front()];
-      if (old) {
-        task.key_used[old->key] = false;
-      }
-      task.fill(*first, key, Rule::kSeed);
     }
   }
   return {};

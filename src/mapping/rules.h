@@ -21,10 +21,4 @@ void fill_by_suffix(MappingTask& task);
 // Rule 5: open slots whose name safetensors recorded as dropped in favour of a kept key.
 [[nodiscard]] Status fill_metadata_ties(const Alignment& alignment, MappingTask& task);
 
-// Rule 7: what the seed does: for each key in order, the first graph input where one name is a
-// suffix of the other; a later key takes the slot from an earlier one. Types, shapes and the
-// caller's inputs are not looked at. kUnsupported past kMaxSeedComparisons.
-[[nodiscard]] Status fill_like_seed(MappingTask& task);
-inline constexpr std::uint64_t kMaxSeedComparisons = 2'000'000'000;
-
 }  // namespace onnx_external

@@ -195,9 +195,10 @@ Status list_slots(MappingTask& task) {
 
 }  // namespace
 
-void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
+void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
+                       const Recipe& recipe) {
   for (const std::uint32_t slot : slot_names[slot_name].slots) {
-    fills[slot] = Fill{key, rule};
+    fills[slot] = Fill{key, rule, recipe};
   }
   slot_names[slot_name].open = false;
   key_used[key] = true;
@@ -227,9 +228,9 @@ bool type_agrees(const Slot& slot, const MappingKey& key, Casts casts) {
   return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
 }
 
-bool shape_agrees(const Slot& slot, const MappingKey& key) {
+bool shape_agrees(const Slot& slot, const Shape& shape) {
   return !slot.shape ||
-         std::equal(slot.shape->begin(), slot.shape->end(), key.shape.begin(), key.shape.end(),
+         std::equal(slot.shape->begin(), slot.shape->end(), shape.begin(), shape.end(),
                     [](const std::optional<std::int64_t>& dim, std::int64_t size) {
                       return !dim || *dim == size;
                     });
@@ -237,8 +238,16 @@ bool shape_agrees(const Slot& slot, const MappingKey& key) {
 
 }  // namespace
 
-bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key) {
-  return type_agrees(slot, key, task.options.casts) && shape_agrees(slot, key);
+bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
+            const Recipe& recipe) {
+  if (!type_agrees(slot, key, task.options.casts)) {
+    return false;
+  }
+  if (recipe.empty()) {
+    return shape_agrees(slot, key.shape);
+  }
+  const auto made = apply_recipe(recipe, key.shape);
+  return made && shape_agrees(slot, *made);
 }
 
 bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
@@ -247,14 +256,15 @@ bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uin
          std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
            const Slot& wanted = task.graph.slots[slot];
            return type_agrees(wanted, task.keys.keys[key], Casts::kAllow) &&
-                  shape_agrees(wanted, task.keys.keys[key]);
+                  shape_agrees(wanted, task.keys.keys[key].shape);
          });
 }
 
-bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
+            const Recipe& recipe) {
   const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
   return std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return agrees(task, task.graph.slots[slot], task.keys.keys[key]);
+    return agrees(task, task.graph.slots[slot], task.keys.keys[key], recipe);
   });
 }
 

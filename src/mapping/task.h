@@ -33,6 +33,7 @@ struct SlotName {
 struct Fill {
   std::uint32_t key = 0;
   Rule rule = Rule::kExact;
+  Recipe recipe = {};
 };
 
 struct MappingTask {
@@ -60,7 +61,7 @@ struct MappingTask {
     const auto slot = slot_by_name.find(name);
     return slot ? std::optional(name_of_slot[*slot]) : std::nullopt;
   }
-  void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule);
+  void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule, const Recipe& recipe = {});
 };
 
 // Names as --rename and --prefix make them; rule 6 closes the slots that belong to the caller.
@@ -68,9 +69,11 @@ struct MappingTask {
                                             const MappingOptions& options);
 
 // False when a type or dimension that both state differs, unless the values can be converted and
-// the options allow it.
-[[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key);
-[[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key);
+// the options allow it. `recipe`: what is done to the key first.
+[[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
+                          const Recipe& recipe = {});
+[[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
+                          const Recipe& recipe = {});
 
 // True for a pair that does not agree, but would with Casts::kAllow.
 [[nodiscard]] bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name,

@@ -19,9 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!pairs) {
     return 0;
   }
-  const std::vector<std::pair<std::string_view, std::string_view>> views(pairs->begin(),
-                                                                         pairs->end());
-  const std::string text = map_file_text(views);
+  const std::string text = map_file_text(*pairs);
   const auto again = read_map_file(memory_path(text.data(), text.size()));
   if (!again || *again != *pairs) {
     std::abort();

@@ -94,13 +94,14 @@ void add_tie(MappingOptions& options, const std::string& text) {
   options.ties.emplace_back(text.substr(0, equals), text.substr(equals + 1));
 }
 
-void add_inputs(MappingOptions& options, std::string_view text) {
+// Names, separated by commas.
+void add_names(std::vector<std::string>& names, const char* option, std::string_view text) {
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t comma = std::min(text.find(',', start), text.size());
     if (comma == start) {
-      refuse("--inputs", "an empty name");
+      refuse(option, "an empty name");
     }
-    options.inputs.emplace_back(text.substr(start, comma - start));
+    names.emplace_back(text.substr(start, comma - start));
     start = comma + 1;
   }
 }
@@ -184,7 +185,7 @@ void add_mapping_options(CLI::App& app, MappingArguments& arguments) {
   app.add_option_function<std::string>("--prefix",
                                        [&](const std::string& text) { options.prefix = text; });
   add_choice<Match>(app, "--match", options.match,
-                    {{"auto", Match::kAuto}, {"exact", Match::kExact}, {"seed", Match::kSeed}});
+                    {{"auto", Match::kAuto}, {"exact", Match::kExact}});
   app.add_option("--map", arguments.map_file);
   using Texts = std::vector<std::string>;
   app.add_option_function<Texts>("--rename",
@@ -209,13 +210,23 @@ void add_mapping_options(CLI::App& app, MappingArguments& arguments) {
       ->allow_extra_args(false);
   app.add_flag_callback("--partial", [&] { options.partial = Partial::kAllow; });
   app.add_flag_callback("--cast", [&] { options.casts = Casts::kAllow; });
-  add_choice<Unmatched>(
-      app, "--unmatched", options.unmatched,
-      {{"skip", Unmatched::kSkip}, {"keep", Unmatched::kKeep}, {"error", Unmatched::kError}});
+  add_choice<Unmatched>(app, "--unmatched", options.unmatched,
+                        {{"strict", Unmatched::kStrict},
+                         {"skip", Unmatched::kSkip},
+                         {"keep", Unmatched::kKeep},
+                         {"error", Unmatched::kError}});
+  app.add_option_function<Texts>("--keep",
+                                 [&](const Texts& texts) {
+                                   for (const std::string& text : texts) {
+                                     add_names(options.keep, "--keep", text);
+                                   }
+                                 })
+      ->allow_extra_args(false);
+  app.add_option("--ignore", options.ignore)->allow_extra_args(false);
   app.add_option_function<Texts>("--inputs",
                                  [&](const Texts& texts) {
                                    for (const std::string& text : texts) {
-                                     add_inputs(options, text);
+                                     add_names(options.inputs, "--inputs", text);
                                    }
                                  })
       ->allow_extra_args(false);

@@ -41,14 +41,18 @@ inline constexpr const char* kLayoutHelp =
     "  --inline-below SIZE    smaller tensors stay in the model or come into it; at most 1MiB\n";
 inline constexpr const char* kMappingHelp =
     "  --prefix P             only keys that start with P; P is removed\n"
-    "  --match HOW            auto: all rules (default); exact: equal names only;\n"
-    "                         seed: first suffix that fits, often wrong, to compare\n"
+    "  --match HOW            auto: all rules (default); exact: equal names only\n"
     "  --map FILE             JSON file with {\"slot\": \"key\", ...}\n"
     "  --rename s/RE/REPL/    rewrite keys before they are matched (RE2; repeatable)\n"
     "  --tie SLOT=KEY         fill SLOT from KEY, whatever else KEY fills (repeatable)\n"
     "  --partial              allow slots without weights, and old weights beside new\n"
-    "  --unmatched WHAT       keys without a slot: skip (default), keep, error\n"
-    "  --inputs NAMES         graph inputs that are the caller's, separated by commas\n"
+    "  --unmatched WHAT       keys that no slot takes: strict: refused unless they are known to "
+    "be\n"
+    "                         no weights (default); skip; keep: as new initializers; error\n"
+    "  --inputs NAMES         graph inputs that are the caller's, separated by commas "
+    "(repeatable)\n"
+    "  --keep NAMES           initializers that keep the data of the graph (repeatable)\n"
+    "  --ignore RE            keys that contain a match are no weights (RE2; repeatable)\n"
     "  --cast                 convert a key of another float type to the type of its slot\n";
 inline constexpr const char* kCommonHelp =
     "  --json                 print one JSON document\n"

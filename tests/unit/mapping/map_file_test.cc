@@ -19,15 +19,15 @@ TEST(MapFile, RepeatsTheMappingThatItWasWrittenFrom) {
   c.key("module.a\"b");
   const auto mapping = c.map();
   ASSERT_THAT(mapping, IsOk());
-  std::vector<std::pair<std::string_view, std::string_view>> written;
+  std::vector<MapEntry> written;
   for (const MappedPair& pair : mapping->pairs) {
-    written.emplace_back(c.graph.slots[pair.slot].name, c.keys.keys[pair.key].name);
+    written.push_back({c.graph.slots[pair.slot].name, c.keys.keys[pair.key].name, {}});
   }
   written.push_back(written.front());  // a slot of two subgraphs
   const TempDir dir;
   const auto pairs = read_map_file(dir.write("map.json", map_file_text(written)));
   ASSERT_THAT(pairs, IsOk());
-  EXPECT_THAT(*pairs, ElementsAre(Pair("a\"b", "module.a\"b"), Pair("w", "module.w")));
+  EXPECT_THAT(*pairs, ElementsAre(MapEntry{"a\"b", "module.a\"b"}, MapEntry{"w", "module.w"}));
   c.options.map = *pairs;
   EXPECT_THAT(c.pairs(), ElementsAre("a\"b<-module.a\"b (map)", "w<-module.w (map)"));
 }
@@ -35,12 +35,21 @@ TEST(MapFile, RepeatsTheMappingThatItWasWrittenFrom) {
 TEST(MapFile, ReadsAPlainObject) {
   const TempDir dir;
   EXPECT_THAT(*read_map_file(dir.write("m", R"({"slot": "key"})")),
-              ElementsAre(Pair("slot", "key")));
+              ElementsAre(MapEntry{"slot", "key"}));
+}
+
+TEST(MapFile, CarriesRecipes) {
+  const TempDir dir;
+  const std::vector<MapEntry> written = {{"a", "b", {RecipeStep::kTranspose}}, {"c", "d"}};
+  EXPECT_THAT(*read_map_file(dir.write("m", map_file_text(written))),
+              ::testing::ElementsAreArray(written));
 }
 
 TEST(MapFile, RefusesOtherForms) {
   const TempDir dir;
-  for (const char* text : {"[]", "{\"a\": 1}", "{\"a\": \"b\", \"a\": \"c\"}", "", "{"}) {
+  for (const char* text : {"[]", "{\"a\": 1}", "{\"a\": \"b\", \"a\": \"c\"}", "", "{",
+                           R"({"a": {}})", R"({"a": {"key": "b", "recipe": ["fold"]}})",
+                           R"({"a": {"key": "b", "recipe": "transpose"}})"}) {
     EXPECT_THAT(read_map_file(dir.write("m", text)), FailsWith(ErrorCode::kCorrupt, "/m: "))
         << text;
   }

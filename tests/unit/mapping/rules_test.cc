@@ -153,17 +153,6 @@ TEST(MappingRules, ExactStopsAfterEqualNames) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no key fits"));
 }
 
-TEST(MappingRules, SeedTakesTheFirstSuffixHoweverWrong) {
-  MappingCase c;
-  c.input("x");
-  c.input("bn1_bias");
-  c.input("layer4_1_bn1_bias");
-  c.key("bn1.bias");
-  c.key("layer4.1.bn1.bias");
-  c.options.match = Match::kSeed;
-  EXPECT_THAT(c.pairs(), ElementsAre("bn1_bias<-layer4.1.bn1.bias (seed)"));
-}
-
 TEST(MappingRules, MapAndTieAreExplicit) {
   MappingCase c;
   c.open("embed.weight");

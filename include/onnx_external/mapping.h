@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -126,13 +128,25 @@ struct Mapping {
   std::string alignment;
 };
 
+// What only bytes can tell. The mapping asks when names, types and shapes leave two answers open;
+// whoever asks gets an answer at the cost of reading two tensors. Without a function the answer is
+// no. Indices are those of MappingKeys::keys and GraphFacts::slots.
+struct MappingEvidence {
+  // Whether two keys have the same type, shape and bytes.
+  std::function<Result<bool>(std::uint32_t key, std::uint32_t other)> same_bytes = {};
+  // Whether the data that the graph holds for a slot is what `recipe` makes of the key, bit by bit.
+  std::function<Result<bool>(std::uint32_t slot, std::uint32_t key, const Recipe& recipe)>
+      slot_holds = {};
+};
+
 // Applies the rules. Failures: kAmbiguous (two answers fit: both listed), kMismatch (shape or
 // element type differ within the chosen alignment), kNotFound (a weight is missing, nothing
 // matches, a name of an option does not exist), kInvalidArgument (a bad regular expression, ...).
 // Each message lists what it is about (at most kMaxListed names of each list, and how many more)
 // and names the option that overrides it.
 [[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
-                                          const MappingOptions& options);
+                                          const MappingOptions& options,
+                                          const MappingEvidence& evidence = {});
 inline constexpr std::size_t kMaxListed = 8;
 
 // Reads a map file: JSON, either {"slot": KEY, ...} or a document written by --save-map

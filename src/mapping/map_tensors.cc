@@ -88,7 +88,8 @@ std::string_view rule_name(Rule rule) {
 }
 
 Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
-                            const MappingOptions& options) {
+                            const MappingOptions& options,
+                            const MappingEvidence& /*evidence*/) {
   Result<MappingTask> task = make_task(graph, keys, options);
   if (!task) {
     return fail(std::move(task).error());

@@ -10,6 +10,7 @@
 #include "base/new_folders.h"
 #include "base/parallel.h"
 #include "checkpoint/contents.h"
+#include "onnx_external/evidence.h"
 
 namespace onnx_external {
 namespace {
@@ -317,7 +318,8 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(std::move(keys).error());
   }
   auto mapping = paths.empty() ? unmapped(model.facts())
-                               : map_tensors(model.facts(), *keys, mapping_options(options));
+                               : map_tensors(model.facts(), *keys, mapping_options(options),
+                                             mapping_evidence(model, *checkpoint));
   if (!mapping) {
     return fail_in(target.graph_name, std::move(mapping).error());
   }

@@ -8,7 +8,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
-#include "save/model_source.h"
+#include "onnx/model_source.h"
 
 namespace onnx_external {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
-#include "save/model_source.h"
+#include "onnx/model_source.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "onnx_external/evidence.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"
 #include "verify/manifest_check.h"
@@ -61,12 +62,13 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
 }
 
 Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_path,
-                                           const MappingKeys& keys, const MappingOptions& options) {
+                                           const Checkpoint& checkpoint, const MappingKeys& keys,
+                                           const MappingOptions& options) {
   auto model = Model::load(model_path);
   if (!model) {
     return fail(std::move(model).error());
   }
-  auto mapping = map_tensors(model->facts(), keys, options);
+  auto mapping = map_tensors(model->facts(), keys, options, mapping_evidence(*model, checkpoint));
   if (!mapping) {
     return fail_in(model_path.string(), std::move(mapping).error());
   }
@@ -129,12 +131,12 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
     return fail(std::move(keys).error());
   }
   if (!records) {
-    return mapped(model_path, *keys, options);
+    return mapped(model_path, checkpoint, *keys, options);
   }
   // What mapping cannot tell, the record adds; so an incomplete mapping is better than none.
   MappingOptions partial = options;
   partial.partial = Partial::kAllow;
-  auto expected = mapped(model_path, *keys, partial);
+  auto expected = mapped(model_path, checkpoint, *keys, partial);
   return expected ? merged(*std::move(expected), *keys, *std::move(records)) : *std::move(records);
 }
 

@@ -1,4 +1,4 @@
-#include "save/model_source.h"
+#include "onnx/model_source.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Data that the given model has in files of its own, as a source of a save.
+// Data that a model has in files of its own.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,38 @@
+// Tensors as streams of bytes, and whether two of them are equal.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/dtype.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+inline constexpr std::uint64_t kStreamStepBytes = std::uint64_t{1} << 20;
+
+// The bytes of a contiguous, little-endian tensor from the first to the last. What it reads from
+// must outlive it. One thread at a time.
+struct ByteStream {
+  std::uint64_t nbytes = 0;
+  // Steps are multiples of 16 bytes, but for the last one.
+  std::function<Status(std::span<std::byte> out)> next = {};
+};
+
+[[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor);
+
+// Its values converted as Checkpoint::read_as() does. Requires: that can be done.
+[[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor, DType dtype);
+
+// Calls `take` with one piece of at most kStreamStepBytes after the other, and stops when it says
+// false. A piece holds whole elements of up to 16 bytes.
+[[nodiscard]] Status for_each_piece(
+    const ByteStream& stream, const std::function<bool(std::span<const std::byte> piece)>& take);
+
+// Reads both up to the first piece that differs; the first pieces are small.
+[[nodiscard]] Result<bool> equal_streams(const ByteStream& a, const ByteStream& b);
+
+}  // namespace onnx_external

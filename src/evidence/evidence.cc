@@ -1,0 +1,182 @@
+#include "onnx_external/evidence.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "evidence/byte_stream.h"
+#include "evidence/held_tensors.h"
+#include "evidence/place_sum.h"
+#include "tensor/strided_gather.h"
+
+namespace onnx_external {
+namespace {
+
+// Asked before a whole matrix is read.
+constexpr std::uint64_t kSampleElements = 16;
+
+// What was found out already.
+class Evidence {
+ public:
+  Evidence(const Model& model, const Checkpoint& checkpoint)
+      : model_(model),
+        checkpoint_(checkpoint),
+        held_(held_tensors(model)),
+        held_by_slots_(held_by_slots(model.facts(), held_)) {}
+
+  Result<bool> same_bytes(std::uint32_t key, std::uint32_t other) {
+    const TensorView& one = checkpoint_.tensors()[key];
+    const TensorView& two = checkpoint_.tensors()[other];
+    if (key == other || one.dtype != two.dtype || one.shape != two.shape) {
+      return key == other;
+    }
+    const auto crc = checkpoint_.recorded_crc(key);
+    const auto other_crc = checkpoint_.recorded_crc(other);
+    if (crc && other_crc && *crc != *other_crc) {
+      return false;
+    }
+    return remembered(same_, {std::min(key, other), std::max(key, other)}, [&] {
+      return equal_streams(key_stream(checkpoint_, key), key_stream(checkpoint_, other));
+    });
+  }
+
+  Result<bool> slot_holds(std::uint32_t slot, std::uint32_t key, const Recipe& recipe) {
+    if (!held_by_slots_[slot]) {
+      return false;
+    }
+    const std::uint32_t place = *held_by_slots_[slot];
+    const TensorView& view = checkpoint_.tensors()[key];
+    const auto shape = onnx_shape(view.dtype, view.shape);
+    const auto made = shape ? apply_recipe(recipe, *shape) : shape;
+    if (!made || held_[place].dims() != *made ||
+        held_[place].data_type() != onnx_data_type(view.dtype)) {
+      return false;
+    }
+    const bool transposes = recipe.size() % 2 != 0;  // the only step there is
+    return remembered(holds_, {place, key, transposes}, [&]() -> Result<bool> {
+      if (transposes && view.dtype == DType::kFloat4E2M1FnX2) {
+        return false;  // no byte holds neighbours of a column
+      }
+      // One row or column reads the same both ways.
+      const bool turned = transposes && std::none_of(view.shape.begin(), view.shape.end(),
+                                                     [](std::int64_t size) { return size <= 1; });
+      return turned ? holds_transposed(place, key) : holds(place, key);
+    });
+  }
+
+ private:
+  template <typename Known, typename Find>
+  static Result<bool> remembered(Known& known, const typename Known::key_type& asked,
+                                 const Find& find) {
+    if (const auto found = known.find(asked); found != known.end()) {
+      return found->second;
+    }
+    Result<bool> answer = find();
+    if (answer) {
+      known.emplace(asked, *answer);
+    }
+    return answer;
+  }
+
+  Result<bool> holds(std::uint32_t place, std::uint32_t key) {
+    auto stream = held_stream(model_, held_[place]);
+    return stream ? equal_streams(*stream, key_stream(checkpoint_, key))
+                  : fail(std::move(stream).error());
+  }
+
+  Result<bool> holds_transposed(std::uint32_t place, std::uint32_t key) {
+    auto starts_alike = starts_as_column(place, key);
+    if (!starts_alike || !*starts_alike) {
+      return starts_alike;
+    }
+    const auto held = held_sum(place);
+    const auto made = held ? transposed_sum(key) : held;
+    return made ? Result<bool>(*held == *made) : fail(made.error());
+  }
+
+  // Whether the first elements of the graph's data are those of the key's first column.
+  Result<bool> starts_as_column(std::uint32_t place, std::uint32_t key) {
+    const TensorView& view = checkpoint_.tensors()[key];
+    const std::uint64_t unit = byte_size(view.dtype);
+    const auto rows = static_cast<std::uint64_t>(view.shape[0]);
+    const auto columns = static_cast<std::uint64_t>(view.shape[1]);
+    auto stream = held_stream(model_, held_[place]);
+    if (!stream) {
+      return fail(std::move(stream).error());
+    }
+    std::vector<std::byte> held(
+        static_cast<std::size_t>(std::min(kSampleElements * unit, stream->nbytes)));
+    Status status = stream->next(held);
+    std::vector<std::byte> element(unit);
+    for (std::uint64_t row = 0; status && row < std::min(rows, kSampleElements); ++row) {
+      status = checkpoint_.read(key, row * columns * unit, element);
+      if (status && std::memcmp(element.data(), held.data() + row * unit, unit) != 0) {
+        return false;
+      }
+    }
+    return status ? Result<bool>(true) : fail(std::move(status).error());
+  }
+
+  Result<std::uint64_t> held_sum(std::uint32_t place) {
+    if (const auto known = held_sums_.find(place); known != held_sums_.end()) {
+      return known->second;
+    }
+    const Shape& dims = held_[place].dims();
+    const DType dtype = *dtype_from_onnx(held_[place].data_type());
+    auto stream = held_stream(model_, held_[place]);
+    if (!stream) {
+      return fail(std::move(stream).error());
+    }
+    return kept(place, held_sums_,
+                place_sum(*stream, {byte_size(dtype), static_cast<std::uint64_t>(dims[0]),
+                                    static_cast<std::uint64_t>(dims[1]), PlaceSum::Places::kOwn}));
+  }
+
+  Result<std::uint64_t> transposed_sum(std::uint32_t key) {
+    if (const auto known = transposed_sums_.find(key); known != transposed_sums_.end()) {
+      return known->second;
+    }
+    const TensorView& view = checkpoint_.tensors()[key];
+    return kept(
+        key, transposed_sums_,
+        place_sum(key_stream(checkpoint_, key),
+                  {byte_size(view.dtype), static_cast<std::uint64_t>(view.shape[0]),
+                   static_cast<std::uint64_t>(view.shape[1]), PlaceSum::Places::kTransposed}));
+  }
+
+  using Sums = std::map<std::uint32_t, std::uint64_t>;
+  static Result<std::uint64_t> kept(std::uint32_t index, Sums& sums, Result<std::uint64_t> sum) {
+    if (sum) {
+      sums.emplace(index, *sum);
+    }
+    return sum;
+  }
+
+  const Model& model_;
+  const Checkpoint& checkpoint_;
+  std::vector<HeldTensor> held_;
+  std::vector<std::optional<std::uint32_t>> held_by_slots_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, bool> holds_;  // place, key, transposed
+  Sums held_sums_;
+  Sums transposed_sums_;
+};
+
+}  // namespace
+
+MappingEvidence mapping_evidence(const Model& model, const Checkpoint& checkpoint) {
+  const auto evidence = std::make_shared<Evidence>(model, checkpoint);
+  return {[evidence](std::uint32_t key, std::uint32_t other) {
+            return evidence->same_bytes(key, other);
+          },
+          [evidence](std::uint32_t slot, std::uint32_t key, const Recipe& recipe) {
+            return evidence->slot_holds(slot, key, recipe);
+          }};
+}
+
+}  // namespace onnx_external

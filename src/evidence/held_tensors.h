@@ -1,0 +1,52 @@
+// The tensors whose data the graph holds, inside the model or in files of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evidence/byte_stream.h"
+#include "onnx_external/model.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Points into the model, which must outlive it and stay as it is.
+struct HeldTensor {
+  const ExternalTensor* external = nullptr;  // one of the two
+  const InlineTensor* in_model = nullptr;
+  std::size_t index = 0;  // into Model::external_tensors(), inline_tensors()
+
+  [[nodiscard]] const std::string& name() const {
+    return external != nullptr ? external->name : in_model->name;
+  }
+  [[nodiscard]] TensorPlace place() const {
+    return external != nullptr ? external->place : in_model->place;
+  }
+  [[nodiscard]] std::uint32_t graph() const {
+    return external != nullptr ? external->graph : in_model->graph;
+  }
+  [[nodiscard]] std::int32_t data_type() const {
+    return external != nullptr ? external->data_type : in_model->data_type;
+  }
+  [[nodiscard]] const Shape& dims() const {
+    return external != nullptr ? external->dims : in_model->dims;
+  }
+  [[nodiscard]] std::uint64_t nbytes() const {
+    return external != nullptr ? external->length : in_model->length;
+  }
+};
+
+[[nodiscard]] std::vector<HeldTensor> held_tensors(const Model& model);
+
+// Opens what is not open yet: a file of the graph that is missing or too short is an error.
+[[nodiscard]] Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor);
+
+// For each slot the place in `held` of the data that the graph has for it; an Identity's is that of
+// what it reads. Nothing where there is none, or where it is open which of several graphs is meant.
+[[nodiscard]] std::vector<std::optional<std::uint32_t>> held_by_slots(
+    const GraphFacts& graph, const std::vector<HeldTensor>& held);
+
+}  // namespace onnx_external

@@ -1,0 +1,96 @@
+#include "evidence/place_sum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/name_map.h"
+
+namespace onnx_external {
+namespace {
+
+struct Wide {  // an element of 16 bytes
+  std::uint64_t low;
+  std::uint64_t high;
+};
+
+// The finalizer of SplitMix64 (https://prng.di.unimi.it/splitmix64.c): every bit of the input
+// changes half of the output's.
+std::uint64_t mix(std::uint64_t bits) {
+  bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
+  bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
+  return bits ^ (bits >> 31U);
+}
+
+std::uint64_t number_of(Wide element) {
+  return element.low ^ mix(element.high + 1);
+}
+template <typename Element>
+std::uint64_t number_of(Element element) {
+  return element;
+}
+
+// The key of NameHash is drawn anew by each process.
+std::uint64_t drawn_key() {
+  static const std::uint64_t key = NameHash{}("place sum");
+  return key;
+}
+
+}  // namespace
+
+PlaceSum::PlaceSum(std::uint32_t element_bytes, std::uint64_t rows, std::uint64_t columns,
+                   Places places)
+    : element_bytes_(element_bytes),
+      columns_(columns),
+      step_(places == Places::kOwn ? 1 : rows),
+      row_step_(places == Places::kOwn ? columns : 1),
+      key_(drawn_key()) {}
+
+template <typename Element>
+void PlaceSum::add_all(std::span<const std::byte> elements) {
+  for (std::size_t at = 0; at < elements.size();) {
+    const auto run = static_cast<std::size_t>(
+        std::min<std::uint64_t>(columns_ - column_, (elements.size() - at) / sizeof(Element)));
+    std::uint64_t place = row_ * row_step_ + column_ * step_;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < run; ++i, at += sizeof(Element), place += step_) {
+      Element element;
+      std::memcpy(&element, elements.data() + at, sizeof(Element));
+      sum += mix(mix(number_of(element) + key_) + place);
+    }
+    sum_ += sum;
+    column_ += run;
+    if (column_ == columns_) {
+      column_ = 0;
+      ++row_;
+    }
+  }
+}
+
+void PlaceSum::add(std::span<const std::byte> elements) {
+  switch (element_bytes_) {
+    case 1:
+      return add_all<std::uint8_t>(elements);
+    case 2:
+      return add_all<std::uint16_t>(elements);
+    case 4:
+      return add_all<std::uint32_t>(elements);
+    case 8:
+      return add_all<std::uint64_t>(elements);
+    default:
+      return add_all<Wide>(elements);
+  }
+}
+
+Result<std::uint64_t> place_sum(const ByteStream& stream, PlaceSum sum) {
+  Status status = for_each_piece(stream, [&](std::span<const std::byte> piece) {
+    sum.add(piece);
+    return true;
+  });
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return sum.value();
+}
+
+}  // namespace onnx_external

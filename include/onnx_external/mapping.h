@@ -92,6 +92,8 @@ enum class Rule : std::uint8_t {
   kMap,            // "map": the map file
   kTie,            // "tie": --tie
   kMetadataTie,    // "metadata-tie": safetensors' record of a dropped name
+  kGraphTie,       // "graph-tie": the graph ties the slot to one that the key names
+  kRenamed,        // "renamed": torch put ".1" behind a name that something else has
   kExact,          // "exact": equal names
   kRefined,        // "refined": equal once dots are underscores
   kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
@@ -116,9 +118,18 @@ struct TiedKey {
   std::uint32_t matched_key = 0;
 };
 
+// A module of the checkpoint of which the graph uses nothing.
+struct UnusedModule {
+  std::string name;        // as the checkpoint spells it, without the last dot
+  std::uint32_t keys = 0;  // how many keys it has
+
+  friend bool operator==(const UnusedModule&, const UnusedModule&) = default;
+};
+
 struct Mapping {
   std::vector<MappedPair> pairs;              // by slot index, kept keys last
   std::vector<std::uint32_t> unmatched_keys;  // without tied ones
+  std::vector<UnusedModule> unused_modules;   // their keys are among unmatched_keys
   std::vector<TiedKey> tied_keys;
   std::vector<std::string> inputs_left;        // the caller's inputs
   std::vector<std::string> initializers_kept;  // initializers with data that no key replaced
@@ -134,16 +145,24 @@ struct Mapping {
 struct MappingEvidence {
   // Whether two keys have the same type, shape and bytes.
   std::function<Result<bool>(std::uint32_t key, std::uint32_t other)> same_bytes = {};
-  // Whether the data that the graph holds for a slot is what `recipe` makes of the key, bit by bit.
+  // Whether the data that the graph holds for a slot is what `recipe` makes of the key, bit by bit;
+  // without a recipe in any shape of as many elements.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t key, const Recipe& recipe)>
       slot_holds = {};
+  // Whether the data that the graph holds for two slots is the same.
+  std::function<Result<bool>(std::uint32_t slot, std::uint32_t other)> same_data = {};
+  // Whether all elements are equal (zeros, ones): then equal bytes do not prove a common source.
+  // Without these functions the answer is yes.
+  std::function<Result<bool>(std::uint32_t key)> key_is_uniform = {};
+  std::function<Result<bool>(std::uint32_t slot)> slot_is_uniform = {};
 };
 
 // Applies the rules. Failures: kAmbiguous (two answers fit: both listed), kMismatch (shape or
-// element type differ within the chosen alignment), kNotFound (a weight is missing, nothing
-// matches, a name of an option does not exist), kInvalidArgument (a bad regular expression, ...).
-// Each message lists what it is about (at most kMaxListed names of each list, and how many more)
-// and names the option that overrides it.
+// element type differ within the chosen alignment), kNotFound (a weight is missing, a key is
+// unused, nothing matches, a name of an option does not exist), kInvalidArgument (a bad regular
+// expression, ...). Each message names what it is about (at most kMaxListed names of each list);
+// Error::details has the lists in full, and the options that are ways out. What the evidence fails
+// with is passed on.
 [[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                                           const MappingOptions& options,
                                           const MappingEvidence& evidence = {});

@@ -29,6 +29,17 @@ enum class SlotKind : std::uint8_t {
   kIdentityOutput,  // output of an Identity node over a slot or an initializer: merged weights
 };
 
+// What the exporter says that a value was (torch 2.5 and later: the metadata_props of its
+// value_info under pkg.torch.export.graph_signature.InputSpec.kind and .persistent).
+enum class SlotOrigin : std::uint8_t {
+  kUnstated,
+  kParameter,
+  kBuffer,       // a persistent buffer: in the state dict
+  kLocalBuffer,  // a buffer that is not persistent: in no state dict
+  kConstant,     // a tensor that the trace found
+  kUserInput,    // an input of the caller
+};
+
 // A dimension: a number, or nothing when it is symbolic or unstated.
 using SymbolicShape = std::vector<std::optional<std::int64_t>>;
 
@@ -42,9 +53,28 @@ struct Slot {
   std::uint32_t input_index = 0;       // kGraphInput: position in graph.input
   bool has_data = false;               // kInitializer: bytes (inline or external) are recorded
   std::string merged_into;             // kIdentityOutput: the name that the Identity reads
-  std::uint32_t consumer_count = 0;    // node inputs (in any graph) and graph outputs that use it
-  std::string consumer_op;             // the first node among them; empty = there is none
-  std::string consumer_name;           // that node's name
+  SlotOrigin origin = SlotOrigin::kUnstated;
+  // Names of the values that an optimizer computed this one from, transitively, without the
+  // operators (pkg.onnxscript.optimizer.folded_from): names of the graph as it was then.
+  std::vector<std::string> folded_from;
+  bool batch_norm_fused =
+      false;                  // the optimizer multiplied a BatchNorm into it, under its old name
+  bool graph_output = false;  // of the main graph
+  std::uint32_t consumer_count = 0;  // node inputs (in any graph) and graph outputs that use it
+  // Of these: as the second input of a MatMul; as the data of a Gather; as an input of MatMul, Gemm
+  // or Transpose. A tied embedding is gathered and multiplied.
+  std::uint32_t matmul_second_count = 0;
+  bool is_gathered = false;
+  bool is_multiplied = false;
+  std::string consumer_op;    // the first node among them; empty = there is none
+  std::string consumer_name;  // that node's name
+};
+
+// Numbers of a floating type that stand in the value of a Constant node.
+struct ConstantTensor {
+  std::string name;  // the output of the node
+  std::int32_t elem_type = 0;
+  Shape shape;
 };
 
 // What the mapping needs to know of a graph; a plain value that tests build by hand.
@@ -56,6 +86,10 @@ struct GraphFacts {
   std::vector<std::string> defined_names;
   // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline.
   std::vector<std::string> inline_names;
+  // In any graph, of two elements and more.
+  std::vector<ConstantTensor> constants;
+  // Modules that nodes were made for, as torch's exporters say: "layer1.0.conv1". Sorted.
+  std::vector<std::string> modules;
   std::int64_t ir_version = 0;
 };
 

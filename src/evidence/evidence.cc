@@ -53,8 +53,10 @@ class Evidence {
     const TensorView& view = checkpoint_.tensors()[key];
     const auto shape = onnx_shape(view.dtype, view.shape);
     const auto made = shape ? apply_recipe(recipe, *shape) : shape;
-    if (!made || held_[place].dims() != *made ||
-        held_[place].data_type() != onnx_data_type(view.dtype)) {
+    // An exporter may have given a weight as it is another shape.
+    const bool fits = recipe.empty() ? held_[place].nbytes() == checkpoint_.nbytes(key)
+                                     : made && held_[place].dims() == *made;
+    if (!fits || held_[place].data_type() != onnx_data_type(view.dtype)) {
       return false;
     }
     const bool transposes = recipe.size() % 2 != 0;  // the only step there is
@@ -69,7 +71,57 @@ class Evidence {
     });
   }
 
+  Result<bool> same_data(std::uint32_t slot, std::uint32_t other) {
+    const auto one = held_by_slots_[slot];
+    const auto two = held_by_slots_[other];
+    if (!one || !two || held_[*one].data_type() != held_[*two].data_type() ||
+        held_[*one].dims() != held_[*two].dims()) {
+      return false;
+    }
+    if (*one == *two) {
+      return true;
+    }
+    return remembered(same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&] {
+      const auto first = held_stream(model_, held_[*one]);
+      const auto second = first ? held_stream(model_, held_[*two]) : first;
+      return second ? equal_streams(*first, *second) : fail(second.error());
+    });
+  }
+
+  Result<bool> key_is_uniform(std::uint32_t key) {
+    const TensorView& view = checkpoint_.tensors()[key];
+    return is_uniform(key_stream(checkpoint_, key), byte_size(view.dtype));
+  }
+
+  Result<bool> slot_is_uniform(std::uint32_t slot) {
+    const auto place = held_by_slots_[slot];
+    const auto dtype = place ? dtype_from_onnx(held_[*place].data_type()) : std::nullopt;
+    if (!dtype) {
+      return true;
+    }
+    const auto stream = held_stream(model_, held_[*place]);
+    return stream ? is_uniform(*stream, byte_size(*dtype)) : fail(stream.error());
+  }
+
  private:
+  // Up to the first element that differs from the one before.
+  static Result<bool> is_uniform(const ByteStream& stream, std::uint64_t element_bytes) {
+    const auto bytes = static_cast<std::size_t>(element_bytes);
+    bool uniform = true;
+    std::vector<std::byte> first;
+    Status read = for_each_piece(stream, [&](std::span<const std::byte> piece) {
+      if (first.empty()) {
+        first.assign(piece.begin(),
+                     piece.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, piece.size())));
+      }
+      uniform = std::memcmp(piece.data(), first.data(), first.size()) == 0 &&
+                std::equal(piece.begin() + static_cast<std::ptrdiff_t>(first.size()), piece.end(),
+                           piece.begin());
+      return uniform;
+    });
+    return read ? Result<bool>(uniform) : fail(std::move(read).error());
+  }
+
   template <typename Known, typename Find>
   static Result<bool> remembered(Known& known, const typename Known::key_type& asked,
                                  const Find& find) {
@@ -162,6 +214,7 @@ class Evidence {
   std::vector<HeldTensor> held_;
   std::vector<std::optional<std::uint32_t>> held_by_slots_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_data_;     // places
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, bool> holds_;  // place, key, transposed
   Sums held_sums_;
   Sums transposed_sums_;
@@ -176,7 +229,12 @@ MappingEvidence mapping_evidence(const Model& model, const Checkpoint& checkpoin
           },
           [evidence](std::uint32_t slot, std::uint32_t key, const Recipe& recipe) {
             return evidence->slot_holds(slot, key, recipe);
-          }};
+          },
+          [evidence](std::uint32_t slot, std::uint32_t other) {
+            return evidence->same_data(slot, other);
+          },
+          [evidence](std::uint32_t key) { return evidence->key_is_uniform(key); },
+          [evidence](std::uint32_t slot) { return evidence->slot_is_uniform(slot); }};
 }
 
 }  // namespace onnx_external

@@ -11,6 +11,7 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "mapping/advice.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
 
@@ -114,11 +115,13 @@ class Aligner {
     return aligned;
   }
 
-  // True when every open slot has got its key and no key is left over: no other alignment can fill
-  // more, and a rival must fill slots from leftover keys.
-  [[nodiscard]] bool leaves_nothing(const Aligned& aligned) const {
-    return aligned.score > 0 && aligned.clashes.empty() && aligned.conflicts.empty() &&
-           aligned.fits.size() == slots_.all().size() && aligned.fits.size() == keys_.all().size();
+  // True when every open slot has got the key of its own name: nothing else is meant then.
+  [[nodiscard]] bool fills_all(const Aligned& aligned) const {
+    const auto is_exact = [](const AlignedPair& pair) { return pair.exact; };
+    const bool all = aligned.score > 0 && aligned.clashes.empty() && aligned.conflicts.empty() &&
+                     aligned.fits.size() == slots_.all().size();
+    return all && (aligned.fits.size() == keys_.all().size() ||
+                   std::all_of(aligned.fits.begin(), aligned.fits.end(), is_exact));
   }
 
  private:
@@ -267,16 +270,19 @@ std::string spoken(const Alignment& alignment) {
   return "";
 }
 
-std::string option_for(const Alignment& alignment) {
+void add_choice(const Alignment& alignment, std::vector<Remedy>& remedies) {
+  const std::string when = "for " + spoken(alignment);
   switch (alignment.kind) {
     case Kind::kNone:
-      return "--prefix ''";
+      remedies.push_back({"prefix", "", when});
+      break;
     case Kind::kRemove:
-      return "--prefix " + quote(alignment.prefix.substr(0, alignment.prefix.size() - 1));
+      remedies.push_back({"prefix", alignment.prefix.substr(0, alignment.prefix.size() - 1), when});
+      break;
     case Kind::kAdd:
-      return "--rename " + quote("s|^|" + alignment.prefix + "|") + " --prefix ''";
+      remedies.push_back({"rename", "s|^|" + alignment.prefix + "|", when});
+      break;
   }
-  return "";
 }
 
 // Tells whether another alignment fits about as well as the best one.
@@ -290,24 +296,36 @@ class Rivalry {
   }
 
   // A slot that both fill, when `other` fills at least half as many from keys which the best leaves
-  // over. A key that the best uses for a slot of its own name is no evidence for anything else.
+  // over. A key that the best uses for a slot of its own name is no evidence for anything else; but
+  // keys that get a prefix may get another one as well, for slots that the best leaves open: then
+  // one of these.
   [[nodiscard]] std::optional<std::uint32_t> contested(const Aligned& other) const {
     std::optional<std::uint32_t> shared;
+    std::optional<std::uint32_t> elsewhere;
     std::uint64_t filled = 0;
+    std::uint64_t filled_elsewhere = 0;
     for (const AlignedPair& pair : other.fits) {
+      const std::uint64_t slots = task_.slot_names[pair.slot_name].slots.size();
       if (!keys_.contains(pair.key)) {
-        filled += task_.slot_names[pair.slot_name].slots.size();
+        filled += slots;
         if (!shared && slots_.contains(pair.slot_name)) {
           shared = pair.slot_name;
         }
+      } else if (adds_ && other.alignment.kind == Kind::kAdd && !slots_.contains(pair.slot_name)) {
+        filled_elsewhere += slots;
+        elsewhere = elsewhere ? elsewhere : pair.slot_name;
       }
     }
-    return filled * 2 >= score_ ? shared : std::nullopt;
+    if (filled * 2 >= score_ && shared) {
+      return shared;
+    }
+    return filled_elsewhere * 2 >= score_ ? elsewhere : std::nullopt;
   }
 
  private:
   const MappingTask& task_;
   std::uint64_t score_;
+  bool adds_;
   std::unordered_set<std::uint32_t> keys_;
   std::unordered_set<std::uint32_t> slots_;
 };
@@ -327,7 +345,7 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
 // the one under which most names meet.
 std::vector<Aligned> worth_comparing(Aligner& aligner) {
   std::vector<Aligned> all;
-  if (auto plain = aligner.apply({}); aligner.leaves_nothing(plain)) {
+  if (auto plain = aligner.apply({}); aligner.fills_all(plain)) {
     all.push_back(std::move(plain));
     return all;
   }
@@ -347,7 +365,7 @@ Status refuse_rivals(const MappingTask& task, const std::vector<Aligned>& all,
                      const Aligned& best) {
   const Rivalry rivalry(task, best);
   std::string fits;
-  std::string choices;
+  std::vector<Remedy> choices;
   std::size_t listed = 0;
   for (const Aligned& other : all) {
     const std::optional<std::uint32_t> slot =
@@ -357,16 +375,16 @@ Status refuse_rivals(const MappingTask& task, const std::vector<Aligned>& all,
     }
     if (listed++ == 0) {
       fits = example(task, best, *slot);
-      choices = option_for(best.alignment);
+      add_choice(best.alignment, choices);
     }
     fits += ", or " + example(task, other, *slot);
-    choices += " or " + option_for(other.alignment);
+    add_choice(other.alignment, choices);
   }
   if (listed == 0) {
     return {};
   }
-  return fail(ErrorCode::kAmbiguous,
-              "the keys fit the graph in more than one way: " + fits + "; choose with " + choices);
+  return fail_with(ErrorCode::kAmbiguous, "the keys fit the graph in more than one way: " + fits,
+                   std::move(choices));
 }
 
 }  // namespace

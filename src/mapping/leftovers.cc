@@ -1,160 +1,276 @@
-// What is left over once the rules have run, and which inputs of the graph belong to the caller.
+// Slots that no key fills: which of them need one.
+#include "mapping/leftovers.h"
+
 #include <algorithm>
-#include <unordered_map>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "base/name_map.h"
-#include "mapping/name_refinement.h"
-#include "mapping/refusals.h"
+#include "mapping/callers.h"
+#include "mapping/known_names.h"
+#include "mapping/leftover_keys.h"
 
 namespace onnx_external {
 namespace {
 
-enum class InputState : std::uint8_t {
-  kFilled,    // by a key, or by an initializer that it has
-  kNamed,     // in --inputs
-  kNoWeight,  // has a symbolic dimension, or is no tensor
-  kOpen,      // could have been a weight
-};
+constexpr std::size_t kMaxCandidates = 16;
 
-// Decides which inputs without data are the caller's.
-class InputSorter {
+std::uint64_t elements_of(const Shape& shape) {
+  return element_count(shape).value_or(0);
+}
+
+// 0 when a dimension is not known.
+std::uint64_t elements_of(const Slot& slot) {
+  if (!slot.shape) {
+    return 0;
+  }
+  Shape shape;
+  for (const auto& dim : *slot.shape) {
+    shape.push_back(dim.value_or(0));
+  }
+  return elements_of(shape);
+}
+
+class SlotSorter {
  public:
-  explicit InputSorter(const MappingTask& task) : task_(task) {
-    slots_.resize(task.graph.graph_inputs.size());
-    for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
-      const Slot& slot = task.graph.slots[i];
-      if (slot.kind == SlotKind::kGraphInput && slot.input_index < slots_.size()) {
-        slots_[slot.input_index] = i;
-      } else if (slot.kind == SlotKind::kInitializer && slot.graph == 0) {
-        initializers_.insert(slot.name);
+  SlotSorter(const MappingTask& task, const MappingEvidence& evidence, Leftovers& leftovers)
+      : task_(task), evidence_(evidence), leftovers_(leftovers) {
+    states_origins_ = states_origins(task.graph);
+    for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
+      const std::uint64_t elements = elements_of(task.keys.keys[key].shape);
+      std::vector<std::uint32_t>& alike = keys_of_size_[elements];
+      if (alike.size() < kMaxCandidates) {
+        alike.push_back(key);
       }
-    }
-    for (const Slot& slot : task.graph.slots) {
-      const std::size_t index = static_cast<std::size_t>(&slot - task.graph.slots.data());
-      if (slot.kind == SlotKind::kIdentityOutput && task.fills[index]) {
-        merged_weights_.insert(slot.merged_into);
-      }
-    }
-    const NameSet named(task.options.inputs.begin(), task.options.inputs.end());
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      states_.push_back(named.contains(task.graph.graph_inputs[i]) ? InputState::kNamed
-                                                                   : state_of(i));
+      has_number_ |= elements == 1 && is_floating(task.keys.keys[key].dtype);
     }
   }
 
-  void sort(Leftovers& leftovers) const {
-    const auto [first, last] = callers_run();
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const std::string& input = task_.graph.graph_inputs[i];
-      if (states_[i] == InputState::kFilled) {
-        continue;
-      }
-      const bool callers =
-          states_[i] != InputState::kOpen || (i >= first && i < last && !looks_like_weight(input));
-      if (callers) {
-        leftovers.inputs_left.push_back(input);
-      } else {
-        leftovers.missing_slots.push_back(*slots_[i]);
+  Status sort() {
+    for (std::uint32_t i = 0; i < task_.graph.slots.size(); ++i) {
+      if (task_.fills[i]) {
+        filled_names_.insert(task_.graph.slots[i].name);
+      } else if (Status status = sort_one(i); !status) {
+        return status;
       }
     }
+    list_constants();
+    return {};
   }
 
  private:
-  [[nodiscard]] InputState state_of(std::size_t input) const {
-    if (!slots_[input]) {  // else it is a sequence, an optional, a map
-      return initializers_.contains(task_.graph.graph_inputs[input]) ? InputState::kFilled
-                                                                     : InputState::kNoWeight;
+  Status sort_one(std::uint32_t i) {
+    const Slot& slot = task_.graph.slots[i];
+    const SlotRole role = task_.slot_names[task_.name_of_slot[i]].role;
+    switch (slot.kind) {
+      case SlotKind::kGraphInput:
+        break;  // sort_inputs()
+      case SlotKind::kUndefinedName:
+        leftovers_.missing.push_back(i);
+        break;
+      case SlotKind::kIdentityOutput:
+        // It has the value of what it reads; that is another weight's, if the name is a weight's.
+        if (role != SlotRole::kNone && role != SlotRole::kKept && is_lost_weight(slot)) {
+          leftovers_.missing.push_back(i);
+        }
+        break;
+      case SlotKind::kInitializer:
+        return sort_initializer(i, role);
     }
-    const Slot& slot = task_.graph.slots[*slots_[input]];
-    if (task_.fills[*slots_[input]]) {
-      return InputState::kFilled;
-    }
-    return has_symbolic_dimension(slot) ? InputState::kNoWeight : InputState::kOpen;
+    return {};
   }
 
-  // The run of left-over inputs at the start or the end that the caller may own: all of them stand
-  // in it, or else only those at the start (or, with none there, at the end) are the caller's. A
-  // list in --inputs is complete: then there is no run.
-  [[nodiscard]] std::pair<std::size_t, std::size_t> callers_run() const {
-    if (!task_.options.inputs.empty()) {
-      return {0, 0};
-    }
-    const auto filled = [](InputState state) { return state == InputState::kFilled; };
-    const auto start_end = std::find_if(states_.begin(), states_.end(), filled);
-    const auto end_start = std::find_if(states_.rbegin(), states_.rend(), filled).base();
-    const auto start = static_cast<std::size_t>(start_end - states_.begin());
-    const auto end = static_cast<std::size_t>(end_start - states_.begin());
-    return start > 0 ? std::pair(std::size_t{0}, start) : std::pair(end, states_.size());
+  [[nodiscard]] bool is_lost_weight(const Slot& slot) const {
+    return filled_names_.contains(slot.merged_into) &&
+           slot.name.find_first_of("/:") == std::string::npos;
   }
 
-  [[nodiscard]] bool looks_like_weight(const std::string& input) const {
-    return is_parameter_name(input) || merged_weights_.contains(input);
+  Status sort_initializer(std::uint32_t i, SlotRole role) {
+    const Slot& slot = task_.graph.slots[i];
+    if (!slot.has_data) {
+      leftovers_.missing.push_back(i);
+      return {};
+    }
+    if (role == SlotRole::kKept || elements_of(slot) == 0 || is_exempt(slot)) {
+      leftovers_.kept.push_back(i);
+      return {};
+    }
+    if (!onnx_is_floating(slot.elem_type)) {
+      return sort_integers(i);
+    }
+    if (names_a_weight(slot)) {
+      leftovers_.missing.push_back(i);
+      return {};
+    }
+    return sort_computed(i);
+  }
+
+  // Data that no checkpoint has: the exporter says so, or its name or its use does.
+  [[nodiscard]] bool is_exempt(const Slot& slot) const {
+    const bool no_weight =
+        slot.origin == SlotOrigin::kConstant || slot.origin == SlotOrigin::kLocalBuffer;
+    const bool scales = std::binary_search(task_.graph.inline_names.begin(),
+                                           task_.graph.inline_names.end(), slot.name) &&
+                        slot.consumer_op != "" && is_invented_name(slot.name);
+    Shape shape;
+    for (const auto& dim : *slot.shape) {
+      shape.push_back(dim.value_or(0));
+    }
+    return no_weight || scales || is_baked_buffer(slot.name, shape);
+  }
+
+  // A name of the state dict, and not one that the exporter made up.
+  [[nodiscard]] bool names_a_weight(const Slot& slot) const {
+    if (states_origins_) {
+      return slot.origin == SlotOrigin::kParameter || slot.origin == SlotOrigin::kBuffer;
+    }
+    return slot.folded_from.empty() && !is_invented_name(slot.name);
+  }
+
+  // Integers are weights when they are called so: a permutation, a table of indices. What else has
+  // as many elements as an integer key of the checkpoint may have been computed from it.
+  Status sort_integers(std::uint32_t i) {
+    const Slot& slot = task_.graph.slots[i];
+    const bool named = names_a_weight(slot) && slot.name.find_first_of("/:") == std::string::npos;
+    if (named) {
+      leftovers_.missing.push_back(i);
+      return {};
+    }
+    const std::uint64_t elements = elements_of(slot);
+    const auto alike = keys_of_size_.find(elements);
+    if (elements < 2 || alike == keys_of_size_.end()) {
+      leftovers_.kept.push_back(i);
+      return {};
+    }
+    bool suspicious = false;
+    for (const std::uint32_t key : alike->second) {
+      const MappingKey& left = task_.keys.keys[key];
+      const bool candidate = !is_floating(left.dtype) && !is_baked_buffer(left.name, left.shape) &&
+                             std::find(leftovers_.harmless.begin(), leftovers_.harmless.end(),
+                                       key) != leftovers_.harmless.end();
+      const auto holds = candidate ? holds_key(i, key) : true;
+      if (!holds) {
+        return fail(holds.error());
+      }
+      suspicious = suspicious || !*holds;
+    }
+    (suspicious ? leftovers_.held : leftovers_.kept).push_back(i);
+    return {};
+  }
+
+  // A value without a name of its own.
+  Status sort_computed(std::uint32_t i) {
+    const auto proved = equals_a_key(i);
+    if (!proved) {
+      return fail(proved.error());
+    }
+    const bool right = *proved || (elements_of(task_.graph.slots[i]) == 1 && is_constant(i));
+    (right ? leftovers_.kept : leftovers_.held).push_back(i);
+    return {};
+  }
+
+  // A single number that depends on no key.
+  [[nodiscard]] bool is_constant(std::uint32_t i) const {
+    const Slot& slot = task_.graph.slots[i];
+    if (!slot.folded_from.empty()) {
+      return std::all_of(slot.folded_from.begin(), slot.folded_from.end(), is_lifted_name);
+    }
+    return !slot.batch_norm_fused &&
+           (states_origins_ || (!has_number_ && leftovers_.unused.empty()));
+  }
+
+  // The data is that of a key, so it is right as it stands. Of a value whose elements are all equal
+  // that proves little, unless the key has no other place.
+  Result<bool> equals_a_key(std::uint32_t i) {
+    const auto alike = keys_of_size_.find(elements_of(task_.graph.slots[i]));
+    if (alike == keys_of_size_.end()) {
+      return false;
+    }
+    for (const std::uint32_t key : alike->second) {
+      auto holds = holds_key(i, key);
+      if (!holds) {
+        return fail(std::move(holds).error());
+      }
+      if (!*holds) {
+        continue;
+      }
+      auto uniform = evidence_.slot_is_uniform ? evidence_.slot_is_uniform(i) : true;
+      if (!uniform) {
+        return fail(std::move(uniform).error());
+      }
+      const bool found_no_slot = !task_.key_used[key];
+      if (found_no_slot) {
+        account_for(key);
+      }
+      if (found_no_slot || !*uniform) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The key's values are in the graph.
+  void account_for(std::uint32_t key) {
+    for (auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
+      const auto found = std::find(keys->begin(), keys->end(), key);
+      if (found != keys->end()) {
+        keys->erase(found);
+        leftovers_.harmless.push_back(key);
+      }
+    }
+  }
+
+  // Whether the graph's data is the key's, as it is or transposed.
+  [[nodiscard]] Result<bool> holds_key(std::uint32_t i, std::uint32_t key) const {
+    const MappingKey& wanted = task_.keys.keys[key];
+    if (!evidence_.slot_holds || onnx_data_type(wanted.dtype) != task_.graph.slots[i].elem_type) {
+      return false;
+    }
+    auto plain = evidence_.slot_holds(i, key, {});
+    if (!plain || *plain || wanted.shape.size() != 2) {
+      return plain;
+    }
+    return evidence_.slot_holds(i, key, {RecipeStep::kTranspose});
+  }
+
+  // Constant nodes are no slots. One as large as a key that has no slot may be that key.
+  void list_constants() {
+    std::set<std::uint64_t> sizes;
+    for (const auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
+      for (const std::uint32_t key : *keys) {
+        sizes.insert(elements_of(task_.keys.keys[key].shape));
+      }
+    }
+    const NameSet kept(task_.options.keep.begin(), task_.options.keep.end());
+    for (const ConstantTensor& constant : task_.graph.constants) {
+      if (sizes.contains(elements_of(constant.shape)) && !kept.contains(constant.name)) {
+        leftovers_.constants.push_back(constant.name);
+      }
+    }
   }
 
   const MappingTask& task_;
-  std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
-  NameSet initializers_;                             // of the main graph
-  NameSet merged_weights_;                           // what filled Identity slots read
-  std::vector<InputState> states_;
+  const MappingEvidence& evidence_;
+  Leftovers& leftovers_;
+  std::map<std::uint64_t, std::vector<std::uint32_t>> keys_of_size_;  // by number of elements
+  bool has_number_ = false;      // the checkpoint has a key of one element
+  bool states_origins_ = false;  // of the graph
+  NameSet filled_names_;
 };
-
-void sort_keys(const MappingTask& task, Leftovers& leftovers) {
-  if (std::find(task.key_used.begin(), task.key_used.end(), false) == task.key_used.end()) {
-    return;
-  }
-  std::unordered_map<std::uint64_t, std::uint32_t> used_bytes;
-  const std::vector<MappingKey>& keys = task.keys.keys;
-  for (std::uint32_t key = 0; key < keys.size(); ++key) {
-    if (task.key_used[key] && keys[key].bytes_id) {
-      used_bytes.emplace(*keys[key].bytes_id, key);
-    }
-  }
-  for (std::uint32_t key = 0; key < keys.size(); ++key) {
-    if (task.key_used[key]) {
-      continue;
-    }
-    const auto tied = keys[key].bytes_id ? used_bytes.find(*keys[key].bytes_id) : used_bytes.end();
-    if (tied != used_bytes.end()) {
-      leftovers.tied.push_back({key, tied->second});
-    } else if (task.key_names[key].usable) {
-      leftovers.keys.push_back(key);
-    } else {
-      leftovers.other_keys.push_back(key);
-    }
-  }
-}
-
-// An Identity that stays keeps two weights equal. That is what the exporter meant, unless the name
-// is one that the checkpoint should have.
-bool lost_weight(const MappingTask& task, const Slot& slot, const NameSet& filled) {
-  return slot.kind == SlotKind::kIdentityOutput && is_parameter_name(slot.name) &&
-         filled.contains(slot.merged_into) && task.options.match == Match::kAuto;
-}
 
 }  // namespace
 
-Leftovers find_leftovers(const MappingTask& task) {
+Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& alignment,
+                                 const MappingEvidence& evidence) {
   Leftovers leftovers;
-  sort_keys(task, leftovers);
-  InputSorter(task).sort(leftovers);
-  const bool merges =
-      std::any_of(task.graph.slots.begin(), task.graph.slots.end(),
-                  [](const Slot& slot) { return slot.kind == SlotKind::kIdentityOutput; });
-  NameSet filled;  // as far as an Identity may ask
-  for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
-    const Slot& slot = task.graph.slots[i];
-    if (task.fills[i]) {
-      if (merges) {
-        filled.insert(slot.name);
-      }
-    } else if (slot.kind == SlotKind::kUndefinedName ||
-               (slot.kind == SlotKind::kInitializer && !slot.has_data) ||
-               lost_weight(task, slot, filled)) {
-      leftovers.missing_slots.push_back(i);
-    } else if (slot.kind == SlotKind::kInitializer) {
-      leftovers.kept_slots.push_back(i);
-    }
+  if (Status status = sort_keys(task, alignment, evidence, leftovers); !status) {
+    return fail(std::move(status).error());
   }
+  if (Status status = SlotSorter(task, evidence, leftovers).sort(); !status) {
+    return fail(std::move(status).error());
+  }
+  sort_inputs(task, leftovers);
   return leftovers;
 }
 

@@ -134,7 +134,7 @@ std::string map_file_text(std::span<const MapEntry> entries) {
 }
 
 Result<Rename> parse_rename(std::string_view text) {
-  const std::string where = "--rename " + quote(text);
+  const std::string where = "rename " + quote(text);
   const char delimiter = text.size() > 1 ? text[1] : '\0';
   if (!text.starts_with('s') || delimiter == '\0' || delimiter == '\\') {
     return fail(ErrorCode::kInvalidArgument, where + ": the form is s/RE/REPL/ or s/RE/REPL/g");

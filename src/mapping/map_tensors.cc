@@ -3,39 +3,63 @@
 #include <utility>
 
 #include "mapping/alignment.h"
+#include "mapping/leftovers.h"
 #include "mapping/refusals.h"
 #include "mapping/rules.h"
 #include "mapping/task.h"
+#include "mapping/ties.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {
 namespace {
 
+// Keys that no slot took and that may be left out, in checkpoint order.
+std::vector<std::uint32_t> unmatched_keys(const Leftovers& leftovers) {
+  std::vector<std::uint32_t> keys;
+  for (const auto* list : {&leftovers.unused, &leftovers.adapters, &leftovers.aside,
+                           &leftovers.harmless, &leftovers.ignored}) {
+    keys.insert(keys.end(), list->begin(), list->end());
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
 Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignment& alignment) {
   Mapping mapping;
   for (std::uint32_t slot = 0; slot < task.fills.size(); ++slot) {
-    if (task.fills[slot]) {
-      mapping.pairs.push_back(
-          {slot, task.fills[slot]->key, task.fills[slot]->rule, task.fills[slot]->recipe});
+    if (const std::optional<Fill>& fill = task.fills[slot]) {
+      mapping.pairs.push_back({slot, fill->key, fill->rule, fill->recipe});
     }
   }
+  mapping.unmatched_keys = unmatched_keys(leftovers);
   if (task.options.unmatched == Unmatched::kKeep) {
-    for (const std::uint32_t key : leftovers.keys) {
-      mapping.pairs.push_back({Attachment::kNoSlot, key, Rule::kKept});
+    const auto is_ignored = [&](std::uint32_t key) {
+      return std::find(leftovers.ignored.begin(), leftovers.ignored.end(), key) !=
+             leftovers.ignored.end();
+    };
+    for (const std::uint32_t key : mapping.unmatched_keys) {
+      if (!is_ignored(key)) {
+        mapping.pairs.push_back({Attachment::kNoSlot, key, Rule::kKept, {}});
+      }
     }
-    leftovers.keys.clear();
+    mapping.unmatched_keys = std::move(leftovers.ignored);
+  } else {
+    mapping.unused_modules = std::move(leftovers.modules);
   }
-  mapping.unmatched_keys = std::move(leftovers.keys);
-  mapping.unmatched_keys.insert(mapping.unmatched_keys.end(), leftovers.other_keys.begin(),
-                                leftovers.other_keys.end());
-  std::sort(mapping.unmatched_keys.begin(), mapping.unmatched_keys.end());
   mapping.tied_keys = std::move(leftovers.tied);
-  mapping.inputs_left = std::move(leftovers.inputs_left);
-  for (const std::uint32_t slot : leftovers.kept_slots) {
-    mapping.initializers_kept.push_back(task.graph.slots[slot].name);
+  mapping.inputs_left = std::move(leftovers.callers);
+  for (const std::uint32_t slot : leftovers.unconfirmed) {
+    mapping.inputs_left.push_back(task.graph.slots[slot].name);
   }
-  for (const std::uint32_t slot : leftovers.missing_slots) {
-    mapping.slots_left.push_back(task.graph.slots[slot].name);
+  for (const auto* slots : {&leftovers.kept, &leftovers.held}) {
+    for (const std::uint32_t slot : *slots) {
+      mapping.initializers_kept.push_back(task.graph.slots[slot].name);
+    }
+  }
+  for (const std::uint32_t slot : leftovers.missing) {
+    const bool has_data = task.graph.slots[slot].has_data;
+    (has_data ? mapping.initializers_kept : mapping.slots_left)
+        .push_back(task.graph.slots[slot].name);
   }
   const std::string found = alignment_text(alignment);
   const bool both = !task.option_alignment.empty() && !found.empty();
@@ -43,7 +67,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
   return mapping;
 }
 
-Status apply_rules(MappingTask& task, Alignment& alignment) {
+Status apply_rules(const MappingEvidence& evidence, MappingTask& task, Alignment& alignment) {
   if (Status status = fill_explicit(task); !status) {
     return status;
   }
@@ -58,7 +82,14 @@ Status apply_rules(MappingTask& task, Alignment& alignment) {
   if (aligned->score == 0 && task.options.match == Match::kAuto) {
     fill_by_suffix(task);
   }
-  return fill_metadata_ties(alignment, task);
+  if (Status status = fill_metadata_ties(alignment, task); !status) {
+    return status;
+  }
+  if (task.options.match == Match::kExact) {
+    return {};
+  }
+  fill_renamed(alignment, task);
+  return fill_graph_ties(evidence, task);
 }
 
 }  // namespace
@@ -71,6 +102,10 @@ std::string_view rule_name(Rule rule) {
       return "tie";
     case Rule::kMetadataTie:
       return "metadata-tie";
+    case Rule::kGraphTie:
+      return "graph-tie";
+    case Rule::kRenamed:
+      return "renamed";
     case Rule::kExact:
       return "exact";
     case Rule::kRefined:
@@ -88,21 +123,23 @@ std::string_view rule_name(Rule rule) {
 }
 
 Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
-                            const MappingOptions& options,
-                            const MappingEvidence& /*evidence*/) {
+                            const MappingOptions& options, const MappingEvidence& evidence) {
   Result<MappingTask> task = make_task(graph, keys, options);
   if (!task) {
     return fail(std::move(task).error());
   }
   Alignment alignment;
-  if (Status status = apply_rules(*task, alignment); !status) {
+  if (Status status = apply_rules(evidence, *task, alignment); !status) {
     return fail(std::move(status).error());
   }
-  Leftovers leftovers = find_leftovers(*task);
-  if (Status status = check_refusals(*task, leftovers); !status) {
+  Result<Leftovers> leftovers = find_leftovers(*task, alignment, evidence);
+  if (!leftovers) {
+    return fail(std::move(leftovers).error());
+  }
+  if (Status status = check_refusals(*task, *leftovers); !status) {
     return fail(std::move(status).error());
   }
-  return make_mapping(*task, std::move(leftovers), alignment);
+  return make_mapping(*task, *std::move(leftovers), alignment);
 }
 
 }  // namespace onnx_external

@@ -71,4 +71,11 @@ bool is_parameter_name(std::string_view name) {
   });
 }
 
+std::optional<std::string_view> name_before_number(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  const bool numbered = dot != std::string_view::npos && dot > 0 && dot + 1 < name.size() &&
+                        name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
+  return numbered ? std::optional(name.substr(0, dot)) : std::nullopt;
+}
+
 }  // namespace onnx_external

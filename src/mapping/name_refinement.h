@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,5 +31,8 @@ inline constexpr std::size_t kMaxBoundaries = 64;
 // True for names whose last component is what modules call their parameters (weight, bias, ...):
 // nothing that the caller of a model passes in.
 [[nodiscard]] bool is_parameter_name(std::string_view name);
+
+// "mask" for "mask.1", as torch makes names unique; nothing for other names.
+[[nodiscard]] std::optional<std::string_view> name_before_number(std::string_view name);
 
 }  // namespace onnx_external

@@ -1,23 +1,21 @@
 #include "mapping/refusals.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
 #include "base/text.h"
-#include "mapping/name_refinement.h"
+#include "mapping/advice.h"
 
 namespace onnx_external {
 namespace {
 
 constexpr std::size_t kNearest = 2;
-constexpr std::string_view kRunningMean = ".running_mean";
+constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get candidates: they cost
 
-std::vector<std::string> key_names(const MappingTask& task, std::span<const std::uint32_t> keys) {
+std::vector<std::string> names_of(const MappingTask& task, std::span<const std::uint32_t> keys) {
   std::vector<std::string> names;
   for (const std::uint32_t key : keys) {
     names.push_back(task.keys.keys[key].name);
@@ -25,65 +23,16 @@ std::vector<std::string> key_names(const MappingTask& task, std::span<const std:
   return names;
 }
 
-std::vector<std::string> slot_names(const MappingTask& task, std::span<const std::uint32_t> slots) {
-  std::vector<std::string> names;
-  for (const std::uint32_t slot : slots) {
-    names.push_back(task.graph.slots[slot].name);
+std::string escaped(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    text += std::string_view(".^$|()[]{}*+?\\").find(c) != std::string_view::npos ? "\\" : "";
+    text += c;
   }
-  return names;
+  return text;
 }
 
-std::vector<std::uint32_t> floating(const MappingTask& task, std::span<const std::uint32_t> keys) {
-  std::vector<std::uint32_t> kept;
-  std::copy_if(keys.begin(), keys.end(), std::back_inserter(kept),
-               [&](std::uint32_t key) { return is_floating(task.keys.keys[key].dtype); });
-  return kept;
-}
-
-// The module that holds a name: "layer1.0" for "layer1.0.bn1"; "" for a name of the root.
-std::string_view parent_of(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
-}
-
-// A module M whose M.running_mean found no slot, nor anything else of M, while other modules did:
-// the export folded BatchNorm into the layer before it.
-std::optional<std::string> folded_batch_norm(const MappingTask& task, const Leftovers& leftovers) {
-  const bool any = std::any_of(
-      leftovers.keys.begin(), leftovers.keys.end(),
-      [&](std::uint32_t key) { return task.key_names[key].name.ends_with(kRunningMean); });
-  if (!any) {
-    return std::nullopt;
-  }
-  NameSet with_matches;  // every module that holds a used key
-  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
-    std::string_view module = task.key_names[key].name;
-    while (task.key_used[key] && !module.empty()) {
-      module = parent_of(module);
-      if (!with_matches.insert(module).second) {
-        break;  // and so are those around it
-      }
-    }
-  }
-  for (const std::uint32_t key : leftovers.keys) {
-    const std::string_view name = task.key_names[key].name;
-    const std::string_view module = parent_of(name);
-    // Anywhere, not only beside it: in a Sequential of convolutions all that is near is folded too.
-    if (name.ends_with(kRunningMean) && !with_matches.contains(module) &&
-        with_matches.contains("")) {
-      return task.keys.keys[key].name;
-    }
-  }
-  return std::nullopt;
-}
-
-std::string fold_hint(const MappingTask& task, const Leftovers& leftovers) {
-  const std::optional<std::string> key = folded_batch_norm(task, leftovers);
-  return key ? " (" + quote(*key) +
-                   " has no slot: BatchNorm was folded into other weights at export; export with "
-                   "optimize=False, or with do_constant_folding=False and training=PRESERVE)"
-             : "";
-}
+// --- nothing matches ---------------------------------------------------------------------------
 
 // True when element types keep even equal names apart.
 bool equal_names_once_cast(const MappingTask& task) {
@@ -96,43 +45,56 @@ bool equal_names_once_cast(const MappingTask& task) {
   return false;
 }
 
-Status refuse_no_match(const MappingTask& task) {
+Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   const bool any = std::any_of(task.fills.begin(), task.fills.end(),
                                [](const std::optional<Fill>& fill) { return fill.has_value(); });
   if (any) {
     return {};
   }
-  std::vector<std::string> slots;
-  for (const SlotName& name : task.slot_names) {
-    if (name.open && task.graph.slots[name.slots.front()].kind != SlotKind::kIdentityOutput) {
-      slots.push_back(task.graph.slots[name.slots.front()].name);
-    }
-  }
-  std::vector<std::string> keys;
-  for (const MappingKey& key : task.keys.keys) {
-    keys.push_back(key.name);
-  }
-  if (keys.empty()) {
+  if (task.keys.keys.empty()) {
     return fail(ErrorCode::kNotFound, "the checkpoint has no tensors");
   }
-  if (slots.empty()) {
+  if (leftovers.adapters.size() == task.keys.keys.size()) {
+    return {};  // refuse_adapters() says what it is
+  }
+  Refusal refusal;
+  std::vector<ErrorItem> slots;
+  for (const SlotName& name : task.slot_names) {
+    const Slot& slot = task.graph.slots[name.slots.front()];
+    if (name.open && slot.kind != SlotKind::kIdentityOutput) {
+      slots.push_back(item_of(slot, use_text(slot)));
+    }
+  }
+  if (slots.empty() && leftovers.held.empty()) {
     return fail(ErrorCode::kNotFound,
                 "the graph has no slot to fill: no input that could be a weight, no undefined "
-                "name, no initializer; export it with export_params=False and "
-                "keep_initializers_as_inputs=True");
+                "name, no initializer of a weight's name; " +
+                    std::string(kPlainExport));
   }
-  return fail(ErrorCode::kNotFound,
-              "no key fits any slot: slots are " + quote_list(slots, kMaxListed) + ", keys are " +
-                  quote_list(keys, kMaxListed) +
-                  "; bring the names together with --rename or --map" +
-                  (equal_names_once_cast(task) ? ", and convert the floats with --cast" : ""));
+  std::vector<ErrorItem> keys;
+  for (const MappingKey& key : task.keys.keys) {
+    keys.push_back(item_of(key));
+  }
+  refusal.add_sentence("no key fits any slot");
+  refusal.add_list("slot of the graph", "slots of the graph", "slots of the graph",
+                   std::move(slots));
+  refusal.add_list("key", "keys", "keys of the checkpoint", std::move(keys));
+  refusal.add_remedy({"rename", "s/RE/REPL/", "to bring the names together"});
+  refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
+  if (equal_names_once_cast(task)) {
+    refusal.add_remedy({"cast", "", "to convert the floats to the types of the graph"});
+  }
+  return fail(std::move(refusal).error(ErrorCode::kNotFound));
 }
 
+// --- what stays open or old --------------------------------------------------------------------
+
 // A left-over key of exactly the slot's type and shape, when there is one only.
-std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot) {
+std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot,
+                                          std::span<const std::uint32_t> left) {
   std::optional<std::uint32_t> only;
-  for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
-    if (slot.shape && agrees(task, slot, task.keys.keys[key])) {
+  for (const std::uint32_t key : left) {
+    if (slot.shape && agrees(task, slot, task.keys.keys[key], {})) {
       if (only) {
         return std::nullopt;
       }
@@ -142,136 +104,162 @@ std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& s
   return only;
 }
 
-// Plain for the operators that exist, quoted for anything else that a file may say.
-std::string consumer_text(const Slot& slot) {
+void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<std::uint32_t> left = leftovers.unused;
+  left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
+  const std::vector<std::string> left_names = names_of(task, left);
+  std::vector<ErrorItem> items;
+  bool invented = false;
+  for (const std::uint32_t i : leftovers.missing) {
+    const Slot& slot = task.graph.slots[i];
+    ErrorItem item = item_of(slot, slot.kind == SlotKind::kIdentityOutput
+                                       ? "made equal to " + quote(slot.merged_into) + " at export"
+                                       : use_text(slot));
+    invented = invented || is_invented_name(slot.name) || !slot.folded_from.empty();
+    if (items.size() < kMaxNearestSearched) {
+      item.candidates = nearest_names(slot.name, left_names, kNearest);
+      const auto fits = only_fitting(task, slot, left);
+      if (item.candidates.empty() && fits && !is_invented_name(slot.name)) {
+        item.candidates.push_back(task.keys.keys[*fits].name);
+      }
+    }
+    items.push_back(std::move(item));
+  }
+  refusal.add_list("weight of the graph is missing in the checkpoint",
+                   "weights of the graph are missing in the checkpoint",
+                   "missing in the checkpoint", std::move(items));
+  if (invented) {
+    refusal.add_sentence(
+        "names that exporters make up (onnx::MatMul_8, val_12) belong to values that were computed "
+        "from weights at export; " +
+        std::string(kPlainExport));
+  }
+}
+
+// What the exporter did, as far as the operator that reads the value tells.
+std::string computed_text(const Slot& slot) {
+  if (!slot.folded_from.empty()) {
+    return "computed at export from " + quote_list(slot.folded_from, kNearest);
+  }
   const std::string& op = slot.consumer_op;
-  if (op.empty()) {
-    return "graph output";
+  if (op == "MatMul") {
+    return "perhaps a transposed weight, for MatMul";
   }
-  const bool plain = std::all_of(op.begin(), op.end(),
-                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  return (plain && op.size() <= kMaxQuotedBytes ? op : quote(op)) +
-         (slot.consumer_name.empty() ? "" : " " + quote(slot.consumer_name));
+  if (op == "Conv" || op == "ConvTranspose") {
+    return "perhaps a weight with BatchNorm folded in, for " + op;
+  }
+  if (op == "LSTM" || op == "GRU" || op == "RNN") {
+    return "weights with their gates in another order, for " + op;
+  }
+  return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
 }
 
-std::string missing_text(const MappingTask& task, const Slot& slot,
-                         std::span<const std::string> leftover_names) {
-  std::string text = quote(slot.name) + " (" + form_of(slot);
-  if (slot.kind == SlotKind::kIdentityOutput) {
-    text += ", made equal to " + quote(slot.merged_into) + " at export";
-  } else if (slot.consumer_count > 0) {
-    text += ", used by " + consumer_text(slot);
-    text +=
-        slot.consumer_count > 1 ? " and " + std::to_string(slot.consumer_count - 1) + " more" : "";
+void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  std::vector<std::string> names;
+  for (const std::uint32_t slot : leftovers.held) {
+    items.push_back(item_of(task.graph.slots[slot], computed_text(task.graph.slots[slot])));
+    names.push_back(task.graph.slots[slot].name);
   }
-  text += ")";
-  const std::vector<std::string> nearest = nearest_names(slot.name, leftover_names, kNearest);
-  if (!nearest.empty()) {
-    return text + ", nearest left-over key " + quote_list(nearest, kNearest);
+  for (const std::string& constant : leftovers.constants) {
+    items.push_back(
+        {constant, "", "a Constant node with as many elements as a key without a slot", {}});
+    names.push_back(constant);
   }
-  if (const std::optional<std::uint32_t> fits = only_fitting(task, slot)) {
-    text += ", of the shape of key " + quote(task.keys.keys[*fits].name);
+  if (items.empty()) {
+    return;
   }
-  return text;
+  refusal.add_list("value in the graph was computed from weights at export, and would stay old",
+                   "values in the graph were computed from weights at export, and would stay old",
+                   "would stay old: computed at export", std::move(items));
+  refusal.add_sentence(kPlainExport);
+  refusal.add_remedy({"learn-map", "OLD",
+                      "with the checkpoint that the graph was exported from, to find by bytes what "
+                      "each value was made of"});
+  refusal.add_remedy({"keep", joined(names), "if they depend on no weight of the checkpoint"});
 }
 
-// torch's optimizing exporter names constants that it lifts out of the graph val_0, val_1 ...
-bool is_lifted_constant(std::string_view name) {
-  return name.starts_with("val_") && name.size() > 4 &&
-         name.find_first_not_of("0123456789", 4) == std::string_view::npos;
-}
-
-Status refuse_missing(const MappingTask& task, const Leftovers& leftovers) {
-  const std::vector<std::uint32_t>& missing = leftovers.missing_slots;
-  if (missing.empty()) {
-    return {};
+void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<std::string> missing_names;
+  for (const std::uint32_t slot : leftovers.missing) {
+    missing_names.push_back(task.graph.slots[slot].name);
   }
-  const std::vector<std::string> names = key_names(task, leftovers.keys);
-  std::string text = std::to_string(missing.size()) +
-                     (missing.size() == 1 ? " slot has no key: " : " slots have no key: ");
-  bool input = false;
-  bool lifted = false;
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    const Slot& slot = task.graph.slots[missing[i]];
-    input |= slot.kind == SlotKind::kGraphInput;
-    lifted |= slot.kind == SlotKind::kUndefinedName && is_lifted_constant(slot.name);
-    if (i < kMaxListed) {
-      text += (i > 0 ? "; " : "") + missing_text(task, slot, names);
+  std::vector<ErrorItem> items;
+  bool batch_norm = false;
+  for (const std::uint32_t i : leftovers.unused) {
+    const MappingKey& key = task.keys.keys[i];
+    ErrorItem item = item_of(key);
+    if (items.size() < kMaxNearestSearched) {
+      item.candidates = nearest_names(key.name, missing_names, kNearest);
     }
+    batch_norm = batch_norm || key.name.ends_with("running_mean");
+    items.push_back(std::move(item));
   }
-  if (missing.size() > kMaxListed) {
-    text += "; and " + std::to_string(missing.size() - kMaxListed) + " more";
+  if (items.empty()) {
+    return;
   }
-  if (!names.empty()) {
-    text += "; left-over keys: " + quote_list(names, kMaxListed);
+  refusal.add_list("key is not used by the graph", "keys are not used by the graph", "unused keys",
+                   std::move(items));
+  if (batch_norm) {
+    refusal.add_sentence("a BatchNorm without a place was folded into other weights; " +
+                         std::string(kPlainExport));
   }
-  text += fold_hint(task, leftovers);
-  text += lifted ? " (names like 'val_7' are constants that an optimizing export lifts out of the "
-                   "graph; export with optimize=False to keep them in it)"
-                 : "";
-  return fail(ErrorCode::kNotFound, text + "; give their keys with --map or --tie SLOT=KEY" +
-                                        (input ? ", name the caller's inputs with --inputs" : "") +
-                                        ", or leave them without data with --partial");
+  refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
+                      "for keys that are no weights of this graph"});
+  refusal.add_remedy({"unmatched", "skip", "to leave out all keys that are not used"});
 }
 
-bool is_big_float(const Slot& slot) {
-  if (!onnx_is_floating(slot.elem_type) || !slot.shape) {
-    return false;
+void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  for (const std::uint32_t key : leftovers.adapters) {
+    items.push_back(item_of(task.keys.keys[key]));
   }
-  return std::any_of(slot.shape->begin(), slot.shape->end(),
-                     [](const std::optional<std::int64_t>& dim) { return dim != 1; });
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("key belongs to an adapter (LoRA or its like)",
+                   "keys belong to an adapter (LoRA or its like)", "weights of an adapter",
+                   std::move(items));
+  refusal.add_sentence(
+      "an adapter changes the base model: merge it first (peft: model.merge_and_unload()), and "
+      "save the merged state dict");
+  refusal.add_remedy({"ignore", "lora_", "to get the base model without it"});
 }
 
-Status refuse_mixed(const MappingTask& task, const Leftovers& leftovers) {
-  std::vector<std::uint32_t> kept;
-  std::copy_if(leftovers.kept_slots.begin(), leftovers.kept_slots.end(), std::back_inserter(kept),
-               [&](std::uint32_t slot) { return is_big_float(task.graph.slots[slot]); });
-  const std::vector<std::uint32_t> keys = floating(task, leftovers.keys);
-  if (kept.empty() || keys.empty()) {
-    return {};
+void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  std::vector<std::string> names = leftovers.callers;
+  for (const std::uint32_t slot : leftovers.unconfirmed) {
+    items.push_back(item_of(task.graph.slots[slot], use_text(task.graph.slots[slot])));
+    names.push_back(task.graph.slots[slot].name);
   }
-  return fail(ErrorCode::kNotFound, "old and new weights would be mixed: initializers " +
-                                        quote_list(slot_names(task, kept), kMaxListed) +
-                                        " keep their data, while keys " +
-                                        quote_list(key_names(task, keys), kMaxListed) +
-                                        " have no slot" + fold_hint(task, leftovers) +
-                                        "; pair them with --map, or accept it with --partial");
-}
-
-// One number for all types that may be converted into each other.
-std::int32_t comparable_type(const MappingTask& task, std::int32_t data_type) {
-  const auto dtype = dtype_from_onnx(data_type);
-  const bool castable = task.options.casts == Casts::kAllow && dtype && can_cast_to(*dtype);
-  return castable ? onnx_data_type(DType::kFloat32) : data_type;
-}
-
-// Inputs that would pass for the caller's, were it not for BatchNorm having vanished: folded
-// weights have the shapes of the keys that they were made from.
-Status refuse_folded_inputs(const MappingTask& task, const Leftovers& leftovers) {
-  if (!folded_batch_norm(task, leftovers) || !task.options.inputs.empty()) {
-    return {};
+  std::vector<std::string> all = names;
+  for (const std::uint32_t slot : leftovers.suspects) {
+    items.push_back(item_of(task.graph.slots[slot], "a key has this name, type and shape"));
+    all.push_back(task.graph.slots[slot].name);
   }
-  std::set<std::pair<std::int32_t, SymbolicShape>> forms;  // of the left-over float keys
-  for (const std::uint32_t key : floating(task, leftovers.keys)) {
-    const MappingKey& left = task.keys.keys[key];
-    forms.emplace(comparable_type(task, onnx_data_type(left.dtype)),
-                  SymbolicShape(left.shape.begin(), left.shape.end()));
-  }
-  const NameSet left(leftovers.inputs_left.begin(), leftovers.inputs_left.end());
-  for (const Slot& slot : task.graph.slots) {
-    if (slot.kind != SlotKind::kGraphInput || !left.contains(slot.name) || !slot.shape) {
-      continue;
+  refusal.add_list("input of the graph may be the caller's or a weight",
+                   "inputs of the graph may be the caller's or weights", "model inputs to confirm",
+                   std::move(items));
+  const auto in_order = [&](std::vector<std::string> given) {
+    const NameSet wanted(given.begin(), given.end());
+    std::vector<std::string> sorted;
+    for (const std::string& input : task.graph.graph_inputs) {
+      if (wanted.contains(input)) {
+        sorted.push_back(input);
+      }
     }
-    if (forms.contains({comparable_type(task, slot.elem_type), *slot.shape})) {
-      return fail(ErrorCode::kNotFound,
-                  "graph input " + quote(slot.name) +
-                      " has no key, but the type and shape of a left-over one, " + form_of(slot) +
-                      fold_hint(task, leftovers) +
-                      "; name the caller's inputs with --inputs, or accept it with --partial");
-    }
+    return joined(sorted);
+  };
+  if (!leftovers.unconfirmed.empty() || (!leftovers.suspects.empty() && !names.empty())) {
+    refusal.add_remedy({"inputs", in_order(names), "if these are the caller's, and no other"});
   }
-  return {};
+  if (!leftovers.suspects.empty()) {
+    refusal.add_remedy({"inputs", in_order(all), "if all of these are the caller's"});
+  }
 }
+
+// --- merged weights ----------------------------------------------------------------------------
 
 // How many consumers stay with each slot once the Identity nodes of filled slots are gone.
 std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
@@ -292,53 +280,120 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
   return consumers;
 }
 
-Status refuse_merged(const MappingTask& task, const Leftovers& leftovers) {
-  if (leftovers.keys.empty()) {
-    return {};
-  }
+// Weights that were equal before training have one slot, and are no longer equal.
+void list_merged(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::map<std::pair<DType, Shape>, std::uint32_t> left;
-  for (const std::uint32_t key : leftovers.keys) {
+  for (const std::uint32_t key : leftovers.aside) {
     left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
   }
-  const std::vector<std::uint64_t> consumers = consumers_after(task);
-  for (std::uint32_t i = 0; i < task.graph.slots.size() && !left.empty(); ++i) {
+  std::vector<ErrorItem> items;
+  const auto consumers = left.empty() ? std::vector<std::uint64_t>() : consumers_after(task);
+  for (std::uint32_t i = 0; i < consumers.size(); ++i) {
+    const Slot& slot = task.graph.slots[i];
     if (!task.fills[i] || consumers[i] < 2) {
       continue;
     }
     const MappingKey& used = task.keys.keys[task.fills[i]->key];
-    const auto same = left.find(std::pair(used.dtype, used.shape));
-    if (same == left.end()) {
-      continue;
+    if (const auto same = left.find(std::pair(used.dtype, used.shape)); same != left.end()) {
+      ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
+      item.candidates.push_back(task.keys.keys[same->second].name);
+      items.push_back(std::move(item));
     }
-    const Slot& slot = task.graph.slots[i];
-    return fail(ErrorCode::kAmbiguous,
-                "slot " + quote(slot.name) + " has " + std::to_string(consumers[i]) +
-                    " consumers and key " + quote(task.keys.keys[same->second].name) +
-                    ", of the same type and shape " + form_of(used) +
-                    ", has no slot: the exporter may have merged two weights that were equal; "
-                    "export the model with its trained weights, or accept it with --partial");
   }
-  return {};
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("slot may stand for two weights that were equal at export",
+                   "slots may each stand for two weights that were equal at export",
+                   "perhaps merged with a key that has no slot", std::move(items));
+  refusal.add_sentence(
+      "export the model with its trained weights, or with optimize=False, so that equal weights "
+      "are not merged");
+  refusal.add_remedy({"ignore", "RE", "for keys that are no weights of this graph"});
+}
+
+// --- the whole ---------------------------------------------------------------------------------
+
+Status refuse_fused(const MappingTask& task) {
+  Refusal refusal;
+  std::vector<ErrorItem> items;
+  for (const Slot& slot : task.graph.slots) {
+    if (slot.batch_norm_fused && slot.consumer_count > 0) {
+      items.push_back(item_of(slot, use_text(slot)));
+    }
+  }
+  refusal.add_list("weight of the graph has a BatchNorm multiplied into it under its old name",
+                   "weights of the graph have a BatchNorm multiplied into them under their old "
+                   "names",
+                   "fused with a BatchNorm", std::move(items));
+  if (refusal.empty()) {
+    return {};
+  }
+  refusal.add_sentence("no key has their values; " + std::string(kPlainExport));
+  return fail(std::move(refusal).error(ErrorCode::kMismatch));
+}
+
+Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
+  Refusal refusal;
+  const bool is_strict = task.options.partial == Partial::kRefuse;
+  const bool checks_keys = task.options.unmatched == Unmatched::kStrict;
+  if (checks_keys) {
+    list_adapters(task, leftovers, refusal);
+  }
+  if (is_strict) {
+    list_missing(task, leftovers, refusal);
+    list_held(task, leftovers, refusal);
+  }
+  if (checks_keys && is_strict) {
+    list_unused(task, leftovers, refusal);
+    list_merged(task, leftovers, refusal);
+  }
+  if (is_strict) {
+    list_inputs(task, leftovers, refusal);
+  }
+  if (refusal.empty()) {
+    return {};
+  }
+  if (is_strict && !leftovers.missing.empty()) {
+    refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
+    refusal.add_remedy({"partial", "", "to leave weights without data, or old beside new"});
+  }
+  const bool open_question = leftovers.missing.empty() && leftovers.held.empty() &&
+                             leftovers.constants.empty() && leftovers.unused.empty() &&
+                             leftovers.adapters.empty();
+  return fail(
+      std::move(refusal).error(open_question ? ErrorCode::kAmbiguous : ErrorCode::kNotFound));
 }
 
 Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
-  if (task.options.unmatched == Unmatched::kError && !leftovers.keys.empty()) {
-    return fail(ErrorCode::kNotFound, std::to_string(leftovers.keys.size()) +
-                                          " keys have no slot: " +
-                                          quote_list(key_names(task, leftovers.keys), kMaxListed) +
-                                          "; leave them out with --unmatched skip");
+  std::vector<std::uint32_t> left;
+  for (const auto* keys :
+       {&leftovers.unused, &leftovers.adapters, &leftovers.aside, &leftovers.harmless}) {
+    left.insert(left.end(), keys->begin(), keys->end());
+  }
+  std::sort(left.begin(), left.end());
+  if (task.options.unmatched == Unmatched::kError && !left.empty()) {
+    Refusal refusal;
+    std::vector<ErrorItem> items;
+    for (const std::uint32_t key : left) {
+      items.push_back(item_of(task.keys.keys[key]));
+    }
+    refusal.add_list("key has no slot", "keys have no slot", "unused keys", std::move(items));
+    refusal.add_remedy({"unmatched", "skip", "to leave them out"});
+    return fail(std::move(refusal).error(ErrorCode::kNotFound));
   }
   if (task.options.unmatched != Unmatched::kKeep) {
     return {};
   }
   const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
-  for (const std::uint32_t key : leftovers.keys) {
+  for (const std::uint32_t key : left) {
     const std::string& name = task.keys.keys[key].name;
     if (task.slot_by_name.contains(name) || defined.contains(name)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "--unmatched keep: the graph already defines " + quote(name) +
-                      "; give the key another name with --rename, or leave such keys out with "
-                      "--unmatched skip");
+      return fail_with(
+          ErrorCode::kInvalidArgument,
+          "a key cannot become an initializer of its own: the graph already defines " + quote(name),
+          {{"rename", "s/RE/REPL/", "to give the key another name"},
+           {"unmatched", "skip", "to leave such keys out"}});
     }
   }
   return {};
@@ -347,16 +402,13 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
 }  // namespace
 
 Status check_refusals(const MappingTask& task, const Leftovers& leftovers) {
-  if (Status status = refuse_no_match(task); !status) {
-    return status;
-  }
-  const bool strict = task.options.partial == Partial::kRefuse;
-  for (const auto refuse : {refuse_missing, refuse_mixed, refuse_folded_inputs, refuse_merged}) {
-    if (Status status = strict ? refuse(task, leftovers) : Status{}; !status) {
+  for (Status status : {refuse_fused(task), refuse_no_match(task, leftovers),
+                        refuse_all(task, leftovers), refuse_unmatched(task, leftovers)}) {
+    if (!status) {
       return status;
     }
   }
-  return refuse_unmatched(task, leftovers);
+  return {};
 }
 
 }  // namespace onnx_external

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "mapping/advice.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
 
@@ -36,17 +37,22 @@ std::vector<std::string> names_of_keys(const MappingTask& task) {
   return names;
 }
 
-std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
-                       const Recipe& recipe = {}) {
-  // Of slots that share a name, the one that disagrees.
-  const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
-  const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return !agrees(task, task.graph.slots[slot], task.keys.keys[key], recipe);
-  });
-  const Slot& slot = task.graph.slots[clashing != slots.end() ? *clashing : slots.front()];
-  return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +
-         quote(task.keys.keys[key].name) + " is " + form_of(task.keys.keys[key]) +
-         (recipe.empty() ? "" : ", before " + recipe_text(recipe));
+Status check_fillable(const SlotName& slot, const std::string& where) {
+  switch (slot.role) {
+    case SlotRole::kCallers:
+      return fail(ErrorCode::kInvalidArgument,
+                  where + ": it is an input of the caller, never a slot");
+    case SlotRole::kKept:
+      return fail(ErrorCode::kInvalidArgument, where + ": it is to keep the data of the graph");
+    case SlotRole::kFused:
+      return fail(ErrorCode::kInvalidArgument,
+                  where + ": the exporter multiplied a BatchNorm into it, so no key has its value");
+    case SlotRole::kByName:
+    case SlotRole::kExplicit:
+    case SlotRole::kNone:
+      break;
+  }
+  return {};
 }
 
 // Checks one entry of `option` and fills its slot.
@@ -71,9 +77,8 @@ Status fill_entry(const MapEntry& entry, std::string_view option, Rule rule, Map
                 where + ": two keys for one slot: " + quote(task.keys.keys[old->key].name) +
                     " and " + quote(entry.key));
   }
-  if (!task.slot_names[*slot_name].open) {
-    return fail(ErrorCode::kInvalidArgument,
-                where + ": it is an input of the caller, never a slot");
+  if (Status status = check_fillable(task.slot_names[*slot_name], where); !status) {
+    return status;
   }
   if (auto shape = apply_recipe(entry.recipe, task.keys.keys[*key].shape); !shape) {
     return fail_in(where, std::move(shape).error());
@@ -110,10 +115,10 @@ Status refuse_conflict(const AlignmentConflict& conflict, const MappingTask& tas
   for (const std::uint32_t key : conflict.keys) {
     keys.push_back(task.keys.keys[key].name);
   }
-  return fail(ErrorCode::kAmbiguous, "names that differ in dots and underscores only: slots " +
-                                         quote_list(slots, kMaxListed) + ", keys " +
-                                         quote_list(keys, kMaxListed) +
-                                         "; say which is which with --map");
+  return fail_with(ErrorCode::kAmbiguous,
+                   "names that differ in dots and underscores only: slots " +
+                       quote_list(slots, kMaxListed) + ", keys " + quote_list(keys, kMaxListed),
+                   {{"map", "FILE", "to say which is which"}});
 }
 
 Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
@@ -122,7 +127,8 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   bool castable = false;
   for (std::size_t i = 0; i < std::min(aligned.clashes.size(), kMaxListed); ++i) {
     const AlignedPair& pair = aligned.clashes[i];
-    text += (i > 0 ? "; " : "") + clash_text(task, pair.slot_name, pair.key);
+    text += (i > 0 ? "; " : "") +
+            clash_text(task, pair.slot_name, pair.key, task.recipe_of(pair.slot_name));
     input |= task.first_slot(pair.slot_name).kind == SlotKind::kGraphInput;
     castable |= agrees_once_cast(task, pair.slot_name, pair.key);
   }
@@ -132,10 +138,15 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   const std::size_t met = aligned.fits.size() + aligned.clashes.size();
   text += " (" + std::to_string(aligned.clashes.size()) + " of " + std::to_string(met) +
           " names that meet)";
-  return fail(ErrorCode::kMismatch,
-              text + "; give the checkpoint that belongs to this graph" +
-                  (castable ? ", convert its floats with --cast" : "") +
-                  (input ? ", or name the inputs that are the caller's with --inputs" : ""));
+  std::vector<Remedy> remedies;
+  if (castable) {
+    remedies.push_back({"cast", "", "to convert its floats to the types of the graph"});
+  }
+  if (input) {
+    remedies.push_back({"inputs", "NAMES", "to name the inputs that are the caller's"});
+  }
+  return fail_with(ErrorCode::kMismatch, text + "; give the checkpoint that belongs to this graph",
+                   std::move(remedies));
 }
 
 struct SuffixPair {
@@ -210,26 +221,6 @@ std::map<std::uint32_t, const SuffixPair*> longest(const std::vector<SuffixPair>
   return result;
 }
 
-// The slot that a dropped name stands for under the alignment; nothing when it is no slot.
-std::optional<std::string> aligned_name(const std::string& name, const Alignment& alignment,
-                                        const MappingTask& task) {
-  std::string own = drop_wrappers(name);
-  const auto take = [&own](std::string_view prefix) {
-    const bool under = own.starts_with(prefix) && own.size() > prefix.size();
-    own.erase(0, under ? prefix.size() : own.size());
-  };
-  if (!task.option_alignment.empty()) {
-    take(std::string_view(task.option_alignment).substr(1));
-  }
-  if (alignment.kind == Alignment::Kind::kRemove) {
-    take(alignment.prefix);
-  }
-  if (own.empty()) {
-    return std::nullopt;
-  }
-  return alignment.kind == Alignment::Kind::kAdd ? alignment.prefix + own : own;
-}
-
 }  // namespace
 
 Status fill_explicit(MappingTask& task) {
@@ -254,7 +245,7 @@ Status fill_aligned(const Aligned& aligned, MappingTask& task) {
     return refuse_clashes(aligned, task);
   }
   for (const AlignedPair& pair : aligned.fits) {
-    task.fill(pair.slot_name, pair.key, rule_of(pair, aligned.alignment, task));
+    task.fill_by_name(pair.slot_name, pair.key, rule_of(pair, aligned.alignment, task));
   }
   return {};
 }
@@ -266,43 +257,9 @@ void fill_by_suffix(MappingTask& task) {
   for (const auto& [slot, pair] : of_slots) {
     const auto back = of_keys.find(pair->key);
     if (back != of_keys.end() && back->second == pair) {
-      task.fill(slot, pair->key, Rule::kSuffix);
+      task.fill_by_name(slot, pair->key, Rule::kSuffix);
     }
   }
-}
-
-Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
-  if (task.keys.tied_names.empty()) {
-    return {};
-  }
-  std::vector<NameIndex::Entry> open;
-  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
-    if (task.slot_names[i].open) {
-      open.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
-    }
-  }
-  NameIndex slots(std::move(open));
-  for (const auto& [dropped, kept] : task.keys.tied_names) {
-    const auto key = task.key_by_name.find(kept);
-    const std::optional<std::string> name = aligned_name(dropped, alignment, task);
-    if (!key || !name || task.key_by_name.contains(dropped)) {
-      continue;
-    }
-    for (const std::uint32_t slot : slots.refined_as(refine(*name))) {
-      const bool same =
-          slots.refined_as(refine(*name)).size() == 1 || task.slot_names[slot].name == *name;
-      if (!same || !task.slot_names[slot].open) {
-        continue;
-      }
-      if (!agrees(task, slot, *key)) {
-        return fail(ErrorCode::kMismatch, "safetensors ties " + quote(dropped) + " to " +
-                                              quote(kept) + ", but " +
-                                              clash_text(task, slot, *key));
-      }
-      task.fill(slot, *key, Rule::kMetadataTie);
-    }
-  }
-  return {};
 }
 
 }  // namespace onnx_external

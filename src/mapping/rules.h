@@ -18,7 +18,4 @@ namespace onnx_external {
 // Rule 4: the longest suffix at a component boundary, unique both ways.
 void fill_by_suffix(MappingTask& task);
 
-// Rule 5: open slots whose name safetensors recorded as dropped in favour of a kept key.
-[[nodiscard]] Status fill_metadata_ties(const Alignment& alignment, MappingTask& task);
-
 }  // namespace onnx_external

@@ -42,7 +42,7 @@ bool apply_rename(const Rename& rename, const RE2& pattern, MappingTask& task) {
 
 Status apply_renames(MappingTask& task) {
   for (const Rename& rename : task.options.renames) {
-    const std::string shown = "--rename " + quote(rename.pattern);
+    const std::string shown = "rename " + quote(rename.pattern);
     RE2::Options quiet;
     quiet.set_log_errors(false);
     const RE2 pattern(rename.pattern, quiet);
@@ -97,7 +97,7 @@ Status apply_prefix(MappingTask& task) {
       tops.push_back(std::move(top));
     }
   }
-  return fail(ErrorCode::kNotFound, "--prefix " + quote(*task.options.prefix) +
+  return fail(ErrorCode::kNotFound, "prefix " + quote(*task.options.prefix) +
                                         ": no key of the checkpoint is under it; keys start with " +
                                         quote_list(tops, kMaxListed));
 }
@@ -139,9 +139,22 @@ Status check_inputs(const MappingTask& task) {
   }
   for (const std::string& input : task.options.inputs) {
     if (!known.contains(input)) {
-      return fail(ErrorCode::kNotFound, "--inputs: the graph has no input " + quote(input) +
+      return fail(ErrorCode::kNotFound, "the graph has no input " + quote(input) +
                                             "; its inputs are " +
                                             quote_list(graph_inputs, kMaxListed));
+    }
+  }
+  return {};
+}
+
+Status check_kept(const MappingTask& task) {
+  for (const std::string& name : task.options.keep) {
+    const auto slot = task.slot_by_name.find(name);
+    const bool is_constant =
+        std::any_of(task.graph.constants.begin(), task.graph.constants.end(),
+                    [&](const ConstantTensor& constant) { return constant.name == name; });
+    if (!is_constant && (!slot || !task.graph.slots[*slot].has_data)) {
+      return fail(ErrorCode::kNotFound, "to keep: the graph holds no data called " + quote(name));
     }
   }
   return {};
@@ -164,32 +177,86 @@ void group_slots(MappingTask& task) {
   }
 }
 
+// The least that one of several slots of a name allows decides for all.
+void add_role(const SlotUse& use, SlotName& name) {
+  if (use.role != SlotRole::kByName && name.role == SlotRole::kByName) {
+    name.role = use.role;
+  }
+  name.transposed = name.transposed || use.transposed;
+}
+
+void name_slots(MappingTask& task) {
+  const NameSet callers(task.options.inputs.begin(), task.options.inputs.end());
+  const NameSet kept(task.options.keep.begin(), task.options.keep.end());
+  const bool with_origins = states_origins(task.graph);
+  const std::vector<Slot>& slots = task.graph.slots;
+  for (std::uint32_t i = 0; i < slots.size(); ++i) {
+    SlotUse use = use_of(slots[i], with_origins);
+    if (!callers.empty() && callers.contains(slots[i].name)) {
+      use.role = SlotRole::kCallers;
+    } else if (!kept.empty() && kept.contains(slots[i].name)) {
+      use.role = SlotRole::kKept;
+    }
+    const std::uint32_t first = task.slot_by_name.add(i);
+    if (first == i) {
+      task.name_of_slot.push_back(static_cast<std::uint32_t>(task.slot_names.size()));
+      SlotName& added = task.slot_names.emplace_back();
+      added.name = without_wrappers(use.name, task);
+      added.refined = refined(added.name, task);
+    } else {
+      task.name_of_slot.push_back(task.name_of_slot[first]);
+    }
+    add_role(use, task.slot_names[task.name_of_slot[i]]);
+  }
+}
+
+// Folded copies of weights that have a slot of their own, or of each other: the first one is what
+// the rules look for, and the others follow it.
+void find_folded_copies(MappingTask& task) {
+  NameMap<std::uint32_t> first;
+  const auto is_folded = [](const SlotName& name) {
+    return name.transposed && name.role == SlotRole::kByName;
+  };
+  if (std::none_of(task.slot_names.begin(), task.slot_names.end(), is_folded)) {
+    return;
+  }
+  for (const bool folded : {false, true}) {
+    for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+      SlotName& name = task.slot_names[i];
+      if (name.role != SlotRole::kByName || is_folded(name) != folded) {
+        continue;
+      }
+      const auto [weight, fresh] = first.emplace(name.name, i);
+      if (!fresh) {
+        name.open = false;
+        task.folded_copies.push_back({weight->second, i});
+      }
+    }
+  }
+  std::sort(task.folded_copies.begin(), task.folded_copies.end(),
+            [](const FoldedCopy& a, const FoldedCopy& b) {
+              return std::pair(a.weight, a.copy) < std::pair(b.weight, b.copy);
+            });
+}
+
 Status list_slots(MappingTask& task) {
   if (Status status = check_inputs(task); !status) {
     return status;
   }
-  const NameSet callers(task.options.inputs.begin(), task.options.inputs.end());
   const std::vector<Slot>& slots = task.graph.slots;
   task.slot_by_name = NamePlaces(
       [&slots](std::uint32_t place) { return std::string_view(slots[place].name); }, slots.size());
   task.slot_names.reserve(slots.size());
   task.name_of_slot.reserve(slots.size());
-  for (std::uint32_t i = 0; i < slots.size(); ++i) {
-    const Slot& slot = slots[i];
-    const std::uint32_t first = task.slot_by_name.add(i);
-    if (first == i) {
-      task.name_of_slot.push_back(static_cast<std::uint32_t>(task.slot_names.size()));
-      SlotName& added = task.slot_names.emplace_back();
-      added.name = without_wrappers(slot.name, task);
-      added.refined = refined(added.name, task);
-    } else {
-      task.name_of_slot.push_back(task.name_of_slot[first]);
-    }
-    SlotName& name = task.slot_names[task.name_of_slot[i]];
-    const bool is_callers = !callers.empty() && callers.contains(slot.name);
-    name.open = name.open && !is_callers && !has_symbolic_dimension(slot);
+  name_slots(task);
+  if (Status status = check_kept(task); !status) {
+    return status;
   }
   group_slots(task);
+  for (SlotName& name : task.slot_names) {
+    name.open = name.role == SlotRole::kByName || name.role == SlotRole::kKept;
+  }
+  find_folded_copies(task);
   return {};
 }
 
@@ -197,16 +264,35 @@ Status list_slots(MappingTask& task) {
 
 void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
                        const Recipe& recipe) {
-  for (const std::uint32_t slot : slot_names[slot_name].slots) {
+  key_used[key] = true;
+  SlotName& name = slot_names[slot_name];
+  name.open = false;
+  if (name.role == SlotRole::kKept) {
+    return;
+  }
+  for (const std::uint32_t slot : name.slots) {
     fills[slot] = Fill{key, rule, recipe};
   }
-  slot_names[slot_name].open = false;
-  key_used[key] = true;
+  // A copy is what its weight is, turned around once more; a copy of a copy is the same.
+  Recipe turned = recipe;
+  if (!name.transposed) {
+    turned.push_back(RecipeStep::kTranspose);
+  }
+  auto copy =
+      std::lower_bound(folded_copies.begin(), folded_copies.end(), slot_name,
+                       [](const FoldedCopy& a, std::uint32_t weight) { return a.weight < weight; });
+  for (; copy != folded_copies.end() && copy->weight == slot_name; ++copy) {
+    for (const std::uint32_t slot : slot_names[copy->copy].slots) {
+      if (agrees(*this, graph.slots[slot], keys.keys[key], turned)) {
+        fills[slot] = Fill{key, rule, turned};
+      }
+    }
+  }
 }
 
 Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                               const MappingOptions& options) {
-  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   task.fills.resize(graph.slots.size());
   task.key_used.resize(keys.keys.size());
   if (Status status = list_keys(task); !status) {
@@ -260,6 +346,10 @@ bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uin
          });
 }
 
+bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
+  return agrees(task, slot_name, key, task.recipe_of(slot_name));
+}
+
 bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
             const Recipe& recipe) {
   const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
@@ -268,10 +358,16 @@ bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
   });
 }
 
-bool has_symbolic_dimension(const Slot& slot) {
-  return slot.kind == SlotKind::kGraphInput && slot.shape &&
-         std::any_of(slot.shape->begin(), slot.shape->end(),
-                     [](const std::optional<std::int64_t>& dim) { return !dim; });
+std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
+                       const Recipe& recipe) {
+  const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
+  const auto clashing = std::find_if(slots.begin(), slots.end(), [&](std::uint32_t slot) {
+    return !agrees(task, task.graph.slots[slot], task.keys.keys[key], recipe);
+  });
+  const Slot& slot = task.graph.slots[clashing != slots.end() ? *clashing : slots.front()];
+  return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +
+         quote(task.keys.keys[key].name) + " is " + form_of(task.keys.keys[key]) +
+         (recipe.empty() ? "" : ", before " + recipe_text(recipe));
 }
 
 std::string form_of(const Slot& slot) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/name_map.h"
+#include "mapping/slot_roles.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {
@@ -24,10 +25,18 @@ struct KeyName {
 // Slots of one name: one, or several in different subgraphs (the branches of an If). They are
 // filled together.
 struct SlotName {
-  std::string_view name;  // wrappers dropped
+  std::string_view name;  // wrappers dropped; of a folded weight, that weight's
   std::string_view refined;
   std::span<const std::uint32_t> slots;
-  bool open = true;  // false: never a slot (rule 6), or filled
+  SlotRole role = SlotRole::kByName;
+  bool transposed = false;  // a folded weight: a key is transposed to fill it
+  bool open = true;         // false: names do not fill it, or it is filled
+};
+
+// A folded copy of a weight that has a slot of its own name as well: it gets the same key.
+struct FoldedCopy {
+  std::uint32_t weight = 0;  // index into MappingTask::slot_names
+  std::uint32_t copy = 0;
 };
 
 struct Fill {
@@ -48,6 +57,7 @@ struct MappingTask {
   NamePlaces key_by_name;                     // -> keys.keys, by the checkpoint's spelling
   NamePlaces slot_by_name;  // -> graph.slots, by the graph's spelling; the first of it
   std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
+  std::vector<FoldedCopy> folded_copies;    // by rising weight
   std::string option_alignment;             // "-P" of --prefix P
 
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
@@ -61,7 +71,17 @@ struct MappingTask {
     const auto slot = slot_by_name.find(name);
     return slot ? std::optional(name_of_slot[*slot]) : std::nullopt;
   }
-  void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule, const Recipe& recipe = {});
+  // What a key goes through to fill the slot by name.
+  [[nodiscard]] Recipe recipe_of(std::uint32_t slot_name) const {
+    return slot_names[slot_name].transposed ? Recipe{RecipeStep::kTranspose} : Recipe{};
+  }
+
+  // Fills the slots of the name with what the recipe makes of the key, and the open copies of them.
+  // Slots that are kept stay as they are; the key counts as used all the same.
+  void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule, const Recipe& recipe);
+  void fill_by_name(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
+    fill(slot_name, key, rule, recipe_of(slot_name));
+  }
 };
 
 // Names as --rename and --prefix make them; rule 6 closes the slots that belong to the caller.
@@ -69,18 +89,21 @@ struct MappingTask {
                                             const MappingOptions& options);
 
 // False when a type or dimension that both state differs, unless the values can be converted and
-// the options allow it. `recipe`: what is done to the key first.
+// the options allow it. `recipe`: what is done to the key first; by default recipe_of(slot_name).
 [[nodiscard]] bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
-                          const Recipe& recipe = {});
+                          const Recipe& recipe);
 [[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
-                          const Recipe& recipe = {});
+                          const Recipe& recipe);
+[[nodiscard]] bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key);
 
 // True for a pair that does not agree, but would with Casts::kAllow.
 [[nodiscard]] bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name,
                                     std::uint32_t key);
 
-// True when the slot can be no weight: an input with a symbolic dimension, or named in --inputs.
-[[nodiscard]] bool has_symbolic_dimension(const Slot& slot);
+// "slot 'a' is FLOAT [2], but key 'b' is FLOAT [3]": of slots that share a name, the one that
+// disagrees.
+[[nodiscard]] std::string clash_text(const MappingTask& task, std::uint32_t slot_name,
+                                     std::uint32_t key, const Recipe& recipe);
 
 // "FLOAT [64, 3, 7, 7]", "FLOAT [?, 4]", "shape unknown" ...
 [[nodiscard]] std::string form_of(const Slot& slot);

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "onnx/exporter_marks.h"
 #include "onnx/external_data.h"
+#include "onnx/node_facts.h"
 
 namespace onnx_external {
 namespace {
@@ -80,7 +82,12 @@ class Collector {
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       count_consumers(g, input);
     }
+    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
+      read_origins(g);
+    }
     list_names();
+    facts_.constants = list_constants(graphs_);
+    facts_.modules = list_modules(graphs_);
     return std::move(facts_);
   }
 
@@ -249,7 +256,7 @@ class Collector {
           is_default_domain(node) && (node.op_type() == "Resize" || node.op_type() == "Upsample");
       for (int i = 0; i < node.input_size(); ++i) {
         if (Slot* slot = slot_of(inputs_[input++])) {
-          consume(*slot, node);
+          consume(*slot, node, i);
         }
         if (scales && i > 0) {
           mark_inline(g, node.input(i));
@@ -259,15 +266,41 @@ class Collector {
     for (const auto& output : graph.output()) {
       if (Slot* slot = slot_called(g, output.name())) {
         ++slot->consumer_count;
+        slot->graph_output = slot->graph_output || g == 0;
       }
     }
   }
 
-  static void consume(Slot& slot, const onnx::NodeProto& node) {
+  static void consume(Slot& slot, const onnx::NodeProto& node, int input) {
     ++slot.consumer_count;
+    const std::string& op = node.op_type();
+    slot.matmul_second_count += op == "MatMul" && input == 1 ? 1 : 0;
+    slot.is_gathered = slot.is_gathered || (op == "Gather" && input == 0);
+    slot.is_multiplied = slot.is_multiplied || op == "MatMul" || op == "Gemm" || op == "Transpose";
     if (slot.consumer_op.empty()) {
       slot.consumer_op = node.op_type();
       slot.consumer_name = node.name();
+    }
+  }
+
+  // What the exporter says of each value.
+  void read_origins(std::uint32_t g) {
+    const onnx::GraphProto& graph = *graphs_[g].graph;
+    for (const auto* infos : {&graph.value_info(), &graph.input()}) {
+      for (const auto& info : *infos) {
+        if (Slot* slot = has_marks(info) ? slot_called(g, info.name()) : nullptr) {
+          ExporterMarks marks = read_marks(info);
+          slot->origin = marks.origin;
+          slot->folded_from = std::move(marks.folded_from);
+        }
+      }
+    }
+    for (const auto& node : graph.node()) {
+      for (int i = 1; i < node.input_size() && has_fused_batch_norm(node); ++i) {
+        if (Slot* slot = slot_called(g, node.input(i))) {
+          slot->batch_norm_fused = true;
+        }
+      }
     }
   }
 

@@ -15,9 +15,10 @@ namespace onnx_external {
 namespace {
 
 bool names_no_option(const MappingOptions& options) {
-  return options.match == Match::kAuto && options.unmatched == Unmatched::kSkip &&
+  return options.match == Match::kAuto && options.unmatched == Unmatched::kStrict &&
          options.partial == Partial::kRefuse && !options.prefix && options.renames.empty() &&
-         options.map.empty() && options.ties.empty() && options.inputs.empty();
+         options.map.empty() && options.ties.empty() && options.inputs.empty() &&
+         options.keep.empty() && options.ignore.empty();
 }
 
 // The model's manifest when it has one that can be read.
@@ -136,6 +137,7 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
   // What mapping cannot tell, the record adds; so an incomplete mapping is better than none.
   MappingOptions partial = options;
   partial.partial = Partial::kAllow;
+  partial.unmatched = Unmatched::kSkip;
   auto expected = mapped(model_path, checkpoint, *keys, partial);
   return expected ? merged(*std::move(expected), *keys, *std::move(records)) : *std::move(records);
 }

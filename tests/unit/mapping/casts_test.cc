@@ -24,7 +24,7 @@ TEST(Casts, AreOfferedWhereTheyWouldHelp) {
   it.input("fc.bias");
   it.key("fc.weight");
   it.key("fc.bias").dtype = DType::kFloat16;
-  EXPECT_THAT(it.map(), FailsWith(ErrorCode::kMismatch, ", convert its floats with --cast"));
+  EXPECT_THAT(it.map(), FailsWith(ErrorCode::kMismatch, ", give the checkpoint that belongs to this graph"));
   it.keys.keys[1].dtype = DType::kInt64;
   const auto whole = it.map();
   ASSERT_FALSE(whole.has_value());

@@ -9,13 +9,48 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(MappingRefusals, LeftOverInputsInOneRunAtAnEndAreTheCallers) {
+TEST(MappingRefusals, IntegersBeforeTheWeightsAreTheCallers) {
   MappingCase c;
-  c.input("ids");
-  c.input("mask");
+  c.input("ids").elem_type = onnx_data_type(DType::kInt64);
+  c.input("mask").elem_type = onnx_data_type(DType::kBool);
   c.input("w");
   c.key("w");
   EXPECT_THAT(c.map()->inputs_left, ElementsAre("ids", "mask"));
+  c.input("permutation").elem_type = onnx_data_type(DType::kInt64);  // a buffer
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'permutation'"));
+}
+
+TEST(MappingRefusals, AFloatInputBesideOthersMustBeConfirmed) {
+  MappingCase c;
+  c.input("x");
+  c.input("w");
+  c.key("w");
+  EXPECT_THAT(c.map()->inputs_left, ElementsAre("x"));  // a single one
+  c.graph.slots.clear();
+  c.graph.graph_inputs.clear();
+  c.input("x");
+  c.input("cls_token");
+  c.input("w");
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous, "'x', 'cls_token'"));
+  ASSERT_FALSE(refused.error().details->remedies.empty());
+  EXPECT_EQ(refused.error().details->remedies[0].option, "inputs");
+  EXPECT_EQ(refused.error().details->remedies[0].value, "x,cls_token");
+  c.options.inputs = {"x"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'cls_token'"));
+  c.options.inputs = {"x", "cls_token"};
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(MappingRefusals, AnInputThatALeftOverKeyWouldFitMustBeConfirmed) {
+  MappingCase c;
+  c.input("x", {4, 4});
+  c.input("w");
+  c.key("w");
+  c.key("renamed.weight", {4, 4});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'x'"));
+  c.options.inputs = {"x"};
+  EXPECT_EQ(c.map()->unused_modules, (std::vector<UnusedModule>{{"renamed", 1}}));
 }
 
 TEST(MappingRefusals, ALeftOverInputElsewhereIsAMissingWeight) {
@@ -25,7 +60,10 @@ TEST(MappingRefusals, ALeftOverInputElsewhereIsAMissingWeight) {
   c.input("v.kernel");
   c.key("w");
   c.key("v.kernal");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "nearest left-over key 'v.kernal'"));
+  c.options.unmatched = Unmatched::kStrict;
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound, "'v.kernel'"));
+  EXPECT_THAT(refused.error().details->lists[0].items[0].candidates, ElementsAre("v.kernal"));
   c.options.inputs = {"ids", "v.kernel"};
   EXPECT_THAT(c.map()->inputs_left, ElementsAre("ids", "v.kernel"));
   c.options.inputs = {"ids"};
@@ -48,7 +86,9 @@ TEST(MappingRefusals, AnUndefinedNameThatStaysOpenNamesItsConsumer) {
   c.open("w");
   c.open("val_7");
   c.key("w");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "used by MatMul 'node'"));
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound, "'val_7'"));
+  EXPECT_EQ(refused.error().details->lists[0].items[0].note, "used by MatMul 'node'");
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "optimize=False"));
 }
 
@@ -59,33 +99,47 @@ TEST(MappingRefusals, OldAndNewWeightsAreNotMixed) {
   c.key("fc.weight");
   c.key("conv.weight", {3, 3});
   c.key("bn.running_mean", {3});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'onnx::Conv_1' keep their data"));
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "BatchNorm was folded"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Conv_1'"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "a BatchNorm without a place"));
   c.options.partial = Partial::kAllow;
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Conv_1"));
 }
 
-TEST(MappingRefusals, ConstantsKeepTheirDataWhenNoFloatKeyIsLeft) {
+TEST(MappingRefusals, NamedDataThatNoKeyReplacesIsAMissingWeight) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   c.slot("mean", SlotKind::kInitializer, SymbolicShape{3});
   c.key("fc.weight");
   c.key("steps", {}).dtype = DType::kInt64;
-  EXPECT_THAT(c.map(), IsOk());
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'mean'"));
+  c.options.keep = {"mean"};
+  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("mean"));
+  c.options.keep = {"maen"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no data called 'maen'"));
+}
+
+TEST(MappingRefusals, OneNumberIsAConstantWhileNoKeyIsOne) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.slot("onnx::Mul_4", SlotKind::kInitializer, SymbolicShape{1});
+  c.key("fc.weight");
+  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Mul_4"));
+  c.slot("scale", SlotKind::kInitializer, SymbolicShape{});
+  c.key("scale", {});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Mul_4'"));
 }
 
 TEST(MappingRefusals, FoldedWeightsDoNotPassForTheCallersInputs) {
   MappingCase c;
   c.input("x", {1, 3});
-  c.input("onnx::Conv_1", {4, 4});
   c.input("fc.kernel");
+  c.input("onnx::Conv_1", {4, 4});
   c.key("fc.kernel");
   c.key("conv.weight", {4, 4});
   c.key("bn.running_mean", {4});
-  EXPECT_THAT(c.map(),
-              FailsWith(ErrorCode::kNotFound, "'onnx::Conv_1' has no key, but the type and shape"));
-  c.options.inputs = {"x", "onnx::Conv_1"};
-  EXPECT_THAT(c.map(), IsOk());
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound,
+                                 "missing in the checkpoint: 'onnx::Conv_1'; 1 key is not used by "
+                                 "the graph: 'bn.running_mean'"));
 }
 
 TEST(MappingRefusals, WeightsMergedWithoutATraceAreSeen) {
@@ -93,7 +147,7 @@ TEST(MappingRefusals, WeightsMergedWithoutATraceAreSeen) {
   c.open("a.weight").consumer_count = 2;
   c.key("a.weight");
   c.key("b.weight");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'b.weight', of the same type and shape"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "were equal at export: 'a.weight'"));
   c.options.partial = Partial::kAllow;
   EXPECT_THAT(c.map(), IsOk());
 }
@@ -103,7 +157,9 @@ TEST(MappingRefusals, AnIdentityThatKeepsALostWeightIsSeen) {
   c.open("a.weight").consumer_count = 2;
   c.slot("b.weight", SlotKind::kIdentityOutput, SymbolicShape{2, 2}).merged_into = "a.weight";
   c.key("a.weight");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "made equal to 'a.weight' at export"));
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound, "'b.weight'"));
+  EXPECT_EQ(refused.error().details->lists[0].items[0].note, "made equal to 'a.weight' at export");
   c.options.ties = {{"b.weight", "a.weight"}};
   EXPECT_THAT(c.map(), IsOk());
 }
@@ -120,7 +176,8 @@ TEST(MappingRefusals, NothingInCommonListsBothSides) {
   MappingCase c;
   c.open("alpha");
   c.key("beta");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "slots are 'alpha', keys are 'beta'"));
+  EXPECT_THAT(c.map(),
+              FailsWith(ErrorCode::kNotFound, "1 slot of the graph: 'alpha'; 1 key: 'beta'"));
   c.keys.keys.clear();
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "the checkpoint has no tensors"));
   c.key("beta");
@@ -133,9 +190,14 @@ TEST(MappingRefusals, KeysWithoutASlotAreSkippedKeptOrRefused) {
   c.open("w");
   c.key("w");
   c.key("extra", {5});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "1 key is not used by the graph: 'extra'"));
+  c.options.ignore = {"extr"};
+  EXPECT_EQ(c.map()->unmatched_keys.size(), 1U);
+  c.options.ignore = {};
+  c.options.unmatched = Unmatched::kSkip;
   EXPECT_EQ(c.map()->unmatched_keys.size(), 1U);
   c.options.unmatched = Unmatched::kError;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "--unmatched skip"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "1 key has no slot: 'extra'"));
   c.options.unmatched = Unmatched::kKeep;
   EXPECT_THAT(c.pairs(), ElementsAre("w<-w (exact)", "<-extra (kept)"));
   c.graph.defined_names = {"extra"};

@@ -1,0 +1,92 @@
+#include "mapping/advice.h"
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <utility>
+
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kNamesInMessage = 3;  // of each list; the lists have them all
+
+// Plain for the operators that exist, quoted for anything else that a file may say.
+std::string operator_text(const std::string& op) {
+  const bool plain = std::all_of(op.begin(), op.end(),
+                                 [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return plain && op.size() <= kMaxQuotedBytes ? op : quote(op);
+}
+
+}  // namespace
+
+void Refusal::add_list(std::string what_one, std::string what_many, std::string title,
+                       std::vector<ErrorItem> items) {
+  if (items.empty()) {
+    return;
+  }
+  std::vector<std::string> names;
+  for (const ErrorItem& item : items) {
+    names.push_back(item.name);
+  }
+  message_ += message_.empty() ? "" : "; ";
+  message_ += std::to_string(items.size()) + " " +
+              (items.size() == 1 ? std::move(what_one) : std::move(what_many)) + ": " +
+              quote_list(names, kNamesInMessage);
+  details_.lists.push_back({std::move(title), std::move(items)});
+}
+
+void Refusal::add_sentence(const std::string& sentence) {
+  if (std::find(sentences_.begin(), sentences_.end(), sentence) == sentences_.end()) {
+    sentences_.push_back(sentence);
+  }
+}
+
+void Refusal::add_remedy(Remedy remedy) {
+  details_.remedies.push_back(std::move(remedy));
+}
+
+Error Refusal::error(ErrorCode code) && {
+  for (const std::string& sentence : sentences_) {
+    message_ += "; " + sentence;
+  }
+  return {code, std::move(message_), std::make_shared<const ErrorDetails>(std::move(details_))};
+}
+
+tl::unexpected<Error> fail_with(ErrorCode code, std::string message, std::vector<Remedy> remedies) {
+  auto details = std::make_shared<ErrorDetails>();
+  details->remedies = std::move(remedies);
+  return fail(Error{code, std::move(message), std::move(details)});
+}
+
+std::string use_text(const Slot& slot) {
+  if (slot.consumer_count == 0) {
+    return "";
+  }
+  if (slot.consumer_op.empty()) {
+    return "an output of the graph";
+  }
+  return "used by " + operator_text(slot.consumer_op) +
+         (slot.consumer_name.empty() ? "" : " " + quote(slot.consumer_name)) +
+         (slot.consumer_count > 1 ? " and " + std::to_string(slot.consumer_count - 1) + " more"
+                                  : "");
+}
+
+ErrorItem item_of(const Slot& slot, std::string note) {
+  return {slot.name, form_of(slot), std::move(note), {}};
+}
+
+ErrorItem item_of(const MappingKey& key, std::string note) {
+  return {key.name, form_of(key), std::move(note), {}};
+}
+
+std::string joined(std::span<const std::string> names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ",") + name;
+  }
+  return text;
+}
+
+}  // namespace onnx_external

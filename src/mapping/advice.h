@@ -1,0 +1,51 @@
+// Refusals as data: lists in full, and the options that are ways out.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mapping/task.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// How both of torch's exporters leave every weight as it is in the state dict.
+inline constexpr const char* kPlainExport =
+    "export the graph without folding: model.eval(); torch.onnx.export(..., dynamo=True, "
+    "optimize=False), or with the older exporter torch.onnx.export(..., export_params=False, "
+    "do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)";
+
+// Collects what is wrong, one list a kind.
+class Refusal {
+ public:
+  // "2 weights are missing in the checkpoint: 'a', 'b'" becomes a part of the message.
+  // Does nothing without items.
+  void add_list(std::string what_one, std::string what_many, std::string title,
+                std::vector<ErrorItem> items);
+  void add_sentence(const std::string& sentence);  // said once, at the end of the message
+  void add_remedy(Remedy remedy);
+
+  [[nodiscard]] bool empty() const { return details_.lists.empty(); }
+  [[nodiscard]] Error error(ErrorCode code) &&;
+
+ private:
+  std::string message_;
+  std::vector<std::string> sentences_;
+  ErrorDetails details_;
+};
+
+// An error of one sentence with ways out.
+[[nodiscard]] tl::unexpected<Error> fail_with(ErrorCode code, std::string message,
+                                              std::vector<Remedy> remedies);
+
+// "used by MatMul 'node' and 2 more"; "" when nothing uses it.
+[[nodiscard]] std::string use_text(const Slot& slot);
+
+[[nodiscard]] ErrorItem item_of(const Slot& slot, std::string note = "");
+[[nodiscard]] ErrorItem item_of(const MappingKey& key, std::string note = "");
+
+// "a,b,c"
+[[nodiscard]] std::string joined(std::span<const std::string> names);
+
+}  // namespace onnx_external

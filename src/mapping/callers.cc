@@ -1,0 +1,200 @@
+#include "mapping/callers.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/name_map.h"
+#include "mapping/name_refinement.h"
+
+namespace onnx_external {
+namespace {
+
+enum class InputState : std::uint8_t {
+  kFilled,   // by a key, or by an initializer that it has
+  kCallers,  // for certain
+  kOpen,     // the caller's, or a weight
+};
+
+// "input.1", "onnx::Gather_0", "0": what exporters call an argument, or a value that they computed.
+bool is_made_up(std::string_view name) {
+  return is_invented_name(name) || name_before_number(name);
+}
+
+// Attributes of a module become names with dots; arguments of a function have none.
+bool is_weight_name(std::string_view name) {
+  return !is_made_up(name) && (name.find('.') != std::string_view::npos || is_parameter_name(name));
+}
+
+class InputSorter {
+ public:
+  InputSorter(const MappingTask& task, Leftovers& leftovers) : task_(task), leftovers_(leftovers) {
+    slots_.resize(task.graph.graph_inputs.size());
+    NameSet initializers;
+    for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {
+      const Slot& slot = task.graph.slots[i];
+      if (slot.kind == SlotKind::kGraphInput && slot.input_index < slots_.size()) {
+        slots_[slot.input_index] = i;
+      } else if (slot.kind == SlotKind::kInitializer && slot.graph == 0) {
+        initializers.insert(slot.name);
+      } else if (slot.kind == SlotKind::kIdentityOutput && task.fills[i]) {
+        merged_weights_.insert(slot.merged_into);
+      }
+      holds_weights_ = holds_weights_ || is_weight_elsewhere(slot);
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      states_.push_back(state_of(i, initializers));
+    }
+    reopen_integers();
+    list_left_forms();
+  }
+
+  void sort() {
+    const auto left = static_cast<std::size_t>(
+        std::count_if(states_.begin(), states_.end(),
+                      [](InputState state) { return state != InputState::kFilled; }));
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      if (states_[i] == InputState::kCallers) {
+        leftovers_.callers.push_back(task_.graph.graph_inputs[i]);
+      } else if (states_[i] == InputState::kOpen) {
+        sort_open(i, left == 1);
+      } else if (is_suspect(i)) {
+        leftovers_.suspects.push_back(*slots_[i]);
+      }
+    }
+  }
+
+ private:
+  // An exporter leaves all weights as inputs, or none.
+  [[nodiscard]] static bool is_weight_elsewhere(const Slot& slot) {
+    return slot.kind == SlotKind::kUndefinedName ||
+           (slot.kind == SlotKind::kInitializer && slot.has_data &&
+            onnx_is_floating(slot.elem_type) && !is_invented_name(slot.name));
+  }
+
+  [[nodiscard]] InputState state_of(std::size_t input, const NameSet& initializers) const {
+    const std::string& name = task_.graph.graph_inputs[input];
+    if (!slots_[input]) {  // else it is a sequence, an optional, a map
+      return initializers.contains(name) ? InputState::kFilled : InputState::kCallers;
+    }
+    const std::uint32_t slot = *slots_[input];
+    if (task_.fills[slot]) {
+      return InputState::kFilled;
+    }
+    const std::vector<std::string>& named = task_.options.inputs;
+    if (task_.slot_names[task_.name_of_slot[slot]].role == SlotRole::kCallers) {
+      return InputState::kCallers;
+    }
+    // A list of inputs is complete: what it leaves out is a weight.
+    return named.empty() && is_integer(slot) && !is_weight_name(name) ? InputState::kCallers
+                                                                      : InputState::kOpen;
+  }
+
+  // Exporters put the caller's inputs first, so integers behind weights are a buffer.
+  void reopen_integers() {
+    bool behind = false;
+    for (std::size_t i = 0; i < states_.size() && !holds_weights_; ++i) {
+      behind = behind || is_filled_slot(i);
+      if (behind && states_[i] == InputState::kCallers && slots_[i] && is_integer(*slots_[i]) &&
+          task_.slot_names[task_.name_of_slot[*slots_[i]]].role != SlotRole::kCallers) {
+        states_[i] = InputState::kOpen;
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_filled_slot(std::size_t input) const {
+    return states_[input] == InputState::kFilled && slots_[input].has_value();
+  }
+
+  [[nodiscard]] bool stands_behind_weights(std::size_t input) const {
+    for (std::size_t i = 0; i < input; ++i) {
+      if (is_filled_slot(i)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool is_integer(std::uint32_t slot) const {
+    const std::int32_t type = task_.graph.slots[slot].elem_type;
+    return type != 0 && !onnx_is_floating(type);
+  }
+
+  void list_left_forms() {
+    for (const auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
+      for (const std::uint32_t key : *keys) {
+        left_shapes_.insert(task_.keys.keys[key].shape);
+      }
+    }
+  }
+
+  // True when a left-over key could be this input's, whatever its float type.
+  [[nodiscard]] bool fits_left_key(std::uint32_t slot) const {
+    const auto& shape = task_.graph.slots[slot].shape;
+    if (!shape) {
+      return !left_shapes_.empty();
+    }
+    Shape numbers;
+    for (const auto& dim : *shape) {
+      numbers.push_back(dim.value_or(-1));
+    }
+    return left_shapes_.contains(numbers);
+  }
+
+  void sort_open(std::size_t input, bool is_only_one) {
+    const std::string& name = task_.graph.graph_inputs[input];
+    const std::uint32_t slot = *slots_[input];
+    const bool is_weight = is_weight_name(name) || merged_weights_.contains(name) ||
+                           (is_made_up(name) && !holds_weights_ && stands_behind_weights(input));
+    if (!task_.options.inputs.empty() || is_weight) {
+      leftovers_.missing.push_back(slot);
+    } else if ((holds_weights_ || is_only_one) && !fits_left_key(slot)) {
+      leftovers_.callers.push_back(name);
+    } else {
+      leftovers_.unconfirmed.push_back(slot);
+    }
+  }
+
+  // A filled input that may be the caller's all the same: an exporter puts the caller's inputs
+  // first, so a name without dots is a weight's only behind a certain weight, or when it is float.
+  [[nodiscard]] bool is_suspect(std::size_t input) const {
+    const auto slot = slots_[input];
+    if (!slot || !task_.options.inputs.empty() || is_weight_name(task_.graph.graph_inputs[input])) {
+      return false;
+    }
+    const Rule rule = task_.fills[*slot]->rule;
+    if (rule == Rule::kMap || rule == Rule::kTie ||
+        task_.graph.slots[*slot].origin != SlotOrigin::kUnstated) {
+      return false;
+    }
+    const auto begin = static_cast<std::ptrdiff_t>(input) + 1;
+    const bool precedes_callers =
+        std::find(states_.begin() + begin, states_.end(), InputState::kCallers) != states_.end();
+    return holds_weights_ || precedes_callers ||
+           (is_integer(*slot) && !behind_certain_weight(input));
+  }
+
+  [[nodiscard]] bool behind_certain_weight(std::size_t input) const {
+    for (std::size_t i = 0; i < input; ++i) {
+      if (states_[i] == InputState::kFilled && slots_[i] && !is_integer(*slots_[i])) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  const MappingTask& task_;
+  Leftovers& leftovers_;
+  std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
+  NameSet merged_weights_;                           // what filled Identity slots read
+  bool holds_weights_ = false;
+  std::vector<InputState> states_;
+  std::set<Shape> left_shapes_;
+};
+
+}  // namespace
+
+void sort_inputs(const MappingTask& task, Leftovers& leftovers) {
+  InputSorter(task, leftovers).sort();
+}
+
+}  // namespace onnx_external

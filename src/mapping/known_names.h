@@ -1,0 +1,18 @@
+// Names of tensors that are no weights, by what they are called.
+#pragma once
+
+#include <string_view>
+
+#include "onnx_external/mapping.h"
+
+namespace onnx_external {
+
+// Buffers that models compute from their configuration and exporters bake into graphs: the
+// frequencies of rotary embeddings, causal masks, position ids (docs/mapping.md has the list). A
+// checkpoint may have them or not; they never change with training.
+[[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
+
+// Weights of an adapter (LoRA, IA3, ...), which change a base model once they are merged into it.
+[[nodiscard]] bool is_adapter_weight(std::string_view name);
+
+}  // namespace onnx_external

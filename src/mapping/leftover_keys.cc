@@ -1,0 +1,269 @@
+#include "mapping/leftover_keys.h"
+
+#include <re2/set.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "base/name_map.h"
+#include "base/text.h"
+#include "mapping/known_names.h"
+
+namespace onnx_external {
+namespace {
+
+// Pairs of tensors that are read to find copies of used ones: of a sane checkpoint a few.
+constexpr std::size_t kMaxComparisons = 4096;
+constexpr std::size_t kMaxCandidates = 16;  // of one key
+
+// The module that holds a name: "layer1.0" for "layer1.0.bn1"; "" for a name of the root.
+std::string_view parent_of(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
+// Integers of more than one element may be a permutation or a table of indices.
+bool is_counter(const MappingKey& key) {
+  return !is_floating(key.dtype) && element_count(key.shape).value_or(0) <= 1;
+}
+
+bool is_empty(const Shape& shape) {
+  return std::find(shape.begin(), shape.end(), 0) != shape.end();
+}
+
+class KeySorter {
+ public:
+  KeySorter(const MappingTask& task, const Alignment& alignment, const MappingEvidence& evidence,
+            Leftovers& leftovers)
+      : task_(task), alignment_(alignment), evidence_(evidence), leftovers_(leftovers) {}
+
+  Status sort() {
+    const std::vector<bool>& used = task_.key_used;
+    if (std::find(used.begin(), used.end(), false) == used.end()) {
+      return {};
+    }
+    if (Status status = compile_ignored(); !status) {
+      return status;
+    }
+    list_used();
+    std::vector<std::uint32_t> weights;
+    for (std::uint32_t key = 0; key < used.size(); ++key) {
+      if (!used[key]) {
+        if (Status status = sort_one(key, weights); !status) {
+          return status;
+        }
+      }
+    }
+    sort_weights(weights);
+    return {};
+  }
+
+ private:
+  using Form = std::pair<DType, Shape>;
+
+  Status compile_ignored() {
+    RE2::Options quiet;
+    quiet.set_log_errors(false);
+    ignored_ = std::make_unique<RE2::Set>(quiet, RE2::UNANCHORED);
+    std::string why;
+    for (const std::string& expression : task_.options.ignore) {
+      if (ignored_->Add(expression, &why) < 0) {
+        return fail(ErrorCode::kInvalidArgument, "ignore " + quote(expression) + ": " + why);
+      }
+    }
+    if (!task_.options.ignore.empty() && !ignored_->Compile()) {
+      return fail(ErrorCode::kUnsupported, "ignore: the expressions take too much memory");
+    }
+    return {};
+  }
+
+  // Used keys by their bytes and by their forms, and every module that holds one.
+  void list_used() {
+    const std::vector<MappingKey>& keys = task_.keys.keys;
+    for (std::uint32_t key = 0; key < keys.size(); ++key) {
+      if (!task_.key_used[key]) {
+        continue;
+      }
+      if (keys[key].bytes_id) {
+        by_bytes_.emplace(*keys[key].bytes_id, key);
+      }
+      std::vector<std::uint32_t>& alike = by_form_[Form(keys[key].dtype, keys[key].shape)];
+      if (alike.size() < kMaxCandidates) {
+        alike.push_back(key);
+      }
+      std::string_view module = keys[key].name;
+      do {
+        module = parent_of(module);
+      } while (used_modules_.insert(module).second && !module.empty());
+    }
+  }
+
+  Status sort_one(std::uint32_t key, std::vector<std::uint32_t>& weights) {
+    const MappingKey& left = task_.keys.keys[key];
+    if (const auto tied = left.bytes_id ? by_bytes_.find(*left.bytes_id) : by_bytes_.end();
+        tied != by_bytes_.end()) {
+      leftovers_.tied.push_back({key, tied->second});
+      return {};
+    }
+    const bool ignored = !task_.options.ignore.empty() && ignored_->Match(left.name, nullptr);
+    if (ignored || !task_.key_names[key].usable) {
+      leftovers_.ignored.push_back(key);
+      return {};
+    }
+    if (is_adapter_weight(left.name)) {
+      leftovers_.adapters.push_back(key);
+      return {};
+    }
+    if (is_counter(left) || is_empty(left.shape) || is_baked_buffer(left.name, left.shape) ||
+        outside_prefix(key)) {
+      leftovers_.harmless.push_back(key);
+      return {};
+    }
+    auto copy = find_copy(key);
+    if (!copy) {
+      return fail(std::move(copy).error());
+    }
+    if (*copy) {
+      leftovers_.tied.push_back({key, **copy});
+    } else {
+      weights.push_back(key);
+    }
+    return {};
+  }
+
+  // Keys beside the prefix that was found and removed belong to something else than the graph.
+  [[nodiscard]] bool outside_prefix(std::uint32_t key) const {
+    return alignment_.kind == Alignment::Kind::kRemove &&
+           !task_.key_names[key].name.starts_with(alignment_.prefix);
+  }
+
+  // A used key of the same bytes: a tied weight that was cloned. Zeros or ones are no proof, unless
+  // several nodes use the slot: the exporter then may have merged the two, and they are still
+  // equal.
+  Result<std::optional<std::uint32_t>> find_copy(std::uint32_t key) {
+    const MappingKey& left = task_.keys.keys[key];
+    const auto alike = by_form_.find(Form(left.dtype, left.shape));
+    if (alike == by_form_.end() || !evidence_.same_bytes) {
+      return std::optional<std::uint32_t>();
+    }
+    for (const std::uint32_t other : alike->second) {
+      if (++comparisons_ > kMaxComparisons) {
+        break;
+      }
+      auto same = evidence_.same_bytes(key, other);
+      if (!same) {
+        return fail(std::move(same).error());
+      }
+      if (!*same) {
+        continue;
+      }
+      const auto uniform = evidence_.key_is_uniform ? evidence_.key_is_uniform(key) : true;
+      if (!uniform) {
+        return fail(uniform.error());
+      }
+      if (!*uniform || is_shared(other)) {
+        return std::optional(other);
+      }
+    }
+    return std::optional<std::uint32_t>();
+  }
+
+  [[nodiscard]] bool is_shared(std::uint32_t key) const {
+    for (std::size_t slot = 0; slot < task_.fills.size(); ++slot) {
+      if (task_.fills[slot] && task_.fills[slot]->key == key &&
+          task_.graph.slots[slot].consumer_count > 1) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // The outermost module around the key of which nothing is used; nothing when its own module is.
+  [[nodiscard]] std::optional<std::string_view> unused_module(std::string_view name) const {
+    std::optional<std::string_view> outermost;
+    for (std::string_view module = parent_of(name); !used_modules_.contains(module);
+         module = parent_of(module)) {
+      outermost = module;
+      if (module.empty()) {
+        break;
+      }
+    }
+    return outermost;
+  }
+
+  void sort_weights(const std::vector<std::uint32_t>& weights) {
+    std::map<std::string_view, std::vector<std::uint32_t>> modules;
+    for (const std::uint32_t key : weights) {
+      if (const auto module = unused_module(task_.keys.keys[key].name)) {
+        modules[*module].push_back(key);
+      } else {
+        leftovers_.unused.push_back(key);
+      }
+    }
+    for (const auto& [module, keys] : modules) {
+      if (is_batch_norm(module, keys) || has_nodes(module)) {
+        leftovers_.unused.insert(leftovers_.unused.end(), keys.begin(), keys.end());
+        continue;
+      }
+      leftovers_.modules.push_back({std::string(module), static_cast<std::uint32_t>(keys.size())});
+      leftovers_.aside.insert(leftovers_.aside.end(), keys.begin(), keys.end());
+    }
+    std::sort(leftovers_.unused.begin(), leftovers_.unused.end());
+    std::sort(leftovers_.aside.begin(), leftovers_.aside.end());
+  }
+
+  // A module that is just a normalisation by recorded numbers: it vanishes when it is folded into
+  // the layer before it. A head or a branch that is not used has more than that.
+  [[nodiscard]] bool is_batch_norm(std::string_view module,
+                                   const std::vector<std::uint32_t>& keys) const {
+    bool has_mean = false;
+    for (const std::uint32_t key : keys) {
+      const std::string_view name = task_.keys.keys[key].name;
+      if (parent_of(name) != module) {
+        return false;
+      }
+      has_mean = has_mean || name.ends_with("running_mean") || name.ends_with("running_var");
+    }
+    return has_mean;
+  }
+
+  // The graph has nodes of the module, so it uses its weights, in whatever form.
+  [[nodiscard]] bool has_nodes(std::string_view module) const {
+    std::string name(module);
+    if (alignment_.kind == Alignment::Kind::kAdd) {
+      name = alignment_.prefix + name;
+    }
+    for (const std::string& prefix :
+         {task_.option_alignment.substr(task_.option_alignment.empty() ? 0 : 1),
+          alignment_.kind == Alignment::Kind::kRemove ? alignment_.prefix : std::string()}) {
+      name.erase(0, name.starts_with(prefix) ? prefix.size() : 0);
+    }
+    const std::vector<std::string>& modules = task_.graph.modules;
+    const auto found = std::lower_bound(modules.begin(), modules.end(), name);
+    const auto under = std::lower_bound(modules.begin(), modules.end(), name + ".");
+    return (found != modules.end() && *found == name) ||
+           (under != modules.end() && under->starts_with(name + "."));
+  }
+
+  const MappingTask& task_;
+  const Alignment& alignment_;
+  const MappingEvidence& evidence_;
+  Leftovers& leftovers_;
+  std::unique_ptr<RE2::Set> ignored_;
+  std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
+  std::map<Form, std::vector<std::uint32_t>> by_form_;
+  NameSet used_modules_;
+  std::size_t comparisons_ = 0;
+};
+
+}  // namespace
+
+Status sort_keys(const MappingTask& task, const Alignment& alignment,
+                 const MappingEvidence& evidence, Leftovers& leftovers) {
+  return KeySorter(task, alignment, evidence, leftovers).sort();
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,12 @@
+// Sorts the keys that no slot takes.
+#pragma once
+
+#include "mapping/leftovers.h"
+
+namespace onnx_external {
+
+// Fills the lists of keys in `leftovers`. Fails as the evidence does.
+[[nodiscard]] Status sort_keys(const MappingTask& task, const Alignment& alignment,
+                               const MappingEvidence& evidence, Leftovers& leftovers);
+
+}  // namespace onnx_external

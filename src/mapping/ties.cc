@@ -1,0 +1,276 @@
+#include "mapping/ties.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "mapping/name_index.h"
+#include "mapping/name_refinement.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kMaxCandidates = 16;     // of one slot
+constexpr std::size_t kMaxComparisons = 4096;  // pairs of tensors that are read
+
+// The slot that a dropped name stands for under the alignment; nothing when it is no slot.
+std::optional<std::string> aligned_name(const std::string& name, const Alignment& alignment,
+                                        const MappingTask& task) {
+  std::string own = drop_wrappers(name);
+  const auto take = [&own](std::string_view prefix) {
+    const bool under = own.starts_with(prefix) && own.size() > prefix.size();
+    own.erase(0, under ? prefix.size() : own.size());
+  };
+  if (!task.option_alignment.empty()) {
+    take(std::string_view(task.option_alignment).substr(1));
+  }
+  if (alignment.kind == Alignment::Kind::kRemove) {
+    take(alignment.prefix);
+  }
+  if (own.empty()) {
+    return std::nullopt;
+  }
+  return alignment.kind == Alignment::Kind::kAdd ? alignment.prefix + own : own;
+}
+
+bool is_open_weight(const MappingTask& task, std::uint32_t slot) {
+  return !task.fills[slot] && task.slot_names[task.name_of_slot[slot]].role == SlotRole::kByName;
+}
+
+class GraphTies {
+ public:
+  GraphTies(const MappingEvidence& evidence, MappingTask& task)
+      : evidence_(evidence), task_(task) {}
+
+  Status fill() {
+    const std::vector<Slot>& slots = task_.graph.slots;
+    bool any = false;
+    for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
+      any = any || (is_open_weight(task_, slot) && !has_symbolic_dimension(slots[slot]));
+    }
+    if (!any) {
+      return {};
+    }
+    for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot].kind == SlotKind::kIdentityOutput) {
+        if (Status status = fill_identity(slot); !status) {
+          return status;
+        }
+      }
+    }
+    if (Status status = fill_by_data(); !status) {
+      return status;
+    }
+    fill_embeddings();
+    return {};
+  }
+
+ private:
+  // An Identity over a weight: the exporter found the two equal. They are tied, and not just equal
+  // before training, when the data is no run of equal numbers, or one end of an embedding.
+  Status fill_identity(std::uint32_t output) {
+    const auto source = task_.slot_by_name.find(task_.graph.slots[output].merged_into);
+    if (!source || task_.fills[output].has_value() == task_.fills[*source].has_value()) {
+      return {};
+    }
+    const std::uint32_t open = task_.fills[output] ? *source : output;
+    const std::uint32_t filled = task_.fills[output] ? output : *source;
+    if (!is_open_weight(task_, open)) {
+      return {};
+    }
+    auto tied = are_tied(output, *source);
+    if (!tied) {
+      return fail(std::move(tied).error());
+    }
+    if (*tied) {
+      fill_like(open, filled);
+    }
+    return {};
+  }
+
+  [[nodiscard]] Result<bool> are_tied(std::uint32_t output, std::uint32_t source) const {
+    const Slot& a = task_.graph.slots[output];
+    const Slot& b = task_.graph.slots[source];
+    if ((a.is_gathered && b.is_multiplied) || (a.is_multiplied && b.is_gathered)) {
+      return true;
+    }
+    if (!b.has_data || !evidence_.slot_is_uniform) {
+      return false;
+    }
+    auto uniform = evidence_.slot_is_uniform(source);
+    return uniform ? Result<bool>(!*uniform) : uniform;
+  }
+
+  // Fills `open` as `filled` is, when type and shape allow it.
+  void fill_like(std::uint32_t open, std::uint32_t filled) {
+    const Fill fill = *task_.fills[filled];
+    const std::uint32_t name = task_.name_of_slot[open];
+    if (agrees(task_, name, fill.key, fill.recipe)) {
+      task_.fill(name, fill.key, Rule::kGraphTie, fill.recipe);
+    }
+  }
+
+  // Slots that hold the same data as a filled one.
+  Status fill_by_data() {
+    if (!evidence_.same_data || !evidence_.slot_is_uniform) {
+      return {};
+    }
+    using Form = std::pair<std::int32_t, std::optional<SymbolicShape>>;
+    std::map<Form, std::vector<std::uint32_t>> filled;
+    const std::vector<Slot>& slots = task_.graph.slots;
+    for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
+      if (task_.fills[slot] && slots[slot].has_data) {
+        std::vector<std::uint32_t>& alike = filled[Form(slots[slot].elem_type, slots[slot].shape)];
+        if (alike.size() < kMaxCandidates) {
+          alike.push_back(slot);
+        }
+      }
+    }
+    for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
+      const auto alike = filled.find(Form(slots[slot].elem_type, slots[slot].shape));
+      if (!is_open_weight(task_, slot) || !slots[slot].has_data || alike == filled.end()) {
+        continue;
+      }
+      for (const std::uint32_t other : alike->second) {
+        auto tied = same_distinct_data(slot, other);
+        if (!tied) {
+          return fail(std::move(tied).error());
+        }
+        if (*tied) {
+          fill_like(slot, other);
+          break;
+        }
+      }
+    }
+    return {};
+  }
+
+  Result<bool> same_distinct_data(std::uint32_t slot, std::uint32_t other) {
+    if (++comparisons_ > kMaxComparisons) {
+      return false;
+    }
+    auto same = evidence_.same_data(slot, other);
+    if (!same || !*same) {
+      return same;
+    }
+    auto uniform = evidence_.slot_is_uniform(slot);
+    return uniform ? Result<bool>(!*uniform) : uniform;
+  }
+
+  // One slot for both ends of a tied embedding, under the name of the one; the checkpoint has the
+  // other.
+  void fill_embeddings() {
+    const std::vector<Slot>& slots = task_.graph.slots;
+    std::optional<std::uint32_t> embedding;
+    for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
+      if (is_open_weight(task_, slot) && slots[slot].is_gathered && slots[slot].is_multiplied) {
+        if (embedding) {
+          return;  // which key is whose?
+        }
+        embedding = slot;
+      }
+    }
+    if (!embedding) {
+      return;
+    }
+    std::optional<std::uint32_t> only;
+    for (std::uint32_t key = 0; key < task_.keys.keys.size(); ++key) {
+      const MappingKey& left = task_.keys.keys[key];
+      const bool fits = !task_.key_used[key] && task_.key_names[key].usable &&
+                        is_floating(left.dtype) && is_parameter_name(left.name) &&
+                        agrees(task_, task_.name_of_slot[*embedding], key);
+      const bool same_bytes =
+          only && left.bytes_id && left.bytes_id == task_.keys.keys[*only].bytes_id;
+      if (fits && only && !same_bytes) {
+        return;
+      }
+      only = fits && !only ? std::optional(key) : only;
+    }
+    // The slot states its shape, so that a key of another kind cannot fit by chance.
+    if (only && slots[*embedding].shape) {
+      task_.fill_by_name(task_.name_of_slot[*embedding], *only, Rule::kGraphTie);
+    }
+  }
+
+  const MappingEvidence& evidence_;
+  MappingTask& task_;
+  std::size_t comparisons_ = 0;
+};
+
+}  // namespace
+
+Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
+  if (task.keys.tied_names.empty()) {
+    return {};
+  }
+  std::vector<NameIndex::Entry> open;
+  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+    if (task.slot_names[i].open) {
+      open.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
+    }
+  }
+  NameIndex slots(std::move(open));
+  for (const auto& [dropped, kept] : task.keys.tied_names) {
+    const auto key = task.key_by_name.find(kept);
+    const std::optional<std::string> name = aligned_name(dropped, alignment, task);
+    if (!key || !name || task.key_by_name.contains(dropped)) {
+      continue;
+    }
+    for (const std::uint32_t slot : slots.refined_as(refine(*name))) {
+      const bool same =
+          slots.refined_as(refine(*name)).size() == 1 || task.slot_names[slot].name == *name;
+      if (!same || !task.slot_names[slot].open) {
+        continue;
+      }
+      if (!agrees(task, slot, *key)) {
+        return fail(ErrorCode::kMismatch, "safetensors ties " + quote(dropped) + " to " +
+                                              quote(kept) + ", but " +
+                                              clash_text(task, slot, *key, task.recipe_of(slot)));
+      }
+      task.fill_by_name(slot, *key, Rule::kMetadataTie);
+    }
+  }
+  return {};
+}
+
+Status fill_graph_ties(const MappingEvidence& evidence, MappingTask& task) {
+  return GraphTies(evidence, task).fill();
+}
+
+void fill_renamed(const Alignment& alignment, MappingTask& task) {
+  if (alignment.kind == Alignment::Kind::kAdd) {
+    return;
+  }
+  std::vector<std::pair<std::uint32_t, std::string_view>> numbered;
+  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+    const auto base = name_before_number(task.slot_names[i].name);
+    if (base && task.slot_names[i].open) {
+      numbered.emplace_back(i, *base);
+    }
+  }
+  if (numbered.empty()) {
+    return;
+  }
+  NameMap<std::uint32_t> keys;
+  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
+    const std::string_view name = task.key_names[key].name;
+    if (task.key_names[key].usable && !task.key_used[key] && name.starts_with(alignment.prefix)) {
+      keys.emplace(name.substr(alignment.prefix.size()), key);
+    }
+  }
+  const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
+  for (const auto& [slot_name, base] : numbered) {
+    const auto key = keys.find(base);
+    const auto other = task.slot_name_called(base);
+    const bool is_taken =
+        defined.contains(base) || (other && task.slot_names[*other].role == SlotRole::kCallers);
+    if (key != keys.end() && is_taken && !task.key_used[key->second] &&
+        agrees(task, slot_name, key->second)) {
+      task.fill_by_name(slot_name, key->second, Rule::kRenamed);
+    }
+  }
+}
+
+}  // namespace onnx_external

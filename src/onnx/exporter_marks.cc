@@ -1,0 +1,178 @@
+#include "onnx/exporter_marks.h"
+
+#include <google/protobuf/unknown_field_set.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr std::string_view kPersistent = "pkg.torch.export.graph_signature.InputSpec.persistent";
+constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
+constexpr std::string_view kRuleName = "pkg.onnxscript.rewriter.rule_name";
+constexpr std::string_view kNameScopes = "pkg.torch.onnx.name_scopes";
+constexpr std::string_view kFuseBatchNorm = "FuseBatchNorm";
+
+// Numbers of the field metadata_props in onnx.proto since ONNX 1.16.
+constexpr int kValueInfoMetadata = 4;
+constexpr int kNodeMetadata = 9;
+constexpr std::size_t kMaxNames = 10'000;  // of one list; an exporter writes a handful
+
+// A serialized entry begins with its key. Entries may hold a stack trace: they are not parsed in
+// vain.
+bool may_have_key(std::string_view entry, std::string_view keys_start) {
+  constexpr std::size_t kTagAndLength = 2;
+  return entry.size() > kTagAndLength && entry.substr(kTagAndLength).starts_with(keys_start);
+}
+
+// Calls visit(key, value) for each entry whose key starts so. `field`: the number, when the classes
+// do not know it.
+template <typename Message, typename Visit>
+void for_each_entry(const Message& message, int field, std::string_view keys_start,
+                    const Visit& visit) {
+  if constexpr (requires { message.metadata_props(); }) {
+    for (const auto& entry : message.metadata_props()) {
+      visit(entry.key(), entry.value());
+    }
+  } else {
+    const google::protobuf::UnknownFieldSet& unknown = message.unknown_fields();
+    for (int i = 0; i < unknown.field_count(); ++i) {
+      const google::protobuf::UnknownField& found = unknown.field(i);
+      onnx::StringStringEntryProto entry;
+      if (found.number() == field &&
+          found.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED &&
+          may_have_key(found.length_delimited(), keys_start) &&
+          entry.ParseFromString(found.length_delimited())) {
+        visit(entry.key(), entry.value());
+      }
+    }
+  }
+}
+
+template <typename Message>
+bool has_entries(const Message& message) {
+  if constexpr (requires { message.metadata_props(); }) {
+    return message.metadata_props_size() > 0;
+  } else {
+    return !message.unknown_fields().empty();
+  }
+}
+
+SlotOrigin origin_called(std::string_view kind) {
+  if (kind == "PARAMETER") {
+    return SlotOrigin::kParameter;
+  }
+  if (kind == "BUFFER") {
+    return SlotOrigin::kBuffer;
+  }
+  if (kind == "CONSTANT_TENSOR") {
+    return SlotOrigin::kConstant;
+  }
+  return kind == "USER_INPUT" ? SlotOrigin::kUserInput : SlotOrigin::kUnstated;
+}
+
+}  // namespace
+
+bool has_marks(const onnx::ValueInfoProto& info) {
+  return has_entries(info);
+}
+
+ExporterMarks read_marks(const onnx::ValueInfoProto& info) {
+  ExporterMarks marks;
+  bool is_local = false;
+  for_each_entry(info, kValueInfoMetadata, "pkg.",
+                 [&](const std::string& key, const std::string& value) {
+                   if (key == kKind) {
+                     marks.origin = origin_called(value);
+                   } else if (key == kPersistent) {
+                     is_local = value == "False";
+                   } else if (key == kFoldedFrom) {
+                     marks.folded_from = parse_python_names(value);
+                   }
+                 });
+  if (marks.origin == SlotOrigin::kBuffer && is_local) {
+    marks.origin = SlotOrigin::kLocalBuffer;
+  }
+  return marks;
+}
+
+bool has_fused_batch_norm(const onnx::NodeProto& node) {
+  bool fused = false;
+  for_each_entry(node, kNodeMetadata, kRuleName,
+                 [&](const std::string& key, const std::string& value) {
+                   fused = fused || (key == kRuleName && value.starts_with(kFuseBatchNorm));
+                 });
+  return fused;
+}
+
+namespace {
+
+// "/layer1/layer1.0/conv1/Conv": a component that repeats the one before it and goes on replaces
+// it.
+std::string module_of_path(std::string_view path) {
+  std::string module;
+  std::string_view last;
+  const std::size_t end = path.rfind('/');
+  for (std::size_t start = 1; start < end && end != std::string_view::npos;) {
+    const std::size_t slash = std::min(path.find('/', start), end);
+    const std::string_view component = path.substr(start, slash - start);
+    const bool goes_on = !last.empty() && component.size() > last.size() + 1 &&
+                         component.starts_with(last) && component[last.size()] == '.';
+    if (goes_on) {
+      module.resize(module.size() - last.size());
+    } else if (!module.empty()) {
+      module += '.';
+    }
+    module += component;
+    last = component;
+    start = slash + 1;
+  }
+  return module;
+}
+
+}  // namespace
+
+std::string module_of(const onnx::NodeProto& node) {
+  if (node.name().starts_with('/')) {
+    return module_of_path(node.name());
+  }
+  std::string module;
+  for_each_entry(node, kNodeMetadata, kNameScopes,
+                 [&](const std::string&, const std::string& value) {
+                   // The last name is the operator's own.
+                   const std::vector<std::string> scopes = parse_python_names(value);
+                   module = scopes.size() > 1 ? scopes[scopes.size() - 2] : "";
+                 });
+  return module;
+}
+
+std::vector<std::string> parse_python_names(std::string_view text) {
+  std::vector<std::string> names;
+  if (!text.starts_with('[') || !text.ends_with(']')) {
+    return names;
+  }
+  text = text.substr(1, text.size() - 2);
+  while (!text.empty() && names.size() < kMaxNames) {
+    const char quote = text.front();
+    if (quote != '\'' && quote != '"') {
+      return {};
+    }
+    std::string name;
+    std::size_t i = 1;
+    for (; i < text.size() && text[i] != quote; ++i) {
+      i += text[i] == '\\' && i + 1 < text.size() ? 1 : 0;
+      name += text[i];
+    }
+    if (i == text.size()) {
+      return {};
+    }
+    names.push_back(std::move(name));
+    text.remove_prefix(i + 1);
+    text.remove_prefix(std::min(text.find_first_not_of(", "), text.size()));
+  }
+  return names;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,18 @@
+// What else nodes tell of the weights of a graph.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "onnx/graph_list.h"
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+// GraphFacts::constants, graph by graph in the order of the nodes.
+[[nodiscard]] std::vector<ConstantTensor> list_constants(std::span<const GraphNode> graphs);
+
+// GraphFacts::modules.
+[[nodiscard]] std::vector<std::string> list_modules(std::span<const GraphNode> graphs);
+
+}  // namespace onnx_external

@@ -1,0 +1,234 @@
+// What is taken and what is refused so that a save is complete: docs/mapping.md.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/result_matchers.h"
+#include "unit/mapping/mapping_builder.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(StrictMapping, AnUnusedModuleIsOneLineInTheReport) {
+  MappingCase c;
+  c.open("encoder.fc.weight");
+  c.key("encoder.fc.weight");
+  c.key("decoder.fc.weight");
+  c.key("decoder.norm.bias", {3});
+  EXPECT_EQ(c.map()->unused_modules, (std::vector<UnusedModule>{{"decoder", 2}}));
+  c.graph.constants = {{"Constant_3", kFloatType, {3}}};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'Constant_3'"));
+  c.options.keep = {"Constant_3"};
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, AKeyOfAUsedModuleIsRefused) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.key("fc.weight");
+  c.key("fc.bias", {2});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'fc.bias'"));
+  c.options.unmatched = Unmatched::kSkip;
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, AModuleThatHasNodesIsUsed) {
+  MappingCase c;
+  c.open("wte.weight");
+  c.key("model.wte.weight");
+  c.key("model.lm_head.weight", {3, 3});
+  EXPECT_THAT(c.map(), IsOk());
+  c.graph.modules = {"lm_head", "wte"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'model.lm_head.weight'"));
+}
+
+TEST(StrictMapping, ABatchNormWithoutAPlaceWasFolded) {
+  MappingCase c;
+  c.open("conv.weight");
+  c.key("conv.weight");
+  for (const char* name : {"bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}) {
+    c.key(name, {2});
+  }
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "BatchNorm"));
+}
+
+TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
+  MappingCase c;
+  c.open("q.weight");
+  c.key("q.weight");
+  c.key("q.lora_A.weight", {2, 1});
+  c.key("q.lora_B.default.weight", {1, 2});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "2 keys belong to an adapter"));
+  c.options.ignore = {"lora_"};
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, BakedBuffersAndCountersAreNoWeights) {
+  MappingCase c;
+  c.open("attn.q.weight");
+  c.key("attn.q.weight");
+  c.key("attn.inv_freq", {8});
+  c.key("attn.bias", {1, 1, 8, 8});
+  c.key("num_updates", {}).dtype = DType::kInt64;
+  c.key("embeddings.position_ids", {1, 8}).dtype = DType::kInt64;
+  EXPECT_THAT(c.map(), IsOk());
+  c.key("permutation", {8}).dtype = DType::kInt64;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'permutation'"));
+}
+
+TEST(StrictMapping, KeysBesideARemovedPrefixAreSomethingElse) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.key("model.fc.weight");
+  c.key("ema_decay", {2});
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, ACloneOfAUsedKeyIsATie) {
+  MappingCase c;
+  c.open("wte.weight");
+  c.key("wte.weight");
+  c.key("wte.copy");
+  MappingEvidence evidence;
+  evidence.same_bytes = [](std::uint32_t, std::uint32_t) { return Result<bool>(true); };
+  EXPECT_FALSE(map_tensors(c.graph, c.keys, {}, evidence).has_value());  // zeros, perhaps
+  evidence.key_is_uniform = [](std::uint32_t) { return Result<bool>(false); };
+  const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_EQ(mapping->tied_keys.size(), 1U);
+}
+
+TEST(StrictMapping, DataThatEqualsAKeyIsRightAsItStands) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.slot("onnx::MatMul_8", SlotKind::kInitializer, SymbolicShape{2, 3});
+  c.key("fc.weight");
+  c.key("head.weight", {3, 2});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'onnx::MatMul_8'"));
+  MappingEvidence evidence;
+  evidence.slot_holds = [](std::uint32_t slot, std::uint32_t key, const Recipe& recipe) {
+    return Result<bool>(slot == 1 && key == 1 && !recipe.empty());
+  };
+  const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_THAT(mapping->initializers_kept, ElementsAre("onnx::MatMul_8"));
+}
+
+TEST(StrictMapping, AFoldedTransposeGetsItsKeyTransposed) {
+  MappingCase c;
+  Slot& marked = c.slot("emb.weight", SlotKind::kInitializer, SymbolicShape{4, 2});
+  marked.origin = SlotOrigin::kParameter;
+  Slot& tied = c.slot("val_3", SlotKind::kInitializer, SymbolicShape{2, 4});
+  tied.folded_from = {"emb.weight"};
+  Slot& folded = c.slot("val_4", SlotKind::kInitializer, SymbolicShape{2, 3});
+  folded.folded_from = {"fc.weight"};
+  c.key("model.emb.weight", {4, 2});
+  c.key("model.fc.weight", {3, 2});
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  ASSERT_EQ(mapping->pairs.size(), 3U);
+  EXPECT_THAT(mapping->pairs[0].recipe, IsEmpty());
+  EXPECT_THAT(mapping->pairs[1].recipe, ElementsAre(RecipeStep::kTranspose));
+  EXPECT_THAT(mapping->pairs[2].recipe, ElementsAre(RecipeStep::kTranspose));
+  EXPECT_EQ(mapping->pairs[1].key, 0U);
+}
+
+TEST(StrictMapping, ASmallSquareOrAnotherOperatorNeedsBytes) {
+  for (const SymbolicShape& shape : {SymbolicShape{3, 3}, SymbolicShape{3, 2}}) {
+    MappingCase c;
+    Slot& folded = c.slot("val_4", SlotKind::kInitializer, shape);
+    folded.folded_from = {"fc.weight"};
+    if (shape[1] == 2) {
+      folded.folded_from.emplace_back("val_1");
+    }
+    c.slot("b", SlotKind::kInitializer, SymbolicShape{3}).origin = SlotOrigin::kParameter;
+    c.key("fc.weight", {*shape[1], *shape[0]});
+    c.key("b", {3});
+    EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_4'"));
+  }
+}
+
+TEST(StrictMapping, ALargeSquareThatOnlyMatMulReadsIsTransposed) {
+  MappingCase c;
+  Slot& folded = c.slot("val_4", SlotKind::kInitializer, SymbolicShape{128, 128});
+  folded.folded_from = {"fc.weight"};
+  folded.matmul_second_count = 1;
+  c.key("fc.weight", {128, 128});
+  ASSERT_THAT(c.map(), IsOk());
+  EXPECT_THAT(c.map()->pairs[0].recipe, ElementsAre(RecipeStep::kTranspose));
+  c.graph.slots[0].matmul_second_count = 0;
+  EXPECT_FALSE(c.map().has_value());
+}
+
+TEST(StrictMapping, AFusedBatchNormIsRefusedWhateverIsAllowed) {
+  MappingCase c;
+  c.slot("conv.weight", SlotKind::kInitializer, SymbolicShape{2, 2}).batch_norm_fused = true;
+  c.open("fc.weight");
+  c.key("conv.weight");
+  c.key("fc.weight");
+  c.options.partial = Partial::kAllow;
+  c.options.unmatched = Unmatched::kSkip;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch, "BatchNorm multiplied into it"));
+}
+
+TEST(StrictMapping, LocalBuffersAndConstantsAreNeverFilledByName) {
+  MappingCase c;
+  c.slot("w", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kParameter;
+  c.slot("mask", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kLocalBuffer;
+  c.slot("tab", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kConstant;
+  c.key("w");
+  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("mask", "tab"));
+  c.graph.slots[2].has_data = false;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'tab'"));
+  c.options.map = {{"tab", "w"}};
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, TheOtherEndOfATiedEmbeddingFillsIt) {
+  MappingCase c;
+  Slot& embedding = c.open("wte.weight");
+  embedding.consumer_count = 2;
+  embedding.is_gathered = true;
+  embedding.is_multiplied = true;
+  c.open("fc.bias", {2});
+  c.key("lm_head.weight");
+  c.key("fc.bias", {2});
+  EXPECT_THAT(c.pairs(),
+              ElementsAre("wte.weight<-lm_head.weight (graph-tie)", "fc.bias<-fc.bias (exact)"));
+  c.key("other.weight");
+  EXPECT_FALSE(c.map().has_value());
+}
+
+TEST(StrictMapping, ANumberBehindATakenNameIsTorchs) {
+  MappingCase c;
+  c.input("mask", {std::nullopt});
+  c.slot("mask.1", SlotKind::kInitializer, SymbolicShape{2});
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.key("mask", {2});
+  c.key("fc.weight");
+  EXPECT_THAT(c.pairs(), ElementsAre("mask.1<-mask (renamed)", "fc.weight<-fc.weight (exact)"));
+}
+
+TEST(StrictMapping, AKeyThatFillsTheCallersInputBesideWeightsMustBeConfirmed) {
+  MappingCase c;
+  c.input("mask", {2});
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.key("mask", {2});
+  c.key("fc.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'mask'"));
+}
+
+TEST(StrictMapping, ASubmodulesKeysThatFitTwoSubmodulesAreAmbiguous) {
+  MappingCase c;
+  for (const char* name : {"q.w.weight", "k.w.weight"}) {
+    c.slot(name, SlotKind::kInitializer, SymbolicShape{2, 2});
+  }
+  c.key("w.weight");
+  c.options.partial = Partial::kAllow;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "more than one way"));
+}
+
+}  // namespace
+}  // namespace onnx_external

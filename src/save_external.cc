@@ -41,12 +41,13 @@ std::vector<SavedTensor> saved_tensors(SavePlan plan) {
 
 // Without the tensors, which take most of its memory.
 SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const MappingKeys& keys,
-                       const Mapping& mapping) {
+                       const Mapping& mapping, const Checkpoint& checkpoint) {
   SaveReport report;
   report.model = model_path;
   for (const std::uint32_t key : mapping.unmatched_keys) {
     report.unmatched_keys.push_back(keys.keys[key].name);
   }
+  report.overlaid = checkpoint.overlaid();
   for (const TiedKey& tied : mapping.tied_keys) {
     report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
   }
@@ -173,6 +174,15 @@ Status check_target(const Target& target, const Checkpoint& checkpoint) {
   return {};
 }
 
+// A dry run without a folder asks what would fill what, not what stands in the way.
+Result<std::string> data_dir_of(const Target& target, const SaveOptions& options) {
+  if (options.mode == RunMode::kDryRun && target.folder.empty()) {
+    return target.data_dir;
+  }
+  return choose_data_dir(target.folder, target.model_name, target.data_dir, options.write.overwrite,
+                         options.layout);
+}
+
 OpenOptions open_options(const Target& target, const SaveOptions& options) {
   OpenOptions open = options.open;
   open.threads = options.write.threads;
@@ -295,8 +305,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   const auto start = std::chrono::steady_clock::now();
 
   // What is to be done: decided here, without writing anything.
-  auto data_dir = choose_data_dir(target.folder, target.model_name, target.data_dir,
-                                  options.write.overwrite, options.layout);
+  auto data_dir = data_dir_of(target, options);
   if (!data_dir) {
     return fail(std::move(data_dir).error());
   }
@@ -336,7 +345,8 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(ErrorCode::kNotFound,
                 target.graph_name + ": has no weights to move, and no checkpoint is given");
   }
-  SaveReport report = make_report(target.folder / target.model_name, *plan, *keys, *mapping);
+  SaveReport report =
+      make_report(target.folder / target.model_name, *plan, *keys, *mapping, *checkpoint);
   auto inputs = read_test_data(model, *mapping, target, options);
   if (!inputs) {
     return fail(std::move(inputs).error());
@@ -412,6 +422,30 @@ Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
   };
   return save(from_file, {basepath, model_location, initializer_location, graph_path.string()},
               torch_load_paths, options);
+}
+
+Result<std::string> map_template_text(std::span<const fs::path> torch_load_paths,
+                                      const fs::path& graph_path, const SaveOptions& options,
+                                      const ErrorDetails* refusal) {
+  auto model = Model::load(graph_path);
+  if (!model) {
+    return fail(std::move(model).error());
+  }
+  OpenOptions open = options.open;
+  open.threads = options.write.threads;
+  auto checkpoint = open_checkpoint(torch_load_paths, open);
+  if (!checkpoint) {
+    return fail(std::move(checkpoint).error());
+  }
+  auto keys = mapping_keys(*checkpoint);
+  if (!keys) {
+    return fail(std::move(keys).error());
+  }
+  const MapTemplate found = map_template(model->facts(), *keys, mapping_options(options), refusal);
+  if (found.open.empty()) {
+    return fail(ErrorCode::kNotFound, graph_path.string() + ": has no open slots");
+  }
+  return map_file_text(found.map, found.open);
 }
 
 }  // namespace onnx_external

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/remedy.h"
 #include "common/command.h"
+#include "common/difference_report.h"
 #include "common/documents.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -14,6 +16,7 @@
 #include "common/text_report.h"
 #include "common/treemap_svg.h"
 #include "verify/inspect.h"
+#include "verify/listing.h"
 
 namespace onnx_external {
 namespace {
@@ -23,29 +26,37 @@ std::string help_text() {
       R"(inspect-external lists what is in a checkpoint or an ONNX model; nothing is executed.
 
 usage: inspect-external FILE... [options]
+       inspect-external FILE... --diff FILE... [options]
 
 examples:
   inspect-external checkpoint.pt
   inspect-external out/model.onnx --sha256 --json
   inspect-external checkpoint.pt --tree --svg checkpoint.svg
+  inspect-external old.pt --diff new.pt --filter '^encoder'
 
 input:
   FILE...                a checkpoint (file, shard index, folder) or an ONNX model, told by
                          content; several are one checkpoint
+  --diff FILE...         compare with these by equal names: what only one side has, other
+                         types and shapes, other bytes
 {}
 output:
+  --filter RE            only names that contain a match (RE2)
+  --sort HOW             size: the largest first; name
   --tree                 list modules, indented, with their tensors and bytes
   --svg FILE             draw where the bytes go: a treemap by module, for a browser
   --overwrite            --svg may replace a picture
 
 work:
-  --sha256               read every tensor and print its SHA-256
+  --sha256               read every tensor that is listed and print its SHA-256
+  --no-bytes             with --diff: compare names, types and shapes only
 {}
 common:
 {}
 exit codes:
-  0  done
-  1  a file cannot be read, is neither a checkpoint nor a model, or --svg cannot be written
+  0  done; with --diff: no difference
+  1  a file cannot be read, is neither a checkpoint nor a model, or --svg cannot be written;
+     with --diff: there are differences
   2  the command line is wrong
 )",
       kValueHelp, kThreadsHelp, kCommonHelp);
@@ -53,6 +64,10 @@ exit codes:
 
 struct Arguments {
   std::vector<std::filesystem::path> files;
+  std::vector<std::filesystem::path> others;  // --diff
+  NameFilter filter;
+  ListOrder order = ListOrder::kGiven;
+  bool bytes = true;
   bool sha256 = false;
   bool tree = false;
   std::filesystem::path svg;
@@ -63,9 +78,13 @@ struct Arguments {
 
 void set_up(CLI::App& app, Arguments& arguments) {
   app.add_option("FILE", arguments.files);
-  app.add_flag("--sha256", arguments.sha256);
-  app.add_flag("--tree", arguments.tree);
-  auto* svg = app.add_option("--svg", arguments.svg);
+  auto* diff = app.add_option("--diff", arguments.others);
+  app.add_flag("--bytes,!--no-bytes", arguments.bytes)->needs(diff);
+  add_name_filter(app, "--filter", arguments.filter);
+  add_list_order(app, arguments.order)->excludes(diff);
+  app.add_flag("--sha256", arguments.sha256)->excludes(diff);
+  app.add_flag("--tree", arguments.tree)->excludes(diff);
+  auto* svg = app.add_option("--svg", arguments.svg)->excludes(diff);
   app.add_flag_callback("--overwrite", [&] { arguments.overwrite = Overwrite::kAllow; })
       ->needs(svg);
   arguments.options.open.classes = &known_classes();
@@ -83,7 +102,8 @@ Status check_svg_target(const Arguments& arguments) {
     return {};
   }
   if (arguments.overwrite == Overwrite::kRefuse) {
-    return fail(ErrorCode::kAlreadyExists, target.string() + ": exists; --overwrite replaces it");
+    return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
+                     {{"overwrite", "", "replaces it"}});
   }
   std::string start(kSvgStart.size(), '\0');
   const auto file = SourceFile::open(target);
@@ -93,6 +113,10 @@ Status check_svg_target(const Arguments& arguments) {
   return is_picture ? Status()
                     : fail(ErrorCode::kAlreadyExists,
                            target.string() + ": exists, and is no picture of inspect-external");
+}
+
+Error shown_error(const Error& error) {
+  return error.code == ErrorCode::kCancelled ? Error{ErrorCode::kCancelled, "interrupted"} : error;
 }
 
 // "checkpoint.pt", or "checkpoint.pt and 2 more".
@@ -106,14 +130,50 @@ Result<Inspection> inspect_files(Arguments& arguments) {
   ProgressBar bar(arguments.common.show_progress());
   arguments.options.progress = bar.callback();
   arguments.options.digests = arguments.sha256 ? Digests::kSha256 : Digests::kNone;
-  return inspect(arguments.files, arguments.options);
+  arguments.options.digest_if = [&](std::size_t, const InspectedTensor& tensor) {
+    return arguments.filter(tensor.name);
+  };
+  auto inspection = inspect(arguments.files, arguments.options);
+  if (inspection) {
+    keep_matching(*inspection, arguments.filter);
+    sort_tensors(*inspection, arguments.order);
+  }
+  return inspection;
+}
+
+Result<Difference> compare_files(Arguments& arguments) {
+  ProgressBar bar(arguments.common.show_progress());
+  DifferenceOptions options;
+  options.inspect = arguments.options;
+  options.inspect.progress = bar.callback();
+  options.filter = arguments.filter;
+  options.bytes = arguments.bytes ? CompareBytes::kYes : CompareBytes::kNo;
+  return find_difference(arguments.files, arguments.others, options);
+}
+
+int print_difference(const Command& command, Arguments& arguments) {
+  const auto difference = compare_files(arguments);
+  if (!difference) {
+    return command.fail(shown_error(difference.error()));
+  }
+  const CompareBytes compared = arguments.bytes ? CompareBytes::kYes : CompareBytes::kNo;
+  int code = kDone;
+  if (arguments.common.json) {
+    code = command.answer(difference_document(*difference, compared));
+  } else if (!arguments.common.quiet) {
+    code = command.answer(difference_text(*difference, title_of(arguments.files),
+                                          title_of(arguments.others), compared));
+  }
+  return code == kDone && !difference->none() ? static_cast<int>(kFailed) : code;
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments) {
   SandboxPaths paths;
-  paths.read_checkpoints(arguments.files);
-  for (const std::filesystem::path& file : arguments.files) {
-    paths.read_folder_of(file);  // it may be a model with data beside it
+  for (const auto* files : {&arguments.files, &arguments.others}) {
+    paths.read_checkpoints(*files);
+    for (const std::filesystem::path& file : *files) {
+      paths.read_folder_of(file);  // it may be a model with data beside it
+    }
   }
   paths.write.push_back(arguments.options.open.scratch_dir);
   paths.write_folder_of(arguments.svg);
@@ -131,19 +191,20 @@ int run(int argc, char** argv) {
     return command.misuse("no FILE is given");
   }
   if (const Status status = check_svg_target(arguments); !status) {
-    return command.fail(status.error().message);
+    return command.fail(status.error());
   }
   enter_sandbox(command, arguments.common, sandbox_paths(arguments));
+  if (!arguments.others.empty()) {
+    return print_difference(command, arguments);
+  }
   auto inspection = inspect_files(arguments);
   if (!inspection) {
-    return command.fail(inspection.error().code == ErrorCode::kCancelled
-                            ? "interrupted"
-                            : inspection.error().message);
+    return command.fail(shown_error(inspection.error()));
   }
   if (!arguments.svg.empty()) {
     const std::string picture = treemap_svg(title_of(arguments.files), *inspection);
     if (const Status status = write_file(arguments.svg, picture, arguments.overwrite); !status) {
-      return command.fail(status.error().message);
+      return command.fail(status.error());
     }
   }
   if (arguments.common.verbose) {

@@ -10,6 +10,8 @@
 
 #include "base/file.h"
 #include "base/new_folders.h"
+#include "base/remedy.h"
+#include "base/text.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/mpi_team.h"
@@ -40,10 +42,12 @@ input:
                          graph has get the layout
 {}{}
 mapping (docs/mapping.md has the rules):
-{}  --save-map FILE        write the mapping that was used, for --map
+{}  --save-map FILE        write the mapping that was used, for --map; of a refused or partial save
+                         also the open slots, with keys that fit
 
 output:
-  -o, --output OUT_DIR   the folder for the model and its data; made if missing
+  -o, --output OUT_DIR   the folder for the model and its data; made if missing;
+                         OUT_DIR/NAME.onnx also names the model
   --model-name NAME      default: model.onnx
   --data-dir NAME        folder of the data inside OUT_DIR (per-tensor); default: initializers
 {}  --attributes           without CHECKPOINT: tensors in attributes of nodes get the layout, too
@@ -53,7 +57,7 @@ output:
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace a complete old model by the complete new one
   --reuse                with --overwrite: data files whose bytes do not change are kept
-  --dry-run              print what would fill what, and write no model
+  --dry-run              print what would fill what, and write no model; needs no -o
 
 work:
 {}  --no-verify            do not read everything back and compare it
@@ -138,17 +142,22 @@ std::string wrong_with_link(const Arguments& arguments) {
 }
 
 // What is missing on the command line, or useless; empty when nothing is.
-std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
+std::string wrong_argument(CLI::App& app, Arguments& arguments) {
   if (arguments.graph.empty()) {
     return "no GRAPH.onnx is given";
   }
   if (arguments.out_dir.empty()) {
-    return "no -o OUT_DIR is given";
+    if (!arguments.dry_run) {
+      return "no -o OUT_DIR is given";
+    }
+    if (arguments.options.layout == Layout::kLink || arguments.reuse) {
+      return "no -o OUT_DIR is given: what is linked or kept lies there, so a dry run asks, too";
+    }
   }
   if (arguments.checkpoints.empty()) {
     for (const char* option :
          {"--key", "--prefix", "--match", "--map", "--rename", "--tie", "--partial", "--unmatched",
-          "--inputs", "--cast", "--dtype", "--save-map"}) {
+          "--inputs", "--keep", "--ignore", "--overlay", "--cast", "--dtype", "--save-map"}) {
       if (app.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }
@@ -176,6 +185,23 @@ std::string wrong_argument(CLI::App& app, const Arguments& arguments) {
     return "--dtype: converts all floats; leave out --cast";
   }
   return layout == Layout::kLink ? wrong_with_link(arguments) : "";
+}
+
+// "-o out/model.onnx" means the folder out and the model's name. What is wrong with it, or "".
+std::string split_output(CLI::App& app, Arguments& arguments) {
+  const std::filesystem::path& out = arguments.out_dir;
+  std::error_code ignored;
+  if (out.extension() != ".onnx" || std::filesystem::is_directory(out, ignored)) {
+    return "";
+  }
+  std::string name = out.filename().string();
+  if (app.count("--model-name") > 0 && arguments.model_name != name) {
+    return fmt::format("--output: names the model {}, and --model-name {}", quote(name),
+                       quote(arguments.model_name));
+  }
+  arguments.model_name = std::move(name);
+  arguments.out_dir = out.has_parent_path() ? out.parent_path() : ".";
+  return "";
 }
 
 void fill_options(Arguments& arguments) {
@@ -211,7 +237,8 @@ Status check_map_target(const Arguments& arguments) {
       return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, and is no map file");
     }
     if (!arguments.overwrite) {
-      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists; --overwrite replaces it");
+      return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
+                       {{"overwrite", "", "replaces it"}});
     }
   }
   const auto folder = target.has_parent_path() ? target.parent_path() : ".";
@@ -220,6 +247,20 @@ Status check_map_target(const Arguments& arguments) {
     return fail(errno_error(errno, target.string() + ": cannot write into its folder"));
   }
   return {};
+}
+
+// The map file of a save that left slots open, or was refused for them, is to be completed by hand.
+void save_template(const Command& command, const Arguments& arguments, const Error& refusal) {
+  const auto text = map_template_text(arguments.checkpoints, arguments.graph, arguments.options,
+                                      refusal.details.get());
+  if (!text) {
+    return;  // it was refused for something else
+  }
+  const Status status = write_file(arguments.save_map, *text, arguments.options.write.overwrite);
+  command.note(status ? fmt::format("{}: what was found, and the open slots with keys that fit; "
+                                    "complete it and give it with --map",
+                                    shown(arguments.save_map.string()))
+                      : status.error().message);
 }
 
 // What --map of a later save reads: the slots that the checkpoint filled.
@@ -263,6 +304,31 @@ Result<NewFolders> make_out_dir(const Arguments& arguments) {
   return made;
 }
 
+// What takes time, for the bar.
+std::vector<Phase> phases_of(const Arguments& arguments) {
+  std::vector<Phase> phases;
+  if (arguments.reuse || arguments.options.dedup == Dedup::kContent) {
+    phases.push_back(Phase::kCompare);
+  }
+  phases.push_back(Phase::kCopy);
+  if (arguments.fsync) {
+    phases.push_back(Phase::kSync);
+  }
+  if (arguments.verify) {
+    phases.push_back(Phase::kVerify);
+  }
+  return phases;
+}
+
+bool may_lack_keys(ErrorCode code) {
+  return code == ErrorCode::kNotFound || code == ErrorCode::kMismatch ||
+         code == ErrorCode::kAmbiguous;
+}
+
+bool saves_map(const Arguments& arguments) {
+  return !arguments.save_map.empty() && arguments.leads() && !arguments.checkpoints.empty();
+}
+
 Result<SaveReport> save(const Command& command, Arguments& arguments) {
   if (auto status = check_map_target(arguments); !status) {
     return fail(std::move(status).error());
@@ -278,17 +344,25 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
   }
   fill_options(arguments);
   arguments.options.mapping = *std::move(mapping);
-  ProgressBar bar(arguments.leads() ? arguments.common.show_progress() : ShowProgress::kNo);
+  ProgressBar bar(arguments.leads() ? arguments.common.show_progress() : ShowProgress::kNo,
+                  phases_of(arguments));
   arguments.options.write.team = arguments.team;
   arguments.options.write.progress = bar.callback();
   auto report =
       save_graph_with_external_data(arguments.out_dir, arguments.model_name, arguments.data_dir,
                                     arguments.checkpoints, arguments.graph, arguments.options);
   if (!report) {
+    if (may_lack_keys(report.error().code) && saves_map(arguments)) {
+      save_template(command, arguments, report.error());
+    }
     return report;
   }
   made->keep();
-  if (arguments.save_map.empty()) {
+  if (!saves_map(arguments)) {
+    return report;
+  }
+  if (!report->slots_left.empty()) {
+    save_template(command, arguments, {});
     return report;
   }
   auto status =
@@ -306,12 +380,13 @@ void note_details(const Command& command, const Arguments& arguments, const Save
                            threads == 0 ? "one per CPU" : std::to_string(threads),
                            shown(report.alignment)));
   if (report.bytes_kept > 0) {
-    command.note(fmt::format("went on with a killed save: {} of {} bytes were written already",
-                             report.bytes_kept, report.bytes));
+    command.note(fmt::format("went on with a killed save: {} of {} were written already",
+                             size_text(report.bytes_kept), size_text(report.bytes)));
   }
   if (arguments.reuse) {
-    command.note(fmt::format("kept {} files of the replaced model, {} bytes", report.files_reused,
-                             report.bytes_reused));
+    command.note(fmt::format("kept {} of the replaced model, {}",
+                             count_text(report.files_reused, "file"),
+                             size_text(report.bytes_reused)));
   }
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
 }
@@ -323,11 +398,16 @@ int run(int argc, char** argv) {
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  if (const std::string wrong = wrong_argument(command.app(), arguments); !wrong.empty()) {
-    return command.misuse(wrong);
+  for (const auto check : {split_output, wrong_argument}) {
+    if (const std::string wrong = check(command.app(), arguments); !wrong.empty()) {
+      return command.misuse(wrong);
+    }
   }
   const auto team = MpiTeam::join();
   arguments.team = team.get();
+  if (team) {
+    end_by_exit_code();
+  }
   arguments.common.verbose = arguments.common.verbose && arguments.leads();
   auto report = save(command, arguments);
   if (team && !team->end(report.has_value())) {
@@ -336,8 +416,8 @@ int run(int argc, char** argv) {
   }
   if (!report) {
     return command.fail(report.error().code == ErrorCode::kCancelled
-                            ? "interrupted; nothing was written"
-                            : report.error().message);
+                            ? Error{ErrorCode::kCancelled, "interrupted; nothing was written"}
+                            : report.error());
   }
   if (arguments.common.verbose) {
     note_details(command, arguments, *report);
@@ -348,7 +428,9 @@ int run(int argc, char** argv) {
   if (arguments.common.quiet) {
     return kDone;
   }
-  return command.answer(arguments.dry_run ? dry_run_text(*report) : save_text(*report));
+  const Lists lists = arguments.common.verbose ? Lists::kFull : Lists::kShort;
+  return command.answer(arguments.dry_run ? dry_run_text(*report, lists)
+                                          : save_text(*report, lists));
 }
 
 }  // namespace

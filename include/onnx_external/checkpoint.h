@@ -51,6 +51,9 @@ struct OpenOptions {
   // times the size of the files, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
+  // Of a name that stands in several of the paths the last one is taken. Off: refused.
+  bool overlay = false;
+
   // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense ones, zeros written out. Off: refused.
   bool densify = false;
 
@@ -108,6 +111,13 @@ struct RefusedTensor {
   std::string reason;
 };
 
+// A tensor that is not listed, because a later path has one of its name (OpenOptions::overlay).
+struct OverlaidTensor {
+  std::string name;
+  std::uint32_t argument = 0;  // the path that it stands in, counted from 0
+  std::uint32_t by = 0;        // the path whose tensor is listed
+};
+
 // What files say of their own format; of several files, what they agree on.
 struct FormatFacts {
   std::string version;                 // torch's record `version`; empty = none
@@ -142,6 +152,9 @@ class Checkpoint {
   // For each tensor (same index as tensors()): which of the paths given to open_checkpoint it came
   // from, counted from 0.
   [[nodiscard]] std::uint32_t argument_of(std::size_t tensor) const;
+
+  // With OpenOptions::overlay: what a later path put in the place of an earlier one's, in order.
+  [[nodiscard]] const std::vector<OverlaidTensor>& overlaid() const;
 
   // Names that safetensors' __metadata__ records as dropped in favour of a kept tensor:
   // (dropped name, kept name). Only pairs whose kept name is a tensor of that file.
@@ -190,7 +203,7 @@ class Checkpoint {
 // model.safetensors, pytorch_model.bin.index.json, pytorch_model.bin, the .metadata of a
 // distributed checkpoint; else exactly one checkpoint file, otherwise kAmbiguous with the list).
 // The format is told by content, never by suffix. The same tensor name in two arguments is
-// kAmbiguous.
+// kAmbiguous, unless the later is to overlay the earlier.
 // kNotFound, kIo, kCorrupt, kUnsupported (naming the format, e.g. HDF5), kAmbiguous.
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});

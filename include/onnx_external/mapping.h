@@ -169,13 +169,35 @@ struct MappingEvidence {
 inline constexpr std::size_t kMaxListed = 8;
 
 // Reads a map file: JSON, either {"slot": KEY, ...} or a document written by --save-map
-// ({"map": {"slot": KEY, ...}, ...}). KEY is "key", or {"key": "key", "recipe": ["transpose"]}.
-// kCorrupt for twin slots, unknown steps or other forms.
+// ({"map": {"slot": KEY, ...}, ...}, of which nothing else is read). KEY is "key", or {"key":
+// "key", "recipe": ["transpose"]}. kCorrupt for twin slots, unknown steps or other forms.
 [[nodiscard]] Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path);
 
+// A slot that still needs a key, and the keys that would fit it.
+struct OpenSlot {
+  std::string slot;
+  std::string form;                  // "FLOAT [64, 3, 7, 7]"
+  std::vector<MapEntry> candidates;  // the nearest name first
+};
+
+// A map file to be completed by hand.
+struct MapTemplate {
+  std::vector<MapEntry> map;  // what the rules find
+  std::vector<OpenSlot> open;
+};
+
+// What the rules find with Partial::kAllow and Unmatched::kSkip (nothing, where they refuse even
+// then), the slots that stay without data, and those that `refusal` lists. Candidates are unused
+// keys of the slot's type and shape, as they are or transposed: at most kMaxCandidates.
+[[nodiscard]] MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
+                                       const MappingOptions& options,
+                                       const ErrorDetails* refusal = nullptr);
+inline constexpr std::size_t kMaxCandidates = 8;
+
 // The text of a map file: JSON, one entry a line, in the given order; a slot that stands twice (in
-// two subgraphs) is written once.
-[[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries);
+// two subgraphs) is written once. `open` stands beside the map, for the reader alone.
+[[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries,
+                                        std::span<const OpenSlot> open = {});
 
 // "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad
 // expression.

@@ -77,6 +77,7 @@ struct SaveReport {
   std::filesystem::path model;
   std::vector<SavedTensor> tensors;
   std::vector<std::string> unmatched_keys;
+  std::vector<OverlaidTensor> overlaid;  // keys of earlier checkpoints that a later one replaced
   std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
   std::vector<std::string> inputs_left;
   std::vector<std::string> initializers_kept;
@@ -95,10 +96,10 @@ struct SaveReport {
   TestData test_data;  // a dry run lists here the dimensions that would be refused
 };
 
-// The seed's call, same order of arguments: writes `basepath`/`model_location` with its weights in
-// `basepath`/`initializer_location`. Without `torch_load_paths` the weights that the model has get
-// the layout. Nothing half-written stays after an error; verification that
-// finds a difference is kMismatch, and nothing is published.
+// Writes `basepath`/`model_location` with its weights in `basepath`/`initializer_location`. Without
+// `torch_load_paths` the weights that the model has get the layout. Nothing half-written stays
+// after an error; verification that finds a difference is kMismatch, and nothing is published. A
+// dry run with an empty `basepath` looks at no folder.
 [[nodiscard]] Result<SaveReport> save_model_with_external_data(
     const std::filesystem::path& basepath, const std::string& model_location,
     const std::string& initializer_location,
@@ -111,5 +112,13 @@ struct SaveReport {
     const std::string& initializer_location,
     std::span<const std::filesystem::path> torch_load_paths,
     const std::filesystem::path& graph_path, const SaveOptions& options = {});
+
+// For a save that was refused, or left slots open: the text of a map file with all that the rules
+// find, and the open slots with the keys that fit them (map_template()). `refusal`: the error's
+// details. Reads metadata only. Errors as in opening; kNotFound when nothing is open.
+[[nodiscard]] Result<std::string> map_template_text(
+    std::span<const std::filesystem::path> torch_load_paths,
+    const std::filesystem::path& graph_path, const SaveOptions& options,
+    const ErrorDetails* refusal = nullptr);
 
 }  // namespace onnx_external

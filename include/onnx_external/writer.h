@@ -120,8 +120,9 @@ class StagedSave {
 // For exporters that hold tensors in memory: add from any thread, then finish once.
 //
 //   auto writer = ExternalDataWriter::open("out", {});
-//   auto proto = (*writer)->add("fc.weight", DType::kFloat32, {10, 4}, bytes);
-//   ... *model.mutable_graph()->add_initializer() = *proto;
+//   const std::array<std::int64_t, 2> shape{10, 4};
+//   auto proto = (*writer)->add("fc.weight", DType::kFloat32, shape, bytes);
+//   *model.mutable_graph()->add_initializer() = *proto;
 //   auto status = (*writer)->finish(model);
 //
 // Holds no tensor bytes: add() returns when they are in the file. Destroying it without finish()

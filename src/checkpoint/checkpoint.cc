@@ -96,6 +96,9 @@ const std::vector<RefusedTensor>& Checkpoint::refused_tensors() const {
 std::uint32_t Checkpoint::argument_of(std::size_t tensor) const {
   return contents_->arguments[tensor];
 }
+const std::vector<OverlaidTensor>& Checkpoint::overlaid() const {
+  return contents_->overlaid;
+}
 const std::vector<std::pair<std::string, std::string>>& Checkpoint::tied_names() const {
   return contents_->all.tied_names;
 }

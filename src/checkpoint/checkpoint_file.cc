@@ -18,6 +18,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::size_t kSniffBytes = 512;
+constexpr std::string_view kLfsStart = "version https://git-lfs.github.com/spec/";
 constexpr std::size_t kTarMagicOffset = 257;
 constexpr std::array kOldPickles = {"(dp"sv,   "(lp"sv, "}q"sv, "]q"sv, "ccollections\n"sv,
                                     "ctorch"sv};
@@ -72,6 +73,9 @@ FileFormat format_of(std::string_view head) {
       return FileFormat::kOther;
     }
   }
+  if (head.starts_with(kLfsStart)) {
+    return FileFormat::kLfsPointer;
+  }
   const auto first = std::find_if_not(head.begin(), head.end(), is_blank);
   return first != head.end() && *first == '{' ? FileFormat::kJson : FileFormat::kUnknown;
 }
@@ -108,6 +112,9 @@ Result<CheckpointPart> read_checkpoint_file(std::shared_ptr<const SourceFile> fi
       return read_torch_tar(std::move(file), options);
     case FileFormat::kPickle:
       return read_pickle_file(std::move(file), options);
+    case FileFormat::kLfsPointer:
+      return fail(unsupported(
+          *file, "a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"));
     case FileFormat::kOther:
       return fail(
           unsupported(*file,

@@ -18,6 +18,7 @@ enum class FileFormat : std::uint8_t {
   kTorchLegacy,  // torch before 1.6, or _use_new_zipfile_serialization=False
   kTorchTar,     // torch before 0.2
   kPickle,       // a pickle without torch's framing
+  kLfsPointer,   // of Git: the file itself was not fetched
   kOther,        // known, but no checkpoint: gzip, 7z, npy
   kUnknown,
 };

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/remedy.h"
 #include "base/text.h"
 #include "checkpoint/numpy_arrays.h"
 #include "checkpoint/object_tree.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxListedPathBytes = 4096;
 constexpr std::size_t kMaxListedCandidates = 20;
+constexpr std::size_t kMaxAdvisedKeys = 8;
 
 // A mapping that can be reached through mappings (or the root itself), and how.
 struct Reached {
@@ -181,6 +183,16 @@ std::string list_candidates(const Pickle& pickle, const std::vector<Reached>& re
   return text;
 }
 
+std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reached>& reached,
+                                   const std::vector<std::size_t>& found) {
+  std::vector<Remedy> remedies;
+  for (std::size_t i = 0; i < found.size() && i < kMaxAdvisedKeys; ++i) {
+    remedies.push_back({"key", path_of(pickle, reached, found[i]), "takes this one"});
+  }
+  remedies.push_back({"key", ".", "takes all, under their full names"});
+  return remedies;
+}
+
 Error no_mapping(const Pickle& pickle) {
   const NodeId root = pickle.root();
   if (is_tensor(pickle, root)) {
@@ -191,9 +203,9 @@ Error no_mapping(const Pickle& pickle) {
                                       ", not a mapping of names to tensors; save its "
                                       "state_dict() instead"};
   }
-  return {
-      ErrorCode::kNotFound,
-      "holds no mapping of names to tensors; save a state_dict(), or name the place with --key"};
+  return error_with(ErrorCode::kNotFound,
+                    "holds no mapping of names to tensors; save a state_dict() instead",
+                    {{"key", "NAME", "if one lies deeper, by its dotted path"}});
 }
 
 // What a search along a dotted key met at its end.
@@ -247,9 +259,10 @@ Result<NodeId> choose_only_mapping(const Pickle& pickle, const ClassFlattening* 
     return fail(no_mapping(pickle));
   }
   if (found.size() > 1) {
-    return fail(ErrorCode::kAmbiguous, "several mappings of names to tensors: " +
-                                           list_candidates(pickle, *reached, found) +
-                                           "; choose one with --key NAME (--key . takes all)");
+    return fail_with(
+        ErrorCode::kAmbiguous,
+        "several mappings of names to tensors: " + list_candidates(pickle, *reached, found),
+        keys_to_choose(pickle, *reached, found));
   }
   return (*reached)[found.front()].node;
 }

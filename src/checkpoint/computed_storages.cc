@@ -8,6 +8,7 @@
 
 #include "base/bad_input.h"
 #include "base/checked_math.h"
+#include "base/remedy.h"
 
 namespace onnx_external {
 
@@ -15,9 +16,9 @@ Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   const auto bytes = checked_mul(count, each);
   const auto kept = bytes ? checked_add(part_.kept_bytes, *bytes) : std::nullopt;
   if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
-    return unsupported(
-        "what must be kept of it in memory, or added up, is more than its file allows; allow more "
-        "with --max-expand N");
+    return fail_with(ErrorCode::kUnsupported,
+                     "what must be kept of it in memory, or added up, is more than its file allows",
+                     {{"max-expand", "N", "if the file is trusted to grow N times"}});
   }
   part_.kept_bytes = *kept;
   return {};

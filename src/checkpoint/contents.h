@@ -49,6 +49,7 @@ struct Checkpoint::Contents {
   explicit Contents(std::filesystem::path scratch_dir) : inflated(std::move(scratch_dir)) {}
   CheckpointPart all;
   std::vector<std::uint32_t> arguments;  // one a tensor
+  std::vector<OverlaidTensor> overlaid;
   InflatedStorages inflated;
 };
 

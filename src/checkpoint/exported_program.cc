@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bad_input.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "checkpoint/computed_storages.h"
 #include "checkpoint/payload_config.h"
@@ -22,6 +23,7 @@ namespace {
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxInflatedConfigBytes = std::uint64_t{16} << 20;  // torch stores them
 constexpr std::size_t kMaxListedPrograms = 20;
+constexpr std::size_t kMaxAdvisedKeys = 8;
 constexpr std::string_view kModels = "models/";
 constexpr std::string_view kModelSuffix = ".json";
 constexpr std::string_view kProgram = "serialized_exported_program.json";
@@ -282,6 +284,15 @@ struct Chosen {
   bool prefixed = false;
 };
 
+std::vector<Remedy> keys_to_choose(const std::vector<std::string>& programs) {
+  std::vector<Remedy> remedies;
+  for (std::size_t i = 0; i < programs.size() && i < kMaxAdvisedKeys; ++i) {
+    remedies.push_back({"key", programs[i], "takes this one"});
+  }
+  remedies.push_back({"key", ".", "takes all, under their full names"});
+  return remedies;
+}
+
 Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options) {
   Chosen chosen{.programs = program_names(zip)};
   const std::vector<std::string>& all = chosen.programs;
@@ -297,9 +308,10 @@ Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options
     return chosen;
   }
   if (options.key.empty()) {
-    return fail(ErrorCode::kAmbiguous,
-                zip.name() + ": several exported programs: " + quote_list(all, kMaxListedPrograms) +
-                    "; choose one with --key NAME (--key . takes all)");
+    return fail_with(
+        ErrorCode::kAmbiguous,
+        zip.name() + ": several exported programs: " + quote_list(all, kMaxListedPrograms),
+        keys_to_choose(all));
   }
   if (std::find(all.begin(), all.end(), options.key) == all.end()) {
     return fail(ErrorCode::kNotFound, zip.name() + ": no exported program " + quote(options.key) +

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/computed_storages.h"
@@ -48,9 +49,11 @@ bool is_checkpoint_format(FileFormat format, std::string_view name) {
   }
 }
 
-// The names of files in a folder whose content is that of a checkpoint, sorted.
+// The names of files in a folder whose content is that of a checkpoint, sorted; where there is none
+// a file that was not fetched, if there is one.
 Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& folder) {
   std::vector<std::string> names;
+  std::vector<std::string> pointers;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
@@ -59,12 +62,17 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
     const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);
     if (format && is_checkpoint_format(*format, name)) {
       names.push_back(name);
+    } else if (format && *format == FileFormat::kLfsPointer) {
+      pointers.push_back(name);
     }
   }
   if (error) {
     return fail(ErrorCode::kIo, folder.string() + ": cannot list the folder: " + error.message());
   }
   std::sort(names.begin(), names.end());
+  if (names.empty() && !pointers.empty()) {
+    return std::vector{*std::min_element(pointers.begin(), pointers.end())};
+  }
   return names;
 }
 
@@ -181,18 +189,49 @@ Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
     return fail_in(where, total.error());
   }
   if (is_too_much(*total)) {
-    return fail(ErrorCode::kUnsupported, where + ": the tensors have " + std::to_string(*total) +
-                                             " bytes, expanded from " + std::to_string(files) +
-                                             "; allow more with --max-expand N (now " +
-                                             std::to_string(max_expand) + ")");
+    return fail_with(ErrorCode::kUnsupported,
+                     where + ": the tensors have " + std::to_string(*total) +
+                         " bytes, expanded from " + std::to_string(files) + "; at most " +
+                         std::to_string(max_expand) + " times is allowed",
+                     {{"max-expand", "N", "if the file is trusted to grow N times"}});
   }
   return {};
 }
 
+// Leaves out the tensors whose name stands in a later argument, too.
+void drop_overlaid(Checkpoint::Contents& contents) {
+  std::vector<TensorView>& tensors = contents.all.tensors;
+  std::vector<bool> stays(tensors.size(), true);
+  {
+    NameMap<std::uint32_t> last;  // the last argument that has the name
+    for (std::size_t i = tensors.size(); i-- > 0;) {
+      const auto [found, is_new] = last.emplace(tensors[i].name, contents.arguments[i]);
+      stays[i] = is_new;
+      if (!is_new) {
+        contents.overlaid.push_back({tensors[i].name, contents.arguments[i], found->second});
+      }
+    }
+  }
+  std::reverse(contents.overlaid.begin(), contents.overlaid.end());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (stays[i]) {
+      std::swap(tensors[kept], tensors[i]);
+      std::swap(contents.arguments[kept++], contents.arguments[i]);
+    }
+  }
+  tensors.resize(kept);
+  contents.arguments.resize(kept);
+}
+
 // Within one argument names are unique already.
-Status check_names(const Checkpoint::Contents& contents,
-                   std::span<const std::filesystem::path> paths) {
+Status check_names(Checkpoint::Contents& contents, std::span<const std::filesystem::path> paths,
+                   bool overlay) {
   if (paths.size() == 1) {
+    return {};
+  }
+  if (overlay) {
+    drop_overlaid(contents);
     return {};
   }
   NameMap<std::uint32_t> argument_of;
@@ -201,9 +240,10 @@ Status check_names(const Checkpoint::Contents& contents,
     const std::uint32_t argument = contents.arguments[i];
     const auto [twin, is_new] = argument_of.emplace(name, argument);
     if (!is_new) {
-      return fail(ErrorCode::kAmbiguous,
-                  "tensor " + quote(name) + " is in " + quote(paths[twin->second].string()) +
-                      " and in " + quote(paths[argument].string()) + "; give only one of them");
+      return fail_with(ErrorCode::kAmbiguous,
+                       "tensor " + quote(name) + " is in " + quote(paths[twin->second].string()) +
+                           " and in " + quote(paths[argument].string()) + "; give only one of them",
+                       {{"overlay", "", "takes the tensors of the later one"}});
     }
   }
   return {};
@@ -230,7 +270,7 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
       return fail_in(paths[argument].string(), std::move(status).error());
     }
   }
-  auto status = check_names(*contents, paths);
+  auto status = check_names(*contents, paths, options.overlay);
   if (status) {
     status = check_expansion(contents->all, options.max_expand, paths[0].string());
   }

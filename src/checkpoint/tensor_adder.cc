@@ -6,6 +6,7 @@
 
 #include "base/bad_input.h"
 #include "base/checked_math.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "checkpoint/pickle_bytes.h"
 #include "checkpoint/sparse_tensors.h"
@@ -113,15 +114,17 @@ Status TensorAdder::add(std::string name, const TensorDeclaration& declared) {
 
 Result<TensorView> TensorAdder::view_of(const TensorDeclaration& declared) {
   if (declared.sparse && !options_.densify) {
-    return unsupported("it is a sparse tensor (" +
-                       std::string(layout_name(declared.sparse->layout)) +
-                       "); make it dense with --densify, or save tensor.to_dense()");
+    return fail_with(ErrorCode::kUnsupported,
+                     "it is a sparse tensor (" + std::string(layout_name(declared.sparse->layout)) +
+                         "); make it dense, or save tensor.to_dense()",
+                     {{"densify", "", "makes it dense, its zeros written out"}});
   }
   auto view = declared.sparse ? dense_view(declared) : strided_view(declared);
   if (view && view->dtype == DType::kComplex32) {
     if (!options_.widen_complex32) {
-      return unsupported(
-          "it is complex32, which ONNX does not have; make it complex64 with --widen-complex32");
+      return fail_with(ErrorCode::kUnsupported,
+                       "it is complex32, which ONNX does not have; it can become complex64",
+                       {{"widen-complex32", "", "makes it complex64"}});
     }
     view = widened(*view);
   }

@@ -1,6 +1,7 @@
 // Map files, and the text forms of mapping options.
 #include <re2/re2.h>
 
+#include <cctype>
 #include <filesystem>
 #include <utility>
 
@@ -75,6 +76,28 @@ Result<std::vector<MapEntry>> parse_map(std::string_view text) {
   return entries;
 }
 
+// KEY of parse_entry.
+std::string key_text(const MapEntry& entry) {
+  if (entry.recipe.empty()) {
+    return json_quote(entry.key);
+  }
+  std::string text = "{\"key\": " + json_quote(entry.key) + ", \"recipe\": [";
+  for (std::size_t i = 0; i < entry.recipe.size(); ++i) {
+    text += (i > 0 ? ", " : "") + json_quote(recipe_step_name(entry.recipe[i]));
+  }
+  return text + "]}";
+}
+
+// "slot": {"form": "FLOAT [4, 8]", "candidates": [KEY, ...]}
+std::string open_text(const OpenSlot& slot) {
+  std::string text =
+      json_quote(slot.slot) + ": {\"form\": " + json_quote(slot.form) + ", \"candidates\": [";
+  for (const MapEntry& candidate : slot.candidates) {
+    text += (&candidate == slot.candidates.data() ? "" : ", ") + key_text(candidate);
+  }
+  return text + "]}";
+}
+
 // The text up to the next `delimiter` that no backslash escapes; an escaped one loses its
 // backslash. Moves `rest` behind it.
 std::optional<std::string> take_part(std::string_view& rest, char delimiter) {
@@ -111,30 +134,28 @@ Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path) {
   return entries;
 }
 
-std::string map_file_text(std::span<const MapEntry> entries) {
+std::string map_file_text(std::span<const MapEntry> entries, std::span<const OpenSlot> open) {
   std::string text = "{\n  \"map\": {";
   NameSet written;
   for (const MapEntry& entry : entries) {
-    if (!written.insert(entry.slot).second) {
-      continue;
+    if (written.insert(entry.slot).second) {
+      text += written.size() > 1 ? ",\n    " : "\n    ";
+      text += json_quote(entry.slot) + ": " + key_text(entry);
     }
-    text += written.size() > 1 ? ",\n    " : "\n    ";
-    text += json_quote(entry.slot) + ": ";
-    if (entry.recipe.empty()) {
-      text += json_quote(entry.key);
-      continue;
-    }
-    text += "{\"key\": " + json_quote(entry.key) + ", \"recipe\": [";
-    for (std::size_t i = 0; i < entry.recipe.size(); ++i) {
-      text += (i > 0 ? ", " : "") + json_quote(recipe_step_name(entry.recipe[i]));
-    }
-    text += "]}";
   }
-  return text + "\n  }\n}\n";
+  text += "\n  }";
+  if (!open.empty()) {
+    text += ",\n  \"open\": {";
+    for (const OpenSlot& slot : open) {
+      text += (&slot == open.data() ? "\n    " : ",\n    ") + open_text(slot);
+    }
+    text += "\n  }";
+  }
+  return text + "\n}\n";
 }
 
 Result<Rename> parse_rename(std::string_view text) {
-  const std::string where = "rename " + quote(text);
+  const std::string where = quote(text);
   const char delimiter = text.size() > 1 ? text[1] : '\0';
   if (!text.starts_with('s') || delimiter == '\0' || delimiter == '\\') {
     return fail(ErrorCode::kInvalidArgument, where + ": the form is s/RE/REPL/ or s/RE/REPL/g");
@@ -145,6 +166,13 @@ Result<Rename> parse_rename(std::string_view text) {
       pattern ? take_part(rest, delimiter) : std::nullopt;
   if (!replacement || pattern->empty() || (!rest.empty() && rest != "g")) {
     return fail(ErrorCode::kInvalidArgument, where + ": the form is s/RE/REPL/ or s/RE/REPL/g");
+  }
+  const std::size_t dollar = replacement->find('$');
+  if (dollar != std::string::npos && dollar + 1 < replacement->size() &&
+      std::isdigit(static_cast<unsigned char>((*replacement)[dollar + 1])) != 0) {
+    const char group = (*replacement)[dollar + 1];
+    return fail(ErrorCode::kInvalidArgument,
+                where + ": a group is written \\" + group + " in the replacement, not $" + group);
   }
   RE2::Options quiet;
   quiet.set_log_errors(false);

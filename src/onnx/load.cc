@@ -78,7 +78,7 @@ std::string_view seems_to_be(std::string_view head) {
     return "it is a web page; download the file itself";
   }
   if (text.starts_with("version https://git-lfs")) {
-    return "it is a Git LFS pointer; fetch the file itself with git lfs pull";
+    return "it is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`";
   }
   if (text.find("ir_version") != std::string_view::npos) {
     return "it is ONNX in text form; convert it to the binary form first";

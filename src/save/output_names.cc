@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/remedy.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx_external/writer.h"
@@ -87,8 +88,8 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
     return fail(std::move(kind).error());
   }
   if (*kind && overwrite == Overwrite::kRefuse) {
-    return fail(ErrorCode::kAlreadyExists,
-                out.child(model_name) + ": exists; use --overwrite to replace it");
+    return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
+                     {{"overwrite", "", "replaces it"}});
   }
   if (*kind == EntryKind::kFolder) {
     return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
@@ -146,8 +147,8 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
     in_the_way = name;
   }
   if (in_the_way) {
-    return fail(ErrorCode::kAlreadyExists,
-                out->child(*in_the_way) + ": exists; use --overwrite to save beside it");
+    return fail_with(ErrorCode::kAlreadyExists, out->child(*in_the_way) + ": exists",
+                     {{"overwrite", "", "saves beside it"}});
   }
   return name;
 }

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/output_file.h"
+#include "base/remedy.h"
 #include "save/file_names.h"
 #include "save/journal.h"
 #include "save/manifest.h"
@@ -364,8 +365,8 @@ Result<const Directory*> Transaction::add_test_data_folder(const std::string& na
   }
   if (*kind) {
     if (options_.overwrite == Overwrite::kRefuse) {
-      return fail(ErrorCode::kAlreadyExists,
-                  out_->child(name) + ": exists; use --overwrite to replace it");
+      return fail_with(ErrorCode::kAlreadyExists, out_->child(name) + ": exists",
+                       {{"overwrite", "", "replaces it"}});
     }
     const auto old = out_->open_folder(name);
     if (!old || !holds_only_inputs(*old)) {

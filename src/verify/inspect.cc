@@ -61,14 +61,24 @@ class Feeder {
   IoBuffer buffer_;
 };
 
-// Fills in the digests of all tensors without a problem; digest(index, sha, feeder) feeds one.
+bool gets_digest(const Inspection& inspection, std::size_t index, const InspectOptions& options) {
+  const InspectedTensor& tensor = inspection.tensors[index];
+  return options.digests != Digests::kNone && tensor.problem.empty() && tensor.dtype != kStrings &&
+         (!options.digest_if || options.digest_if(index, tensor));
+}
+
+// Fills in the digests that are asked for; digest(index, sha, feeder) feeds one.
 template <typename Digest>
 Status add_digests(Inspection& inspection, const InspectOptions& options, const Digest& digest) {
   if (options.digests == Digests::kNone) {
     return {};
   }
   ProgressMeter meter(options.progress);
-  meter.begin(Phase::kVerify, inspection.bytes);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
+    bytes += gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0;
+  }
+  meter.begin(Phase::kVerify, bytes);
   const int threads = thread_count(options.threads);
   std::vector<Feeder> feeders;
   feeders.reserve(static_cast<std::size_t>(threads));
@@ -78,7 +88,7 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
   Status status =
       parallel_for(inspection.tensors.size(), threads, [&](std::size_t i, int thread) -> Status {
         InspectedTensor& tensor = inspection.tensors[i];
-        if (!tensor.problem.empty() || tensor.dtype == kStrings) {
+        if (!gets_digest(inspection, i, options)) {
           return {};
         }
         Sha sha(Sha::Kind::kSha256);
@@ -159,10 +169,13 @@ void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
 
 // A digest of damaged bytes would look like any other. Inflated records are checked as they are
 // read.
-Status check_storages(const Checkpoint& checkpoint, const InspectOptions& options) {
+Status check_storages(const Checkpoint& checkpoint, const Inspection& inspection,
+                      const InspectOptions& options) {
   std::set<std::uint32_t> used;
-  for (const TensorView& view : checkpoint.tensors()) {
-    used.insert(view.storage);
+  for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
+    if (gets_digest(inspection, i, options)) {
+      used.insert(checkpoint.tensors()[i].storage);
+    }
   }
   const std::vector<std::uint32_t> storages(used.begin(), used.end());
   return parallel_for(storages.size(), thread_count(options.threads), [&](std::size_t i, int) {
@@ -172,11 +185,11 @@ Status check_storages(const Checkpoint& checkpoint, const InspectOptions& option
   });
 }
 
-// Why the checkpoint cannot be opened for saving; empty = it can.
-std::string refusal_of(std::span<const std::filesystem::path> paths, OpenOptions open) {
+// Why the checkpoint cannot be opened for saving; nothing = it can.
+std::optional<Error> refusal_of(std::span<const std::filesystem::path> paths, OpenOptions open) {
   open.selection = Selection::kStateDict;
-  const auto checkpoint = open_checkpoint(paths, open);
-  return checkpoint ? std::string() : checkpoint.error().message;
+  auto checkpoint = open_checkpoint(paths, open);
+  return checkpoint ? std::nullopt : std::optional(std::move(checkpoint).error());
 }
 
 Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
@@ -184,8 +197,9 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   OpenOptions open = options.open;
   open.threads = options.threads;
   // Before the other one is open: two at once would take twice the memory.
-  std::string refusal = refusal_of(paths, open);
-  open.selection = Selection::kEverything;
+  std::optional<Error> refusal =
+      options.selection == Selection::kEverything ? refusal_of(paths, open) : std::nullopt;
+  open.selection = options.selection;
   auto checkpoint = open_checkpoint(paths, open);
   if (!checkpoint) {
     return fail(std::move(checkpoint).error());
@@ -220,8 +234,8 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
                          return checkpoint->read(i, first, out);
                        });
   });
-  if (status && options.digests != Digests::kNone) {
-    status = check_storages(*checkpoint, options);
+  if (status) {
+    status = check_storages(*checkpoint, inspection, options);
   }
   if (!status) {
     return fail(std::move(status).error());

@@ -63,7 +63,7 @@ struct Inspection {
   std::uint64_t file_bytes = 0;  // their size, of those that are there
 
   // Checkpoints.
-  std::string refusal;  // why save-external would not take it, without --key; empty = it would
+  std::optional<Error> refusal;  // why a save would not take it, without OpenOptions::key
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
   std::vector<OpaqueObject> opaque_objects;
@@ -77,12 +77,16 @@ enum class Digests : std::uint8_t { kNone, kSha256 };
 
 struct InspectOptions {
   OpenOptions open = {};  // its selection and threads are not used
+  // kEverything, or kStateDict: what a save would take.
+  Selection selection = Selection::kEverything;
   Digests digests = Digests::kNone;
+  // Which tensors get a digest, by their index in Inspection::tensors; empty = all.
+  std::function<bool(std::size_t index, const InspectedTensor& tensor)> digest_if;
   int threads = 0;  // 0 = one per CPU available to the process
   ProgressFn progress;
 };
 
-// Opens a checkpoint made of `paths` with Selection::kEverything, or the model that a single path
+// Opens a checkpoint made of `paths` with the selection, or the model that a single path
 // holds; told by content. Errors as open_checkpoint and Model::load; with digests also reading
 // errors and kCancelled.
 [[nodiscard]] Result<Inspection> inspect(std::span<const std::filesystem::path> paths,

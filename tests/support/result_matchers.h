@@ -1,4 +1,5 @@
-// Matchers for Result and Status: EXPECT_THAT(result, IsOk()), FailsWith(code, substring).
+// Matchers for Result and Status: EXPECT_THAT(result, IsOk()), FailsWith(code, substring). The
+// substring may be one of the ways out, too: "--densify", "--key a".
 #pragma once
 
 #include <gmock/gmock.h>
@@ -21,10 +22,15 @@ MATCHER_P2(FailsWith, code, part, "fails with the code and a message that has th
     *result_listener << "succeeded";
     return false;
   }
-  *result_listener << "failed with code " << static_cast<int>(arg.error().code) << ": "
-                   << arg.error().message;
-  return arg.error().code == code &&
-         arg.error().message.find(std::string(part)) != std::string::npos;
+  std::string said = arg.error().message;
+  if (arg.error().details != nullptr) {
+    for (const Remedy& remedy : arg.error().details->remedies) {
+      said += "; --" + remedy.option + (remedy.value.empty() ? "" : " " + remedy.value) + ": " +
+              remedy.when;
+    }
+  }
+  *result_listener << "failed with code " << static_cast<int>(arg.error().code) << ": " << said;
+  return arg.error().code == code && said.find(std::string(part)) != std::string::npos;
 }
 
 }  // namespace onnx_external

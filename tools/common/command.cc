@@ -11,22 +11,35 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cctype>
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "common/error_report.h"
 #include "common/output.h"
 
 namespace onnx_external {
 namespace {
 
-volatile std::sig_atomic_t interrupted_flag = 0;
+volatile std::sig_atomic_t arrived_signal = 0;
+bool ends_by_signal = true;
 
-void on_signal(int) {
-  interrupted_flag = 1;
+void on_signal(int number) {
+  arrived_signal = number;
+}
+
+// A shell stops its loop only when the signal itself ended the command.
+void end_by_signal() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(arrived_signal, &action, nullptr);
+  (void)::raise(arrived_signal);
 }
 
 void handle_signals() {
@@ -95,8 +108,12 @@ Command::Command(std::string name, std::string help)
 }
 
 std::optional<int> Command::parse(int argc, char** argv) {
+  words_.assign(argv, argv + argc);
+  // Also of a command line that is wrong elsewhere.
+  json_ = std::find(words_.begin(), words_.end(), "--json") != words_.end();
   try {
     app_.parse(argc, argv);
+    verbose_ = app_.count("--verbose") > 0;
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
     return answer(help_);
@@ -113,12 +130,44 @@ std::optional<int> Command::parse(int argc, char** argv) {
   }
 }
 
+int Command::fail(const Error& error) const {
+  write_stderr(fmt::format("{}: error: {}", name_,
+                           error_text(error, verbose_ ? Lists::kFull : Lists::kShort)));
+  if (json_) {
+    (void)write_stdout(error_document(error_code_name(error.code), error.message,
+                                      file_of(error.message), error.details.get()));
+  }
+  return kFailed;
+}
+
+// A message begins with the file that it is about, where there is one. The file may be gone.
+std::string Command::file_of(std::string_view message) const {
+  constexpr int kMostColons = 4;  // names may hold ": " themselves
+  std::size_t end = 0;
+  for (int i = 0; i < kMostColons; ++i) {
+    end = message.find(": ", end + 1);
+    if (end == std::string_view::npos) {
+      return "";
+    }
+    std::string name(message.substr(0, end));
+    std::error_code ignored;
+    if (std::find(words_.begin(), words_.end(), name) != words_.end() ||
+        std::filesystem::exists(std::filesystem::symlink_status(name, ignored))) {
+      return name;
+    }
+  }
+  return "";
+}
+
 int Command::fail(std::string_view message) const {
   write_stderr(fmt::format("{}: error: {}\n", name_, message));
   return kFailed;
 }
 
 int Command::misuse(std::string_view message) const {
+  if (json_) {
+    (void)write_stdout(error_document("usage", message, "", nullptr));
+  }
   write_stderr(fmt::format("{}: error: {}; see {} --help\n", name_, message, name_));
   return kUsage;
 }
@@ -129,14 +178,15 @@ void Command::note(std::string_view message) const {
 
 int Command::answer(std::string_view text) const {
   Status status = write_stdout(text);
-  return status ? static_cast<int>(kDone) : fail(status.error().message);
+  return status ? static_cast<int>(kDone) : fail(std::string_view(status.error().message));
 }
 
 int run_command(const char* name, const std::function<int()>& command) {
   handle_signals();
   raise_descriptor_limit();
+  int code = kFailed;
   try {
-    return command();
+    code = command();
   } catch (const std::bad_alloc&) {
     // Without a formatted text, for which there may be no memory.
     for (const char* text : {name, ": error: out of memory\n"}) {
@@ -145,11 +195,18 @@ int run_command(const char* name, const std::function<int()>& command) {
   } catch (const std::exception& error) {
     write_stderr(fmt::format("{}: error: unexpected: {}\n", name, error.what()));
   }
-  return kFailed;
+  if (interrupted() && ends_by_signal) {
+    end_by_signal();
+  }
+  return code;
+}
+
+void end_by_exit_code() {
+  ends_by_signal = false;
 }
 
 bool interrupted() {
-  return interrupted_flag != 0;
+  return arrived_signal != 0;
 }
 
 }  // namespace onnx_external

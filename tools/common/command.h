@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "onnx_external/result.h"
 
@@ -29,9 +30,12 @@ class Command {
   // Parses the command line. The exit code when the command ends here: help, version or an error.
   [[nodiscard]] std::optional<int> parse(int argc, char** argv);
 
-  // "name: error: message" on stderr; kFailed.
+  // "name: error: message" on stderr, below it what the error lists and the ways out of it; with
+  // --json also a document on stdout. kFailed.
+  [[nodiscard]] int fail(const Error& error) const;
+  // The message alone, where the answer is on stdout already.
   [[nodiscard]] int fail(std::string_view message) const;
-  // The same for a wrong command line, with where to look; kUsage.
+  // As the first for a wrong command line, with where to look; kUsage.
   [[nodiscard]] int misuse(std::string_view message) const;
   // "name: message" on stderr, for what is said beside the answer.
   void note(std::string_view message) const;
@@ -39,16 +43,25 @@ class Command {
   [[nodiscard]] int answer(std::string_view text) const;
 
  private:
+  [[nodiscard]] std::string file_of(std::string_view message) const;
+
   std::string name_;
   std::string help_;
+  std::vector<std::string> words_;  // of the command line
+  bool json_ = false;
+  bool verbose_ = false;
   CLI::App app_;
 };
 
 // Runs a command: signals become interrupted(), SIGPIPE and SIGXFSZ become errors of the calls,
-// exceptions that nothing may throw become kFailed.
+// exceptions that nothing may throw become kFailed. A signal that came ends the process once the
+// command has cleaned up, so that whoever started it knows.
 [[nodiscard]] int run_command(const char* name, const std::function<int()>& command);
 
-// True once SIGINT or SIGTERM arrived. The second such signal ends the process at once.
+// From now on a signal ends the process by kFailed: mpirun kills all others when one dies.
+void end_by_exit_code();
+
+// True once SIGINT, SIGTERM or SIGHUP arrived. The second such signal ends the process at once.
 [[nodiscard]] bool interrupted();
 
 }  // namespace onnx_external

@@ -1,38 +1,12 @@
 #include "common/documents.h"
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/json_text.h"
 #include "onnx_external/dtype.h"
 
 namespace onnx_external {
 namespace {
-
-using Document = nlohmann::ordered_json;
-
-// Plain ASCII, so that a name cannot send a terminal its control characters.
-std::string compact(const Document& value) {
-  return value.dump(-1, ' ', true, Document::error_handler_t::replace);
-}
-
-// One member a line, and one element a line in lists of objects.
-std::string document_text(const Document& document) {
-  std::string out = "{";
-  for (const auto& [key, value] : document.items()) {
-    out += (out.size() == 1 ? "\n  " : ",\n  ") + compact(key) + ": ";
-    if (!value.is_array() || value.empty() || !value.front().is_object()) {
-      out += compact(value);
-      continue;
-    }
-    std::string_view separator = "[\n    ";
-    for (const Document& element : value) {
-      out += std::string(separator) + compact(element);
-      separator = ",\n    ";
-    }
-    out += "\n  ]";
-  }
-  return out + "\n}\n";
-}
 
 Document pairs(const std::vector<std::pair<std::string, std::string>>& list, const char* first,
                const char* second) {
@@ -80,6 +54,10 @@ Document test_sets(const TestData& data) {
     sets.push_back(test_set(data.sets[i], i));
   }
   return sets;
+}
+
+Document overlaid(const OverlaidTensor& tensor) {
+  return {{"key", tensor.name}, {"checkpoint", tensor.argument + 1}, {"by", tensor.by + 1}};
 }
 
 Document dimension(const DimensionGuess& guess) {
@@ -180,6 +158,7 @@ std::string save_document(const SaveReport& report, RunMode mode) {
                     {"dry_run", mode == RunMode::kDryRun},
                     {"tensors", list_of(report.tensors, saved_tensor)},
                     {"unmatched_keys", report.unmatched_keys},
+                    {"overlaid", list_of(report.overlaid, overlaid)},
                     {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
                     {"inputs_left", report.inputs_left},
                     {"initializers_kept", report.initializers_kept},
@@ -231,11 +210,13 @@ std::string inspect_document(const Inspection& inspection) {
                     {"file_bytes", inspection.file_bytes}};
   for (const auto& [key, text] : {std::pair("version", &inspection.version),
                                   {"producer", &inspection.producer},
-                                  {"byte_order", &inspection.byte_order},
-                                  {"refusal", &inspection.refusal}}) {
+                                  {"byte_order", &inspection.byte_order}}) {
     if (!text->empty()) {
       document[key] = *text;
     }
+  }
+  if (inspection.refusal) {
+    document["refusal"] = inspection.refusal->message;
   }
   if (inspection.pickle_protocol) {
     document["pickle_protocol"] = *inspection.pickle_protocol;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/safe_path.h"
+#include "base/text.h"
 
 namespace onnx_external {
 namespace {
@@ -34,24 +35,30 @@ std::uint64_t parse_number(const std::string& option, const std::string& text, s
   return value;
 }
 
-// "500MB", "4GiB" or plain bytes.
+// "500MB", "500M", "4GiB" or plain bytes.
 std::uint64_t parse_size(const std::string& option, const std::string& text, std::uint64_t most) {
   struct Unit {
     std::string_view name;
     std::uint64_t bytes;
   };
-  static constexpr std::array<Unit, 6> kUnits{{{"kB", 1'000},
-                                               {"MB", 1'000'000},
-                                               {"GB", 1'000'000'000},
-                                               {"KiB", std::uint64_t{1} << 10},
-                                               {"MiB", std::uint64_t{1} << 20},
-                                               {"GiB", std::uint64_t{1} << 30}}};
+  static constexpr std::array kUnits{Unit{"k", 1'000},
+                                     Unit{"K", 1'000},
+                                     Unit{"M", 1'000'000},
+                                     Unit{"G", 1'000'000'000},
+                                     Unit{"kB", 1'000},
+                                     Unit{"KB", 1'000},
+                                     Unit{"MB", 1'000'000},
+                                     Unit{"GB", 1'000'000'000},
+                                     Unit{"KiB", std::uint64_t{1} << 10},
+                                     Unit{"MiB", std::uint64_t{1} << 20},
+                                     Unit{"GiB", std::uint64_t{1} << 30}};
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view unit = std::string_view(text).substr(digits);
   const auto found = std::find_if(kUnits.begin(), kUnits.end(),
                                   [&](const Unit& known) { return known.name == unit; });
   if (digits == 0 || (!unit.empty() && found == kUnits.end())) {
-    refuse(option, "'" + text + "' is no size: a whole number and kB, MB, GB, KiB, MiB or GiB");
+    refuse(option,
+           "'" + text + "' is no size: a whole number and k, M, G, kB, MB, GB, KiB, MiB or GiB");
   }
   const std::uint64_t factor = unit.empty() ? 1 : found->bytes;
   const std::uint64_t bytes =
@@ -71,9 +78,9 @@ std::uint64_t parse_alignment(const std::string& option, const std::string& text
 }
 
 template <typename Choice>
-void add_choice(CLI::App& app, const std::string& name, Choice& out,
-                const std::map<std::string, Choice>& choices) {
-  app.add_option_function<std::string>(name, [name, &out, choices](const std::string& text) {
+CLI::Option* add_choice(CLI::App& app, const std::string& name, Choice& out,
+                        const std::map<std::string, Choice>& choices) {
+  return app.add_option_function<std::string>(name, [name, &out, choices](const std::string& text) {
     const auto found = choices.find(text);
     if (found == choices.end()) {
       std::string list;
@@ -134,6 +141,7 @@ const ClassFlattening& known_classes() {
 void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
   options.classes = &known_classes();
   app.add_option("--key", options.key);
+  app.add_flag("--overlay", options.overlay);
   add_value_options(app, options);
 }
 
@@ -144,6 +152,21 @@ void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {
     }
     out = text;
   });
+}
+
+void add_name_filter(CLI::App& app, const std::string& name, NameFilter& out) {
+  app.add_option_function<std::string>(name, [name, &out](const std::string& text) {
+    auto filter = NameFilter::make(text);
+    if (!filter) {
+      refuse(name, quote(text) + ": " + filter.error().message);
+    }
+    out = *std::move(filter);
+  });
+}
+
+CLI::Option* add_list_order(CLI::App& app, ListOrder& out) {
+  return add_choice<ListOrder>(app, "--sort", out,
+                               {{"name", ListOrder::kName}, {"size", ListOrder::kSize}});
 }
 
 void add_threads_option(CLI::App& app, int& threads) {
@@ -193,9 +216,7 @@ void add_mapping_options(CLI::App& app, MappingArguments& arguments) {
                                    for (const std::string& text : texts) {
                                      auto rename = parse_rename(text);
                                      if (!rename) {
-                                       // The message names the option itself.
-                                       throw CLI::ValidationError(rename.error().message,
-                                                                  CLI::ExitCodes::ValidationError);
+                                       refuse("--rename", rename.error().message);
                                      }
                                      options.renames.push_back(*std::move(rename));
                                    }

@@ -13,6 +13,7 @@
 #include "onnx_external/mapping.h"
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
+#include "verify/listing.h"
 
 namespace onnx_external {
 
@@ -26,14 +27,15 @@ inline constexpr const char* kTestDataHelp =
     "                         of such sets: written as test_data_set_N/input_K.pb (repeatable)\n";
 inline constexpr const char* kKeyHelp =
     "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
-    "                         e.g. state_dict, ema.model or optimizer.state.0\n";
+    "                         e.g. state_dict, ema.model or optimizer.state.0\n"
+    "  --overlay              of a key that several CHECKPOINTs have, take the last one's\n";
 inline constexpr const char* kLayoutHelp =
     "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
     "model;\n"
     "                         shards: NAME-00001-of-0000N.data, no tensor split;\n"
     "                         inline: inside the model, of at most 2147483647 bytes;\n"
     "                         link: nothing is copied, the model refers to the checkpoint's bytes\n"
-    "  --max-shard-size SIZE  with shards, e.g. 500MB or 4GiB; default: 2GB\n"
+    "  --max-shard-size SIZE  with shards, e.g. 500M, 500MB or 4GiB; default: 2GB\n"
     "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"
     "                         (default: 4096 for tensors of 1 MiB and more, else 64)\n"
     "  --dedup WHAT           store once: storage: tied tensors (default); content: also equal\n"
@@ -74,6 +76,10 @@ void add_value_options(CLI::App& app, OpenOptions& options);
 void add_checkpoint_options(CLI::App& app, OpenOptions& options);
 // A file name without a folder.
 void add_plain_name(CLI::App& app, const std::string& name, std::string& out);
+// An RE2 expression that names must contain a match of.
+void add_name_filter(CLI::App& app, const std::string& name, NameFilter& out);
+// --sort name or size.
+CLI::Option* add_list_order(CLI::App& app, ListOrder& out);
 void add_threads_option(CLI::App& app, int& threads);
 
 // float64, float32, float16 or bfloat16.

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "common/command.h"
 #include "common/output.h"
@@ -15,8 +17,8 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kBarCells = 24;
 constexpr std::size_t kDefaultColumns = 80;
+constexpr std::size_t kMaxColumns = 10'000;
 // Before this the rate is noise.
 constexpr double kSettledSeconds = 0.3;
 constexpr std::string_view kClearLine = "\r\033[K";
@@ -43,8 +45,54 @@ std::string time_text(double seconds) {
 
 std::size_t terminal_columns() {
   winsize size{};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
-                                                                           : kDefaultColumns;
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    return size.ws_col;
+  }
+  const char* columns = std::getenv("COLUMNS");
+  const auto given = columns == nullptr ? 0 : std::strtoul(columns, nullptr, 10);
+  return given > 0 && given < kMaxColumns ? given : kDefaultColumns;
+}
+
+// What a line has room for.
+struct Pieces {
+  std::size_t cells;
+  bool bytes;
+  bool rate;
+  bool left;
+};
+
+// The widest first.
+constexpr std::array kForms{Pieces{24, true, true, true},   Pieces{12, true, true, true},
+                            Pieces{12, true, false, true},  Pieces{6, true, false, true},
+                            Pieces{12, false, false, true}, Pieces{12, false, false, false},
+                            Pieces{0, false, false, false}};
+
+std::string line_of(const BarState& state, const Pieces& pieces) {
+  const Progress& progress = state.progress;
+  std::string line = fmt::format("{:<9}", phase_text(progress.phase));
+  if (progress.bytes_total == 0) {
+    return line;
+  }
+  const auto total = static_cast<double>(progress.bytes_total);
+  const double done = std::min(total, static_cast<double>(progress.bytes_done));
+  const double part = part_of(state);
+  const auto full = static_cast<std::size_t>(part * static_cast<double>(pieces.cells));
+  if (pieces.cells > 0) {
+    line += fmt::format(" [{}{}]", std::string(full, '#'), std::string(pieces.cells - full, '-'));
+  }
+  line += fmt::format(" {:3.0f}%", part * 100);
+  if (pieces.bytes) {
+    line +=
+        fmt::format("  {} of {}", size_text(progress.bytes_done), size_text(progress.bytes_total));
+  }
+  if (state.time.count() >= kSettledSeconds && done > 0) {
+    const double rate = done / state.time.count();
+    const auto later = static_cast<double>(state.phases - state.phase - 1);
+    line += pieces.rate ? fmt::format("  {:.2f} GB/s", rate / 1e9) : "";
+    line += pieces.left ? fmt::format("  {} left", time_text((total - done + later * total) / rate))
+                        : "";
+  }
+  return line;
 }
 
 bool can_draw() {
@@ -55,29 +103,32 @@ bool can_draw() {
 
 }  // namespace
 
-std::string progress_line(const Progress& progress, std::chrono::duration<double> time,
-                          std::size_t columns) {
-  std::string line = fmt::format("{:<9}", phase_text(progress.phase));
-  if (progress.bytes_total > 0) {
-    const double part = std::min(
-        1.0, static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total));
-    const auto full = static_cast<std::size_t>(part * static_cast<double>(kBarCells));
-    line += fmt::format(" [{}{}] {:3.0f}%  {} of {}", std::string(full, '#'),
-                        std::string(kBarCells - full, '-'), part * 100,
-                        size_text(progress.bytes_done), size_text(progress.bytes_total));
-    if (time.count() >= kSettledSeconds && progress.bytes_done > 0) {
-      const double rate = static_cast<double>(progress.bytes_done) / time.count();
-      const auto left = static_cast<double>(progress.bytes_total -
-                                            std::min(progress.bytes_total, progress.bytes_done));
-      line += fmt::format("  {:.2f} GB/s  {} left", rate / 1e9, time_text(left / rate));
-    }
-  }
-  // A line that wraps could not be cleared.
-  return line.substr(0, columns > 0 ? columns - 1 : 0);
+double part_of(const BarState& state) {
+  const Progress& progress = state.progress;
+  const double done = progress.bytes_total == 0
+                          ? 0
+                          : std::min(1.0, static_cast<double>(progress.bytes_done) /
+                                              static_cast<double>(progress.bytes_total));
+  return std::max(state.least,
+                  (static_cast<double>(state.phase) + done) / static_cast<double>(state.phases));
 }
 
-ProgressBar::ProgressBar(ShowProgress show)
+std::string progress_line(const BarState& state, std::size_t columns) {
+  // A line that wraps could not be cleared.
+  const std::size_t most = columns > 0 ? columns - 1 : 0;
+  std::string line;
+  for (const Pieces& pieces : kForms) {
+    line = line_of(state, pieces);
+    if (line.size() <= most) {
+      return line;
+    }
+  }
+  return line.substr(0, most);
+}
+
+ProgressBar::ProgressBar(ShowProgress show, std::vector<Phase> phases)
     : draws_(show == ShowProgress::kYes && can_draw()),
+      phases_(std::move(phases)),
       phase_start_(std::chrono::steady_clock::now()) {}
 
 ProgressBar::~ProgressBar() {
@@ -96,13 +147,30 @@ ProgressFn ProgressBar::callback() {
 void ProgressBar::update(const Progress& progress) {
   const auto now = std::chrono::steady_clock::now();
   if (progress.phase != phase_ || drawn_.empty()) {
-    phase_ = progress.phase;
+    begin(progress.phase);
     phase_start_ = now;
   }
-  std::string line = progress_line(progress, now - phase_start_, terminal_columns());
+  BarState state{progress, place_, std::max<std::size_t>(phases_.size(), 1), now - phase_start_,
+                 part_};
+  if (!phases_.empty() && phases_[place_] != phase_) {
+    state.progress.bytes_done = 0;
+  }
+  part_ = std::max(part_, part_of(state));
+  std::string line = progress_line(state, terminal_columns());
   if (line != drawn_) {
     write_stderr(std::string(kClearLine) + line);
     drawn_ = std::move(line);
+  }
+}
+
+// A read-back of what a killed save left comes before the copy: the bar waits.
+void ProgressBar::begin(Phase phase) {
+  phase_ = phase;
+  copied_ = copied_ || phase == Phase::kCopy;
+  const auto start = phases_.begin() + static_cast<std::ptrdiff_t>(place_);
+  const auto found = std::find(start, phases_.end(), phase);
+  if (found != phases_.end() && (copied_ || phase != Phase::kVerify)) {
+    place_ = static_cast<std::size_t>(found - phases_.begin());
   }
 }
 

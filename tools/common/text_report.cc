@@ -20,31 +20,49 @@ namespace {
 constexpr std::size_t kListedNames = 5;
 constexpr std::uint64_t kMinRatedBytes = 10'000'000;
 
-// "label: 7: 'a', 'b' and 5 more"; nothing for an empty list.
-std::string names_line(std::string_view label, const std::vector<std::string>& names) {
-  return names.empty()
-             ? std::string()
-             : fmt::format("{}: {}: {}\n", label, names.size(), quote_list(names, kListedNames));
+// "label: a, b ... and 5 more (-v lists all)"; nothing for an empty list.
+std::string names_line(std::string_view label, const std::vector<std::string>& names,
+                       Lists lists = Lists::kShort) {
+  if (names.empty()) {
+    return {};
+  }
+  const std::size_t most = lists == Lists::kFull ? names.size() : kListedNames;
+  std::string line(label);
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) {
+    line += (i == 0 ? ": " : ", ") + shown(names[i]);
+  }
+  return names.size() > most
+             ? line + fmt::format(" and {} more (-v lists all)\n", names.size() - most)
+             : line + "\n";
 }
 
-std::vector<std::string> tied_lines(const std::vector<std::pair<std::string, std::string>>& pairs) {
+std::vector<std::string> tied_names(const std::vector<std::pair<std::string, std::string>>& pairs) {
   std::vector<std::string> names;
-  names.reserve(pairs.size());
   for (const auto& [key, matched] : pairs) {
-    names.push_back(key);
+    names.push_back(key + " shares " + matched);
+  }
+  return names;
+}
+
+std::vector<std::string> overlaid_names(const std::vector<OverlaidTensor>& tensors) {
+  std::vector<std::string> names;
+  for (const OverlaidTensor& tensor : tensors) {
+    names.push_back(
+        fmt::format("{} of checkpoint {} by {}", tensor.name, tensor.argument + 1, tensor.by + 1));
   }
   return names;
 }
 
 // What both reports of save-external say of names that found no partner.
-std::string leftovers_text(const SaveReport& report) {
-  return names_line("keys without a slot, skipped", report.unmatched_keys) +
-         names_line("keys with the bytes of a matched one", tied_lines(report.tied_keys)) +
-         names_line("inputs left to the caller", report.inputs_left) +
-         names_line("initializers kept as they were", report.initializers_kept) +
-         names_line("slots left without weights", report.slots_left) +
+std::string leftovers_text(const SaveReport& report, Lists lists) {
+  return names_line("overlaid", overlaid_names(report.overlaid), lists) +
+         names_line("unused keys", report.unmatched_keys, lists) +
+         names_line("tied", tied_names(report.tied_keys), lists) +
+         names_line("model inputs", report.inputs_left, lists) +
+         names_line("kept as the graph has them", report.initializers_kept, lists) +
+         names_line("missing in the checkpoint", report.slots_left, lists) +
          names_line("warning: larger than a shard may be, each in a shard of its own",
-                    report.oversized);
+                    report.oversized, lists);
 }
 
 // "test data: 2 sets of 3 inputs in test_data_set_0 ...", and what they say about dimensions.
@@ -171,13 +189,13 @@ std::string place_text(const InspectedTensor& tensor) {
 std::string inspect_table(const Inspection& inspection) {
   const bool digests = std::any_of(inspection.tensors.begin(), inspection.tensors.end(),
                                    [](const InspectedTensor& t) { return !t.sha256.empty(); });
-  std::vector<std::vector<std::string>> rows{{"name", "type", "bytes", "place"}};
+  std::vector<std::vector<std::string>> rows{{"name", "type", "size", "place"}};
   if (digests) {
     rows.front().emplace_back("sha256");
   }
   for (const InspectedTensor& tensor : inspection.tensors) {
-    rows.push_back({shown(tensor.name), shape_and_type(tensor), std::to_string(tensor.nbytes),
-                    place_text(tensor)});
+    rows.push_back(
+        {shown(tensor.name), shape_and_type(tensor), size_text(tensor.nbytes), place_text(tensor)});
     if (digests) {
       rows.back().push_back(tensor.sha256);
     }
@@ -281,7 +299,7 @@ std::string compared_text(const VerifyReport& report) {
 
 }  // namespace
 
-std::string save_text(const SaveReport& report) {
+std::string save_text(const SaveReport& report, Lists lists) {
   const bool linked = report.linked_bytes > 0;
   const bool has_folder = !linked && report.files_reused == 0;
   const std::string folder = has_folder ? data_folder(report) : "";
@@ -293,20 +311,20 @@ std::string save_text(const SaveReport& report) {
                      : linked         ? "verified, every range; no byte was read"
                                       : "verified, every byte",
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
-                     leftovers_text(report) + test_data_text(report.test_data));
+                     leftovers_text(report, lists) + test_data_text(report.test_data));
 }
 
-std::string dry_run_text(const SaveReport& report) {
-  std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "bytes"}};
+std::string dry_run_text(const SaveReport& report, Lists lists) {
+  std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "size"}};
   for (const SavedTensor& tensor : report.tensors) {
     rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
                     tensor.rule               ? std::string(rule_name(*tensor.rule))
                     : report.linked_bytes > 0 ? "linked"
                                               : "copied",
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
-                    std::to_string(tensor.length)});
+                    size_text(tensor.length)});
   }
-  return table_text(rows, {4}) + leftovers_text(report) + test_data_text(report.test_data) +
+  return table_text(rows, {4}) + leftovers_text(report, lists) + test_data_text(report.test_data) +
          fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
                      totals_text(report));
 }
@@ -341,10 +359,10 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
                        type_name(slot.elem_type), slot_shape(slot));
   }
   for (const auto& [name, first] : inspection.tied) {
-    out += fmt::format("tied: {} has the bytes of {}\n", quote(name), quote(first));
+    out += fmt::format("tied: {} shares {}\n", shown(name), shown(first));
   }
   for (const auto& [dropped, kept] : inspection.tied_names) {
-    out += fmt::format("tied: {} was dropped for {}\n", quote(dropped), quote(kept));
+    out += fmt::format("tied: {} was left out for {}\n", shown(dropped), shown(kept));
   }
   for (const OpaqueObject& object : inspection.opaque_objects) {
     out += fmt::format("object: {}: {}, not read\n", quote(object.path), quote(object.type));
@@ -352,8 +370,8 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
   for (const RefusedTensor& refused : inspection.refused_tensors) {
     out += fmt::format("refused: {}: {}\n", quote(refused.path), refused.reason);
   }
-  if (!inspection.refusal.empty()) {
-    out += fmt::format("save-external would refuse it: {}\n", inspection.refusal);
+  if (inspection.refusal) {
+    out += "save-external would refuse it: " + error_text(*inspection.refusal, Lists::kShort);
   }
   return out + summary_line(inspection);
 }

@@ -5,15 +5,16 @@
 #include <span>
 #include <string>
 
+#include "common/error_report.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "verify/inspect.h"
 
 namespace onnx_external {
 
-[[nodiscard]] std::string save_text(const SaveReport& report);
+[[nodiscard]] std::string save_text(const SaveReport& report, Lists lists);
 // The plan, a line a slot.
-[[nodiscard]] std::string dry_run_text(const SaveReport& report);
+[[nodiscard]] std::string dry_run_text(const SaveReport& report, Lists lists);
 
 enum class Compared { kNothing, kCheckpoint };
 [[nodiscard]] std::string verify_text(const std::filesystem::path& model,

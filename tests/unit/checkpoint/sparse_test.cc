@@ -40,8 +40,8 @@ SparseTest csr() {
 
 TEST(Sparse, IsRefusedByNameWithTheOption) {
   EXPECT_THAT(open_sparse(coo(), {}), FailsWith(ErrorCode::kUnsupported,
-                                                "sparse tensor (COO); make it dense with "
-                                                "--densify, or save tensor.to_dense()"));
+                                                "sparse tensor (COO); make it dense, or save "
+                                                "tensor.to_dense(); --densify"));
   EXPECT_THAT(open_sparse(csr(), {}), FailsWith(ErrorCode::kUnsupported, "(CSR)"));
 }
 

@@ -45,7 +45,7 @@ TEST(InspectFacts, SaysWhatAZipFileSaysOfItself) {
   EXPECT_EQ(found->byte_order, "little");
   EXPECT_EQ(found->files, 1U);
   EXPECT_EQ(found->file_bytes, file.size());
-  EXPECT_EQ(found->refusal, "");
+  EXPECT_FALSE(found->refusal);
 }
 
 TEST(InspectFacts, KnowsTheProtocolOfLegacyFilesAndNoVersion) {
@@ -158,11 +158,12 @@ TEST(InspectFacts, ShowsAComputedTensorWithoutAPlace) {
   ASSERT_THAT(dense, IsOk());
   ASSERT_TRUE(dense->tensors[0].view);
   EXPECT_EQ(dense->tensors[0].view->file, "");
-  EXPECT_EQ(dense->refusal, "");
+  EXPECT_FALSE(dense->refusal);
 
   const auto refused = inspect(paths, {.progress = {}});
   ASSERT_THAT(refused, IsOk());
-  EXPECT_THAT(refused->refusal, HasSubstr("sparse tensor (COO)"));
+  ASSERT_TRUE(refused->refusal);
+  EXPECT_THAT(refused->refusal->message, HasSubstr("sparse tensor (COO)"));
 }
 
 }  // namespace

@@ -1,0 +1,125 @@
+// What a refused or partial mapping leaves to be completed by hand.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/name_map.h"
+#include "base/text.h"
+#include "mapping/task.h"
+#include "onnx_external/mapping.h"
+
+namespace onnx_external {
+namespace {
+
+// Keys that nothing uses, by their form; a form is a type and a shape.
+class UnusedKeys {
+ public:
+  UnusedKeys(const MappingKeys& keys, const Mapping& mapping) : keys_(keys.keys) {
+    std::vector<bool> used(keys_.size());
+    for (const MappedPair& pair : mapping.pairs) {
+      used[pair.key] = true;
+    }
+    for (std::uint32_t key = 0; key < keys_.size(); ++key) {
+      if (!used[key]) {
+        by_form_[{onnx_data_type(keys_[key].dtype), keys_[key].shape}].push_back(key);
+      }
+    }
+  }
+
+  // The nearest name first, then in the checkpoint's order.
+  [[nodiscard]] std::vector<MapEntry> fitting(const Slot& slot) const {
+    std::vector<MapEntry> found;
+    if (!slot.shape || slot.elem_type == 0) {
+      return found;
+    }
+    Shape shape;
+    for (const std::optional<std::int64_t>& dim : *slot.shape) {
+      if (!dim) {
+        return found;
+      }
+      shape.push_back(*dim);
+    }
+    add(slot, shape, {}, found);
+    if (shape.size() == 2) {
+      std::swap(shape[0], shape[1]);
+      add(slot, shape, {RecipeStep::kTranspose}, found);
+    }
+    found.resize(std::min(found.size(), kMaxCandidates));
+    return found;
+  }
+
+ private:
+  void add(const Slot& slot, const Shape& shape, const Recipe& recipe,
+           std::vector<MapEntry>& found) const {
+    const auto fitting = by_form_.find({slot.elem_type, shape});
+    if (fitting == by_form_.end()) {
+      return;
+    }
+    std::vector<std::string> names;
+    for (const std::uint32_t key : fitting->second) {
+      names.push_back(keys_[key].name);
+    }
+    const std::vector<std::string> nearest = nearest_names(slot.name, names, kMaxCandidates);
+    for (const std::string& name : nearest) {
+      found.push_back({slot.name, name, recipe});
+    }
+    const NameSet listed(nearest.begin(), nearest.end());
+    for (std::size_t i = 0; i < names.size() && found.size() < 2 * kMaxCandidates; ++i) {
+      if (!listed.contains(names[i])) {
+        found.push_back({slot.name, names[i], recipe});
+      }
+    }
+  }
+
+  const std::vector<MappingKey>& keys_;
+  std::map<std::pair<std::int32_t, Shape>, std::vector<std::uint32_t>> by_form_;
+};
+
+Mapping as_far_as_possible(const GraphFacts& graph, const MappingKeys& keys,
+                           MappingOptions options) {
+  options.partial = Partial::kAllow;
+  options.unmatched = Unmatched::kSkip;
+  auto mapping = map_tensors(graph, keys, options);
+  if (mapping) {
+    return *std::move(mapping);
+  }
+  Mapping nothing;  // all is open but what a file holds already, or an input that is the caller's
+  for (const Slot& slot : graph.slots) {
+    if (slot.kind == SlotKind::kUndefinedName ||
+        (slot.kind == SlotKind::kInitializer && !slot.has_data)) {
+      nothing.slots_left.push_back(slot.name);
+    }
+  }
+  return nothing;
+}
+
+}  // namespace
+
+MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
+                         const MappingOptions& options, const ErrorDetails* refusal) {
+  const Mapping mapping = as_far_as_possible(graph, keys, options);
+  OwnedNameSet open(mapping.slots_left.begin(), mapping.slots_left.end());
+  if (refusal != nullptr) {
+    for (const ErrorList& list : refusal->lists) {
+      for (const ErrorItem& item : list.items) {
+        open.insert(item.name);
+      }
+    }
+  }
+  MapTemplate found;
+  for (const MappedPair& pair : mapping.pairs) {
+    const std::string& slot = graph.slots[pair.slot].name;
+    found.map.push_back({slot, keys.keys[pair.key].name, pair.recipe});
+    open.erase(slot);
+  }
+  const UnusedKeys unused(keys, mapping);
+  for (const Slot& slot : graph.slots) {
+    if (open.erase(slot.name) > 0) {
+      found.open.push_back({slot.name, form_of(slot), unused.fitting(slot)});
+    }
+  }
+  return found;
+}
+
+}  // namespace onnx_external

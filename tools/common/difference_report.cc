@@ -1,0 +1,117 @@
+#include "common/difference_report.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <vector>
+
+#include "common/json_text.h"
+#include "common/output.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+namespace {
+
+std::string form_of(const InspectedTensor& tensor) {
+  return tensor.dtype + " " + shape_text(tensor.shape);
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string section(std::string_view title, const Rows& rows) {
+  if (rows.empty()) {
+    return {};
+  }
+  std::string out = fmt::format("{}: {}\n", title, rows.size());
+  Rows indented = rows;
+  for (auto& row : indented) {
+    row.front().insert(0, "  ");
+  }
+  return out + table_text(indented, {});
+}
+
+Rows rows_of(const std::vector<InspectedTensor>& tensors) {
+  Rows rows;
+  for (const InspectedTensor& tensor : tensors) {
+    rows.push_back({shown(tensor.name), form_of(tensor), size_text(tensor.nbytes)});
+  }
+  return rows;
+}
+
+Rows rows_of(const std::vector<TensorPair>& pairs) {
+  Rows rows;
+  for (const TensorPair& pair : pairs) {
+    rows.push_back({shown(pair.a.name), form_of(pair.a), size_text(pair.a.nbytes)});
+  }
+  return rows;
+}
+
+Rows form_rows(const std::vector<TensorPair>& pairs) {
+  Rows rows;
+  for (const TensorPair& pair : pairs) {
+    rows.push_back({shown(pair.a.name), form_of(pair.a), "->", form_of(pair.b)});
+  }
+  return rows;
+}
+
+Document form_document(const InspectedTensor& tensor) {
+  return {{"dtype", tensor.dtype}, {"shape", tensor.shape}};
+}
+
+Document listed(const InspectedTensor& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", tensor.dtype},
+          {"shape", tensor.shape},
+          {"nbytes", tensor.nbytes}};
+}
+
+Document listed(const TensorPair& pair) {
+  return listed(pair.a);
+}
+
+template <typename Items>
+Document list_of(const Items& items) {
+  Document list = Document::array();
+  for (const auto& item : items) {
+    list.push_back(listed(item));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string difference_text(const Difference& difference, const std::string& a,
+                            const std::string& b, CompareBytes compared) {
+  const std::size_t count = difference.only_a.size() + difference.only_b.size() +
+                            difference.forms.size() + difference.bytes.size() +
+                            difference.unreadable.size();
+  const std::string same =
+      count_text(difference.equal, "tensor") +
+      (compared == CompareBytes::kYes ? " equal" : " of equal type and shape, no byte was read");
+  return section("only in " + shown(a), rows_of(difference.only_a)) +
+         section("only in " + shown(b), rows_of(difference.only_b)) +
+         section("other type or shape", form_rows(difference.forms)) +
+         section("other bytes", rows_of(difference.bytes)) +
+         section("bytes not comparable", rows_of(difference.unreadable)) +
+         fmt::format("{} and {}: {}, {}\n", shown(a), shown(b),
+                     count == 0 ? "no difference" : count_text(count, "difference"), same);
+}
+
+std::string difference_document(const Difference& difference, CompareBytes compared) {
+  Document forms = Document::array();
+  for (const TensorPair& pair : difference.forms) {
+    forms.push_back(
+        {{"name", pair.a.name}, {"a", form_document(pair.a)}, {"b", form_document(pair.b)}});
+  }
+  return document_text({{"equal", difference.none()},
+                        {"compared_bytes", compared == CompareBytes::kYes},
+                        {"only_a", list_of(difference.only_a)},
+                        {"only_b", list_of(difference.only_b)},
+                        {"forms", forms},
+                        {"bytes", list_of(difference.bytes)},
+                        {"unreadable", list_of(difference.unreadable)},
+                        {"equal_tensors", difference.equal},
+                        {"bytes_read", difference.bytes_read}});
+}
+
+}  // namespace onnx_external

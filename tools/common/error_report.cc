@@ -1,0 +1,184 @@
+#include "common/error_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+#include "common/json_text.h"
+#include "common/output.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kShownCandidates = 2;
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("._/-").find(c) != std::string_view::npos;
+}
+
+// As one word of a shell's command line. What a terminal would act on needs bash's form.
+std::string shell_word(std::string_view text) {
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
+    return std::string(text);
+  }
+  const bool printable = is_utf8(text) && std::none_of(text.begin(), text.end(), [](char c) {
+                           return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+                         });
+  std::string word = printable ? "'" : "$'";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (printable) {
+      word += c == '\'' ? R"('\'')" : std::string(1, c);
+    } else if (byte < 0x20 || byte >= 0x7f) {
+      word += fmt::format("\\x{:02x}", byte);
+    } else {
+      word += (c == '\'' || c == '\\' ? "\\" : "") + std::string(1, c);
+    }
+  }
+  return word + "'";
+}
+
+std::string nearest_text(const std::vector<std::string>& candidates, Lists lists) {
+  const std::size_t most = lists == Lists::kFull ? candidates.size() : kShownCandidates;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
+    text += (i == 0 ? "nearest: " : ", ") + shown(candidates[i]);
+  }
+  return text;
+}
+
+std::string indented(const std::string& lines) {
+  std::string out;
+  for (std::size_t start = 0; start < lines.size();) {
+    const std::size_t end = lines.find('\n', start) + 1;
+    out += "  " + lines.substr(start, end - start);
+    start = end;
+  }
+  return out;
+}
+
+std::string list_text(const ErrorList& list, Lists lists) {
+  const std::size_t most = lists == Lists::kFull ? list.items.size() : kMaxShownItems;
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t i = 0; i < std::min(most, list.items.size()); ++i) {
+    const ErrorItem& item = list.items[i];
+    rows.emplace_back();
+    for (const std::string& cell :
+         {shown(item.name), item.form, item.note, nearest_text(item.candidates, lists)}) {
+      rows.back().push_back(cell);
+    }
+  }
+  // A column that no row fills takes no room.
+  for (std::size_t column = 4; column-- > 0 && !rows.empty();) {
+    if (std::all_of(rows.begin(), rows.end(),
+                    [&](const auto& row) { return row[column].empty(); })) {
+      for (auto& row : rows) {
+        row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+      }
+    }
+  }
+  std::string out = fmt::format("{}: {}\n", list.title, list.items.size());
+  out += indented(table_text(rows, {}));
+  if (list.items.size() > most) {
+    out += fmt::format("  ... and {} more (-v lists all)\n", list.items.size() - most);
+  }
+  return out;
+}
+
+std::string remedies_text(const std::vector<Remedy>& remedies) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Remedy& remedy : remedies) {
+    rows.push_back({option_text(remedy), remedy.when});
+  }
+  return rows.empty() ? "" : "ways out:\n" + indented(table_text(rows, {}));
+}
+
+// One list a line, and below it one item a line.
+std::string list_lines(const std::vector<ErrorList>& lists) {
+  std::string out = "[";
+  for (const ErrorList& list : lists) {
+    out += (&list == lists.data() ? "\n      " : ",\n      ");
+    out += "{\"title\": " + compact(list.title) + ", \"items\": [";
+    for (const ErrorItem& item : list.items) {
+      out += &item == list.items.data() ? "\n        " : ",\n        ";
+      out += compact({{"name", item.name},
+                      {"form", item.form},
+                      {"note", item.note},
+                      {"candidates", item.candidates}});
+    }
+    out += "]}";
+  }
+  return out + "]";
+}
+
+}  // namespace
+
+std::string option_text(const Remedy& remedy) {
+  if (remedy.value.empty()) {
+    return "--" + remedy.option;
+  }
+  // A value that begins like an option would be taken for one.
+  return "--" + remedy.option + (remedy.value.starts_with('-') ? "=" : " ") +
+         shell_word(remedy.value);
+}
+
+std::string error_text(const Error& error, Lists lists) {
+  const ErrorDetails none;
+  const ErrorDetails& details = error.details ? *error.details : none;
+  std::string out = error.message;
+  if (details.lists.empty() && details.remedies.size() == 1) {
+    const Remedy& only = details.remedies.front();
+    return out + "; " + option_text(only) + (only.when.empty() ? "" : " ") + only.when + "\n";
+  }
+  out += "\n";
+  for (const ErrorList& list : details.lists) {
+    out += list_text(list, lists);
+  }
+  return out + remedies_text(details.remedies);
+}
+
+std::string_view error_code_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return "invalid-argument";
+    case ErrorCode::kNotFound:
+      return "not-found";
+    case ErrorCode::kAlreadyExists:
+      return "already-exists";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kAmbiguous:
+      return "ambiguous";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+  }
+  return "";
+}
+
+std::string error_document(std::string_view code, std::string_view message, std::string_view file,
+                           const ErrorDetails* details) {
+  Document remedies = Document::array();
+  if (details != nullptr) {
+    for (const Remedy& remedy : details->remedies) {
+      remedies.push_back(
+          {{"option", remedy.option}, {"value", remedy.value}, {"when", remedy.when}});
+    }
+  }
+  return fmt::format(
+      "{{\n  \"error\": {{\n    \"code\": {},\n    \"file\": {},\n    \"message\": {},\n"
+      "    \"lists\": {},\n    \"remedies\": {}\n  }}\n}}\n",
+      compact(code), compact(file), compact(message),
+      list_lines(details != nullptr ? details->lists : std::vector<ErrorList>()),
+      compact(remedies));
+}
+
+}  // namespace onnx_external

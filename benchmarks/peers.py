@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "oracl
 
 
 def seed(graph: str, checkpoint: str, out: str) -> None:
-    import seed_algorithm
+    import suffix_algorithm
 
     os.makedirs(out)
     model = onnx.load(graph)
-    seed_algorithm.save_model_with_external_data(out, "model.onnx", "initializers", (checkpoint,), model)
+    suffix_algorithm.save_model_with_external_data(out, "model.onnx", "initializers", (checkpoint,), model)
 
 
 def onnx_save_model(graph: str, checkpoint: str, out: str) -> None:

@@ -17,6 +17,14 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_externalConfig.cmake
 
 # Relative, so that the installed tree can be moved and `cmake --install --prefix` works.
 file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+# Who links a static library links what it uses, too, and `pkg-config --libs` alone must say so.
+get_target_property(library_type onnx_external TYPE)
+set(pc_private "")
+if(library_type STREQUAL SHARED_LIBRARY)
+  set(pc_private _private)
+endif()
+set(pc_requires${pc_private} " zlib libdeflate libcrypto re2 fmt")
+set(pc_libs${pc_private} " -fopenmp")
 configure_file(cmake/onnx_external.pc.in onnx_external.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_external.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -81,7 +81,7 @@ struct InspectOptions {
   Selection selection = Selection::kEverything;
   Digests digests = Digests::kNone;
   // Which tensors get a digest, by their index in Inspection::tensors; empty = all.
-  std::function<bool(std::size_t index, const InspectedTensor& tensor)> digest_if;
+  std::function<bool(std::size_t index, const InspectedTensor& tensor)> digest_if = {};
   int threads = 0;  // 0 = one per CPU available to the process
   ProgressFn progress;
 };

@@ -17,7 +17,7 @@ import onnx
 import torch
 
 import runtime
-import seed_algorithm
+import suffix_algorithm
 import support
 import zoo
 
@@ -42,7 +42,7 @@ class Variant:
 
 VARIANTS = (
     Variant("plain"),
-    Variant("underscored_graph", graph_underscored=True),  # the form that the seed's algorithm was made for
+    Variant("underscored_graph", graph_underscored=True),  # the form that the first-suffix algorithm was made for
     Variant("underscored_keys", keys_underscored=True, safetensors=True),
     Variant("module_prefix", prefix="module.", wrapped=True),
     Variant("module_prefix_underscored_graph", graph_underscored=True, prefix="module.", safetensors=True),
@@ -119,11 +119,11 @@ def check_swapped(report, tools, label: str, model: Path, checkpoint: Path, trut
     )
 
 
-def run_seed(graph: onnx.ModelProto, checkpoint: Path, out: Path, truth: dict) -> str:
-    """What goes wrong when the seed's algorithm does the same job; empty when nothing does."""
+def run_suffix(graph: onnx.ModelProto, checkpoint: Path, out: Path, truth: dict) -> str:
+    """What goes wrong when the first-suffix algorithm does the same job; empty when nothing does."""
     out.mkdir(parents=True)
     try:
-        seed_algorithm.save_model_with_external_data(
+        suffix_algorithm.save_model_with_external_data(
             str(out), "model.onnx", "initializers", (str(checkpoint),), graph
         )
     except Exception as error:
@@ -139,7 +139,7 @@ class ZooTest:
         node_modules = runtime.install(arguments)
         self.folder = support.fresh_folder(arguments.work_dir / "zoo")
         self.runtime = runtime.Runtime(node_modules, self.folder)
-        self.seed_failures = Counter()
+        self.suffix_failures = Counter()
 
     def run_variant(self, case, exported: onnx.ModelProto, variant: Variant) -> None:
         report, label = self.report, f"{case.name}/{variant.name}"
@@ -153,7 +153,7 @@ class ZooTest:
 
         out = folder / "out"
         process = self.tools.save(folder / "graph.onnx", checkpoint, "-o", out)
-        self.run_seed(label, graph, checkpoint, folder / "seed", truth)
+        self.run_suffix(label, graph, checkpoint, folder / "suffix", truth)
         if not report.check(process.returncode == 0, f"{label}: save-external", support.last_line(process)):
             return
         check_report(report, label, process, truth)
@@ -167,14 +167,14 @@ class ZooTest:
         if variant is VARIANTS[0]:
             check_swapped(report, self.tools, label, out / "model.onnx", checkpoint, truth)
 
-    def run_seed(self, label: str, graph, checkpoint: Path, out: Path, truth: dict) -> None:
+    def run_suffix(self, label: str, graph, checkpoint: Path, out: Path, truth: dict) -> None:
         if checkpoint.suffix != ".pt":
             return  # it reads torch's format only
-        self.seed_failures["runs"] += 1
-        fault = run_seed(graph, checkpoint, out, truth)
+        self.suffix_failures["runs"] += 1
+        fault = run_suffix(graph, checkpoint, out, truth)
         if fault:
-            self.seed_failures["failures"] += 1
-            print(f"seed  {label}: {fault}")
+            self.suffix_failures["failures"] += 1
+            print(f"suffix  {label}: {fault}")
 
     def run(self, only: str) -> int:
         for name in zoo.ARCHITECTURES:
@@ -190,8 +190,8 @@ class ZooTest:
                 )
             shutil.rmtree(self.folder / name)
             print(f"done  {name}: {len(case.state_dict)} tensors, {len(VARIANTS)} variants", flush=True)
-        counts = self.seed_failures
-        print(f"the seed's algorithm: {counts['failures']} of {counts['runs']} runs wrong (allowed)")
+        counts = self.suffix_failures
+        print(f"the first-suffix algorithm: {counts['failures']} of {counts['runs']} runs wrong (allowed)")
         return self.report.close()
 
 

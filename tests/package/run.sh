@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the built project into a fresh prefix, then builds and runs a consumer against it, once
-# through the CMake package and once through pkg-config.
+# through the CMake package and once by the compiler and `pkg-config --cflags --libs` alone.
 # CXX and CXXFLAGS: those of the build, as far as they change the program's form (sanitizers).
 # usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR
 set -eu
@@ -18,7 +18,7 @@ cmake --build "$work/cmake" >/dev/null
 pc=$(dirname "$(find "$work/prefix" -name onnx_external.pc)")
 # shellcheck disable=SC2046,SC2086  # lists of flags
 "${CXX:-c++}" -std=c++20 ${CXXFLAGS:-} "$source/tests/package/consumer/main.cc" -o "$work/consumer" \
-  $(PKG_CONFIG_PATH="$pc" pkg-config --cflags --libs --static onnx_external)
+  $(PKG_CONFIG_PATH="$pc" pkg-config --cflags --libs onnx_external)
 "$work/consumer" "$source/fixtures/tiny/graph.onnx" "$source/fixtures/tiny/checkpoint.pt" \
   "$work/out-pc"
 cmp "$work/out-cmake/model.onnx" "$work/out-pc/model.onnx"

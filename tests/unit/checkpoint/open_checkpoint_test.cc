@@ -37,6 +37,43 @@ TEST(OpenCheckpoint, RefusesOneNameInTwoArguments) {
   EXPECT_THAT(open({}), FailsWith(ErrorCode::kInvalidArgument, "no checkpoint"));
 }
 
+TEST(OpenCheckpoint, LetsLaterArgumentsOverlayEarlierOnes) {
+  const TempDir dir;
+  const auto base = dir.write("1.pt", torch_zip({{.name = "a", .shape = {1}, .bytes = f32({1})},
+                                                 {.name = "b", .shape = {1}, .bytes = f32({2})}}));
+  const auto tuned = dir.write("2.pt", torch_zip({{.name = "c", .shape = {1}, .bytes = f32({3})},
+                                                  {.name = "a", .shape = {1}, .bytes = f32({4})}}));
+  OpenOptions options;
+  options.overlay = true;
+  const std::vector<fs::path> paths{base, tuned};
+  const auto checkpoint = open_checkpoint(paths, options);
+  ASSERT_THAT(checkpoint, IsOk());
+  std::string names;
+  for (std::size_t i = 0; i < checkpoint->tensors().size(); ++i) {
+    std::string bytes(4, '\0');
+    ASSERT_THAT(checkpoint->read(i, 0, std::as_writable_bytes(std::span(bytes))), IsOk());
+    names += checkpoint->tensors()[i].name + std::to_string(checkpoint->argument_of(i));
+    EXPECT_EQ(bytes, f32({static_cast<float>(i + 2)}));
+  }
+  EXPECT_EQ(names, "b0c1a1");
+  ASSERT_EQ(checkpoint->overlaid().size(), 1U);
+  EXPECT_EQ(checkpoint->overlaid()[0].name, "a");
+  EXPECT_EQ(checkpoint->overlaid()[0].argument, 0U);
+  EXPECT_EQ(checkpoint->overlaid()[0].by, 1U);
+}
+
+TEST(OpenCheckpoint, NamesFilesThatGitLfsDidNotFetch) {
+  const TempDir dir;
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+  const auto file = dir.write("clone/weights.safetensors", pointer);
+  for (const fs::path& path : {file, file.parent_path()}) {
+    EXPECT_THAT(open({path}), FailsWith(ErrorCode::kUnsupported,
+                                        "weights.safetensors: a Git LFS pointer, not the file"));
+  }
+  dir.write("clone/real.pt", one_tensor("a"));
+  EXPECT_THAT(open({file.parent_path()}), IsOk());
+}
+
 TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   const TempDir dir;
   const auto message = [&](const std::string& bytes) {

@@ -74,6 +74,8 @@ TEST(Rename, RefusesOtherForms) {
     EXPECT_THAT(parse_rename(text), FailsWith(ErrorCode::kInvalidArgument, "the form is")) << text;
   }
   EXPECT_FALSE(parse_rename("s/(/b/").has_value());
+  EXPECT_THAT(parse_rename("s/(a)/b$1/"),
+              FailsWith(ErrorCode::kInvalidArgument, R"(written \1 in the replacement, not $1)"));
   EXPECT_FALSE(parse_rename(R"(s/a/\9/)").has_value());
 }
 

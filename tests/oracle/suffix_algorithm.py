@@ -1,9 +1,9 @@
-"""The algorithm that this project started from, for comparison: quadratic, and wrong on common models.
+"""The first-suffix algorithm, for comparison: quadratic, and wrong on common models.
 
 Every checkpoint tensor's name has its dots replaced by underscores and goes to the first graph input
 where one name is a suffix of the other. Written anew after a description of it; not used to judge.
 
-usage: seed_algorithm.py GRAPH.onnx CHECKPOINT.pt OUT_DIR
+usage: suffix_algorithm.py GRAPH.onnx CHECKPOINT.pt OUT_DIR
 """
 
 import os

@@ -1,0 +1,88 @@
+#include "common/error_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace onnx_external {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Error refusal(std::size_t missing) {
+  auto details = std::make_shared<ErrorDetails>();
+  ErrorList list{"missing in the checkpoint", {}};
+  for (std::size_t i = 0; i < missing; ++i) {
+    list.items.push_back({"w" + std::to_string(i), "FLOAT [4]", "used by Add", {"v", "u", "t"}});
+  }
+  details->lists.push_back(std::move(list));
+  details->lists.push_back({"unused keys", {{"a\x1b[31mb", "", "", {}}}});
+  details->remedies = {{"inputs", "x,mask", "if they are the caller's own inputs"},
+                       {"partial", "", "leaves them without data"}};
+  return {ErrorCode::kNotFound, "graph.onnx: weights are missing", std::move(details)};
+}
+
+TEST(ErrorReport, ListsOneNameALineWithTheNearestBesideIt) {
+  EXPECT_EQ(error_text(refusal(2), Lists::kShort),
+            "graph.onnx: weights are missing\n"
+            "missing in the checkpoint: 2\n"
+            "  w0  FLOAT [4]  used by Add  nearest: v, u\n"
+            "  w1  FLOAT [4]  used by Add  nearest: v, u\n"
+            "unused keys: 1\n"
+            "  a\\x1b[31mb\n"
+            "ways out:\n"
+            "  --inputs 'x,mask'  if they are the caller's own inputs\n"
+            "  --partial          leaves them without data\n");
+}
+
+TEST(ErrorReport, IsCompleteWhenAsked) {
+  const std::string shorter = error_text(refusal(20), Lists::kShort);
+  EXPECT_THAT(shorter, HasSubstr("missing in the checkpoint: 20\n"));
+  EXPECT_THAT(shorter, HasSubstr("  ... and 12 more (-v lists all)\n"));
+  EXPECT_THAT(shorter, Not(HasSubstr("w8")));
+  const std::string all = error_text(refusal(20), Lists::kFull);
+  EXPECT_THAT(all, HasSubstr("w19"));
+  EXPECT_THAT(all, HasSubstr("nearest: v, u, t\n"));
+  EXPECT_THAT(all, Not(HasSubstr("more")));
+}
+
+TEST(ErrorReport, PutsASingleWayOutOnTheLine) {
+  EXPECT_EQ(error_text({ErrorCode::kIo, "no room", nullptr}, Lists::kShort), "no room\n");
+  auto details = std::make_shared<ErrorDetails>();
+  details->remedies = {{"overwrite", "", "replaces it"}};
+  EXPECT_EQ(error_text({ErrorCode::kAlreadyExists, "a: exists", details}, Lists::kShort),
+            "a: exists; --overwrite replaces it\n");
+}
+
+TEST(ErrorReport, QuotesValuesAsAShellTakesThem) {
+  EXPECT_EQ(option_text({"key", "model.ema", ""}), "--key model.ema");
+  EXPECT_EQ(option_text({"inputs", "a b", ""}), "--inputs 'a b'");
+  EXPECT_EQ(option_text({"inputs", "it's", ""}), R"(--inputs 'it'\''s')");
+  EXPECT_EQ(option_text({"rename", R"(s/^a\./$(rm)/)", ""}), R"(--rename 's/^a\./$(rm)/')");
+  EXPECT_EQ(option_text({"prefix", "-x", ""}), "--prefix=-x");
+  EXPECT_EQ(option_text({"tie", "a\n'=\\b", ""}), R"(--tie $'a\x0a\'=\\b')");
+  EXPECT_EQ(option_text({"tie", "\xff", ""}), R"(--tie $'\xff')");
+}
+
+TEST(ErrorReport, IsADocument) {
+  const Error error = refusal(9);
+  const auto document = nlohmann::json::parse(error_document(
+      error_code_name(error.code), error.message, "graph.onnx", error.details.get()))["error"];
+  EXPECT_EQ(document["code"], "not-found");
+  EXPECT_EQ(document["file"], "graph.onnx");
+  EXPECT_EQ(document["message"], error.message);
+  ASSERT_EQ(document["lists"].size(), 2U);
+  EXPECT_EQ(document["lists"][0]["title"], "missing in the checkpoint");
+  EXPECT_EQ(document["lists"][0]["items"].size(), 9U);
+  EXPECT_EQ(document["lists"][0]["items"][0]["candidates"][2], "t");
+  EXPECT_EQ(document["lists"][1]["items"][0]["name"], "a\x1b[31mb");
+  EXPECT_EQ(document["remedies"][0]["value"], "x,mask");
+  const auto bare = nlohmann::json::parse(error_document("io", "\xff", "", nullptr))["error"];
+  EXPECT_TRUE(bare["lists"].is_array() && bare["lists"].empty());
+}
+
+}  // namespace
+}  // namespace onnx_external

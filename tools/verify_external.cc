@@ -147,8 +147,9 @@ int run(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   auto report = verify(arguments);
   if (!report) {
-    return command.fail(report.error().code == ErrorCode::kCancelled ? "interrupted"
-                                                                     : report.error().message);
+    return command.fail(report.error().code == ErrorCode::kCancelled
+                            ? Error{ErrorCode::kCancelled, "interrupted"}
+                            : report.error());
   }
   if (arguments.common.verbose) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;

@@ -8,6 +8,7 @@
 
 #include "base/name_map.h"
 #include "base/remedy.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_file.h"
 #include "checkpoint/computed_storages.h"
@@ -190,9 +191,9 @@ Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
   }
   if (is_too_much(*total)) {
     return fail_with(ErrorCode::kUnsupported,
-                     where + ": the tensors have " + std::to_string(*total) +
-                         " bytes, expanded from " + std::to_string(files) + "; at most " +
-                         std::to_string(max_expand) + " times is allowed",
+                     where + ": the tensors have " + size_text(*total) + ", expanded from " +
+                         size_text(files) + "; at most " + std::to_string(max_expand) +
+                         " times is allowed",
                      {{"max-expand", "N", "if the file is trusted to grow N times"}});
   }
   return {};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "onnx/wire_scan.h"
 
@@ -215,8 +216,8 @@ Result<LoadedModel> load_model_file(const std::filesystem::path& path) {
   }
   if ((*file)->size() > kMaxMessageBytes) {
     return fail(ErrorCode::kUnsupported,
-                where + ": " + std::to_string((*file)->size()) +
-                    " bytes, but protobuf cannot read a model of more than 2147483647; save the "
+                where + ": " + size_text((*file)->size()) +
+                    ", but protobuf cannot read a model of more than 2.15 GB; save the "
                     "graph without its weights");
   }
   Result<LoadedModel> loaded = load(*file);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/size_text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/wire_reader.h"
 
@@ -72,9 +73,9 @@ Result<ModelPieces> pieces_around(std::string text, std::uint64_t encoded) {
 }
 
 tl::unexpected<Error> too_large(std::uint64_t bytes) {
-  return fail(ErrorCode::kUnsupported, "the model takes " + std::to_string(bytes) +
-                                           " bytes, but protobuf cannot write more than " +
-                                           std::to_string(kMaxMessageBytes));
+  return fail(ErrorCode::kUnsupported, "the model takes " + size_text(bytes) +
+                                           ", but protobuf cannot write more than " +
+                                           size_text(kMaxMessageBytes));
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/size_text.h"
+
 namespace onnx_external {
 namespace {
 
@@ -302,9 +304,9 @@ Result<std::vector<WireStep>> rewrite(const WireScan& scan, std::span<const Wire
     }
   }
   if (total > kMaxMessageBytes) {
-    return fail(ErrorCode::kUnsupported, "the model would take " + std::to_string(total) +
-                                             " bytes, but protobuf cannot read more than " +
-                                             std::to_string(kMaxMessageBytes) +
+    return fail(ErrorCode::kUnsupported, "the model would take " + size_text(total) +
+                                             ", but protobuf cannot read more than " +
+                                             size_text(kMaxMessageBytes) +
                                              "; leave its weights in files of their own");
   }
   return steps;

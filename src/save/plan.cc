@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "save/layout.h"
 #include "save/link.h"
@@ -226,11 +227,10 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
        plan.bytes + model.proto().ByteSizeLong() <= kMaxModelBytes)) {
     return {};
   }
-  return fail(
-      ErrorCode::kUnsupported,
-      fmt::format("{} bytes of tensors do not fit into the model: protobuf cannot read more "
-                  "than {}; choose another layout",
-                  plan.bytes, kMaxModelBytes));
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{} of tensors do not fit into the model: protobuf cannot read more "
+                          "than {}; choose another layout",
+                          size_text(plan.bytes), size_text(kMaxModelBytes)));
 }
 
 }  // namespace
@@ -242,8 +242,8 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   }
   if (options.inline_below > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("tensors of up to {} bytes cannot be inline; at most of {}",
-                            options.inline_below, kMaxInlineBelow));
+                fmt::format("tensors of up to {} cannot be inline; at most of {}",
+                            size_text(options.inline_below), size_text(kMaxInlineBelow)));
   }
   SavePlan plan;
   plan.model_name = options.model_name;

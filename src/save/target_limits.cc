@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "base/checked_math.h"
+#include "base/size_text.h"
 #include "base/text.h"
 
 namespace onnx_external {
@@ -66,8 +67,8 @@ Status check_file_sizes(const Directory& out, const TargetNeeds& needs) {
   }
   const auto too_large = [&](std::uint64_t limit, const char* whose) {
     return fail(ErrorCode::kIo,
-                fmt::format("{}: would have {} bytes, but {} {}", out.child(largest->name),
-                            largest->bytes, whose, limit));
+                fmt::format("{}: would have {}, but {} {}", out.child(largest->name),
+                            size_text(largest->bytes), whose, size_text(limit)));
   };
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -103,9 +104,9 @@ Status check_free_bytes(const Directory& out, const TargetNeeds& needs) {
     return {};
   }
   return fail(ErrorCode::kIo,
-              fmt::format("{}: the save needs {} bytes on this disk, but {} are free; make room "
+              fmt::format("{}: the save needs {} on this disk, but {} are free; make room "
                           "(a model that is replaced stays until the new one is complete)",
-                          out.path().string(), wanted, *free));
+                          out.path().string(), size_text(wanted), size_text(*free)));
 }
 
 }  // namespace

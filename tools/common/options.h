@@ -33,7 +33,7 @@ inline constexpr const char* kLayoutHelp =
     "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
     "model;\n"
     "                         shards: NAME-00001-of-0000N.data, no tensor split;\n"
-    "                         inline: inside the model, of at most 2147483647 bytes;\n"
+    "                         inline: inside the model, of at most 2.15 GB;\n"
     "                         link: nothing is copied, the model refers to the checkpoint's bytes\n"
     "  --max-shard-size SIZE  with shards, e.g. 500M, 500MB or 4GiB; default: 2GB\n"
     "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"

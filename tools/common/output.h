@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/size_text.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 
@@ -21,12 +22,6 @@ void write_stderr(std::string_view text);
 // A file that appears complete or not at all. kAlreadyExists, kIo.
 [[nodiscard]] Status write_file(const std::filesystem::path& path, std::string_view text,
                                 Overwrite overwrite);
-
-// "512 bytes", "46.8 MB", "2.20 GB": powers of ten.
-[[nodiscard]] std::string size_text(std::uint64_t bytes);
-
-// "1 tensor", "2 tensors".
-[[nodiscard]] std::string count_text(std::uint64_t count, std::string_view noun);
 
 // A name from a file made safe to print in a table, without quotes.
 [[nodiscard]] std::string shown(std::string_view name);

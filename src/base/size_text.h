@@ -1,0 +1,16 @@
+// Sizes for people: one form in all messages. Places in files and exact lengths stay plain numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace onnx_external {
+
+// "512 bytes", "46.8 MB", "2.20 GB": powers of ten.
+[[nodiscard]] std::string size_text(std::uint64_t bytes);
+
+// "1 tensor", "2 tensors".
+[[nodiscard]] std::string count_text(std::uint64_t count, std::string_view noun);
+
+}  // namespace onnx_external

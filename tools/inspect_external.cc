@@ -126,6 +126,12 @@ std::string title_of(const std::vector<std::filesystem::path>& files) {
   return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
 }
 
+// The two sides of --diff may differ in their folders only.
+std::string side_name(const std::vector<std::filesystem::path>& files) {
+  const std::string name = files.front().string();
+  return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
+}
+
 Result<Inspection> inspect_files(Arguments& arguments) {
   ProgressBar bar(arguments.common.show_progress());
   arguments.options.progress = bar.callback();
@@ -161,8 +167,8 @@ int print_difference(const Command& command, Arguments& arguments) {
   if (arguments.common.json) {
     code = command.answer(difference_document(*difference, compared));
   } else if (!arguments.common.quiet) {
-    code = command.answer(difference_text(*difference, title_of(arguments.files),
-                                          title_of(arguments.others), compared));
+    code = command.answer(difference_text(*difference, side_name(arguments.files),
+                                          side_name(arguments.others), compared));
   }
   return code == kDone && !difference->none() ? static_cast<int>(kFailed) : code;
 }

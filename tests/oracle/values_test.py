@@ -163,7 +163,7 @@ class ValuesTest:
         path = self.save("sparse", {**state, "plain": dense})
         self.expect("sparse", path, {**expected, "plain": of_tensor(dense)}, "--densify")
         for name in ("coo", "csr"):
-            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "--densify")
+            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "make it dense")
 
     def test_numpy(self) -> None:
         types = "f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1 c16 c8".split()
@@ -232,7 +232,7 @@ class ValuesTest:
         modern_pt.write_archive(str(path), state, storages)
         expected = {"w": of_tensor(wide), "part": of_tensor(wide.as_strided((7, 2), (2, 3), 5))}
         self.expect("complex32", path, expected, "--widen-complex32")
-        self.expect_refused("complex32", path, "w", "complex32", "--widen-complex32")
+        self.expect_refused("complex32", path, "w", "complex32", "complex64")
 
     def test_sparse_of_newer_torch(self) -> None:
         """The flag behind COO's size, and compressed tensors with batches and dense dimensions."""
@@ -271,7 +271,7 @@ class ValuesTest:
         expected.update({name: of_tensor(dense) for name in ("csc", "bsc", "blocks")})
         self.expect("sparse/newer", path, expected, "--densify")
         for name in ("csc", "bsr", "bsc"):
-            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "--densify")
+            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "make it dense")
 
     def test_without_data(self) -> None:
         state = {

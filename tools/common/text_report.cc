@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -44,18 +45,24 @@ std::vector<std::string> tied_names(const std::vector<std::pair<std::string, std
   return names;
 }
 
-std::vector<std::string> overlaid_names(const std::vector<OverlaidTensor>& tensors) {
-  std::vector<std::string> names;
+// A line for each two checkpoints, counted from 1.
+std::string overlaid_text(const std::vector<OverlaidTensor>& tensors, Lists lists) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::string>> names;
   for (const OverlaidTensor& tensor : tensors) {
-    names.push_back(
-        fmt::format("{} of checkpoint {} by {}", tensor.name, tensor.argument + 1, tensor.by + 1));
+    names[{tensor.argument + 1, tensor.by + 1}].push_back(tensor.name);
   }
-  return names;
+  std::string out;
+  for (const auto& [places, list] : names) {
+    out += names_line(fmt::format("overlaid: {} of checkpoint {} by those of checkpoint {}",
+                                  count_text(list.size(), "key"), places.first, places.second),
+                      list, lists);
+  }
+  return out;
 }
 
 // What both reports of save-external say of names that found no partner.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
-  return names_line("overlaid", overlaid_names(report.overlaid), lists) +
+  return overlaid_text(report.overlaid, lists) +
          names_line("unused keys", report.unmatched_keys, lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
          names_line("model inputs", report.inputs_left, lists) +

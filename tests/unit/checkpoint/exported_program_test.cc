@@ -261,7 +261,8 @@ Records two_programs() {
 
 TEST(ExportedProgram, SeveralProgramsAreToldApartByKeys) {
   const std::string bytes = zip_of(two_programs());
-  EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kAmbiguous, "'model', 'second'; choose one"));
+  EXPECT_THAT(open_bytes(bytes),
+              FailsWith(ErrorCode::kAmbiguous, "'model', 'second'; --key model: takes this one"));
   EXPECT_THAT(names(open_bytes(bytes, {.key = "second"})), ElementsAre("v"));
   EXPECT_THAT(names(open_bytes(bytes, {.key = "."})), ElementsAre("model.w", "second.v"));
   EXPECT_THAT(names(open_bytes(bytes, {.selection = Selection::kEverything})),

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 
@@ -130,7 +131,20 @@ std::optional<int> Command::parse(int argc, char** argv) {
   }
 }
 
-int Command::fail(const Error& error) const {
+// The library's advice may be about an option that this command does not have.
+Error Command::with_known_options(const Error& error) const {
+  if (!error.details) {
+    return error;
+  }
+  auto details = std::make_shared<ErrorDetails>(*error.details);
+  std::erase_if(details->remedies, [&](const Remedy& remedy) {
+    return app_.get_option_no_throw("--" + remedy.option) == nullptr;
+  });
+  return {error.code, error.message, std::move(details)};
+}
+
+int Command::fail(const Error& failure) const {
+  const Error error = with_known_options(failure);
   write_stderr(fmt::format("{}: error: {}", name_,
                            error_text(error, verbose_ ? Lists::kFull : Lists::kShort)));
   if (json_) {

@@ -43,6 +43,7 @@ class Command {
   [[nodiscard]] int answer(std::string_view text) const;
 
  private:
+  [[nodiscard]] Error with_known_options(const Error& error) const;
   [[nodiscard]] std::string file_of(std::string_view message) const;
 
   std::string name_;

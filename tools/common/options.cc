@@ -124,6 +124,7 @@ void add_number(CLI::App& app, const std::string& name, Number& out, std::uint64
 }  // namespace
 
 void add_value_options(CLI::App& app, OpenOptions& options) {
+  app.add_flag("--overlay", options.overlay);
   add_number(app, "--max-expand", options.max_expand, 1, kMaxExpand);
   app.add_flag("--densify", options.densify);
   app.add_flag("--widen-complex32", options.widen_complex32);
@@ -141,7 +142,6 @@ const ClassFlattening& known_classes() {
 void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
   options.classes = &known_classes();
   app.add_option("--key", options.key);
-  app.add_flag("--overlay", options.overlay);
   add_value_options(app, options);
 }
 

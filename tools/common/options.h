@@ -19,6 +19,7 @@ namespace onnx_external {
 
 // The lines of the help texts that stand for the options below.
 inline constexpr const char* kValueHelp =
+    "  --overlay              of a tensor that several files have, take the last one's\n"
     "  --max-expand N         let expanded views grow to N times the files (default 4)\n"
     "  --densify              make sparse tensors dense, their zeros written out\n"
     "  --widen-complex32      make complex32 tensors, which ONNX lacks, complex64\n";
@@ -27,8 +28,7 @@ inline constexpr const char* kTestDataHelp =
     "                         of such sets: written as test_data_set_N/input_K.pb (repeatable)\n";
 inline constexpr const char* kKeyHelp =
     "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
-    "                         e.g. state_dict, ema.model or optimizer.state.0\n"
-    "  --overlay              of a key that several CHECKPOINTs have, take the last one's\n";
+    "                         e.g. state_dict, ema.model or optimizer.state.0\n";
 inline constexpr const char* kLayoutHelp =
     "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
     "model;\n"
@@ -70,7 +70,7 @@ inline constexpr const char* kThreadsHelp =
 // The classes that the commands flatten: transformers' caches and outputs.
 [[nodiscard]] const ClassFlattening& known_classes();
 
-// What becomes of tensors that are more than plain numbers in a file: the lines of kValueHelp.
+// How the tensors of files are taken: the lines of kValueHelp.
 void add_value_options(CLI::App& app, OpenOptions& options);
 // Those and --key.
 void add_checkpoint_options(CLI::App& app, OpenOptions& options);

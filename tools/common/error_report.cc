@@ -19,14 +19,25 @@ bool is_plain(char c) {
          std::string_view("._/-").find(c) != std::string_view::npos;
 }
 
+// True for text that a terminal shows and does not act on.
+bool is_harmless(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_c1 =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (byte < 0x20 || byte == 0x7f || is_c1) {
+      return false;
+    }
+  }
+  return is_utf8(text);
+}
+
 // As one word of a shell's command line. What a terminal would act on needs bash's form.
 std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
     return std::string(text);
   }
-  const bool printable = is_utf8(text) && std::none_of(text.begin(), text.end(), [](char c) {
-                           return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-                         });
+  const bool printable = is_harmless(text);
   std::string word = printable ? "'" : "$'";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -39,6 +50,11 @@ std::string shell_word(std::string_view text) {
     }
   }
   return word + "'";
+}
+
+// Words of the library may hold names. Quotes in them stay quotes.
+std::string calm(const std::string& words) {
+  return is_harmless(words) ? words : shown(words);
 }
 
 std::string nearest_text(const std::vector<std::string>& candidates, Lists lists) {
@@ -66,8 +82,8 @@ std::string list_text(const ErrorList& list, Lists lists) {
   for (std::size_t i = 0; i < std::min(most, list.items.size()); ++i) {
     const ErrorItem& item = list.items[i];
     rows.emplace_back();
-    for (const std::string& cell :
-         {shown(item.name), item.form, item.note, nearest_text(item.candidates, lists)}) {
+    for (const std::string& cell : {shown(item.name), calm(item.form), calm(item.note),
+                                    nearest_text(item.candidates, lists)}) {
       rows.back().push_back(cell);
     }
   }
@@ -80,7 +96,7 @@ std::string list_text(const ErrorList& list, Lists lists) {
       }
     }
   }
-  std::string out = fmt::format("{}: {}\n", list.title, list.items.size());
+  std::string out = fmt::format("{}: {}\n", calm(list.title), list.items.size());
   out += indented(table_text(rows, {}));
   if (list.items.size() > most) {
     out += fmt::format("  ... and {} more (-v lists all)\n", list.items.size() - most);
@@ -91,7 +107,7 @@ std::string list_text(const ErrorList& list, Lists lists) {
 std::string remedies_text(const std::vector<Remedy>& remedies) {
   std::vector<std::vector<std::string>> rows;
   for (const Remedy& remedy : remedies) {
-    rows.push_back({option_text(remedy), remedy.when});
+    rows.push_back({option_text(remedy), calm(remedy.when)});
   }
   return rows.empty() ? "" : "ways out:\n" + indented(table_text(rows, {}));
 }

@@ -22,8 +22,7 @@ constexpr std::size_t kListedNames = 5;
 constexpr std::uint64_t kMinRatedBytes = 10'000'000;
 
 // "label: a, b ... and 5 more (-v lists all)"; nothing for an empty list.
-std::string names_line(std::string_view label, const std::vector<std::string>& names,
-                       Lists lists = Lists::kShort) {
+std::string names_line(std::string_view label, const std::vector<std::string>& names, Lists lists) {
   if (names.empty()) {
     return {};
   }
@@ -73,7 +72,7 @@ std::string leftovers_text(const SaveReport& report, Lists lists) {
 }
 
 // "test data: 2 sets of 3 inputs in test_data_set_0 ...", and what they say about dimensions.
-std::string test_data_text(const TestData& data) {
+std::string test_data_text(const TestData& data, Lists lists) {
   if (data.sets.empty()) {
     return {};
   }
@@ -85,7 +84,7 @@ std::string test_data_text(const TestData& data) {
   for (const TestDataSet& set : data.sets) {
     unused.insert(set.unused.begin(), set.unused.end());
   }
-  out += names_line("recorded, but no input of the graph", {unused.begin(), unused.end()});
+  out += names_line("recorded, but no input of the graph", {unused.begin(), unused.end()}, lists);
   for (const DimensionGuess& guess : data.dimensions) {
     const std::string what =
         fmt::format("dimension {} of {} ({}): recorded {}", guess.axis, quote(guess.input),
@@ -318,7 +317,7 @@ std::string save_text(const SaveReport& report, Lists lists) {
                      : linked         ? "verified, every range; no byte was read"
                                       : "verified, every byte",
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
-                     leftovers_text(report, lists) + test_data_text(report.test_data));
+                     leftovers_text(report, lists) + test_data_text(report.test_data, lists));
 }
 
 std::string dry_run_text(const SaveReport& report, Lists lists) {
@@ -331,7 +330,8 @@ std::string dry_run_text(const SaveReport& report, Lists lists) {
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     size_text(tensor.length)});
   }
-  return table_text(rows, {4}) + leftovers_text(report, lists) + test_data_text(report.test_data) +
+  return table_text(rows, {4}) + leftovers_text(report, lists) +
+         test_data_text(report.test_data, lists) +
          fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
                      totals_text(report));
 }

@@ -38,6 +38,14 @@ TEST(ErrorReport, ListsOneNameALineWithTheNearestBesideIt) {
             "  --partial          leaves them without data\n");
 }
 
+TEST(ErrorReport, SendsNothingToTheTerminalButText) {
+  auto details = std::make_shared<ErrorDetails>();
+  details->lists.push_back({"t", {{"n", "", "used by Add 'a'", {}}, {"m", "", "by \x1b[2J", {}}}});
+  details->lists.push_back({"u", {{"n", "", "by \xc2\x9b", {}}}});
+  EXPECT_EQ(error_text({ErrorCode::kIo, "m", details}, Lists::kShort),
+            "m\nt: 2\n  n  used by Add 'a'\n  m  by \\x1b[2J\nu: 1\n  n  by \\xc2\\x9b\n");
+}
+
 TEST(ErrorReport, IsCompleteWhenAsked) {
   const std::string shorter = error_text(refusal(20), Lists::kShort);
   EXPECT_THAT(shorter, HasSubstr("missing in the checkpoint: 20\n"));
@@ -65,6 +73,7 @@ TEST(ErrorReport, QuotesValuesAsAShellTakesThem) {
   EXPECT_EQ(option_text({"prefix", "-x", ""}), "--prefix=-x");
   EXPECT_EQ(option_text({"tie", "a\n'=\\b", ""}), R"(--tie $'a\x0a\'=\\b')");
   EXPECT_EQ(option_text({"tie", "\xff", ""}), R"(--tie $'\xff')");
+  EXPECT_EQ(option_text({"tie", "\xc2\x9b", ""}), R"(--tie $'\xc2\x9b')");
 }
 
 TEST(ErrorReport, IsADocument) {

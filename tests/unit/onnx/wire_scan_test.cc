@@ -211,7 +211,7 @@ TEST(WireRewrite, RefusesAModelThatProtobufCouldNotRead) {
   };
   // Two lengths of five bytes and two tags around it.
   EXPECT_THAT(edit(kMaxMessageBytes - 12), IsOk());
-  EXPECT_THAT(edit(kMaxMessageBytes - 11), FailsWith(ErrorCode::kUnsupported, "2147483648 bytes"));
+  EXPECT_THAT(edit(kMaxMessageBytes - 11), FailsWith(ErrorCode::kUnsupported, "2.15 GB"));
 }
 
 // --- random models --------------------------------------------------------------------------

@@ -296,7 +296,7 @@ TEST_F(GivenWeights, ThatDoNotFitIntoAModelAreRefusedBeforeAnyWork) {
   GraphBuilder b;
   b.external("large", kFloat, {600'000'000}, {{"location", "nowhere"}, {"length", "2400000000"}});
   EXPECT_THAT(save(given(b.model()), "out", with(Layout::kInline)),
-              FailsWith(ErrorCode::kUnsupported, "2400000000 bytes of tensors do not fit"));
+              FailsWith(ErrorCode::kUnsupported, "2.40 GB of tensors do not fit"));
   EXPECT_FALSE(fs::exists(dir_.path() / "out"));
 }
 

@@ -54,12 +54,6 @@ Error Refusal::error(ErrorCode code) && {
   return {code, std::move(message_), std::make_shared<const ErrorDetails>(std::move(details_))};
 }
 
-tl::unexpected<Error> fail_with(ErrorCode code, std::string message, std::vector<Remedy> remedies) {
-  auto details = std::make_shared<ErrorDetails>();
-  details->remedies = std::move(remedies);
-  return fail(Error{code, std::move(message), std::move(details)});
-}
-
 std::string use_text(const Slot& slot) {
   if (slot.consumer_count == 0) {
     return "";

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/remedy.h"
 #include "mapping/task.h"
 #include "onnx_external/result.h"
 
@@ -34,10 +35,6 @@ class Refusal {
   std::vector<std::string> sentences_;
   ErrorDetails details_;
 };
-
-// An error of one sentence with ways out.
-[[nodiscard]] tl::unexpected<Error> fail_with(ErrorCode code, std::string message,
-                                              std::vector<Remedy> remedies);
 
 // "used by MatMul 'node' and 2 more"; "" when nothing uses it.
 [[nodiscard]] std::string use_text(const Slot& slot);

@@ -133,7 +133,7 @@ std::string list_lines(const std::vector<ErrorList>& lists) {
 }  // namespace
 
 std::string option_text(const Remedy& remedy) {
-  if (remedy.value.empty()) {
+  if (remedy.value.empty() && remedy.option != "prefix") {  // whose empty value says: none
     return "--" + remedy.option;
   }
   // A value that begins like an option would be taken for one.

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "checkpoint/contents.h"
 #include "onnx_external/evidence.h"
+#include "onnx_external/learn.h"
 
 namespace onnx_external {
 namespace {
@@ -272,6 +273,33 @@ MappingOptions mapping_options(const SaveOptions& options) {
   return mapping;
 }
 
+// The old checkpoint may be the same mapping in a file of another form.
+Result<Checkpoint> open_old(const Target& target, const SaveOptions& options) {
+  OpenOptions open = open_options(target, options);
+  auto old = open_checkpoint(options.learn_from, open);
+  if (!old && old.error().code == ErrorCode::kNotFound && !open.key.empty()) {
+    open.key.clear();
+    old = open_checkpoint(options.learn_from, open);
+  }
+  return old;
+}
+
+Result<Mapping> map_save(const Model& model, const Checkpoint& checkpoint, const MappingKeys& keys,
+                         const Target& target, const SaveOptions& options) {
+  MappingOptions mapping = mapping_options(options);
+  if (!options.learn_from.empty()) {
+    auto old = open_old(target, options);
+    auto learned = old ? learn_map(model, *old, checkpoint, mapping, options.write.threads,
+                                   options.write.progress)
+                       : Result<LearnedMap>(fail(std::move(old).error()));
+    if (!learned) {
+      return fail(std::move(learned).error());
+    }
+    mapping = with_learned(std::move(mapping), *learned);
+  }
+  return map_tensors(model.facts(), keys, mapping, mapping_evidence(model, checkpoint));
+}
+
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
                            const Target& target, PlanOptions plan_options,
                            const SaveOptions& options) {
@@ -327,8 +355,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(std::move(keys).error());
   }
   auto mapping = paths.empty() ? unmapped(model.facts())
-                               : map_tensors(model.facts(), *keys, mapping_options(options),
-                                             mapping_evidence(model, *checkpoint));
+                               : map_save(model, *checkpoint, *keys, target, options);
   if (!mapping) {
     return fail_in(target.graph_name, std::move(mapping).error());
   }

@@ -11,7 +11,7 @@ FLOORS = {'base': 1, 'tensor': 2, 'checkpoint': 3, 'onnx': 3, 'mapping': 4, 'evi
           'save': 6, 'verify': 7}
 PUBLIC = {'result': 1, 'dtype': 2, 'tensor': 2, 'progress': 1, 'version': 1, 'checkpoint': 3,
           'class_flattening': 3, 'recipe': 2, 'test_data': 6,
-          'model': 3, 'mapping': 4, 'evidence': 5, 'plan': 6, 'writer': 6, 'team': 6, 'verify': 7,
+          'model': 3, 'mapping': 4, 'evidence': 5, 'learn': 5, 'plan': 6, 'writer': 6, 'team': 6, 'verify': 7,
           'save_external': 8}
 PEERS = [{'checkpoint', 'onnx'}]  # floors of the same height that must not know each other
 OWNER = {'checkpoint': 'checkpoint', 'class_flattening': 'checkpoint', 'model': 'onnx'}  # public header -> folder it belongs to

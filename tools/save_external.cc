@@ -42,7 +42,9 @@ input:
                          graph has get the layout
 {}{}
 mapping (docs/mapping.md has the rules):
-{}  --save-map FILE        write the mapping that was used, for --map; of a refused or partial save
+{}  --learn-map OLD        the checkpoint that GRAPH was exported from: data that the graph holds
+                         is paired with it by its bytes, transposed or not (repeatable)
+  --save-map FILE        write the mapping that was used, for --map; of a refused or partial save
                          also the open slots, with keys that fit
 
 output:
@@ -111,6 +113,7 @@ void set_up(CLI::App& app, Arguments& arguments) {
   app.add_flag("--attributes", arguments.options.attributes);
   add_dtype_option(app, arguments.options.dtype);
   app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
+  app.add_option("--learn-map", arguments.options.learn_from)->allow_extra_args(false);
   app.add_option("--save-map", arguments.save_map);
   app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
   app.add_flag("--keep-inputs", arguments.keep_inputs);
@@ -157,7 +160,8 @@ std::string wrong_argument(CLI::App& app, Arguments& arguments) {
   if (arguments.checkpoints.empty()) {
     for (const char* option :
          {"--key", "--prefix", "--match", "--map", "--rename", "--tie", "--partial", "--unmatched",
-          "--inputs", "--keep", "--ignore", "--overlay", "--cast", "--dtype", "--save-map"}) {
+          "--inputs", "--keep", "--ignore", "--overlay", "--cast", "--dtype", "--learn-map",
+          "--save-map"}) {
       if (app.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }
@@ -279,6 +283,7 @@ SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
   paths.read = arguments.options.test_data;
   paths.read_folder_of(arguments.graph);  // its own external data lies there
   paths.read_checkpoints(arguments.checkpoints);
+  paths.read_checkpoints(arguments.options.learn_from);
   paths.read.push_back(arguments.mapping.map_file);
   paths.write.push_back(arguments.dry_run ? nearest_existing_folder(arguments.out_dir)
                                           : arguments.out_dir);

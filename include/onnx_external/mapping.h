@@ -79,8 +79,9 @@ struct MappingOptions {
   // Only keys under it (with or without its last dot); it is removed. "": the keys' own names are
   // meant, so no prefix is looked for.
   std::optional<std::string> prefix;
-  std::vector<Rename> renames;                            // on keys, in order
-  std::vector<MapEntry> map;                              // of a map file, or learned
+  std::vector<Rename> renames;    // on keys, in order
+  std::vector<MapEntry> map;      // of a map file
+  std::vector<MapEntry> learned;  // of learn_map(); entries of `map` and `ties` win
   std::vector<std::pair<std::string, std::string>> ties;  // slot -> key
   std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
   std::vector<std::string> keep;    // initializers that keep the data which the graph holds
@@ -91,6 +92,7 @@ struct MappingOptions {
 enum class Rule : std::uint8_t {
   kMap,            // "map": the map file
   kTie,            // "tie": --tie
+  kLearned,        // "learned": learn_map()
   kMetadataTie,    // "metadata-tie": safetensors' record of a dropped name
   kGraphTie,       // "graph-tie": the graph ties the slot to one that the key names
   kRenamed,        // "renamed": torch put ".1" behind a name that something else has

@@ -30,6 +30,9 @@ enum class RunMode : std::uint8_t { kWrite, kDryRun };  // kDryRun: report the p
 struct SaveOptions {
   OpenOptions open;  // its threads are those of `write`
   MappingOptions mapping;
+  // The checkpoint that the graph was exported from: what the graph holds is paired with it by
+  // bytes (learn.h), and filled from the tensors of those names. Empty: names alone decide.
+  std::vector<std::filesystem::path> learn_from;
   WriteOptions write;
   Verification verification = Verification::kOn;
   RunMode mode = RunMode::kWrite;

@@ -100,6 +100,8 @@ std::string_view rule_name(Rule rule) {
       return "map";
     case Rule::kTie:
       return "tie";
+    case Rule::kLearned:
+      return "learned";
     case Rule::kMetadataTie:
       return "metadata-tie";
     case Rule::kGraphTie:

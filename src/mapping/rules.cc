@@ -234,6 +234,15 @@ Status fill_explicit(MappingTask& task) {
       return status;
     }
   }
+  for (const MapEntry& entry : task.options.learned) {
+    const auto slot_name = task.slot_name_called(entry.slot);
+    if (slot_name && task.fills[task.slot_names[*slot_name].slots.front()]) {
+      continue;
+    }
+    if (Status status = fill_entry(entry, "learned map", Rule::kLearned, task); !status) {
+      return status;
+    }
+  }
   return {};
 }
 

@@ -1,0 +1,88 @@
+#include "evidence/fresh_values.h"
+
+#include <utility>
+
+#include "evidence/byte_stream.h"
+#include "evidence/place_sum.h"
+
+namespace onnx_external {
+
+FreshValues::FreshValues(const Checkpoint& old, const Checkpoint& fresh)
+    : old_(old), fresh_(fresh), unchanged_(old.tensors().size()) {
+  NameMap<std::uint32_t> places;
+  for (std::uint32_t i = 0; i < fresh.tensors().size(); ++i) {
+    places.emplace(fresh.tensors()[i].name, i);
+  }
+  for (const TensorView& tensor : old.tensors()) {
+    const auto found = places.find(tensor.name);
+    places_.push_back(found == places.end() ? std::nullopt : std::optional(found->second));
+  }
+}
+
+Result<bool> FreshValues::equal(const Checkpoint& one, std::size_t tensor,
+                                std::size_t fresh) const {
+  const TensorView& mine = one.tensors()[tensor];
+  const TensorView& other = fresh_.tensors()[fresh];
+  if (mine.dtype != other.dtype || mine.shape != other.shape) {
+    return false;
+  }
+  const auto crc = one.recorded_crc(tensor);
+  const auto other_crc = fresh_.recorded_crc(fresh);
+  if (crc && other_crc && *crc != *other_crc) {
+    return false;
+  }
+  return equal_streams(key_stream(one, tensor), key_stream(fresh_, fresh));
+}
+
+Result<bool> FreshValues::unchanged(std::uint32_t key) {
+  if (!unchanged_[key]) {
+    const auto same = places_[key] ? equal(old_, key, *places_[key]) : Result<bool>(false);
+    if (!same) {
+      return same;
+    }
+    unchanged_[key] = *same;
+  }
+  return *unchanged_[key];
+}
+
+Result<bool> FreshValues::all_equal(std::span<const std::uint32_t> keys) {
+  for (const std::uint32_t key : keys) {
+    if (lacks(key)) {
+      return false;
+    }
+    const std::pair both(*places_[keys.front()], *places_[key]);
+    if (both.first == both.second) {
+      continue;
+    }
+    const auto known = equal_.find(both);
+    const auto same = known != equal_.end() ? Result<bool>(known->second)
+                                            : equal(fresh_, both.first, both.second);
+    if (!same) {
+      return same;
+    }
+    equal_.emplace(both, *same);
+    if (!*same) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<bool> FreshValues::is_symmetric(std::uint32_t key) const {
+  const TensorView* view = places_[key] ? &fresh_.tensors()[*places_[key]] : nullptr;
+  if (view == nullptr || view->shape != old_.tensors()[key].shape) {
+    return false;
+  }
+  const auto size = static_cast<std::uint64_t>(view->shape[0]);
+  PlaceSum own(byte_size(view->dtype), size, size, PlaceSum::Places::kOwn);
+  PlaceSum turned(byte_size(view->dtype), size, size, PlaceSum::Places::kTransposed);
+  Status status =
+      for_each_piece(key_stream(fresh_, *places_[key]), [&](std::span<const std::byte> piece) {
+        own.add(piece);
+        turned.add(piece);
+        return true;
+      });
+  return status ? Result<bool>(own.value() == turned.value()) : fail(std::move(status).error());
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,44 @@
+// What becomes of the tensors of an old checkpoint in a new one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/name_map.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Tensors are found by equal names. Both checkpoints must outlive it. One thread at a time; answers
+// are remembered. Indices are those of the old checkpoint's tensors.
+class FreshValues {
+ public:
+  FreshValues(const Checkpoint& old, const Checkpoint& fresh);
+
+  [[nodiscard]] bool lacks(std::uint32_t key) const { return !places_[key]; }
+
+  // Whether the new one has the tensor with the same type, shape and bytes.
+  [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
+
+  // Whether the new one has all of them, with one type, shape and bytes.
+  [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);
+
+  // Whether it is its own transpose there. Requires: a square matrix in the old one.
+  [[nodiscard]] Result<bool> is_symmetric(std::uint32_t key) const;
+
+ private:
+  [[nodiscard]] Result<bool> equal(const Checkpoint& one, std::size_t tensor,
+                                   std::size_t fresh) const;
+
+  const Checkpoint& old_;
+  const Checkpoint& fresh_;
+  std::vector<std::optional<std::uint32_t>> places_;  // in fresh_
+  std::vector<std::optional<bool>> unchanged_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> equal_;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,112 @@
+#include "evidence/learn_refusals.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/text.h"
+#include "mapping/task.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kCandidatesShown = 3;
+
+// What is said of all tensors with the doubt.
+std::string_view title_of(Doubt doubt) {
+  switch (doubt) {
+    case Doubt::kEqualBytes:
+      return "several keys of the old checkpoint have its bytes, and they differ in the new one";
+    case Doubt::kCoincidence:
+      return "may be a constant of the graph that has the value of a key by chance";
+    case Doubt::kReshaped:
+      return "holds a key in another shape, and the key changes";
+    case Doubt::kMerged:
+      return "several nodes use it, so that it may be a weight merged with a constant";
+    case Doubt::kSymmetric:
+      return "holds a matrix that is its own transpose, which it no longer is in the new "
+             "checkpoint";
+    case Doubt::kAttribute:
+      return "stands in a node, where it cannot be replaced, and holds a key that changes";
+    case Doubt::kComputed:
+      return "is no tensor of the old checkpoint, and may be computed from keys that are nowhere "
+             "in "
+             "the graph and change";
+    case Doubt::kLikeChanged:
+      return "is no tensor of the old checkpoint, but has the size of one that changes, and may be "
+             "computed from it";
+    case Doubt::kLacking:
+      return "holds a key that the new checkpoint lacks";
+    case Doubt::kShared:
+      return "the graph holds the bytes of this key only in a tensor that several nodes use, under "
+             "another key, and the two differ in the new checkpoint";
+    case Doubt::kTwins:
+      return "shares its name or its data with another slot, and the two need different values";
+  }
+  return "";
+}
+
+std::string text_of(const ErrorItem& item, Doubt doubt) {
+  std::string text = quote(item.name) + (item.form.empty() ? "" : " " + item.form) + " ";
+  text += title_of(doubt);
+  if (!item.candidates.empty()) {
+    text += ": " + quote_list(item.candidates, kCandidatesShown);
+  }
+  return text;
+}
+
+}  // namespace
+
+void LearnRefusals::add(Doubt doubt, const Slot& slot, std::vector<std::string> keys) {
+  ErrorItem item{slot.name, form_of(slot), {}, std::move(keys)};
+  if (!slot.consumer_op.empty()) {
+    item.note = "used by " + slot.consumer_op + " " + quote(slot.consumer_name);
+  }
+  refusals_.push_back({doubt, std::move(item)});
+}
+
+void LearnRefusals::add(Doubt doubt, const HeldTensor& tensor, std::vector<std::string> keys) {
+  refusals_.push_back(
+      {doubt,
+       {tensor.name(),
+        std::string(onnx_type_name(tensor.data_type())) + " " + shape_text(tensor.dims()),
+        {},
+        std::move(keys)}});
+}
+
+void LearnRefusals::add_key(Doubt doubt, std::string_view key) {
+  refusals_.push_back({doubt, {std::string(key), {}, {}, {}}});
+}
+
+Status LearnRefusals::status() const {
+  if (refusals_.empty()) {
+    return {};
+  }
+  auto details = std::make_shared<ErrorDetails>();
+  for (std::size_t i = 0; i < kDoubtCount; ++i) {
+    ErrorList list{std::string(title_of(static_cast<Doubt>(i))), {}};
+    for (const Refusal& refusal : refusals_) {
+      if (refusal.doubt == static_cast<Doubt>(i)) {
+        list.items.push_back(refusal.item);
+      }
+    }
+    if (!list.items.empty()) {
+      details->lists.push_back(std::move(list));
+    }
+  }
+  details->remedies = {{"map", {}, "where you know which key fills a slot"},
+                       {"keep", {}, "where the data of the graph is a constant"},
+                       {"ignore", {}, "for keys that the graph does not use"}};
+  std::string message = "the old checkpoint does not tell what to do: " +
+                        text_of(refusals_.front().item, refusals_.front().doubt);
+  if (refusals_.size() > 1) {
+    message += " (and " + std::to_string(refusals_.size() - 1) + " more)";
+  }
+  const bool lacking = std::all_of(refusals_.begin(), refusals_.end(), [](const Refusal& refusal) {
+    return refusal.doubt == Doubt::kLacking;
+  });
+  return fail(Error{lacking ? ErrorCode::kNotFound : ErrorCode::kAmbiguous, std::move(message),
+                    std::move(details)});
+}
+
+}  // namespace onnx_external

@@ -91,6 +91,16 @@ class Learner {
       key_of_refined_.emplace(canonical_name(name), key);
     }
     homed_.assign(tensors.size(), false);
+    NameSet given;
+    for (const MapEntry& entry : options_.map) {
+      given.insert(entry.key);
+    }
+    for (const auto& [slot, key] : options_.ties) {
+      given.insert(key);
+    }
+    for (std::uint32_t key = 0; key < tensors.size(); ++key) {
+      homed_[key] = given.contains(names_[key]);
+    }
     return {};
   }
 
@@ -129,21 +139,34 @@ class Learner {
     return onnx_is_floating(held_[held].data_type()) || elements_of(held) > 1;
   }
 
-  // How many nodes use a slot, those Identity nodes left out that are slots themselves.
+  // Which nodes use a slot, and how many, those Identity nodes left out that are slots themselves.
   void list_readers() {
-    readers_.resize(graph_.slots.size());
     NameMap<std::uint64_t> merged;
+    NameSet identities;
     for (const Slot& slot : graph_.slots) {
       if (slot.kind == SlotKind::kIdentityOutput) {
         ++merged[slot.merged_into];
+        identities.insert(slot.name);
       }
     }
-    for (std::uint32_t slot = 0; slot < graph_.slots.size(); ++slot) {
-      const auto found = merged.find(graph_.slots[slot].name);
+    for (const Slot& slot : graph_.slots) {
+      const auto found = merged.find(slot.name);
       const std::uint64_t less = found == merged.end() ? 0 : found->second;
-      readers_[slot] = graph_.slots[slot].consumer_count -
-                       std::min<std::uint64_t>(less, graph_.slots[slot].consumer_count);
+      readers_.push_back(slot.consumer_count - std::min<std::uint64_t>(less, slot.consumer_count));
     }
+    for (const onnx::NodeProto& node : model_.proto().graph().node()) {
+      const bool is_slot = node.output_size() == 1 && identities.contains(node.output(0));
+      for (int i = 0; !is_slot && i < node.input_size(); ++i) {
+        users_.emplace(node.input(i), node.name());
+      }
+    }
+  }
+
+  // The only node that uses the slot; "" where there are others, or it is in a subgraph.
+  [[nodiscard]] std::string_view user_of(std::uint32_t slot) const {
+    const auto user = users_.find(graph_.slots[slot].name);
+    const bool is_one = readers_[slot] == 1 && graph_.slots[slot].graph == 0;
+    return is_one && user != users_.end() ? user->second : std::string_view();
   }
 
   // ---- slots
@@ -215,9 +238,10 @@ class Learner {
       return Choice{*key, false};
     }
     // A constant of the module may have the same number as its parameter.
-    if (const auto key = key_by_module(place, keys, names_);
-        key && (telling || content.holders == 1)) {
-      return Choice{*key, false};
+    if (telling || content.holders == 1) {
+      if (const auto key = key_by_module(module_of_node(user_of(slot)), keys, names_)) {
+        return Choice{*key, false};
+      }
     }
     if (telling) {
       auto same = fresh_.all_equal(keys);
@@ -267,6 +291,7 @@ class Learner {
         has(content.turned, choice.key) || (!plain && key.shape.size() == 2 && dims.size() == 2 &&
                                             key.shape[0] == dims[1] && key.shape[1] == dims[0]);
     homed_[choice.key] = true;
+    found_changed_ = found_changed_ || (changed && is_telling(held, content));
     if (!changed && !plain && !turned) {  // another shape
       kept_.insert(slot);
       return {};
@@ -325,9 +350,10 @@ class Learner {
   [[nodiscard]] bool may_be_merged(std::uint32_t slot, std::uint32_t held,
                                    const Choice& choice) const {
     const onnx::ModelProto& proto = model_.proto();
-    const bool has_identities =
-        proto.producer_name() == "pytorch" && (proto.producer_version().starts_with("1.") ||
-                                               graph_.slots[slot].consumer_name.starts_with('/'));
+    const auto user = users_.find(graph_.slots[slot].name);
+    const bool has_identities = proto.producer_name() == "pytorch" &&
+                                (proto.producer_version().starts_with("1.") ||
+                                 (user != users_.end() && user->second.starts_with('/')));
     return readers_[slot] > 1 && elements_of(held) <= kMaxMergedElements &&
            !(choice.by_name && has_identities);
   }
@@ -404,6 +430,7 @@ class Learner {
       const auto simple = simple_in_nodes_.find(key);
       if (*same) {
         settle({&key, 1});
+        missing_sizes_.insert(element_count_of_key(key));
       } else if (!*tied && simple != simple_in_nodes_.end()) {
         refusals_.add(Doubt::kAttribute, held_[simple->second], {std::string(names_[key])});
       } else if (!*tied && shared.contains(key)) {
@@ -504,6 +531,8 @@ class Learner {
           elements > 1 ? !lost.empty() && (unknown.slot || !uniform) : one_is_lost;
       if (made_of_lost) {
         refuse(Doubt::kComputed, unknown, names_of(lost));
+      } else if (elements > 1 && !found_changed_ && missing_sizes_.contains(elements)) {
+        refuse(Doubt::kOtherModel, unknown, {});
       } else if (changed_sizes.contains(elements) && !uniform) {
         refuse(Doubt::kLikeChanged, unknown, {});
       } else if (unknown.slot) {
@@ -582,6 +611,7 @@ class Learner {
   std::vector<bool> has_slot_;           // of held_
   std::vector<bool> wanted_;             // of held_
   std::vector<std::uint64_t> readers_;   // of slots
+  NameMap<std::string_view> users_;      // of values: a node of the main graph
   std::vector<std::uint32_t> slots_;     // those that are looked at
   std::vector<std::string_view> names_;  // of the old keys
   std::vector<bool> usable_;             // of the old keys
@@ -593,6 +623,8 @@ class Learner {
   std::map<std::uint32_t, const Content*> content_of_key_;
   std::map<std::uint32_t, std::uint32_t> simple_in_nodes_;  // key -> held
   bool found_any_ = false;
+  bool found_changed_ = false;             // a telling tensor that changes
+  std::set<std::uint64_t> missing_sizes_;  // of keys that do not change and are nowhere
   std::vector<Unknown> unknown_;
   std::set<std::uint32_t> kept_;     // slots
   std::set<std::uint32_t> paired_;   // keys

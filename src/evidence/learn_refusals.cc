@@ -40,6 +40,9 @@ std::string_view title_of(Doubt doubt) {
     case Doubt::kShared:
       return "the graph holds the bytes of this key only in a tensor that several nodes use, under "
              "another key, and the two differ in the new checkpoint";
+    case Doubt::kOtherModel:
+      return "is no tensor of the old checkpoint, which may not be the one that the graph was "
+             "exported from: nothing in the graph is a tensor of it that changes";
     case Doubt::kTwins:
       return "shares its name or its data with another slot, and the two need different values";
   }

@@ -23,9 +23,10 @@ enum class Doubt : std::uint8_t {
   kLikeChanged,  // has the size of a key that changes
   kLacking,      // the new checkpoint lacks the key
   kShared,       // a key that shares a slot with another one
+  kOtherModel,   // is nothing of the old checkpoint, nor is anything else that would change
   kTwins,        // its name, or its data, stands for several slots that need different values
 };
-inline constexpr std::size_t kDoubtCount = 11;
+inline constexpr std::size_t kDoubtCount = 12;
 
 class LearnRefusals {
  public:

@@ -72,12 +72,12 @@ std::string module_of_node(std::string_view node) {
   return path;
 }
 
-std::optional<std::uint32_t> key_by_module(const Slot& slot, std::span<const std::uint32_t> keys,
+std::optional<std::uint32_t> key_by_module(std::string_view module,
+                                           std::span<const std::uint32_t> keys,
                                            std::span<const std::string_view> names) {
-  const std::string module = module_of_node(slot.consumer_name);
   std::optional<std::uint32_t> found;
   for (const std::uint32_t key : keys) {
-    if (slot.consumer_count != 1 || !ends_meet(module, module_of_key(names[key]), '.')) {
+    if (!ends_meet(module, module_of_key(names[key]), '.')) {
       continue;
     }
     if (found) {

@@ -6,9 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "onnx_external/model.h"
 
 namespace onnx_external {
 
@@ -21,15 +18,15 @@ namespace onnx_external {
                                                          std::span<const std::uint32_t> keys,
                                                          std::span<const std::string_view> names);
 
-// Of `keys`, the only one that belongs to the module whose node uses the slot: torch calls nodes
-// "/layers.0/fc/MatMul", and the parameters of that module "layers.0.fc.weight", behind the prefix
-// of a wrapping module or not. Nothing when several nodes use it.
-[[nodiscard]] std::optional<std::uint32_t> key_by_module(const Slot& slot,
+// Of `keys`, the only one that belongs to the module, which stands behind the prefix of a wrapping
+// module on one side or on neither.
+[[nodiscard]] std::optional<std::uint32_t> key_by_module(std::string_view module,
                                                          std::span<const std::uint32_t> keys,
                                                          std::span<const std::string_view> names);
 
-// "layers.0.fc" for "/layers.0/fc/MatMul", "net.0" for "/net/net.0/Relu"; "" where a node's name
-// says no module.
+// The module that torch names a node by: "layers.0.fc" for "/layers.0/fc/MatMul", whose parameters
+// are "layers.0.fc.weight" and so on; "net.0" for "/net/net.0/Relu". "" where a name says no
+// module.
 [[nodiscard]] std::string module_of_node(std::string_view node);
 
 }  // namespace onnx_external

@@ -1,0 +1,350 @@
+// What the data of a graph is, learned from the checkpoint that it was exported from.
+#include "onnx_external/learn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "evidence/name_proof.h"
+#include "support/result_matchers.h"
+#include "support/save_fixture.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+const Recipe kTurn = {RecipeStep::kTranspose};
+
+std::string turned(const std::vector<float>& values, std::size_t rows, std::size_t columns) {
+  std::vector<float> made(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    made[i % columns * rows + i / columns] = values[i];
+  }
+  return f32(made);
+}
+
+std::vector<float> numbers(std::size_t count, float first) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = first + 0.37F * static_cast<float>(i * i % 31) + static_cast<float>(i) / 1024;
+  }
+  return values;
+}
+
+TestTensor tensor(const std::string& name, const Shape& shape, const std::vector<float>& values) {
+  return {.name = name, .shape = shape, .bytes = f32(values)};
+}
+
+class Learn : public testing::Test {
+ protected:
+  Result<LearnedMap> learn(const onnx::ModelProto& graph, const std::vector<TestTensor>& old,
+                           const std::vector<TestTensor>& fresh,
+                           const MappingOptions& options = {}) const {
+    const Model model = Model::load(dir_.write("g.onnx", graph.SerializeAsString())).value();
+    const Checkpoint before = open_one(dir_.write("old.pt", torch_zip(old)));
+    const Checkpoint after = open_one(dir_.write("new.pt", torch_zip(fresh)));
+    return learn_map(model, before, after, options);
+  }
+  // One slot "onnx::MatMul_1" with `bytes`, used once.
+  static onnx::ModelProto one(const std::vector<std::int64_t>& dims, const std::string& bytes,
+                              const std::string& name = "onnx::MatMul_1") {
+    GraphBuilder b;
+    b.input("x", kFloat, {1, 4}).initializer(name, kFloat, dims, bytes);
+    b.node("MatMul", {"x", name}, {"y"});
+    return b.model();
+  }
+
+  TempDir dir_;
+};
+
+const std::vector<float> kW = numbers(12, 1);
+const std::vector<float> kV = numbers(12, 2);
+
+TEST_F(Learn, ATransposedWeightIsPairedWithItsRecipe) {
+  const auto learned = learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kW)},
+                             {tensor("fc.weight", {3, 4}, kV)});
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"onnx::MatMul_1", "fc.weight", kTurn}));
+  EXPECT_THAT(learned->constants, IsEmpty());
+  EXPECT_THAT(learned->settled, IsEmpty());
+}
+
+TEST_F(Learn, AGraphInHalfPrecisionIsPairedWithTheCheckpointInFull) {
+  const std::vector<float> w = {0.5F, 1.5F, -2, 3};
+  const std::string halves = bytes_of<std::uint16_t>({0x3800, 0x3e00, 0xc000, 0x4200});
+  GraphBuilder b;
+  b.input("x", onnx::TensorProto::FLOAT16, {1, 2});
+  b.initializer("h", onnx::TensorProto::FLOAT16, {4}, halves).node("Add", {"x", "h"}, {"y"});
+  const auto learned =
+      learn(b.model(), {tensor("k", {4}, w)},
+            {{.name = "k", .dtype = DType::kFloat16, .shape = {4}, .bytes = noise(8, 1)}});
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"h", "k"}));
+}
+
+TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {
+  GraphBuilder b;
+  b.input("x", kFloat, {3, 4});
+  b.initializer("a.bias", kFloat, {3}, f32({0, 0, 0}))
+      .initializer("b.bias", kFloat, {3}, f32({0, 0, 0}));
+  b.initializer("onnx::MatMul_7", kFloat, {4, 3}, turned(kW, 3, 4));
+  b.node("Add", {"x", "a.bias"}, {"s"}).node("Add", {"s", "b.bias"}, {"t"});
+  b.node("MatMul", {"t", "onnx::MatMul_7"}, {"y"});
+  b.model().mutable_graph()->mutable_node(2)->set_name("/net/net.1/MatMul");
+  const std::vector<TestTensor> old = {
+      tensor("b.bias", {3}, {0, 0, 0}), tensor("a.bias", {3}, {0, 0, 0}),
+      tensor("net.0.weight", {3, 4}, kW), tensor("net.1.weight", {3, 4}, kW)};
+  const std::vector<TestTensor> fresh = {
+      tensor("b.bias", {3}, {1, 2, 3}), tensor("a.bias", {3}, {4, 5, 6}),
+      tensor("net.0.weight", {3, 4}, kV), tensor("net.1.weight", {3, 4}, numbers(12, 9))};
+  const auto learned = learn(b.model(), old, fresh);
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"a.bias", "a.bias"}, MapEntry{"b.bias", "b.bias"},
+                                        MapEntry{"onnx::MatMul_7", "net.1.weight", kTurn}));
+}
+
+TEST_F(Learn, EqualBytesWithoutANameAreRefusedUnlessTheNewOnesAreEqualToo) {
+  const std::vector<TestTensor> old = {tensor("p.weight", {3, 4}, kW),
+                                       tensor("q.weight", {3, 4}, kW)};
+  const auto graph = one({4, 3}, turned(kW, 3, 4));
+  EXPECT_THAT(learn(graph, old,
+                    {tensor("p.weight", {3, 4}, kV), tensor("q.weight", {3, 4}, numbers(12, 9))}),
+              FailsWith(ErrorCode::kAmbiguous, "several keys of the old checkpoint"));
+  const auto tied =
+      learn(graph, old, {tensor("p.weight", {3, 4}, kV), tensor("q.weight", {3, 4}, kV)});
+  ASSERT_THAT(tied, IsOk());
+  EXPECT_THAT(tied->map, ElementsAre(MapEntry{"onnx::MatMul_1", "p.weight", kTurn}));
+  const auto unchanged = learn(graph, old, old);
+  ASSERT_THAT(unchanged, IsOk());
+}
+
+TEST_F(Learn, AMatrixThatIsItsOwnTransposeNeedsItsNameOrANewOneLikeIt) {
+  const std::vector<float> symmetric = {1, 2, 3, 2, 5, 6, 3, 6, 9};
+  const std::vector<TestTensor> old = {tensor("w", {3, 3}, symmetric)};
+  const std::vector<TestTensor> fresh = {tensor("w", {3, 3}, numbers(9, 1))};
+  EXPECT_THAT(learn(one({3, 3}, f32(symmetric)), old, fresh),
+              FailsWith(ErrorCode::kAmbiguous, "its own transpose"));
+  const auto named = learn(one({3, 3}, f32(symmetric), "w"), old, fresh);
+  ASSERT_THAT(named, IsOk());
+  EXPECT_THAT(named->map, ElementsAre(MapEntry{"w", "w"}));
+  const auto again =
+      learn(one({3, 3}, f32(symmetric)), old, {tensor("w", {3, 3}, {7, 2, 3, 2, 7, 6, 3, 6, 7})});
+  ASSERT_THAT(again, IsOk());
+  EXPECT_THAT(again->map, ElementsAre(MapEntry{"onnx::MatMul_1", "w"}));
+}
+
+TEST_F(Learn, AReshapedKeyIsLeftAloneWhileItDoesNotChange) {
+  const auto graph = one({1, 1, 4}, f32({1, 2, 3, 5}));
+  const std::vector<TestTensor> old = {tensor("p", {4}, {1, 2, 3, 5})};
+  const auto same = learn(graph, old, old);
+  ASSERT_THAT(same, IsOk());
+  EXPECT_THAT(same->map, IsEmpty());
+  EXPECT_THAT(same->constants, ElementsAre("onnx::MatMul_1"));
+  EXPECT_THAT(learn(graph, old, {tensor("p", {4}, {1, 2, 3, 4})}),
+              FailsWith(ErrorCode::kAmbiguous, "in another shape"));
+}
+
+TEST_F(Learn, ANumberAloneIsNoProof) {
+  const auto graph = one({1}, f32({1}), "val_3");
+  EXPECT_THAT(learn(graph, {tensor("beta", {1}, {1})}, {tensor("beta", {1}, {2})}),
+              FailsWith(ErrorCode::kAmbiguous, "by chance"));
+  const auto kept = learn(graph, {tensor("beta", {1}, {1})}, {tensor("beta", {1}, {1})});
+  ASSERT_THAT(kept, IsOk());
+  EXPECT_THAT(kept->constants, ElementsAre("val_3"));
+}
+
+// BatchNorm folded into the convolution before it.
+TEST_F(Learn, DataThatMayBeComputedFromKeysIsRefusedUnlessAllOfThemStay) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("onnx::Conv_9", kFloat, {3, 4}, f32(numbers(12, 30)));
+  b.initializer("fc.weight", kFloat, {3, 4}, f32(kW));
+  b.node("MatMul", {"x", "onnx::Conv_9"}, {"s"}).node("MatMul", {"s", "fc.weight"}, {"y"});
+  const TestTensor fc = tensor("fc.weight", {3, 4}, kW);
+  const TestTensor conv = tensor("conv.weight", {3, 4}, numbers(12, 15));
+  const TestTensor norm = tensor("bn.weight", {3}, {1, 2, 3});
+  EXPECT_THAT(learn(b.model(), {fc, conv, norm}, {fc, conv, tensor("bn.weight", {3}, {2, 2, 3})}),
+              FailsWith(ErrorCode::kAmbiguous,
+                        "may be computed from keys that are nowhere in the "
+                        "graph and change: 'bn.weight'"));
+  MappingOptions ignoring;
+  ignoring.ignore = {"^bn\\."};
+  ignoring.keep = {"onnx::Conv_9"};
+  EXPECT_THAT(
+      learn(b.model(), {fc, conv, norm}, {fc, conv, tensor("bn.weight", {3}, {2, 2, 3})}, ignoring),
+      IsOk());
+  EXPECT_THAT(learn(b.model(), {fc, conv, norm}, {fc, conv, norm}),
+              FailsWith(ErrorCode::kAmbiguous, "may not be the one that the graph was exported"));
+  // Something that changes shows that the checkpoint is the right one.
+  GraphBuilder other;
+  other.input("x", kFloat, {1, 4});
+  other.initializer("onnx::Conv_9", kFloat, {3, 4}, f32(numbers(12, 30)));
+  other.initializer("head", kFloat, {5, 4}, f32(numbers(20, 3)));
+  other.node("MatMul", {"x", "onnx::Conv_9"}, {"s"}).node("MatMul", {"s", "head"}, {"y"});
+  const auto tuned = learn(other.model(), {conv, norm, tensor("head", {5, 4}, numbers(20, 3))},
+                           {conv, norm, tensor("head", {5, 4}, numbers(20, 4))});
+  ASSERT_THAT(tuned, IsOk());
+  EXPECT_THAT(tuned->map, ElementsAre(MapEntry{"head", "head"}));
+  EXPECT_THAT(tuned->constants, ElementsAre("onnx::Conv_9"));
+  EXPECT_THAT(tuned->settled, UnorderedElementsAre("conv.weight", "bn.weight"));
+}
+
+TEST_F(Learn, AConstantOfAnotherSizeIsProvedOne) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("fc.weight", kFloat, {3, 4}, f32(kW));
+  b.initializer("scale", kFloat, {}, f32({0.125F}))
+      .initializer("mask", kFloat, {2, 2}, f32({0, -9, 0, 0}));
+  b.node("Use", {"x", "fc.weight", "scale", "mask"}, {"y"});
+  const auto learned =
+      learn(b.model(), {tensor("fc.weight", {3, 4}, kW)}, {tensor("fc.weight", {3, 4}, kV)});
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->constants, ElementsAre("scale", "mask"));
+}
+
+TEST_F(Learn, DataOfTheSizeOfAKeyThatChangesMayBeComputedFromIt) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("fc.weight", kFloat, {3, 4}, f32(kW));
+  b.initializer("val_2", kFloat, {3, 4}, f32(numbers(12, 77)));
+  b.node("Use", {"x", "fc.weight", "val_2"}, {"y"});
+  EXPECT_THAT(
+      learn(b.model(), {tensor("fc.weight", {3, 4}, kW)}, {tensor("fc.weight", {3, 4}, kV)}),
+      FailsWith(ErrorCode::kAmbiguous, "'val_2' FLOAT [3, 4] is no tensor"));
+}
+
+TEST_F(Learn, ASmallSlotOfSeveralNodesMayBeMergedWithAConstant) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("ln.weight", kFloat, {4}, f32({1, 2, 3, 4}));
+  b.node("Mul", {"x", "ln.weight"}, {"s"}).node("Add", {"s", "ln.weight"}, {"y"});
+  const std::vector<TestTensor> old = {tensor("ln.weight", {4}, {1, 2, 3, 4})};
+  EXPECT_THAT(learn(b.model(), old, {tensor("ln.weight", {4}, {5, 6, 7, 8})}),
+              FailsWith(ErrorCode::kAmbiguous, "merged with a constant"));
+  EXPECT_THAT(learn(b.model(), old, old), IsOk());
+  b.model().set_producer_name("pytorch");
+  b.model().set_producer_version("1.13.1");
+  EXPECT_THAT(learn(b.model(), old, {tensor("ln.weight", {4}, {5, 6, 7, 8})}), IsOk())
+      << "this exporter gives merged weights an Identity";
+}
+
+TEST_F(Learn, KeysThatShareASlotMustStayEqual) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4});
+  b.initializer("a.weight", kFloat, {40, 50}, f32(numbers(2000, 1)));
+  b.node("Mul", {"x", "a.weight"}, {"s"}).node("Add", {"s", "a.weight"}, {"y"});
+  const auto at = [](const std::string& name, float first) {
+    return tensor(name, {40, 50}, numbers(2000, first));
+  };
+  const std::vector<TestTensor> old = {at("a.weight", 1), at("b.weight", 1)};
+  EXPECT_THAT(
+      learn(b.model(), old, {at("a.weight", 2), at("b.weight", 3)}),
+      FailsWith(ErrorCode::kAmbiguous, "'b.weight' the graph holds the bytes of this key only"));
+  const auto tied = learn(b.model(), old, {at("a.weight", 2), at("b.weight", 2)});
+  ASSERT_THAT(tied, IsOk());
+  EXPECT_THAT(tied->map, ElementsAre(MapEntry{"a.weight", "a.weight"}));
+}
+
+TEST_F(Learn, AWeightInANodeMustStay) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("fc.weight", kFloat, {3, 4}, f32(kW));
+  b.node("Constant", {}, {"c"}).node("Use", {"x", "c", "fc.weight"}, {"y"});
+  auto* value = b.model().mutable_graph()->mutable_node(0)->add_attribute();
+  value->set_name("value");
+  value->set_type(onnx::AttributeProto::TENSOR);
+  value->mutable_t()->set_data_type(kFloat);
+  value->mutable_t()->add_dims(4);
+  value->mutable_t()->set_raw_data(f32({1, 2, 3, 5}));
+  const TestTensor fc = tensor("fc.weight", {3, 4}, kW);
+  EXPECT_THAT(
+      learn(b.model(), {fc, tensor("p", {4}, {1, 2, 3, 5})}, {fc, tensor("p", {4}, {1, 2, 3, 6})}),
+      FailsWith(ErrorCode::kAmbiguous, "'c.value' FLOAT [4] stands in a node"));
+  EXPECT_THAT(
+      learn(b.model(), {fc, tensor("p", {4}, {1, 2, 3, 5})}, {fc, tensor("p", {4}, {1, 2, 3, 5})}),
+      IsOk());
+}
+
+TEST_F(Learn, IdentitiesOverOneTensorGetTheirOwnKeys) {
+  GraphBuilder b;
+  b.input("x", kFloat, {3}).initializer("a.bias", kFloat, {3}, f32({0, 0, 0}));
+  b.node("Identity", {"a.bias"}, {"b.bias"});
+  b.node("Add", {"x", "a.bias"}, {"s"}).node("Add", {"s", "b.bias"}, {"y"});
+  const auto learned =
+      learn(b.model(), {tensor("a.bias", {3}, {0, 0, 0}), tensor("b.bias", {3}, {0, 0, 0})},
+            {tensor("a.bias", {3}, {1, 2, 3}), tensor("b.bias", {3}, {4, 5, 6})});
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map,
+              UnorderedElementsAre(MapEntry{"a.bias", "a.bias"}, MapEntry{"b.bias", "b.bias"}));
+}
+
+TEST_F(Learn, TwoBranchesWithOneNameAndDifferentDataAreRefused) {
+  GraphBuilder b;
+  b.input("c", onnx::TensorProto::BOOL, {}).node("If", {"c"}, {"y"});
+  b.begin_subgraph("then_branch").initializer("w", kFloat, {3, 4}, f32(kW));
+  b.node("Neg", {"w"}, {"n"}).end_subgraph();
+  b.begin_subgraph("else_branch").initializer("w", kFloat, {3, 4}, f32(kV));
+  b.node("Neg", {"w"}, {"m"}).end_subgraph();
+  EXPECT_THAT(learn(b.model(), {tensor("p", {3, 4}, kW), tensor("q", {3, 4}, kV)},
+                    {tensor("p", {3, 4}, numbers(12, 8)), tensor("q", {3, 4}, numbers(12, 9))}),
+              FailsWith(ErrorCode::kAmbiguous, "shares its name or its data"));
+}
+
+TEST_F(Learn, IntegersAreDataOnlyWhereTheyAreMany) {
+  const auto ints = [](const std::string& name, const std::vector<std::int64_t>& values) {
+    return TestTensor{.name = name,
+                      .dtype = DType::kInt64,
+                      .shape = {static_cast<std::int64_t>(values.size())},
+                      .bytes = bytes_of(values)};
+  };
+  GraphBuilder b;
+  b.input("x", kFloat, {3});
+  b.initializer("i", kInt64, {8}, bytes_of<std::int64_t>({3, 1, 2, 0, 7, 6, 5, 4}));
+  b.initializer("zero", kInt64, {}, bytes_of<std::int64_t>({0}));
+  b.node("Use", {"x", "i", "zero"}, {"y"});
+  const auto learned =
+      learn(b.model(), {ints("order", {3, 1, 2, 0, 7, 6, 5, 4}), ints("steps", {0})},
+            {ints("order", {0, 1, 2, 3, 7, 6, 5, 4}), ints("steps", {90})});
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"i", "order"}));
+}
+
+TEST_F(Learn, KeysThatTheNewCheckpointLacksAreNamed) {
+  EXPECT_THAT(learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kW)},
+                    {tensor("other", {3, 4}, kV)}),
+              FailsWith(ErrorCode::kNotFound, "lacks: 'fc.weight'"));
+}
+
+TEST_F(Learn, AnotherCheckpointThanTheExportedOneIsRefused) {
+  EXPECT_THAT(learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kV)},
+                    {tensor("fc.weight", {3, 4}, kV)}),
+              FailsWith(ErrorCode::kNotFound, "holds no data of the old checkpoint"));
+}
+
+TEST_F(Learn, WhatTheOptionsNameIsLeftToThem) {
+  MappingOptions options;
+  options.map = {{"onnx::MatMul_1", "fc.weight"}};
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("onnx::MatMul_1", kFloat, {4, 3}, turned(kW, 3, 4));
+  b.initializer("v", kFloat, {12}, f32(kV)).node("Use", {"x", "onnx::MatMul_1", "v"}, {"y"});
+  const auto learned = learn(b.model(), {tensor("fc.weight", {3, 4}, kW), tensor("v", {12}, kV)},
+                             {tensor("fc.weight", {3, 4}, kV), tensor("v", {12}, kW)}, options);
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"v", "v"}));
+  const MappingOptions merged = with_learned(options, *learned);
+  EXPECT_EQ(merged.map, options.map);
+  EXPECT_EQ(merged.learned, learned->map);
+}
+
+TEST(NameProof, AModuleIsReadFromTheNamesOfNodes) {
+  EXPECT_EQ(module_of_node("/layers.0/fc/MatMul"), "layers.0.fc");
+  EXPECT_EQ(module_of_node("/net/net.0/Relu"), "net.0");
+  EXPECT_EQ(module_of_node("/a/net/net.0/net.0.1/Relu_3"), "a.net.0.1");
+  EXPECT_EQ(module_of_node("/MatMul"), "");
+  EXPECT_EQ(module_of_node("MatMul_3"), "");
+}
+
+}  // namespace
+}  // namespace onnx_external

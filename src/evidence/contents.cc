@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -164,7 +165,7 @@ class Search {
         const auto [place, fresh] = by_sum.try_emplace(
             {jobs_[i].form, digests_[i].own}, static_cast<std::uint32_t>(contents.all.size()));
         if (fresh) {
-          contents.all.push_back({digests_[i].uniform, {}, {}, 0});
+          contents.all.push_back({digests_[i].uniform, {}, {}, {}, 0});
         }
         ++contents.all[place->second].holders;
         contents.of_held[jobs_[i].index] = place->second;
@@ -183,6 +184,10 @@ class Search {
           add(jobs_[i], digests_[i].turned, &Content::turned);
         }
       }
+    }
+    for (Content& content : contents.all) {
+      std::set_union(content.keys.begin(), content.keys.end(), content.turned.begin(),
+                     content.turned.end(), std::back_inserter(content.all));
     }
     return contents;
   }

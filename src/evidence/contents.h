@@ -28,6 +28,7 @@ struct Content {
   bool uniform = false;               // all elements are equal
   std::vector<std::uint32_t> keys;    // in any shape, by rising index
   std::vector<std::uint32_t> turned;  // matrices whose transpose it is
+  std::vector<std::uint32_t> all;     // both, by rising index
   std::uint32_t holders = 0;          // held tensors with these bytes
 };
 

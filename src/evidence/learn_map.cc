@@ -4,20 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
-#include "base/text.h"
 #include "evidence/contents.h"
 #include "evidence/fresh_values.h"
-#include "evidence/held_tensors.h"
 #include "evidence/learn_refusals.h"
+#include "evidence/learn_task.h"
 #include "evidence/name_proof.h"
-#include "mapping/name_refinement.h"
 #include "onnx_external/learn.h"
 
 namespace onnx_external {
@@ -34,22 +31,12 @@ struct Choice {
 
 class Learner {
  public:
-  Learner(const Model& model, const Checkpoint& old, const Checkpoint& fresh,
-          const MappingOptions& options)
-      : model_(model),
-        graph_(model.facts()),
-        old_(old),
-        fresh_(old, fresh),
-        options_(options),
-        held_(held_tensors(model)),
-        held_of_slot_(held_by_slots(graph_, held_)) {}
+  Learner(LearnTask task, const Checkpoint& fresh)
+      : task_(std::move(task)), fresh_(task_.old, fresh), homed_(task_.given) {}
 
   Result<LearnedMap> learn(int threads, const ProgressFn& progress) {
-    if (Status status = list_keys(); !status) {
-      return fail(std::move(status).error());
-    }
-    list_slots();
-    auto contents = find_contents({model_, held_, wanted_, old_, usable_, threads, progress});
+    auto contents = find_contents(
+        {task_.model, task_.held, task_.wanted, task_.old, task_.usable, threads, progress});
     if (!contents) {
       return fail(std::move(contents).error());
     }
@@ -66,109 +53,6 @@ class Learner {
   }
 
  private:
-  // ---- what takes part
-
-  Status list_keys() {
-    const std::vector<TensorView>& tensors = old_.tensors();
-    std::vector<std::unique_ptr<RE2>> ignored;
-    RE2::Options quiet;
-    quiet.set_log_errors(false);
-    for (const std::string& pattern : options_.ignore) {
-      ignored.push_back(std::make_unique<RE2>(pattern, quiet));
-      if (!ignored.back()->ok()) {
-        return fail(ErrorCode::kInvalidArgument,
-                    "ignore " + quote(pattern) + ": " + ignored.back()->error());
-      }
-    }
-    key_of_refined_.reserve(tensors.size());
-    for (std::uint32_t key = 0; key < tensors.size(); ++key) {
-      const std::string_view name = tensors[key].name;
-      names_.push_back(name);
-      usable_.push_back((!options_.prefix || name.starts_with(*options_.prefix)) &&
-                        std::none_of(ignored.begin(), ignored.end(), [&](const auto& pattern) {
-                          return RE2::PartialMatch(name, *pattern);
-                        }));
-      key_of_refined_.emplace(canonical_name(name), key);
-    }
-    homed_.assign(tensors.size(), false);
-    NameSet given;
-    for (const MapEntry& entry : options_.map) {
-      given.insert(entry.key);
-    }
-    for (const auto& [slot, key] : options_.ties) {
-      given.insert(key);
-    }
-    for (std::uint32_t key = 0; key < tensors.size(); ++key) {
-      homed_[key] = given.contains(names_[key]);
-    }
-    return {};
-  }
-
-  // Slots that the options leave alone are not looked at; nor is their data, unless others have it.
-  void list_slots() {
-    NameSet left_alone(options_.keep.begin(), options_.keep.end());
-    for (const MapEntry& entry : options_.map) {
-      left_alone.insert(entry.slot);
-    }
-    for (const auto& [slot, key] : options_.ties) {
-      left_alone.insert(slot);
-    }
-    wanted_.assign(held_.size(), false);
-    has_slot_.assign(held_.size(), false);
-    for (std::uint32_t slot = 0; slot < graph_.slots.size(); ++slot) {
-      if (held_of_slot_[slot]) {
-        has_slot_[*held_of_slot_[slot]] = true;
-        const bool wanted =
-            !left_alone.contains(graph_.slots[slot].name) && tells(*held_of_slot_[slot]);
-        if (wanted) {
-          slots_.push_back(slot);
-          wanted_[*held_of_slot_[slot]] = true;
-        }
-      }
-    }
-    for (std::uint32_t i = 0; i < held_.size(); ++i) {
-      wanted_[i] =
-          wanted_[i] || (!has_slot_[i] && !left_alone.contains(held_[i].name()) && tells(i));
-    }
-    list_readers();
-    list_open_slots();
-  }
-
-  // One number alone is a shape or a counter, unless it is a fraction.
-  [[nodiscard]] bool tells(std::uint32_t held) const {
-    return onnx_is_floating(held_[held].data_type()) || elements_of(held) > 1;
-  }
-
-  // Which nodes use a slot, and how many, those Identity nodes left out that are slots themselves.
-  void list_readers() {
-    NameMap<std::uint64_t> merged;
-    NameSet identities;
-    for (const Slot& slot : graph_.slots) {
-      if (slot.kind == SlotKind::kIdentityOutput) {
-        ++merged[slot.merged_into];
-        identities.insert(slot.name);
-      }
-    }
-    for (const Slot& slot : graph_.slots) {
-      const auto found = merged.find(slot.name);
-      const std::uint64_t less = found == merged.end() ? 0 : found->second;
-      readers_.push_back(slot.consumer_count - std::min<std::uint64_t>(less, slot.consumer_count));
-    }
-    for (const onnx::NodeProto& node : model_.proto().graph().node()) {
-      const bool is_slot = node.output_size() == 1 && identities.contains(node.output(0));
-      for (int i = 0; !is_slot && i < node.input_size(); ++i) {
-        users_.emplace(node.input(i), node.name());
-      }
-    }
-  }
-
-  // The only node that uses the slot; "" where there are others, or it is in a subgraph.
-  [[nodiscard]] std::string_view user_of(std::uint32_t slot) const {
-    const auto user = users_.find(graph_.slots[slot].name);
-    const bool is_one = readers_[slot] == 1 && graph_.slots[slot].graph == 0;
-    return is_one && user != users_.end() ? user->second : std::string_view();
-  }
-
   // ---- slots
 
   struct Pair {
@@ -185,8 +69,8 @@ class Learner {
   };
 
   Status decide_slots() {
-    for (const std::uint32_t slot : slots_) {
-      const std::uint32_t held = *held_of_slot_[slot];
+    for (const std::uint32_t slot : task_.slots) {
+      const std::uint32_t held = *task_.held_of_slot[slot];
       const Content* content = content_of(held);
       if (content == nullptr) {
         add_unknown({slot, held});
@@ -209,24 +93,16 @@ class Learner {
       return nullptr;
     }
     const Content& content = contents_.all[place];
-    return content.keys.empty() && content.turned.empty() ? nullptr : &content;
-  }
-
-  static std::vector<std::uint32_t> candidates(const Content& content) {
-    std::vector<std::uint32_t> keys = content.keys;
-    keys.insert(keys.end(), content.turned.begin(), content.turned.end());
-    std::sort(keys.begin(), keys.end());
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-    return keys;
+    return content.all.empty() ? nullptr : &content;
   }
 
   // The key whose bytes the slot holds, where bytes or names tell.
   Result<std::optional<Choice>> choose(std::uint32_t slot, std::uint32_t held,
                                        const Content& content) {
-    const std::vector<std::uint32_t> keys = candidates(content);
-    const Slot& place = graph_.slots[slot];
-    const auto named = key_of_refined_.find(canonical_name(place.name));
-    if (named != key_of_refined_.end() &&
+    const std::vector<std::uint32_t>& keys = content.all;
+    const Slot& place = task_.graph.slots[slot];
+    const auto named = task_.key_of_refined.find(canonical_name(place.name));
+    if (named != task_.key_of_refined.end() &&
         std::binary_search(keys.begin(), keys.end(), named->second)) {
       return Choice{named->second, true};
     }
@@ -234,12 +110,12 @@ class Learner {
     if (telling && keys.size() == 1) {
       return Choice{keys.front(), false};
     }
-    if (const auto key = key_by_ending(place.name, keys, names_)) {
+    if (const auto key = key_by_ending(place.name, keys, task_.names)) {
       return Choice{*key, false};
     }
     // A constant of the module may have the same number as its parameter.
     if (telling || content.holders == 1) {
-      if (const auto key = key_by_module(module_of_node(user_of(slot)), keys, names_)) {
+      if (const auto key = key_by_module(module_of_node(task_.user_of(slot)), keys, task_.names)) {
         return Choice{*key, false};
       }
     }
@@ -255,27 +131,26 @@ class Learner {
 
   // Whether equal bytes are no coincidence: not one number over and over, nor a few small integers.
   [[nodiscard]] bool is_telling(std::uint32_t held, const Content& content) const {
-    return !content.uniform &&
-           (onnx_is_floating(held_[held].data_type()) || elements_of(held) >= kMinTellingIntegers);
+    return !content.uniform && (onnx_is_floating(task_.held[held].data_type()) ||
+                                task_.elements_of(held) >= kMinTellingIntegers);
   }
 
   Status settle_slot(std::uint32_t slot, std::uint32_t held, const Content& content,
                      const std::optional<Choice>& choice) {
-    auto differing =
-        changed_of(choice ? std::vector<std::uint32_t>{choice->key} : candidates(content));
+    auto differing = changed_of(choice ? std::vector<std::uint32_t>{choice->key} : content.all);
     if (!differing) {
       return fail(std::move(differing).error());
     }
     const std::vector<std::uint32_t>& changed = *differing;
     if (!choice && !changed.empty()) {
       refusals_.add(is_telling(held, content) ? Doubt::kEqualBytes : Doubt::kCoincidence,
-                    graph_.slots[slot], names_of(changed));
+                    task_.graph.slots[slot], names_of(changed));
       mark_homed(changed);
       return {};
     }
     if (!choice) {  // the data stays right, whatever it is
       kept_.insert(slot);
-      settle(candidates(content));
+      settle(content.all);
       return {};
     }
     return pair(slot, held, content, *choice, !changed.empty());
@@ -283,9 +158,9 @@ class Learner {
 
   Status pair(std::uint32_t slot, std::uint32_t held, const Content& content, const Choice& choice,
               bool changed) {
-    const Slot& place = graph_.slots[slot];
-    const TensorView& key = old_.tensors()[choice.key];
-    const Shape& dims = held_[held].dims();
+    const Slot& place = task_.graph.slots[slot];
+    const TensorView& key = task_.old.tensors()[choice.key];
+    const Shape& dims = task_.held[held].dims();
     const bool plain = key.shape == dims && has(content.keys, choice.key);
     const bool turned =
         has(content.turned, choice.key) || (!plain && key.shape.size() == 2 && dims.size() == 2 &&
@@ -294,6 +169,7 @@ class Learner {
     found_changed_ = found_changed_ || (changed && is_telling(held, content));
     if (!changed && !plain && !turned) {  // another shape
       kept_.insert(slot);
+      settled_.insert(choice.key);
       return {};
     }
     std::optional<Doubt> doubt;
@@ -326,22 +202,22 @@ class Learner {
   // value of what it reads.
   void refuse_twins() {
     NameMap<const Pair*> by_name;
-    std::set<std::uint32_t> replaced;  // of held_
+    std::set<std::uint32_t> replaced;  // of task_.held
     for (const Pair& pair : pairs_) {
-      const Slot& slot = graph_.slots[pair.slot];
+      const Slot& slot = task_.graph.slots[pair.slot];
       const auto [first, fresh] = by_name.emplace(slot.name, &pair);
       if (!fresh && (first->second->key != pair.key || first->second->recipe != pair.recipe)) {
-        refusals_.add(Doubt::kTwins, slot, {std::string(names_[pair.key])});
+        refusals_.add(Doubt::kTwins, slot, {std::string(task_.names[pair.key])});
       }
       if (pair.changed) {
-        replaced.insert(*held_of_slot_[pair.slot]);
+        replaced.insert(*task_.held_of_slot[pair.slot]);
       }
     }
     for (const std::uint32_t slot : kept_) {
-      const auto twin = by_name.find(graph_.slots[slot].name);
-      if (replaced.contains(*held_of_slot_[slot]) ||
+      const auto twin = by_name.find(task_.graph.slots[slot].name);
+      if (replaced.contains(*task_.held_of_slot[slot]) ||
           (twin != by_name.end() && twin->second->changed)) {
-        refusals_.add(Doubt::kTwins, graph_.slots[slot], {});
+        refusals_.add(Doubt::kTwins, task_.graph.slots[slot], {});
       }
     }
   }
@@ -349,17 +225,12 @@ class Learner {
   // torch's own exporter gives a merged weight an Identity, so a name there is one weight alone.
   [[nodiscard]] bool may_be_merged(std::uint32_t slot, std::uint32_t held,
                                    const Choice& choice) const {
-    const onnx::ModelProto& proto = model_.proto();
-    const auto user = users_.find(graph_.slots[slot].name);
-    const bool has_identities = proto.producer_name() == "pytorch" &&
-                                (proto.producer_version().starts_with("1.") ||
-                                 (user != users_.end() && user->second.starts_with('/')));
-    return readers_[slot] > 1 && elements_of(held) <= kMaxMergedElements &&
-           !(choice.by_name && has_identities);
+    return task_.readers[slot] > 1 && task_.elements_of(held) <= kMaxMergedElements &&
+           !(choice.by_name && task_.has_identities(slot));
   }
 
   void add_unknown(const Unknown& unknown) {
-    if (onnx_is_floating(held_[unknown.held].data_type())) {
+    if (onnx_is_floating(task_.held[unknown.held].data_type())) {
       unknown_.push_back(unknown);
     }
   }
@@ -367,8 +238,8 @@ class Learner {
   // ---- data in attributes of nodes and the like, which nothing can replace
 
   Status decide_slotless() {
-    for (std::uint32_t held = 0; held < held_.size(); ++held) {
-      if (!wanted_[held] || has_slot_[held]) {
+    for (std::uint32_t held = 0; held < task_.held.size(); ++held) {
+      if (!task_.wanted[held] || task_.has_slot[held]) {
         continue;
       }
       const Content* content = content_of(held);
@@ -376,7 +247,7 @@ class Learner {
         add_unknown({std::nullopt, held});
         continue;
       }
-      const std::vector<std::uint32_t> keys = candidates(*content);
+      const std::vector<std::uint32_t>& keys = content->all;
       if (!is_telling(held, *content)) {  // a number that many constants have is theirs,
         for (const std::uint32_t key : keys) {
           simple_in_nodes_.emplace(key, held);  // unless the key is nowhere else
@@ -392,7 +263,7 @@ class Learner {
       if (changed->empty()) {
         settle(keys);
       } else {
-        refusals_.add(Doubt::kAttribute, held_[held], names_of(*changed));
+        refusals_.add(Doubt::kAttribute, task_.held[held], names_of(*changed));
       }
     }
     return {};
@@ -417,9 +288,9 @@ class Learner {
   Status decide_keys() {
     std::vector<std::uint32_t> lost;
     const std::set<std::uint32_t> shared = keys_of_shared_slots();
-    for (std::uint32_t key = 0; key < old_.tensors().size(); ++key) {
-      if (!usable_[key] || homed_[key] || !is_floating(old_.tensors()[key].dtype) ||
-          meets_open_slot(key)) {
+    for (std::uint32_t key = 0; key < task_.old.tensors().size(); ++key) {
+      if (!task_.usable[key] || homed_[key] || !is_floating(task_.old.tensors()[key].dtype) ||
+          task_.meets_open_slot(key)) {
         continue;
       }
       auto same = fresh_.unchanged(key);
@@ -430,11 +301,12 @@ class Learner {
       const auto simple = simple_in_nodes_.find(key);
       if (*same) {
         settle({&key, 1});
-        missing_sizes_.insert(element_count_of_key(key));
+        missing_sizes_.insert(task_.elements_of_key(key));
       } else if (!*tied && simple != simple_in_nodes_.end()) {
-        refusals_.add(Doubt::kAttribute, held_[simple->second], {std::string(names_[key])});
+        refusals_.add(Doubt::kAttribute, task_.held[simple->second],
+                      {std::string(task_.names[key])});
       } else if (!*tied && shared.contains(key)) {
-        refusals_.add_key(Doubt::kShared, names_[key]);
+        refusals_.add_key(Doubt::kShared, task_.names[key]);
       } else if (!*tied) {
         lost.push_back(key);
       }
@@ -474,44 +346,20 @@ class Learner {
   // Keys whose bytes are those of a slot that several nodes use: the exporter may have merged them.
   [[nodiscard]] std::set<std::uint32_t> keys_of_shared_slots() const {
     std::set<std::uint32_t> keys;
-    for (const std::uint32_t slot : slots_) {
-      const Content* content = content_of(*held_of_slot_[slot]);
-      if (content != nullptr && readers_[slot] > 1) {
-        keys.insert(content->keys.begin(), content->keys.end());
-        keys.insert(content->turned.begin(), content->turned.end());
+    for (const std::uint32_t slot : task_.slots) {
+      const Content* content = content_of(*task_.held_of_slot[slot]);
+      if (content != nullptr && task_.readers[slot] > 1) {
+        keys.insert(content->all.begin(), content->all.end());
       }
     }
     return keys;
-  }
-
-  // A slot without data is filled by its name.
-  [[nodiscard]] bool meets_open_slot(std::uint32_t key) const {
-    const std::string name = canonical_name(names_[key]);
-    const std::vector<std::size_t> places = refined_boundaries(name);
-    return open_endings_.contains(name) ||
-           std::any_of(places.begin(), places.end(),
-                       [&](std::size_t place) { return open_names_.contains(name.substr(place)); });
-  }
-
-  void list_open_slots() {
-    for (std::uint32_t slot = 0; slot < graph_.slots.size(); ++slot) {
-      if (held_of_slot_[slot]) {
-        continue;
-      }
-      const std::string name = canonical_name(graph_.slots[slot].name);
-      open_names_.insert(name);
-      open_endings_.insert(name);
-      for (const std::size_t place : refined_boundaries(name)) {
-        open_endings_.insert(name.substr(place));
-      }
-    }
   }
 
   // Data that is no key's may have been computed from keys that are nowhere in the graph; it is a
   // constant where that cannot be.
   Status judge_unknown(const std::vector<std::uint32_t>& lost) {
     const bool one_is_lost = std::any_of(lost.begin(), lost.end(), [&](std::uint32_t key) {
-      return element_count_of_key(key) == 1;
+      return task_.elements_of_key(key) == 1;
     });
     std::set<std::uint64_t> changed_sizes;
     for (const std::uint32_t key : paired_) {
@@ -519,12 +367,12 @@ class Learner {
       if (!same) {
         return fail(std::move(same).error());
       }
-      if (!*same && element_count_of_key(key) > 1) {
-        changed_sizes.insert(element_count_of_key(key));
+      if (!*same && task_.elements_of_key(key) > 1) {
+        changed_sizes.insert(task_.elements_of_key(key));
       }
     }
     for (const Unknown& unknown : unknown_) {
-      const std::uint64_t elements = elements_of(unknown.held);
+      const std::uint64_t elements = task_.elements_of(unknown.held);
       const bool uniform = is_uniform(unknown.held);
       // In nodes stand as a rule constants, above all one number over and over.
       const bool made_of_lost =
@@ -544,9 +392,9 @@ class Learner {
 
   void refuse(Doubt doubt, const Unknown& unknown, std::vector<std::string> keys) {
     if (unknown.slot) {
-      refusals_.add(doubt, graph_.slots[*unknown.slot], std::move(keys));
+      refusals_.add(doubt, task_.graph.slots[*unknown.slot], std::move(keys));
     } else {
-      refusals_.add(doubt, held_[unknown.held], std::move(keys));
+      refusals_.add(doubt, task_.held[unknown.held], std::move(keys));
     }
   }
 
@@ -559,16 +407,10 @@ class Learner {
     const std::uint32_t place = contents_.of_held[held];
     return place != Contents::kNone && contents_.all[place].uniform;
   }
-  [[nodiscard]] std::uint64_t elements_of(std::uint32_t held) const {
-    return element_count(held_[held].dims()).value_or(0);
-  }
-  [[nodiscard]] std::uint64_t element_count_of_key(std::uint32_t key) const {
-    return element_count(old_.tensors()[key].shape).value_or(0);
-  }
   [[nodiscard]] std::vector<std::string> names_of(const std::vector<std::uint32_t>& keys) const {
     std::vector<std::string> names;
     for (const std::uint32_t key : keys) {
-      names.emplace_back(names_[key]);
+      names.emplace_back(task_.names[key]);
     }
     return names;
   }
@@ -586,39 +428,24 @@ class Learner {
     LearnedMap learned;
     for (const Pair& pair : pairs_) {
       learned.map.push_back(
-          {graph_.slots[pair.slot].name, std::string(names_[pair.key]), pair.recipe});
+          {task_.graph.slots[pair.slot].name, std::string(task_.names[pair.key]), pair.recipe});
     }
     for (const std::uint32_t slot : kept_) {
-      if (graph_.slots[slot].kind == SlotKind::kInitializer) {
-        learned.constants.push_back(graph_.slots[slot].name);
+      if (task_.graph.slots[slot].kind == SlotKind::kInitializer) {
+        learned.constants.push_back(task_.graph.slots[slot].name);
       }
     }
     for (const std::uint32_t key : settled_) {
       if (!paired_.contains(key) && !fresh_.lacks(key)) {
-        learned.settled.emplace_back(names_[key]);
+        learned.settled.emplace_back(task_.names[key]);
       }
     }
     return learned;
   }
 
-  const Model& model_;
-  const GraphFacts& graph_;
-  const Checkpoint& old_;
+  LearnTask task_;
   FreshValues fresh_;
-  const MappingOptions& options_;
-  std::vector<HeldTensor> held_;
-  std::vector<std::optional<std::uint32_t>> held_of_slot_;
-  std::vector<bool> has_slot_;           // of held_
-  std::vector<bool> wanted_;             // of held_
-  std::vector<std::uint64_t> readers_;   // of slots
-  NameMap<std::string_view> users_;      // of values: a node of the main graph
-  std::vector<std::uint32_t> slots_;     // those that are looked at
-  std::vector<std::string_view> names_;  // of the old keys
-  std::vector<bool> usable_;             // of the old keys
-  std::vector<bool> homed_;              // of the old keys: it is known what becomes of them
-  OwnedNameMap<std::uint32_t> key_of_refined_;
-  OwnedNameSet open_names_;    // of slots without data
-  OwnedNameSet open_endings_;  // of these names, too
+  std::vector<bool> homed_;  // of the old keys: it is known what becomes of them
   Contents contents_;
   std::map<std::uint32_t, const Content*> content_of_key_;
   std::map<std::uint32_t, std::uint32_t> simple_in_nodes_;  // key -> held
@@ -638,7 +465,9 @@ class Learner {
 Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old, const Checkpoint& fresh,
                              const MappingOptions& options, int threads,
                              const ProgressFn& progress) {
-  return Learner(model, old, fresh, options).learn(threads, progress);
+  auto task = make_learn_task(model, old, options);
+  return task ? Learner(*std::move(task), fresh).learn(threads, progress)
+              : Result<LearnedMap>(fail(std::move(task).error()));
 }
 
 MappingOptions with_learned(MappingOptions options, const LearnedMap& learned) {

@@ -147,6 +147,7 @@ TEST_F(Learn, AReshapedKeyIsLeftAloneWhileItDoesNotChange) {
   ASSERT_THAT(same, IsOk());
   EXPECT_THAT(same->map, IsEmpty());
   EXPECT_THAT(same->constants, ElementsAre("onnx::MatMul_1"));
+  EXPECT_THAT(same->settled, ElementsAre("p"));
   EXPECT_THAT(learn(graph, old, {tensor("p", {4}, {1, 2, 3, 4})}),
               FailsWith(ErrorCode::kAmbiguous, "in another shape"));
 }

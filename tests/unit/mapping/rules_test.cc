@@ -221,5 +221,19 @@ TEST(MappingRules, AnIdentityOutputIsUsedOnlyWhenAKeyHasItsName) {
   EXPECT_THAT(c.pairs(), ElementsAre("a.weight<-a.weight (exact)", "b.weight<-b.weight (exact)"));
 }
 
+TEST(Rules, LearnedPairsComeAfterTheMapAndBeforeNames) {
+  MappingCase c;
+  c.input("a");
+  c.input("b");
+  c.key("a");
+  c.key("b");
+  c.key("c");
+  c.options.unmatched = Unmatched::kSkip;
+  c.options.map = {{"a", "c"}};
+  c.options.learned = {{"a", "b"}, {"b", "a", {RecipeStep::kTranspose}}};
+  EXPECT_THAT(c.pairs(), testing::ElementsAre("a<-c (map)", "b<-a (learned)"));
+  EXPECT_EQ(c.map()->pairs[1].recipe, Recipe{RecipeStep::kTranspose});
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
@@ -30,10 +31,10 @@ std::uint64_t number_of(Element element) {
   return element;
 }
 
-// The key of NameHash is drawn anew by each process.
-std::uint64_t drawn_key() {
-  static const std::uint64_t key = NameHash{}("place sum");
-  return key;
+// Odd, so that no two elements and no two places become one. The key of NameHash is drawn anew by
+// each process.
+std::uint64_t drawn_factor(std::string_view use) {
+  return NameHash{}(use) | 1U;
 }
 
 }  // namespace
@@ -44,19 +45,21 @@ PlaceSum::PlaceSum(std::uint32_t element_bytes, std::uint64_t rows, std::uint64_
       columns_(columns),
       step_(places == Places::kOwn ? 1 : rows),
       row_step_(places == Places::kOwn ? columns : 1),
-      key_(drawn_key()) {}
+      element_factor_(drawn_factor("element")),
+      place_factor_(drawn_factor("place")) {}
 
 template <typename Element>
 void PlaceSum::add_all(std::span<const std::byte> elements) {
   for (std::size_t at = 0; at < elements.size();) {
     const auto run = static_cast<std::size_t>(
         std::min<std::uint64_t>(columns_ - column_, (elements.size() - at) / sizeof(Element)));
-    std::uint64_t place = row_ * row_step_ + column_ * step_;
+    std::uint64_t place = (row_ * row_step_ + column_ * step_) * place_factor_;
+    const std::uint64_t next = step_ * place_factor_;
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < run; ++i, at += sizeof(Element), place += step_) {
+    for (std::size_t i = 0; i < run; ++i, at += sizeof(Element), place += next) {
       Element element;
       std::memcpy(&element, elements.data() + at, sizeof(Element));
-      sum += mix(mix(number_of(element) + key_) + place);
+      sum += mix(number_of(element) * element_factor_ + place);
     }
     sum_ += sum;
     column_ += run;

@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// Each element is mixed with its place in the row-major matrix under a key that this process drew;
+// Each element is mixed with its place in the row-major matrix by factors that this process drew;
 // the results are added up. Two matrices with another element at some place have the same sum with
-// a chance of 2^-64, whatever the files hold, since nobody knows the key beforehand.
+// a chance of 2^-64, whatever the files hold, since nobody knows the factors beforehand.
 class PlaceSum {
  public:
   enum class Places : std::uint8_t {
@@ -36,7 +36,8 @@ class PlaceSum {
   std::uint64_t row_ = 0;
   std::uint64_t column_ = 0;
   std::uint64_t row_step_;
-  std::uint64_t key_;
+  std::uint64_t element_factor_;
+  std::uint64_t place_factor_;
   std::uint64_t sum_ = 0;
 };
 

@@ -19,7 +19,8 @@ namespace onnx_external {
 
 struct LearnedMap {
   std::vector<MapEntry> map;  // slots that hold tensors of the old checkpoint; by slot index
-  // Initializers that hold floats of no tensor: constants of the graph, which keep their data.
+  // Initializers that hold floats of no tensor, and outputs of Constant nodes that do: constants of
+  // the graph, which keep their data.
   std::vector<std::string> constants;
   // Tensors that are the same in both checkpoints and have no slot of their own: whatever the graph
   // holds that was made from them stays right. In the order of the old checkpoint.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "evidence/byte_stream.h"
@@ -33,6 +34,14 @@ struct HeldTensor {
   }
   [[nodiscard]] const Shape& dims() const {
     return external != nullptr ? external->dims : in_model->dims;
+  }
+  // What users call it: an initializer's name, or the output of the Constant node that holds it.
+  [[nodiscard]] std::string_view shown_name() const {
+    const std::string_view own = name();
+    constexpr std::string_view kValue = ".value";
+    return place() == TensorPlace::kAttribute && own.ends_with(kValue)
+               ? own.substr(0, own.size() - kValue.size())
+               : own;
   }
   [[nodiscard]] std::uint64_t nbytes() const {
     return external != nullptr ? external->length : in_model->length;

@@ -252,6 +252,7 @@ class Learner {
         for (const std::uint32_t key : keys) {
           simple_in_nodes_.emplace(key, held);  // unless the key is nowhere else
         }
+        keep_in_node(held);
         continue;
       }
       auto changed = changed_of(keys);
@@ -262,6 +263,7 @@ class Learner {
       found_any_ = true;
       if (changed->empty()) {
         settle(keys);
+        keep_in_node(held);
       } else {
         refusals_.add(Doubt::kAttribute, task_.held[held], names_of(*changed));
       }
@@ -385,9 +387,19 @@ class Learner {
         refuse(Doubt::kLikeChanged, unknown, {});
       } else if (unknown.slot) {
         kept_.insert(*unknown.slot);
+      } else {
+        keep_in_node(unknown.held);
       }
     }
     return {};
+  }
+
+  void keep_in_node(std::uint32_t held) {
+    const HeldTensor& tensor = task_.held[held];
+    if (tensor.place() == TensorPlace::kAttribute && tensor.shown_name() != tensor.name() &&
+        onnx_is_floating(tensor.data_type()) && task_.elements_of(held) > 1) {
+      kept_in_nodes_.emplace_back(tensor.shown_name());
+    }
   }
 
   void refuse(Doubt doubt, const Unknown& unknown, std::vector<std::string> keys) {
@@ -435,6 +447,7 @@ class Learner {
         learned.constants.push_back(task_.graph.slots[slot].name);
       }
     }
+    learned.constants.insert(learned.constants.end(), kept_in_nodes_.begin(), kept_in_nodes_.end());
     for (const std::uint32_t key : settled_) {
       if (!paired_.contains(key) && !fresh_.lacks(key)) {
         learned.settled.emplace_back(task_.names[key]);
@@ -453,7 +466,8 @@ class Learner {
   bool found_changed_ = false;             // a telling tensor that changes
   std::set<std::uint64_t> missing_sizes_;  // of keys that do not change and are nowhere
   std::vector<Unknown> unknown_;
-  std::set<std::uint32_t> kept_;     // slots
+  std::set<std::uint32_t> kept_;  // slots
+  std::vector<std::string> kept_in_nodes_;
   std::set<std::uint32_t> paired_;   // keys
   std::set<std::uint32_t> settled_;  // keys
   LearnRefusals refusals_;

@@ -71,7 +71,7 @@ void LearnRefusals::add(Doubt doubt, const Slot& slot, std::vector<std::string> 
 void LearnRefusals::add(Doubt doubt, const HeldTensor& tensor, std::vector<std::string> keys) {
   refusals_.push_back(
       {doubt,
-       {tensor.name(),
+       {std::string(tensor.shown_name()),
         std::string(onnx_type_name(tensor.data_type())) + " " + shape_text(tensor.dims()),
         {},
         std::move(keys)}});

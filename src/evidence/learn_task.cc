@@ -76,7 +76,7 @@ void list_slots(const MappingOptions& options, LearnTask& task) {
   }
   for (std::uint32_t i = 0; i < task.held.size(); ++i) {
     task.wanted[i] = task.wanted[i] || (!task.has_slot[i] && may_be_weight(task, i) &&
-                                        !left_alone.contains(task.held[i].name()));
+                                        !left_alone.contains(task.held[i].shown_name()));
   }
 }
 

@@ -43,6 +43,16 @@ bool stays_inline(const Model& model, const PlannedTensor& tensor, std::string_v
   return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, value));
 }
 
+// What nodes see of a tensor that the model has in a file: an attribute's name ends with its own.
+std::string_view value_of(const ExternalTensor& tensor) {
+  constexpr std::string_view kOfConstant = ".value";
+  std::string_view name = tensor.name;
+  if (tensor.place == TensorPlace::kAttribute && name.ends_with(kOfConstant)) {
+    name.remove_suffix(kOfConstant.size());
+  }
+  return name;
+}
+
 // The type that the values of a key are converted to; nothing when they stay as they are.
 std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOptions& options) {
   if (!can_cast_from(dtype)) {
@@ -84,7 +94,8 @@ class Planner {
     return add_to_part(*std::move(tensor), part);
   }
 
-  // External data of the given model goes along, unless a pair replaces it.
+  // External data of the given model goes along, unless a pair replaces it. What another tool has
+  // put into a file and no runtime reads from there comes back into the model.
   Status add_external(std::size_t index) {
     const ExternalTensor& external = model_.external_tensors()[index];
     if (external.place == TensorPlace::kInitializer &&
@@ -98,7 +109,7 @@ class Planner {
     tensor.data_type = external.data_type;
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
-    if (tensor.nbytes < options_.inline_below) {
+    if (stays_inline(model_, tensor, value_of(external)) || tensor.nbytes < options_.inline_below) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }

@@ -109,6 +109,34 @@ def branch(name: str, weight: np.ndarray, node_value: np.ndarray) -> onnx.GraphP
     return helper.make_graph(nodes, name, [], [y], [onnx.numpy_helper.from_array(weight, "w")])
 
 
+def shapes_model() -> tuple:
+    """Weights beside the small tensors that runtimes want in the model: a shape, axes, scales; and its case."""
+    x = np.random.RandomState(6).rand(4, 3, 1, 8).astype(np.float32)
+    weight = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+    numbers = {
+        "weight": weight,
+        "axes": np.array([2], np.int64),
+        "shape": np.array([1, 4, 3, 8], np.int64),
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["m"]),
+        helper.make_node("Squeeze", ["m", "axes"], ["s"]),
+        helper.make_node("Reshape", ["s", "shape"], ["r"]),
+        helper.make_node("Resize", ["r", "", "scales"], ["y"], mode="nearest"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "shapes",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 6, 16])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in numbers.items()],
+    )
+    model = with_version(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    y = (x @ weight).reshape(1, 4, 3, 8).repeat(2, 2).repeat(2, 3)
+    return model, SimpleNamespace(inputs=(torch.from_numpy(x),), outputs=(torch.from_numpy(y),))
+
+
 def places_model() -> tuple:
     """A model with a weight in every place, and the case that says what it computes."""
     random = np.random.RandomState(5)
@@ -215,6 +243,28 @@ class GivenTest(SaveTest):
         model, case = places_model()
         self.there_and_back("places", model, case, "--attributes", loads=False)
         self.there_and_back("places without attributes", model, case)
+
+    def test_all_outside(self) -> None:
+        """A tool that puts everything into a file, shapes and axes too, writes what no runtime loads."""
+        model, case = shapes_model()
+        folder = support.fresh_folder(self.folder / "all_outside")
+        given = folder / "given.onnx"
+        outside = onnx.ModelProto()
+        outside.CopyFrom(model)
+        onnx.save(outside, str(given), save_as_external_data=True, size_threshold=0)
+        self.report.check(
+            len(support.external_entries(given)) == 4, "all outside: so is every tensor that is given"
+        )
+        for layout, arguments in LAYOUTS.items():
+            label = f"all outside, {layout}"
+            out = folder / layout.replace(" ", "_")
+            if self.relayout(label, given, out, *arguments):
+                external = sorted(support.external_entries(out / "model.onnx"))
+                wanted = [] if layout == "inline" else ["weight"]
+                self.report.check(external == wanted, f"{label}: only weights stay outside", str(external))
+                loaded = all_values(onnx.load(str(out / "model.onnx")))
+                self.report.check(loaded == all_values(model), f"{label}: the tensors are the same")
+                self.runtime.add(label, out / "model.onnx", case, model)
 
     def test_what_moves(self) -> None:
         model, _ = places_model()

@@ -151,6 +151,50 @@ TEST_F(GivenWeights, MoveUnlessARuntimeNeedsThemInline) {
   EXPECT_EQ(files.size(), 8U);  // and the manifest
 }
 
+// What another tool wrote: everything in one file, whatever runtimes can read from there.
+onnx::ModelProto model_with_all_outside(const TempDir& files) {
+  files.write("all.bin", noise(4000, 1));
+  const auto at = [](int offset, int length) -> std::vector<std::pair<std::string, std::string>> {
+    return {{"location", "all.bin"},
+            {"offset", std::to_string(offset)},
+            {"length", std::to_string(length)}};
+  };
+  GraphBuilder b;
+  b.input("x", kFloat, {4});
+  b.external("weight", kFloat, {500}, at(0, 2000));
+  b.external("bias", kFloat, {4}, at(2000, 16));
+  b.external("shape", kInt64, {2}, at(2016, 16));
+  b.external("axis", kInt64, {}, at(2032, 8));
+  b.external("indices", kInt64, {20, 10}, at(2040, 1600));
+  b.external("scales", kFloat, {4}, at(3640, 16));
+  b.node("Use", {"weight", "bias", "shape", "axis", "indices"}, {"z"});
+  b.node("Resize", {"x", "", "scales"}, {"y"}).node("Constant", {}, {"c"});
+  b.node("Resize", {"x", "", "c"}, {"w"});
+  auto* value = add_value(b.model().mutable_graph()->mutable_node(2));
+  value->set_data_type(kFloat);
+  value->add_dims(4);
+  value->set_data_location(onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, text] : at(3656, 16)) {
+    auto* entry = value->add_external_data();
+    entry->set_key(key);
+    entry->set_value(text);
+  }
+  return b.model();
+}
+
+TEST_F(GivenWeights, ThatARuntimeNeedsInlineComeBackIntoTheModel) {
+  const fs::path model = given(model_with_all_outside(dir_));
+  const auto values = values_of(model);
+  for (const Layout layout : kLayouts) {
+    const std::string out = "out" + std::to_string(static_cast<int>(layout));
+    ASSERT_THAT(save(model, out, with(layout)), IsOk());
+    EXPECT_EQ(external_names(model_in(out)),
+              layout == Layout::kInline ? std::vector<std::string>()
+                                        : (std::vector<std::string>{"weight", "bias", "indices"}));
+    EXPECT_EQ(values_of(model_in(out)), values);
+  }
+}
+
 TEST_F(GivenWeights, OfAttributesMoveWhenAsked) {
   ASSERT_THAT(save(given(), "out", with(Layout::kSingle, true)), IsOk());
   EXPECT_THAT(external_names(model_in("out")),

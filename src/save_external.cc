@@ -12,6 +12,7 @@
 #include "checkpoint/contents.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
+#include "verify/recorded_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -104,6 +105,7 @@ struct Target {
   const std::string& model_name;
   const std::string& data_dir;
   std::string graph_name;  // for messages
+  fs::path graph_path;     // empty: from memory
 };
 
 // Without a checkpoint nothing is filled: what the graph leaves open stays open.
@@ -372,6 +374,9 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
     return fail(ErrorCode::kNotFound,
                 target.graph_name + ": has no weights to move, and no checkpoint is given");
   }
+  if (Status noted = note_recorded_crcs(model, target.graph_path, *plan); !noted) {
+    return fail(std::move(noted).error());
+  }
   SaveReport report =
       make_report(target.folder / target.model_name, *plan, *keys, *mapping, *checkpoint);
   auto inputs = read_test_data(model, *mapping, target, options);
@@ -430,7 +435,7 @@ Result<SaveReport> save_model_with_external_data(const fs::path& basepath,
     return Model::from_proto(onnx_model,
                              options.source_dir.empty() ? fs::path(".") : options.source_dir);
   };
-  return save(given, {basepath, model_location, initializer_location, "the given graph"},
+  return save(given, {basepath, model_location, initializer_location, "the given graph", {}},
               torch_load_paths, options);
 }
 
@@ -447,7 +452,8 @@ Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
     }
     return model;
   };
-  return save(from_file, {basepath, model_location, initializer_location, graph_path.string()},
+  return save(from_file,
+              {basepath, model_location, initializer_location, graph_path.string(), graph_path},
               torch_load_paths, options);
 }
 

@@ -79,6 +79,8 @@ struct PlannedTensor {
   std::uint64_t nbytes = 0;
   Recipe recipe = {};                 // applied to the key's view
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
+  // What the given model's manifest records of the bytes: who copies them must find it.
+  std::optional<std::uint32_t> known_crc = {};
   // Index into SavePlan::parts; nothing = inline in the model.
   std::optional<std::uint32_t> part;
 };

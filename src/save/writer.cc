@@ -15,6 +15,7 @@
 #include "onnx/cut_tensors.h"
 #include "onnx/model_source.h"
 #include "save/journal.h"
+#include "save/known_bytes.h"
 #include "save/manifest.h"
 #include "save/model_writer.h"
 #include "save/plan_copier.h"
@@ -213,6 +214,8 @@ class ModelBuilder {
     } else if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
       // Only what the checkpoint itself records is known of bytes that nobody read.
       record.crc32 = recorded_crc_of(checkpoint_, tensor);
+    } else if (tensor.part) {
+      record.crc32 = tensor.known_crc;
     }
     record.key = tensor.key;
     record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
@@ -244,8 +247,9 @@ class ModelBuilder {
       return status;
     }
     record.crc32 = crc32_of(raw);
+    status = check_known_crc(tensor, model_, *record.crc32);
     place(tensor, std::move(raw));
-    return {};
+    return status;
   }
 
   Status read_external(const PlannedTensor& tensor, std::span<std::byte> out) const {
@@ -494,7 +498,10 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   }
   // From here on the others wait for the end, which is the state's to tell.
   auto state = std::make_unique<StagedSave::State>(transaction.staging_path(), plan, options.team);
-  Status status = add_shared_checksums(plan, team, transaction.data(), options, *copied);
+  Status status = check_known_crcs(plan, model, copied->crcs);
+  if (status) {
+    status = add_shared_checksums(plan, team, transaction.data(), options, *copied);
+  }
   if (status) {
     status = check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads));
   }

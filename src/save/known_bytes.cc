@@ -1,0 +1,50 @@
+#include "save/known_bytes.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/text.h"
+#include "onnx/cut_tensors.h"
+
+namespace onnx_external {
+namespace {
+
+std::string file_of(const PlannedTensor& tensor, const Model& model) {
+  if (tensor.source == TensorSource::kModelExternal) {
+    const ExternalTensor& external = model.external_tensors()[tensor.source_index];
+    return (model.source_dir() / external.location).string();
+  }
+  const auto& file = model.cut_tensors().shared_file();
+  return file ? file->name() : "the given model";
+}
+
+}  // namespace
+
+Status check_known_crc(const PlannedTensor& tensor, const Model& model, std::uint32_t crc32) {
+  if (!tensor.known_crc || *tensor.known_crc == crc32) {
+    return {};
+  }
+  return fail(ErrorCode::kCorrupt,
+              fmt::format("{}: tensor {}: its CRC-32 is {}, but the model's manifest recorded {}: "
+                          "the bytes were damaged or changed since the model was saved; restore "
+                          "the file, or save from the checkpoint again",
+                          file_of(tensor, model), quote(tensor.name), hex_text(crc32),
+                          hex_text(*tensor.known_crc)));
+}
+
+Status check_known_crcs(const SavePlan& plan, const Model& model,
+                        std::span<const std::uint32_t> crcs) {
+  if (plan.layout == Layout::kLink) {
+    return {};  // nothing was read
+  }
+  for (const PlannedTensor& tensor : plan.tensors) {
+    Status known = tensor.part ? check_known_crc(tensor, model, crcs[*tensor.part]) : Status();
+    if (!known) {
+      return known;
+    }
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,21 @@
+// Bytes of a given model whose CRC-32 its manifest knows: a save must not pass damage on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// kCorrupt, with the tensor and its file, when `crc32` is not what is known of the tensor's bytes.
+[[nodiscard]] Status check_known_crc(const PlannedTensor& tensor, const Model& model,
+                                     std::uint32_t crc32);
+
+// The same for all tensors that were copied. `crcs`: of each part of the plan.
+[[nodiscard]] Status check_known_crcs(const SavePlan& plan, const Model& model,
+                                      std::span<const std::uint32_t> crcs);
+
+}  // namespace onnx_external

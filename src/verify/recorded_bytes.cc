@@ -1,0 +1,147 @@
+#include "verify/recorded_bytes.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/range_crc.h"
+#include "base/text.h"
+#include "onnx/tensor_list.h"
+#include "verify/external_entry.h"
+#include "verify/manifest_check.h"
+#include "verify/model_file.h"
+
+namespace onnx_external {
+namespace {
+
+bool is_of_checkpoint_alone(const SavePlan& plan) {
+  const auto is_of_checkpoint = [](const PlannedTensor& tensor) {
+    return tensor.source == TensorSource::kCheckpoint;
+  };
+  return !plan.tensors.empty() &&
+         std::all_of(plan.tensors.begin(), plan.tensors.end(), is_of_checkpoint);
+}
+
+// Nothing when there is no manifest. The model is read when there is one.
+Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
+                                                 const std::filesystem::path& path,
+                                                 const std::vector<ListedTensor>& tensors) {
+  auto found = find_manifest(model, tensors);
+  if (found && !path.empty()) {
+    const auto file = SourceFile::open(path);
+    const auto crc = file ? range_crc32(**file, 0, (*file)->size()) : fail(file.error());
+    if (!crc) {
+      return fail(crc.error());
+    }
+    model.bytes = (*file)->size();
+    model.crc32 = *crc;
+    found = find_manifest(model, tensors);
+  }
+  if (found && !found->manifest) {
+    Error error = found->manifest.error();
+    error.message +=
+        "; it cannot tell whether the model's bytes are those that were saved; remove it to go on "
+        "without";
+    return fail(std::move(error));
+  }
+  return found;
+}
+
+std::string path_of(const ModelFile& file, const std::string& location) {
+  return quote((file.folder / location).string());
+}
+
+Error changed_since(const ModelFile& file, const FoundManifest& found) {
+  return Error{ErrorCode::kMismatch,
+               (file.folder / file.name).string() + ": is not the file that its manifest " +
+                   path_of(file, found.location) +
+                   " was written for: it was damaged or changed since; restore it, or remove the "
+                   "manifest if the change is wanted"};
+}
+
+Error contradicted(const ModelFile& file, const FoundManifest& found, const ListedTensor& tensor,
+                   const std::string& message) {
+  return Error{ErrorCode::kMismatch, (file.folder / file.name).string() + ": tensor " +
+                                         quote(tensor.name) + ": " + message + " (" +
+                                         path_of(file, found.location) +
+                                         "); remove the manifest to go on without it"};
+}
+
+using Crcs = std::vector<std::optional<std::uint32_t>>;  // of each listed tensor
+
+// A manifest that was written for another model is believed where it names a range of a file that
+// the model has, too: that is the file's, whoever refers to it.
+Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
+                           const std::vector<ListedTensor>& tensors, const TensorIndex& index) {
+  const Manifest& manifest = *found.manifest;
+  const bool is_its_own = knows(manifest, file);
+  const ManifestFacts facts = match_manifest(manifest, found.location, tensors.size(), index);
+  Crcs crcs(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (facts.records[i] == nullptr) {
+      continue;
+    }
+    std::vector<Finding> ignored;  // loading the model has refused what is wrong with its entries
+    const bool external = is_external(*tensors[i].proto);
+    const auto entry = external ? read_entry(tensors[i], ignored) : std::nullopt;
+    if (external && !entry) {
+      continue;
+    }
+    const std::string message =
+        contradiction(*facts.records[i], found.folder, tensors[i], entry ? &*entry : nullptr);
+    if (!message.empty() && is_its_own) {
+      return fail(contradicted(file, found, tensors[i], message));
+    }
+    if (message.empty() && !is_its_own && manifest.model_file == file.name) {
+      return fail(changed_since(file, found));
+    }
+    if (message.empty() && (is_its_own || external)) {
+      crcs[i] = facts.records[i]->crc32;
+    }
+  }
+  return crcs;
+}
+
+}  // namespace
+
+Status note_recorded_crcs(const Model& model, const std::filesystem::path& model_path,
+                          SavePlan& plan) {
+  if (is_of_checkpoint_alone(plan)) {
+    return {};
+  }
+  const auto tensors = list_tensors(model.proto());
+  if (!tensors) {
+    return fail(tensors.error());
+  }
+  ModelFile file;  // its tensors are listed already
+  file.folder = model.source_dir();
+  file.name = model_path.filename().string();
+  const auto found = manifest_of(file, model_path, *tensors);
+  if (!found) {
+    return fail(found.error());
+  }
+  if (!*found) {
+    return {};
+  }
+  const TensorIndex index = index_tensors(*tensors);
+  const auto crcs = recorded_crcs(file, **found, *tensors, index);
+  if (!crcs) {
+    return fail(crcs.error());
+  }
+  for (PlannedTensor& tensor : plan.tensors) {
+    if (tensor.source == TensorSource::kModelExternal) {
+      const ExternalTensor& given = model.external_tensors()[tensor.source_index];
+      tensor.known_crc = (*crcs)[index.at({given.graph, given.place, given.name})];
+    } else if (tensor.source == TensorSource::kModelInline) {
+      const InlineTensor& given = model.inline_tensors()[tensor.source_index];
+      tensor.known_crc = (*crcs)[index.at({given.graph, given.place, given.name})];
+    }
+  }
+  return {};
+}
+
+}  // namespace onnx_external

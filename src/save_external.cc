@@ -140,6 +140,7 @@ Status verify_staged(const StagedSave& staged, const SavePlan& plan, const Check
   options.progress = write.progress;
   // A spliced record took its CRC from the checkpoint's directory: this read proves it.
   options.compare = Compare::kRecordedCrc;
+  options.open_slots = OpenSlots::kAllow;  // the mapping has decided
   if (save.layout == Layout::kLink) {
     options.compare = Compare::kPlaces;
     options.data_folder = target.folder.empty() ? fs::path(".") : target.folder;
@@ -419,6 +420,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   if (!published) {
     return fail(std::move(published).error());
   }
+  report.data_left_for = staged->data_left_for();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

@@ -31,7 +31,7 @@ Entries, paths, kinds of files, lengths and dims are always checked, and the CRC
 every tensor and of the model when save-external left its manifest.
 
 input:
-  MODEL.onnx             the model; its data is found beside it
+  MODEL.onnx             the model; its data is found beside it. A folder: the model in it
   --against CHECKPOINT...
                          compare every byte with these files, indexes or folders,
                          matched anew, and as the manifest says where that is open
@@ -121,7 +121,8 @@ std::string answer_text(const Arguments& arguments, const VerifyReport& report) 
     return {};
   }
   return verify_text(arguments.model, report,
-                     arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint);
+                     arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint,
+                     arguments.common.verbose ? Names::kAll : Names::kFirst);
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments) {
@@ -143,6 +144,11 @@ int run(int argc, char** argv) {
   if (arguments.model.empty()) {
     return command.misuse("no MODEL.onnx is given");
   }
+  auto model = find_model(arguments.model);
+  if (!model) {
+    return command.fail(std::move(model).error().message);
+  }
+  arguments.model = *std::move(model);
   enter_sandbox(command, arguments.common, sandbox_paths(arguments));
   const auto start = std::chrono::steady_clock::now();
   auto report = verify(arguments);

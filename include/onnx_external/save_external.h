@@ -92,6 +92,9 @@ struct SaveReport {
   std::uint64_t files_reused = 0;  // Reuse::kEqualFiles: of the replaced model, not written again
   std::uint64_t bytes_reused = 0;  // in these; not in `bytes`
   std::uint64_t linked_bytes = 0;  // Layout::kLink: of the ranges that the model refers to
+  // Data files of the replaced model that stay because another model of the folder refers to them:
+  // (location, name of such a model).
+  std::vector<std::pair<std::string, std::string>> data_left_for;
   double seconds = 0;
   // Every byte was read back and is the checkpoint's; with Layout::kLink, every range was found to
   // be the checkpoint's own.

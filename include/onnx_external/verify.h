@@ -41,6 +41,7 @@ enum class FindingCode : std::uint8_t {
   kNotInCheckpoint,    // "not-in-checkpoint": an initializer that no key fills (--against)
   kMissingTensor,      // "missing-tensor": the model lacks an initializer that it must have
   kModelChanged,       // "model-changed": the model file's CRC is not the manifest's
+  kOpenSlot,           // "open-slot": a name that is used and nothing defines; no data
 };
 [[nodiscard]] std::string_view finding_code_name(FindingCode code);
 
@@ -61,6 +62,9 @@ struct VerifyReport {
   // were compared with the checkpoint.
   std::uint64_t inline_tensors = 0;
   std::uint64_t inline_compared = 0;
+  // Initializers of floats with their data inside the model that nothing was compared with: no
+  // tensor of the checkpoint where there is one, else no record and no CRC-32 of the model.
+  std::uint64_t inline_uncompared = 0;
   std::uint64_t bytes = 0;  // bytes read and compared
   // With a checkpoint: how many of `tensors` were compared with it byte by byte, and how many of
   // these with a tensor that only the manifest names.
@@ -94,9 +98,13 @@ enum class Compare : std::uint8_t {
   kPlaces,
 };
 
+// kAllow: a model that is written with weights left open.
+enum class OpenSlots : std::uint8_t { kReport, kAllow };
+
 struct VerifyOptions {
   int threads = 0;  // 0 = one per CPU available to the process
   Compare compare = Compare::kBytes;
+  OpenSlots open_slots = OpenSlots::kReport;
   DropCache drop_cache = DropCache::kNo;  // ask the kernel to read from the disk again
   // Where the manifest is, relative to the model's folder; empty: it is looked for.
   std::string manifest = {};
@@ -107,12 +115,16 @@ struct VerifyOptions {
   ProgressFn progress;
 };
 
-// Checks structure (entries, paths, kinds of files, lengths, dims) and, when there is a manifest
-// with the data or beside the model, the CRC-32 of every tensor and of the model. A model without
-// manifest is checked for structure alone (used_manifest tells).
-// Fails only when it cannot do its work: no such model, not an ONNX model, cancelled.
+// Checks structure (entries, paths, kinds of files, lengths, dims, open names) and, when there is a
+// manifest with the data or beside the model, the CRC-32 of every tensor and of the model. A model
+// without manifest is checked for structure alone (used_manifest tells). Fails only when it cannot
+// do its work: no such model, not an ONNX model, cancelled.
 [[nodiscard]] Result<VerifyReport> verify_model(const std::filesystem::path& model_path,
                                                 const VerifyOptions& options = {});
+
+// The model that a path means: the file itself, or in a folder its one *.onnx file, or "model.onnx"
+// beside others. kNotFound when the folder has none; kAmbiguous, with their names.
+[[nodiscard]] Result<std::filesystem::path> find_model(const std::filesystem::path& path);
 
 // Who says which checkpoint tensor an initializer must equal. The manifest is part of what is being
 // verified: it is a hint, and the report counts the tensors that rest on it alone.
@@ -133,7 +145,8 @@ struct ExpectedTensor {
 // As verify_model, and compares every byte, type and dimension of the expected initializers
 // (external or inline) with the checkpoint. An external initializer that is not expected is a
 // finding, unless the manifest says that it came with the given graph; `compared` does not count
-// it. Fails also when the checkpoint cannot be read, or changed meanwhile.
+// it. An expected one that the graph has through Identity nodes (equal weights that an exporter
+// shared) is compared there. Fails also when the checkpoint cannot be read, or changed meanwhile.
 [[nodiscard]] Result<VerifyReport> verify_model_against(const std::filesystem::path& model_path,
                                                         const Checkpoint& checkpoint,
                                                         std::span<const ExpectedTensor> expected,

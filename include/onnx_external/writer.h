@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
@@ -78,14 +79,18 @@ class StagedSave {
   // overwritten model left behind. Only when this succeeded is the save done.
   [[nodiscard]] Status publish();
 
+  // After publish(): data files of the replaced model that stay because another model of the folder
+  // refers to them, each with the name of one. Empty in a process that follows.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> data_left_for() const;
+
  private:
   std::unique_ptr<State> state_;
 };
 
 // The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N", N one more than that of the model which is replaced, whatever its layout.
-// kAlreadyExists when the model or its data exists and `overwrite` refuses; `out_dir` need not
-// exist.
+// "<data_dir>.N", N one more than that of the model which is replaced, whatever its layout, or of
+// another model's data in the folder. kAlreadyExists when the model or its data exists and
+// `overwrite` refuses; `out_dir` need not exist, but kNotFound when it is a link to nothing.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::string_view model_name,
                                                   std::string_view data_dir, Overwrite overwrite,

@@ -49,10 +49,12 @@ void UniqueFd::reset() {
 }
 
 Error errno_error(int error_number, const std::string& what) {
-  const bool no_descriptor = error_number == EMFILE || error_number == ENFILE;
-  return Error{code_for(error_number),
-               what + ": " + std::strerror(error_number) +
-                   (no_descriptor ? "; raise the limit of open files (ulimit -n)" : "")};
+  const char* const fix = error_number == EMFILE || error_number == ENFILE
+                              ? "; raise the limit of open files (ulimit -n)"
+                          : error_number == ENOSPC || error_number == EDQUOT
+                              ? "; make room on the disk"
+                              : "";
+  return Error{code_for(error_number), what + ": " + std::strerror(error_number) + fix};
 }
 
 Status sync_file(int fd, const std::string& name) {

@@ -9,6 +9,7 @@
 
 #include "base/directory.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace onnx_external {
 
@@ -37,11 +38,34 @@ Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
       continue;
     }
     const int error_number = errno;
-    if (std::error_code ignored; !std::filesystem::is_directory(folder, ignored)) {
+    if (std::error_code ignored; std::filesystem::is_directory(folder, ignored)) {
+      continue;
+    }
+    if (error_number != EEXIST) {
       return fail(errno_error(error_number, folder.string() + ": cannot make the folder"));
     }
+    Status link = check_no_dangling_link(folder);
+    return fail(link ? Error{ErrorCode::kAlreadyExists,
+                             folder.string() + ": is no folder; name another output folder"}
+                     : std::move(link).error());
   }
   return folders;
+}
+
+Status check_no_dangling_link(const std::filesystem::path& path) {
+  std::filesystem::path folder;
+  for (const std::filesystem::path& part : path) {
+    folder /= part;
+    std::error_code ignored;
+    if (std::filesystem::is_symlink(std::filesystem::symlink_status(folder, ignored)) &&
+        !std::filesystem::exists(folder, ignored)) {
+      const std::filesystem::path target = std::filesystem::read_symlink(folder, ignored);
+      return fail(ErrorCode::kNotFound,
+                  folder.string() + ": is a symbolic link to " + quote(target.string()) +
+                      ", which does not exist; make that, or remove the link");
+    }
+  }
+  return {};
 }
 
 Status NewFolders::sync() const {

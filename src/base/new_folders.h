@@ -33,6 +33,9 @@ class NewFolders {
   std::vector<std::filesystem::path> made_;
 };
 
+// kNotFound, with what to do, when a part of `path` is a symbolic link to nothing.
+[[nodiscard]] Status check_no_dangling_link(const std::filesystem::path& path);
+
 // The last folder on `path` that exists; "." when none does.
 [[nodiscard]] std::filesystem::path nearest_existing_folder(std::filesystem::path path);
 

@@ -361,23 +361,37 @@ std::set<std::string> entries_of(const Directory& out, const GenerationNames& na
   return found;
 }
 
-bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
-                    const FileSet& kept) {
+RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
+                           const ModelIdentity& model, const FileSet& kept,
+                           const FilesInUse& others) {
   const auto entries = out.entries();
-  bool all_gone = entries.has_value();
+  RemovedData removed{entries.has_value(), {}};
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
     auto manifest = manifest_of(out, names, entry, model);
     if (!manifest) {
-      all_gone = all_gone && manifest.error().code != ErrorCode::kIo;
+      removed.all_gone = removed.all_gone && manifest.error().code != ErrorCode::kIo;
       continue;
     }
-    remove_test_data(out, *manifest, kept);
-    const auto files = files_of(located(*std::move(manifest), names, entry), kept);
-    const bool gone = remove_files(out, names, entry, files) && remove_manifest(out, names, entry);
-    all_gone = all_gone && gone;
+    const Manifest known = located(*std::move(manifest), names, entry);
+    std::set<std::string> files = files_of(known, kept);
+    const std::size_t left_before = removed.left_for.size();
+    std::erase_if(files, [&](const std::string& file) {
+      const auto user = others.find(file);
+      if (user != others.end()) {
+        removed.left_for.emplace_back(file, user->second);
+      }
+      return user != others.end();
+    });
+    const bool is_shared = removed.left_for.size() > left_before;
+    if (!is_shared) {
+      remove_test_data(out, known, kept);
+    }
+    const bool gone =
+        remove_files(out, names, entry, files) && (is_shared || remove_manifest(out, names, entry));
+    removed.all_gone = removed.all_gone && gone;
   }
-  return all_gone;
+  return removed;
 }
 
 }  // namespace onnx_external

@@ -13,10 +13,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/directory.h"
 #include "base/name_map.h"
 #include "save/manifest.h"
+#include "save/other_models.h"
 
 namespace onnx_external {
 
@@ -83,14 +86,22 @@ struct ModelIdentity {
 void remove_twin_manifests(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model);
 
+// What became of a replaced model's data.
+struct RemovedData {
+  bool all_gone = false;  // false when something could not be removed, or read to tell
+  // Files that stay, by rising name, each with a model of the folder that refers to it.
+  std::vector<std::pair<std::string, std::string>> left_for;
+};
+
 // Removes the data that the manifests of all generations in `out` say belongs to the model: the
 // files that a manifest lists, unless as linked, the manifest last (so that a killed removal can be
 // finished), and folders when nothing else is in them. Only files that saves of this model write
 // are removed, of no later generation than the manifest and from no folder with another model's
 // manifest, whatever the manifest says. What cannot be removed stays; the new model is complete
-// without that. `kept`: current_files(). False when something could not be removed, or read to
-// tell.
-bool remove_data_of(const Directory& out, const GenerationNames& names, const ModelIdentity& model,
-                    const FileSet& kept);
+// without that. `kept`: current_files(). What is in `others` stays, and the manifest that lists it:
+// a copy of the model is verified by it.
+RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
+                           const ModelIdentity& model, const FileSet& kept,
+                           const FilesInUse& others);
 
 }  // namespace onnx_external

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/remedy.h"
+#include "base/new_folders.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx_external/writer.h"
@@ -63,6 +64,20 @@ std::set<std::string> entries_of_the_dead(const Directory& out, const Generation
   return dead;
 }
 
+// The folder's own name when no entry is data.
+std::string next_name(const GenerationNames& names, const std::vector<std::string>& entries) {
+  const auto newest = newest_generation(names, entries);
+  return newest ? fmt::format("{}.{}", names.folder, *newest + 1) : names.folder;
+}
+
+// True when another model of the folder has its data in the data folder.
+bool is_of_other_model(const Directory& out, const GenerationNames& names) {
+  const auto files = files_of_other_models(out, names.model);
+  const std::string start = names.folder + "/";
+  const auto file = files ? files->lower_bound(start) : FilesInUse::const_iterator();
+  return files && file != files->end() && file->first.starts_with(start);
+}
+
 }  // namespace
 
 bool is_staging_name(std::string_view name) {
@@ -86,6 +101,11 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
   auto kind = out.kind_of(model_name);
   if (!kind) {
     return fail(std::move(kind).error());
+  }
+  if (*kind == EntryKind::kOther && overwrite == Overwrite::kRefuse) {
+    if (Status link = check_no_dangling_link(out.path() / model_name); !link) {
+      return link;
+    }
   }
   if (*kind && overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
@@ -121,7 +141,8 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
   auto out = Directory::open(out_dir);
   if (!out) {
     if (out.error().code == ErrorCode::kNotFound) {
-      return name;
+      Status link = check_no_dangling_link(out_dir);
+      return link ? Result<std::string>(name) : fail(std::move(link).error());
     }
     return fail(std::move(out).error());
   }
@@ -137,13 +158,15 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
   const auto dead = entries_of_the_dead(*out, names, *entries);
   std::erase_if(*entries, [&](const std::string& entry) { return dead.contains(entry); });
   if (overwrite == Overwrite::kAllow) {
-    const auto newest = newest_generation(names, *entries);
-    return newest ? fmt::format("{}.{}", data_dir, *newest + 1) : name;
+    return next_name(names, *entries);
   }
   std::optional<std::string> in_the_way;
   if (layout != Layout::kPerTensor) {
     in_the_way = first_generation_file(names, *entries);
   } else if (std::binary_search(entries->begin(), entries->end(), name)) {
+    if (is_of_other_model(*out, names)) {
+      return next_name(names, *entries);
+    }
     in_the_way = name;
   }
   if (in_the_way) {

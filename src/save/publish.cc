@@ -115,6 +115,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       data_(std::move(other.data_)),
       extra_(std::move(other.extra_)),
       renamed_data_(std::move(other.renamed_data_)),
+      data_left_for_(std::move(other.data_left_for_)),
       done_(std::exchange(other.done_, true)) {}
 
 Transaction::~Transaction() {
@@ -284,21 +285,22 @@ void Transaction::remove_stale_staging(const std::string& to_take_over) const {
 }
 
 // A model in a staging folder is not the current one: it was replaced, or its saver died between
-// the two renames. Either way its data outside of the folder serves nobody. False when some may be
-// left.
-bool Transaction::remove_data_of_staged_model(const Directory& staging) const {
+// the two renames. Either way its data outside of the folder serves nobody, but for copies of it.
+RemovedData Transaction::remove_data_of_staged_model(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
   if (!staged) {
     const auto kind = staging.kind_of(options_.model_name);
-    return kind && *kind != EntryKind::kFile;
+    return {kind && *kind != EntryKind::kFile, {}};
   }
   const auto current = identify(*out_, options_.model_name);
   if (staged == current) {
     remove_twin_manifests(*out_, generation_names(), *staged);
-    return true;
+    return {true, {}};
   }
   const auto kept = current_files(*out_, generation_names(), current);
-  return kept && remove_data_of(*out_, generation_names(), *staged, *kept);
+  const auto others = files_of_other_models(*out_, options_.model_name);
+  return kept && others ? remove_data_of(*out_, generation_names(), *staged, *kept, *others)
+                        : RemovedData();
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
@@ -329,7 +331,12 @@ Status Transaction::make_staging() {
     return fail(std::move(name).error());
   }
   if (Status made = out_->make_folder(*name, kStagingMode); !made) {
-    return made;
+    if (::faccessat(out_->fd(), ".", W_OK | X_OK, AT_EACCESS) == 0) {
+      return made;
+    }
+    Error error = errno_error(errno, out_->path().string() + ": cannot write into the folder");
+    error.message += "; change its permissions, or name another folder";
+    return fail(std::move(error));
   }
   staging_name_ = *std::move(name);
   auto staging = out_->open_folder(staging_name_);
@@ -457,9 +464,11 @@ Status Transaction::publish() {
 }
 
 // What is not done here is done by the next save, as long as the staging folder is there to tell.
-void Transaction::clear_up() const {
+void Transaction::clear_up() {
   try {
-    if (remove_data_of_staged_model(*staging_)) {
+    RemovedData removed = remove_data_of_staged_model(*staging_);
+    data_left_for_ = std::move(removed.left_for);
+    if (removed.all_gone) {
       (void)out_->remove_tree(staging_name_);
     }
   } catch (const std::bad_alloc&) {

@@ -11,10 +11,10 @@
 // so nothing that the old model refers to is touched before the new one is in place. A killed save
 // leaves its staging folder, which the same save goes on with (save/resume.h). Of replaced
 // data only the files that its manifest lists are removed, and only when the manifest knows the
-// replaced model by its CRC, and never what the new model refers to. Test data folders of a
-// replaced model change places with the new ones right after the commit point; killed between, the
-// next save into the folder finishes it. With Sync::kFiles that holds through power loss too, as
-// far as the disk keeps its word.
+// replaced model by its CRC, and never what the new model or another one of the folder refers to.
+// Test data folders of a replaced model change places with the new ones right after the commit
+// point; killed between, the next save into the folder finishes it. With Sync::kFiles that holds
+// through power loss too, as far as the disk keeps its word.
 #pragma once
 
 #include <filesystem>
@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/directory.h"
@@ -91,6 +92,11 @@ class Transaction {
   // written to the disk after the model was renamed, both generations stay and the message says so.
   [[nodiscard]] Status publish();
 
+  // After publish(): RemovedData::left_for of the model that was replaced.
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& data_left_for() const {
+    return data_left_for_;
+  }
+
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
   [[nodiscard]] Status lock_and_check_model();
@@ -111,12 +117,12 @@ class Transaction {
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging(const std::string& to_take_over) const;
-  bool remove_data_of_staged_model(const Directory& staging) const;
+  RemovedData remove_data_of_staged_model(const Directory& staging) const;
   [[nodiscard]] bool finish_exchange(const Directory& staging) const;
   [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();
-  void clear_up() const;
+  void clear_up();
   void roll_back();
 
   TransactionOptions options_;
@@ -135,7 +141,8 @@ class Transaction {
   };
   std::vector<ExtraFolder> extra_;
   std::vector<std::string> renamed_data_;  // entries of the output folder
-  bool done_ = false;                      // published, or moved from
+  std::vector<std::pair<std::string, std::string>> data_left_for_;
+  bool done_ = false;  // published, or moved from
 };
 
 }  // namespace onnx_external

@@ -75,6 +75,11 @@ std::string StagedSave::manifest_location() const {
   return state_->transaction->manifest_location();
 }
 
+std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() const {
+  return state_->transaction ? state_->transaction->data_left_for()
+                             : std::vector<std::pair<std::string, std::string>>();
+}
+
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
 }

@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <system_error>
 #include <utility>
 
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/range_crc.h"
+#include "base/text.h"
 #include "onnx/load.h"
 
 namespace onnx_external {
@@ -25,6 +29,29 @@ Result<ModelFile> read_model_file(const std::filesystem::path& path, DropCache d
   }
   return ModelFile{loaded->file, std::move(loaded->proto), std::move(loaded->cuts), file.size(),
                    *crc,         path.parent_path(),       path.filename().string()};
+}
+
+Result<std::filesystem::path> find_model(const std::filesystem::path& path) {
+  constexpr std::size_t kMostNamed = 8;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    return path;
+  }
+  const auto folder = Directory::open(path);
+  auto models = folder ? folder->entries() : fail(folder.error());
+  if (!models) {
+    return fail(std::move(models).error());
+  }
+  std::erase_if(*models, [](const std::string& name) { return !name.ends_with(".onnx"); });
+  if (models->empty()) {
+    return fail(ErrorCode::kNotFound, path.string() + ": has no *.onnx file in it");
+  }
+  const auto usual = std::find(models->begin(), models->end(), "model.onnx");
+  if (models->size() > 1 && usual == models->end()) {
+    return fail(ErrorCode::kAmbiguous, path.string() + ": has several models: " +
+                                           quote_list(*models, kMostNamed) + "; name one");
+  }
+  return path / (usual != models->end() ? *usual : models->front());
 }
 
 bool is_current(const std::filesystem::path& path, const ModelFile& model) {

@@ -12,8 +12,10 @@
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
+#include "onnx/external_data.h"
 #include "onnx/inline_data.h"
 #include "verify/external_entry.h"
+#include "verify/graph_names.h"
 #include "verify/manifest_check.h"
 #include "verify/model_file.h"
 #include "verify/range_check.h"
@@ -46,6 +48,7 @@ struct Subject {
   bool is_expected = false;
   bool is_compared = false;  // VerifyOptions::compared_files has its file
   bool by_manifest = false;  // with `equals`: only the manifest names it
+  bool is_shared = false;    // a second name of another subject's tensor
   std::size_t check = 0;     // with `entry`: index of its range check
   std::vector<Finding> findings;
 };
@@ -93,6 +96,9 @@ class Verifier {
     }
     index_ = index_tensors(*tensors);
     read_entries(*tensors);
+    if (Status names = read_names(); !names) {
+      return fail(std::move(names).error());
+    }
     for (const ExpectedTensor& wanted : expected) {
       match_expected(wanted);
     }
@@ -132,14 +138,52 @@ class Verifier {
     }
   }
 
+  // A model that is being saved was read name by name already.
+  Status read_names() {
+    if (options_.open_slots == OpenSlots::kAllow) {
+      return {};
+    }
+    auto names = GraphNames::of(*model_.proto);
+    if (!names) {
+      return fail(std::move(names).error());
+    }
+    names_ = *std::move(names);
+    last_ = names_->open_slots();
+    return {};
+  }
+
+  Subject* subject_of(std::uint32_t graph, const std::string& initializer) {
+    const auto found = index_.find({graph, TensorPlace::kInitializer, initializer});
+    return found == index_.end() ? nullptr : &subjects_[found->second];
+  }
+
+  // The second name gets a subject of its own behind those of the list.
+  Subject* shared_subject(const ExpectedTensor& wanted) {
+    const auto shared =
+        names_ ? names_->shared_initializer(wanted.graph, wanted.initializer) : std::nullopt;
+    Subject* const first = shared ? subject_of(shared->first, shared->second) : nullptr;
+    if (first == nullptr) {
+      return nullptr;
+    }
+    first->is_expected = true;
+    Subject second = *first;
+    second.tensor.name = wanted.initializer;
+    second.is_shared = true;
+    second.findings.clear();
+    return &subjects_.emplace_back(std::move(second));
+  }
+
   void match_expected(const ExpectedTensor& wanted) {
-    const auto found = index_.find({wanted.graph, TensorPlace::kInitializer, wanted.initializer});
-    if (found == index_.end()) {
-      last_.push_back({FindingCode::kMissingTensor, name_in_finding(wanted.initializer), "",
-                       "the model has no such initializer"});
+    Subject* found = subject_of(wanted.graph, wanted.initializer);
+    found = found == nullptr ? shared_subject(wanted) : found;
+    if (found == nullptr) {
+      if (!names_ || !names_->is_open(wanted.graph, wanted.initializer)) {
+        last_.push_back({FindingCode::kMissingTensor, name_in_finding(wanted.initializer), "",
+                         "the model has no such initializer"});
+      }
       return;
     }
-    Subject& subject = subjects_[found->second];
+    Subject& subject = *found;
     subject.is_expected = true;
     subject.by_manifest = wanted.by == ExpectedBy::kManifest;
     if (wanted.disputed) {
@@ -184,7 +228,7 @@ class Verifier {
       }
       facts = match_manifest(manifest, found_->location, tensors.size(), index_);
     }
-    for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    for (std::size_t i = 0; i < facts.records.size(); ++i) {
       check_record(subjects_[i], facts.records[i]);
     }
     std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
@@ -257,12 +301,14 @@ class Verifier {
       report(subject, answer.fault->code, answer.fault->message);
       return;
     }
-    if (subject.equals) {
+    if (subject.equals && !subject.is_shared) {
       ++report_.compared;
       report_.compared_by_manifest += subject.by_manifest ? 1U : 0U;
       report_.converted += subject.cast_to ? 1U : 0U;
     }
-    count_linked(subject, answer);
+    if (!subject.is_shared) {
+      count_linked(subject, answer);
+    }
     if (options_.compare != Compare::kPlaces) {
       report_bytes(subject, answer.difference, answer.crc32);
     }
@@ -301,12 +347,27 @@ class Verifier {
       const onnx::TensorProto& proto = *subject.tensor.proto;
       if (!is_external(proto) && (subject.equals || subject.record != nullptr)) {
         found.push_back(&subject);
-        report_.inline_compared += subject.equals ? 1U : 0U;
+        report_.inline_tensors += subject.is_shared ? 0U : 1U;
+        report_.inline_compared += subject.equals && !subject.is_shared ? 1U : 0U;
         report_.bytes += onnx_nbytes(proto.data_type(), dims_of(proto)).value_or(0);
       }
     }
-    report_.inline_tensors = found.size();
     return found;
+  }
+
+  // Kept initializers that nothing speaks for.
+  void count_uncompared() {
+    const bool is_known = report_.used_manifest && knows(*found_->manifest, model_);
+    for (const Subject& subject : subjects_) {
+      const onnx::TensorProto& proto = *subject.tensor.proto;
+      const bool is_weight = subject.tensor.is_initializer() && !subject.is_shared &&
+                             !is_external(proto) && onnx_is_floating(proto.data_type()) &&
+                             has_data(proto) &&
+                             onnx_nbytes(proto.data_type(), dims_of(proto)).value_or(0) > 0;
+      const bool is_compared =
+          checkpoint_ != nullptr ? subject.is_expected : is_known || subject.record != nullptr;
+      report_.inline_uncompared += is_weight && !is_compared ? 1U : 0U;
+    }
   }
 
   Status check_inline_ones(const std::vector<Subject*>& subjects, ProgressMeter& meter) {
@@ -382,6 +443,7 @@ class Verifier {
   }
 
   VerifyReport collect() {
+    count_uncompared();
     keep(first_);
     for (Subject& subject : subjects_) {
       keep(subject.findings);
@@ -410,7 +472,8 @@ class Verifier {
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
   TensorIndex index_;
-  std::vector<Subject> subjects_;  // in graph order
+  std::optional<GraphNames> names_;
+  std::vector<Subject> subjects_;  // in graph order, then those of second names
   std::optional<FoundManifest> found_;
   std::vector<Finding> first_;  // of the model as a whole
   std::vector<Finding> last_;   // of tensors that the model does not have
@@ -473,6 +536,8 @@ std::string_view finding_code_name(FindingCode code) {
       return "missing-tensor";
     case FindingCode::kModelChanged:
       return "model-changed";
+    case FindingCode::kOpenSlot:
+      return "open-slot";
   }
   return "unknown";
 }

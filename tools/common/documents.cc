@@ -175,6 +175,9 @@ std::string save_document(const SaveReport& report, RunMode mode) {
     document["files_reused"] = report.files_reused;
     document["bytes_reused"] = report.bytes_reused;
   }
+  if (!report.data_left_for.empty()) {
+    document["data_left_for"] = pairs(report.data_left_for, "file", "model");
+  }
   if (!report.test_data.sets.empty()) {
     document["test_data"] = test_sets(report.test_data);
     document["dimensions"] = list_of(report.test_data.dimensions, dimension);
@@ -193,6 +196,7 @@ std::string verify_document(const VerifyReport& report) {
                         {"findings", list_of(report.findings, finding)},
                         {"tensors", report.tensors},
                         {"inline_tensors", report.inline_tensors},
+                        {"inline_uncompared", report.inline_uncompared},
                         {"bytes", report.bytes},
                         {"compared", report.compared},
                         {"compared_by_manifest", report.compared_by_manifest},

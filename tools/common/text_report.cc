@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/name_map.h"
@@ -69,6 +70,19 @@ std::string leftovers_text(const SaveReport& report, Lists lists) {
          names_line("missing in the checkpoint", report.slots_left, lists) +
          names_line("warning: larger than a shard may be, each in a shard of its own",
                     report.oversized, lists);
+}
+
+// "data left for 'keep.onnx': 7: 'initializers/a', ..."
+std::string left_data_text(const SaveReport& report, Lists lists) {
+  std::map<std::string_view, std::vector<std::string>> files;
+  for (const auto& [file, model] : report.data_left_for) {
+    files[model].push_back(file);
+  }
+  std::string out;
+  for (const auto& [model, names] : files) {
+    out += names_line("data left for " + quote(model), names, lists);
+  }
+  return out;
 }
 
 // "test data: 2 sets of 3 inputs in test_data_set_0 ...", and what they say about dimensions.
@@ -303,6 +317,54 @@ std::string compared_text(const VerifyReport& report) {
                      report.tensors - report.compared);
 }
 
+// What a message says, without the path of the file that it is about.
+std::string_view cause_of(const Finding& finding) {
+  const std::string_view message = finding.message;
+  const std::string path = finding.file + ": ";
+  const std::size_t place = finding.file.empty() ? std::string::npos : message.find(path);
+  return place == std::string::npos ? message : message.substr(place + path.size());
+}
+
+// "open-slot: 21 tensors: 'a', 'b', ... and 16 more: nodes read it, and nothing defines it".
+std::string cause_text(const std::vector<const Finding*>& findings, Names listed) {
+  const Finding& first = *findings.front();
+  if (findings.size() == 1) {
+    return finding_text(first) + "\n";
+  }
+  std::set<std::string_view> files;
+  std::vector<std::string> names;
+  names.reserve(findings.size());
+  for (const Finding* finding : findings) {
+    files.insert(finding->file);
+    names.push_back(finding->tensor.empty() ? finding->file : finding->tensor);
+  }
+  const bool is_of_one_file = files.size() == 1 && !first.file.empty() && !first.tensor.empty();
+  const std::size_t most = listed == Names::kAll ? names.size() : kListedNames;
+  return fmt::format("{}: {}: {}{}: {}\n", finding_code_name(first.code),
+                     count_text(findings.size(), first.tensor.empty() ? "file" : "tensor"),
+                     quote_list(names, most), is_of_one_file ? ": " + quote(first.file) : "",
+                     cause_of(first));
+}
+
+// In the order in which each cause is first found.
+std::string findings_text(const std::vector<Finding>& findings, Names listed) {
+  std::map<std::tuple<FindingCode, bool, std::string_view>, std::size_t> known;
+  std::vector<std::vector<const Finding*>> causes;
+  for (const Finding& finding : findings) {
+    const std::tuple cause(finding.code, finding.tensor.empty(), cause_of(finding));
+    const auto [place, is_new] = known.try_emplace(cause, causes.size());
+    if (is_new) {
+      causes.emplace_back();
+    }
+    causes[place->second].push_back(&finding);
+  }
+  std::string out;
+  for (const auto& cause : causes) {
+    out += cause_text(cause, listed);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string save_text(const SaveReport& report, Lists lists) {
@@ -317,7 +379,8 @@ std::string save_text(const SaveReport& report, Lists lists) {
                      : linked         ? "verified, every range; no byte was read"
                                       : "verified, every byte",
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
-                     leftovers_text(report, lists) + test_data_text(report.test_data, lists));
+                     leftovers_text(report, lists) + left_data_text(report, lists) +
+                         test_data_text(report.test_data, lists));
 }
 
 std::string dry_run_text(const SaveReport& report, Lists lists) {
@@ -337,11 +400,8 @@ std::string dry_run_text(const SaveReport& report, Lists lists) {
 }
 
 std::string verify_text(const std::filesystem::path& model, const VerifyReport& report,
-                        Compared compared) {
-  std::string out;
-  for (const Finding& finding : report.findings) {
-    out += finding_text(finding) + "\n";
-  }
+                        Compared compared, Names names) {
+  std::string out = findings_text(report.findings, names);
   const std::string how = compared == Compared::kCheckpoint ? compared_text(report)
                           : report.used_manifest            ? recorded_text(report)
                           : report.tensors == 0             ? "nothing to verify"
@@ -349,10 +409,15 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
   const std::string inline_ones = report.tensors > 0 || report.inline_tensors == 0
                                       ? ""
                                       : fmt::format(", {} inside the model", report.inline_tensors);
+  const std::string unseen = report.inline_uncompared == 0
+                                 ? ""
+                                 : fmt::format("; {} with data inside the model {} not compared",
+                                               count_text(report.inline_uncompared, "initializer"),
+                                               report.inline_uncompared == 1 ? "was" : "were");
   return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), inline_ones,
                            size_text(report.bytes),
-                           report.ok() ? fmt::format("ok; {}", how)
+                           report.ok() ? fmt::format("ok; {}{}", how, unseen)
                                        : count_text(report.findings.size(), "finding"));
 }
 

@@ -16,9 +16,12 @@ namespace onnx_external {
 // The plan, a line a slot.
 [[nodiscard]] std::string dry_run_text(const SaveReport& report, Lists lists);
 
+// Findings of one cause are one line.
 enum class Compared { kNothing, kCheckpoint };
+enum class Names { kFirst, kAll };
 [[nodiscard]] std::string verify_text(const std::filesystem::path& model,
-                                      const VerifyReport& report, Compared compared);
+                                      const VerifyReport& report, Compared compared,
+                                      Names names = Names::kFirst);
 
 enum class Listing { kFlat, kTree };
 [[nodiscard]] std::string inspect_text(const Inspection& inspection, Listing listing);

@@ -58,5 +58,23 @@ TEST(NewFolders, KnowsTheNearestFolderThatExists) {
   EXPECT_EQ(nearest_existing_folder("no-such-folder/at-all"), ".");
 }
 
+TEST(NewFolders, NamesALinkToNothingAndAFileInTheWay) {
+  const TempDir temp;
+  fs::create_symlink("nowhere", temp.path() / "link");
+  temp.write("file", "");
+  for (const char* path : {"link", "link/below"}) {
+    EXPECT_THAT(
+        NewFolders::make(temp.path() / path),
+        FailsWith(ErrorCode::kNotFound,
+                  "link: is a symbolic link to 'nowhere', which does not exist; make that"));
+    EXPECT_FALSE(check_no_dangling_link(temp.path() / path));
+  }
+  EXPECT_THAT(NewFolders::make(temp.path() / "file"),
+              FailsWith(ErrorCode::kAlreadyExists, "file: is no folder"));
+  fs::create_directory(temp.path() / "nowhere");
+  EXPECT_THAT(check_no_dangling_link(temp.path() / "link"), IsOk());
+  EXPECT_THAT(NewFolders::make(temp.path() / "link" / "below"), IsOk());
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -388,5 +388,59 @@ TEST(ExpectedTensors, FailWhenNothingMatches) {
   EXPECT_FALSE(expected_tensors(pair.model.write(), *checkpoint, {}));
 }
 
+// A model whose exporter has stored the equal weights "a", "b" and "c" once, outside or inside.
+std::filesystem::path shared_model(Pair& pair, const std::string& bytes, bool outside) {
+  if (outside) {
+    pair.model.add("a", bytes);
+  } else {
+    pair.model.graph.initializer("a", kFloat, {static_cast<std::int64_t>(bytes.size() / 4)}, bytes);
+  }
+  pair.model.graph.node("Identity", {"a"}, {"b"}).node("Identity", {"b"}, {"c"});
+  pair.model.graph.node("Use", {"a", "b", "c"}, {"y"}).output("y", kFloat, {4});
+  for (const char* name : {"a", "b", "c"}) {
+    pair.tensors.push_back(
+        {.name = name, .shape = {static_cast<std::int64_t>(bytes.size() / 4)}, .bytes = bytes});
+    pair.expected.push_back({name, 0, pair.tensors.size() - 1});
+  }
+  return pair.model.write();
+}
+
+TEST(VerifyAgainst, ComparesEqualWeightsWhereAnExporterHasSharedThem) {
+  for (const bool outside : {true, false}) {
+    Pair pair;
+    const auto path = shared_model(pair, pattern_bytes(4000), outside);
+    const auto report = pair.verify(path);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_THAT(codes(*report), IsEmpty());
+    EXPECT_EQ(report->tensors, outside ? 1U : 0U);
+    EXPECT_EQ(report->compared, outside ? 1U : 0U);
+    EXPECT_EQ(report->inline_tensors, outside ? 0U : 1U);
+    EXPECT_EQ(report->inline_compared, outside ? 0U : 1U);
+    pair.tensors[2].bytes[77] ^= 1;
+    EXPECT_THAT(codes(*pair.verify(path)), ElementsAre("bytes-differ c"));
+    pair.tensors[1].shape = {10, 100};
+    EXPECT_THAT(codes(*pair.verify(path)), ElementsAre("type-differs b", "bytes-differ c"));
+  }
+}
+
+TEST(VerifyAgainst, CountsWeightsInsideTheModelThatWereNotCompared) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400));
+  pair.model.graph.initializer("kept", kFloat, {4}, pattern_bytes(16));
+  const auto report = pair.verify(pair.model.write_with_manifest());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(report->ok());
+  EXPECT_EQ(report->inline_uncompared, 1U);
+}
+
+TEST(VerifyAgainst, ReportsAnOpenSlotOnce) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400));
+  pair.model.graph.node("Use", {"a", "b"}, {"y"}).output("y", kFloat, {1});
+  pair.tensors.push_back({.name = "b", .shape = {4}, .bytes = pattern_bytes(16)});
+  pair.expected.push_back({"b", 0, 1});
+  EXPECT_THAT(codes(*pair.verify(pair.model.write())), ElementsAre("open-slot b"));
+}
+
 }  // namespace
 }  // namespace onnx_external

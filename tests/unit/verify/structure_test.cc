@@ -204,6 +204,7 @@ TEST(VerifyStructure, FindsTwinNamesInOneGraphButNotInTwo) {
   WrittenModel model;
   model.add("w", pattern_bytes(8));
   model.graph.initializer("w", kFloat, {1}, "abcd");
+  model.graph.input("c", onnx::TensorProto::BOOL, {});
   model.graph.node("If", {"c"}, {"y"}).begin_subgraph("then_branch");
   model.graph.initializer("w", kFloat, {1}, "abcd").end_subgraph();
   const auto report = verify_model(model.write());
@@ -214,6 +215,7 @@ TEST(VerifyStructure, FindsTwinNamesInOneGraphButNotInTwo) {
 TEST(VerifyStructure, LooksIntoSubgraphsAttributesAndSparseTensors) {
   WrittenModel model;
   const Entries absent{{"location", "absent"}};
+  model.graph.input("c", onnx::TensorProto::BOOL, {});
   model.graph.node("If", {"c"}, {"y"}).begin_subgraph("then_branch");
   model.graph.external("inner", kFloat, {1}, absent).end_subgraph();
   model.graph.node("Constant", {}, {"k"});
@@ -392,6 +394,56 @@ TEST(VerifyStructure, ReadsARangeThatManyTensorsShare) {
   const auto report = verify_model(model.write());
   ASSERT_THAT(report, IsOk());
   EXPECT_THAT(codes(*report), IsEmpty());
+}
+
+TEST(VerifyStructure, ReportsNamesThatNothingDefines) {
+  WrittenModel model;
+  model.graph.input("x", kFloat, {4});
+  model.add("a", pattern_bytes(16));
+  model.graph.initializer("empty", kFloat, {4}, "");
+  model.graph.node("Add", {"x", "w"}, {"y"}).node("If", {"x"}, {"z"});
+  model.graph.begin_subgraph("then_branch").node("Mul", {"y", "v"}, {"t"});
+  model.graph.output("t", kFloat, {4}).end_subgraph();
+  model.graph.output("y", kFloat, {4}).output("lost", kFloat, {4});
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_THAT(codes(*report),
+              ElementsAre("open-slot empty", "open-slot w", "open-slot lost", "open-slot v"));
+  EXPECT_THAT(report->findings[0].message, HasSubstr("without data"));
+  EXPECT_THAT(report->findings[1].message, HasSubstr("nodes read it"));
+  EXPECT_THAT(report->findings[2].message, HasSubstr("output of the graph"));
+  VerifyOptions options;
+  options.open_slots = OpenSlots::kAllow;
+  EXPECT_TRUE(verify_model(model.files().path() / "model.onnx", options)->ok());
+}
+
+TEST(VerifyStructure, FindsNothingOpenInNamesThatNodesMayLeaveOut) {
+  WrittenModel model;
+  model.graph.input("x", kFloat, {4}).initializer("none", kFloat, {0}, "");
+  model.graph.node("Resize", {"x", "", "none"}, {"y", ""}).output("y", kFloat, {4});
+  EXPECT_THAT(codes(*verify_model(model.write())), IsEmpty());
+}
+
+TEST(VerifyStructure, CountsWeightsInsideTheModelThatNothingSpeaksFor) {
+  WrittenModel model;
+  model.add("a", pattern_bytes(16));
+  model.graph.initializer("kept", kFloat, {4}, pattern_bytes(16));
+  model.graph.initializer("axes", kInt64, {1}, pattern_bytes(8));
+  EXPECT_EQ(verify_model(model.write())->inline_uncompared, 1U);
+  EXPECT_EQ(verify_model(model.write_with_manifest())->inline_uncompared, 0U);  // the model's CRC
+}
+
+TEST(FindModel, TakesTheOneModelOfAFolder) {
+  const TempDir dir;
+  EXPECT_EQ(find_model(dir.path() / "some.onnx").value(), dir.path() / "some.onnx");
+  EXPECT_THAT(find_model(dir.path()), FailsWith(ErrorCode::kNotFound, "has no *.onnx file"));
+  dir.write("b.onnx", "");
+  EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "b.onnx");
+  dir.write("a.onnx", "");
+  EXPECT_THAT(find_model(dir.path()),
+              FailsWith(ErrorCode::kAmbiguous, "has several models: 'a.onnx', 'b.onnx'"));
+  dir.write("model.onnx", "");
+  EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "model.onnx");
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+#include "verify/graph_names.h"
+
+#include <cstddef>
+
+#include "onnx/graph_list.h"
+#include "onnx/slots.h"
+#include "verify/external_entry.h"
+
+namespace onnx_external {
+namespace {
+
+bool is_open(const Slot& slot) {
+  return slot.kind == SlotKind::kUndefinedName ||
+         (slot.kind == SlotKind::kInitializer && !slot.has_data);
+}
+
+const char* why_open(const Slot& slot) {
+  if (slot.kind == SlotKind::kInitializer) {
+    return "an initializer without data";
+  }
+  return slot.consumer_op.empty() ? "an output of the graph that nothing defines"
+                                  : "nodes read it, and nothing defines it";
+}
+
+}  // namespace
+
+Result<GraphNames> GraphNames::of(const onnx::ModelProto& model) {
+  // Who lists graphs may change them; here they are only read.
+  const auto graphs = list_graphs(const_cast<onnx::GraphProto&>(model.graph()));
+  if (!graphs) {
+    return fail(graphs.error());
+  }
+  GraphNames names;
+  names.facts_ = collect_facts(*graphs, model.ir_version());
+  for (const GraphNode& graph : *graphs) {
+    names.parents_.push_back(graph.parent);
+  }
+  for (const Slot& slot : names.facts_.slots) {
+    names.slots_.try_emplace({slot.graph, slot.name}, &slot);
+  }
+  return names;
+}
+
+std::vector<Finding> GraphNames::open_slots() const {
+  std::vector<Finding> findings;
+  for (const Slot& slot : facts_.slots) {
+    if (onnx_external::is_open(slot)) {
+      findings.push_back({FindingCode::kOpenSlot, name_in_finding(slot.name), "", why_open(slot)});
+    }
+  }
+  return findings;
+}
+
+bool GraphNames::is_open(std::uint32_t graph, std::string_view name) const {
+  const auto found = slots_.find({graph, name});
+  return found != slots_.end() && onnx_external::is_open(*found->second);
+}
+
+const Slot* GraphNames::find(std::uint32_t graph, std::string_view name) const {
+  for (;; graph = parents_[graph]) {
+    if (const auto found = slots_.find({graph, name}); found != slots_.end()) {
+      return found->second;
+    }
+    if (graph == 0) {
+      return nullptr;
+    }
+  }
+}
+
+std::optional<std::pair<std::uint32_t, std::string>> GraphNames::shared_initializer(
+    std::uint32_t graph, std::string_view name) const {
+  const auto own = slots_.find({graph, name});
+  const Slot* slot = own == slots_.end() ? nullptr : own->second;
+  for (std::size_t steps = 0;
+       slot != nullptr && slot->kind == SlotKind::kIdentityOutput && steps < facts_.slots.size();
+       ++steps) {
+    slot = find(slot->graph, slot->merged_into);
+    if (slot != nullptr && slot->kind == SlotKind::kInitializer) {
+      return std::pair(slot->graph, slot->name);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace onnx_external

@@ -73,12 +73,22 @@ Error contradicted(const ModelFile& file, const FoundManifest& found, const List
 
 using Crcs = std::vector<std::optional<std::uint32_t>>;  // of each listed tensor
 
+// A model with all data inside has nothing but its own CRC-32 to be checked by.
+bool is_of_model_alone(const Manifest& manifest) {
+  return std::all_of(manifest.tensors.begin(), manifest.tensors.end(),
+                     [](const ManifestTensor& tensor) { return tensor.file.empty(); });
+}
+
 // A manifest that was written for another model is believed where it names a range of a file that
 // the model has, too: that is the file's, whoever refers to it.
 Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
                            const std::vector<ListedTensor>& tensors, const TensorIndex& index) {
   const Manifest& manifest = *found.manifest;
   const bool is_its_own = knows(manifest, file);
+  const bool is_of_another_state = !is_its_own && manifest.model_file == file.name;
+  if (is_of_another_state && is_of_model_alone(manifest)) {
+    return fail(changed_since(file, found));
+  }
   const ManifestFacts facts = match_manifest(manifest, found.location, tensors.size(), index);
   Crcs crcs(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -96,7 +106,7 @@ Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
     if (!message.empty() && is_its_own) {
       return fail(contradicted(file, found, tensors[i], message));
     }
-    if (message.empty() && !is_its_own && manifest.model_file == file.name) {
+    if (message.empty() && is_of_another_state) {
       return fail(changed_since(file, found));
     }
     if (message.empty() && (is_its_own || external)) {

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 import runtime
 import support
+import zoo
 from save_cases import SaveTest
 
 LAYOUTS = {
@@ -265,6 +266,49 @@ class GivenTest(SaveTest):
                 loaded = all_values(onnx.load(str(out / "model.onnx")))
                 self.report.check(loaded == all_values(model), f"{label}: the tensors are the same")
                 self.runtime.add(label, out / "model.onnx", case, model)
+
+    def test_shared_weights(self) -> None:
+        """torch stores equal initial weights once, behind Identity nodes: they are compared all the same."""
+        folder = support.fresh_folder(self.folder / "shared_weights")
+        norms = torch.nn.Sequential(*(torch.nn.LayerNorm(8) for _ in range(4))).eval()
+        given, checkpoint = folder / "given.onnx", folder / "same.pt"
+        graph = zoo.export(norms, (torch.zeros(2, 8),), with_weights=True)
+        onnx.save(graph, str(given))
+        torch.save(norms.state_dict(), checkpoint)
+        self.report.check(len(graph.graph.initializer) == 2, "shared weights: two tensors are left of eight")
+        self.relayout("shared weights", given, folder / "single", "--layout", "single")
+        other = {key: value + int(key[0]) % 2 for key, value in norms.state_dict().items()}
+        torch.save(other, folder / "other.pt")
+        for path in (given, folder / "single" / "model.onnx"):
+            verified = self.tools.verify(path, "--against", checkpoint)
+            self.report.check(
+                verified.returncode == 0, f"shared weights: {path.name} is right", support.last_line(verified)
+            )
+            verified = self.tools.verify(path, "--against", folder / "other.pt")
+            found = sorted(f["tensor"] for f in support.parse_json(verified.stdout)["findings"])
+            wanted = sorted(key for key in other if int(key[0]) % 2)
+            self.report.check(found == wanted, f"shared weights: {path.name} is wrong where it is", str(found))
+
+    def test_damage(self) -> None:
+        """A new layout of a damaged model is refused, whatever the layouts are."""
+        folder = support.fresh_folder(self.folder / "damage")
+        given = folder / "given.onnx"
+        onnx.save(self.full, str(given))
+        for layout, arguments in LAYOUTS.items():
+            out = folder / layout.replace(" ", "_")
+            self.relayout(f"damage, {layout}", given, out, *arguments)
+            files = [path for path in sorted(out.rglob("*")) if path.is_file() and "manifest" not in path.name]
+            victim = max(files, key=lambda path: path.stat().st_size)
+            data = bytearray(victim.read_bytes())
+            data[len(data) // 2] ^= 4
+            victim.write_bytes(data)
+            for target, options in LAYOUTS.items():
+                process = self.tools.save(out / "model.onnx", "-o", folder / "to", *options)
+                self.report.check(
+                    process.returncode == 1 and "damaged or changed" in process.stderr,
+                    f"damage, {layout} to {target}: is refused",
+                    support.last_line(process),
+                )
 
     def test_what_moves(self) -> None:
         model, _ = places_model()

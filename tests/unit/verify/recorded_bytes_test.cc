@@ -90,6 +90,15 @@ TEST_F(RecordedBytes, AreCheckedWhenACheckpointReplacesTheOthers) {
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle, {checkpoint_}), IsOk());
 }
 
+TEST_F(RecordedBytes, InsideAModelThatNoCheckpointFilledAreProvedByItsCrc) {
+  save_first(Layout::kSingle);
+  ASSERT_THAT(save(in("out/model.onnx"), "out", Layout::kInline), IsOk());
+  ASSERT_THAT(save(in("out/model.onnx"), "out", Layout::kInline), IsOk());  // nothing moves
+  flip(in("out/model.onnx"), read_text(in("out/model.onnx")).find(noise(100, 1)) + 50);
+  EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle),
+              FailsWith(ErrorCode::kMismatch, "was damaged or changed since"));
+}
+
 TEST_F(RecordedBytes, InsideAModelAreProvedByTheModelsOwnCrc) {
   save_first(Layout::kInline);
   const std::size_t place = read_text(in("out/model.onnx")).find(noise(100, 1)) + 50;

@@ -42,7 +42,10 @@ Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
       continue;
     }
     if (error_number != EEXIST) {
-      return fail(errno_error(error_number, folder.string() + ": cannot make the folder"));
+      Error error = errno_error(error_number, folder.string() + ": cannot make the folder");
+      const bool may_not = error_number == EACCES || error_number == EROFS;
+      error.message += may_not ? "; name a folder that this user may write into" : "";
+      return fail(std::move(error));
     }
     Status link = check_no_dangling_link(folder);
     return fail(link ? Error{ErrorCode::kAlreadyExists,

@@ -1,0 +1,159 @@
+"""One case: a graph, a checkpoint, save-external, and what torch and ONNX Runtime say of the result."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+import truth
+
+# What may become of a case. The first three are what a strict tool does.
+RIGHT = "right"
+REFUSED = "refused, as torch"
+REFUSED_FIT = "refused, undecidable"
+ASKED = "right, confirmed"
+# These fail the test.
+LOST = "REFUSED, DECIDABLE"
+ACCEPTED = "WRONG: ACCEPTED"
+NUMBERS = "WRONG: NUMBERS"
+BROKEN = "WRONG: NO RUN"
+UNVERIFIED = "WRONG: VERIFY"
+ADVICE = "WRONG: ADVICE"
+CRASHED = "CRASH"
+CLASSES = (
+    RIGHT, ASKED, REFUSED, REFUSED_FIT, LOST, ACCEPTED, NUMBERS, BROKEN, UNVERIFIED, ADVICE, CRASHED,
+)  # fmt: skip
+FAILURES = CLASSES[4:]
+
+
+@dataclass
+class Case:
+    """What is known before the tool runs, and what became of it."""
+
+    label: str
+    mode: str
+    damage: str
+    graph_path: Path
+    checkpoint: Path
+    folder: Path
+    study: object  # decidable.Graph
+    refusal: str  # why no save may succeed, or ''
+    strict: bool  # torch accepts
+    must_succeed: bool
+    expected: list  # outputs for each input set
+    feeds: list
+    tolerance: float
+    options: list = field(default_factory=list)
+    verdict: str = ""
+    detail: str = ""
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.onnx"
+
+    def decide(self, verdict: str, detail: str = "") -> None:
+        self.verdict, self.detail = verdict, " ".join(detail.split())[:600]
+
+
+class Tool:
+    """The commands, run with nothing but what the messages ask a user to confirm."""
+
+    def __init__(self, bin_dir: Path, known_options: str, extra: tuple = ()):
+        self._bin, self._known, self._extra = bin_dir, known_options, list(extra)
+
+    def _run(self, name: str, *arguments):
+        command = [str(self._bin / name), *map(str, arguments), "--json", "--threads", "1", *self._extra]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
+
+    def save(self, case: Case) -> None:
+        """Runs save-external until it succeeds or asks for nothing that is true; decides refusals."""
+        for _ in range(4):
+            process = self._run(
+                "save-external", case.graph_path, case.checkpoint, "-o", case.folder, "--no-fsync",
+                *case.options,
+            )  # fmt: skip
+            text = process.stderr + process.stdout
+            if process.returncode == 0:
+                return
+            if process.returncode != 1:
+                case.decide(CRASHED, f"exit {process.returncode}: {text}")
+                return
+            bad = self._wrong_advice(case, text)
+            if bad:
+                case.decide(ADVICE, f"{bad}: {text}")
+                return
+            if not self._confirm(case, text):
+                break
+        self._decide_refusal(case, process.stderr)
+
+    def _confirm(self, case: Case, text: str) -> bool:
+        """Adds an option that the message asks for and that is true."""
+        true_answers = [("--inputs", ",".join(case.study.inputs)), ("--cast", None)]
+        if case.study.constants and "--keep" in self._known:
+            true_answers.append(("--keep", ",".join(case.study.constants)))
+        for option, value in true_answers:
+            if option in text and option not in case.options:
+                case.options += [option] if value is None else [option, value]
+                return True
+        return False
+
+    @staticmethod
+    def _wrong_advice(case: Case, text: str) -> str:
+        """An --inputs list to paste must name inputs of the caller only."""
+        for match in re.finditer(r"--inputs[ =]'?([\w.:/,-]+)", text):
+            wrong = [n for n in match.group(1).rstrip(".,").split(",") if n not in case.study.inputs]
+            if wrong and not match.group(1).isupper():
+                return f"--inputs {match.group(1)} is not true"
+        return ""
+
+    @staticmethod
+    def _decide_refusal(case: Case, text: str) -> None:
+        reason = first_error(text)
+        if case.refusal:
+            case.decide(REFUSED, reason)
+        elif case.must_succeed:
+            case.decide(LOST, text)
+        else:
+            case.decide(REFUSED_FIT, f"{reason} [{'; '.join(case.study.undecidable[:2])}]")
+
+    def verify(self, case: Case) -> Optional[str]:
+        process = self._run("verify-external", case.model, "--against", case.checkpoint, *case.options)
+        return None if process.returncode == 0 else process.stderr + process.stdout
+
+
+def first_error(text: str) -> str:
+    for line in text.splitlines():
+        if "error" in line:
+            return line
+    return text[:200]
+
+
+def judge_numbers(case: Case, outputs, tool: Tool) -> None:
+    """Decides a case that was saved. outputs: ONNX Runtime's for each input set, or why it does not run."""
+    if case.refusal:
+        case.decide(ACCEPTED, case.refusal)
+        return
+    if isinstance(outputs, str):
+        case.decide(BROKEN, outputs)
+        return
+    far = max(truth.distance(got, want) for got, want in zip(outputs, case.expected))
+    if not far <= case.tolerance or any(len(g) != len(w) for g, w in zip(outputs, case.expected)):
+        case.decide(NUMBERS, f"off by {far:.3g}; {'; '.join(case.study.undecidable[:3])}")
+        return
+    complaint = tool.verify(case)
+    if complaint:
+        case.decide(UNVERIFIED, complaint)
+    else:
+        case.decide(ASKED if case.options else RIGHT, " ".join(case.options))
+
+
+def keep(case: Case, folder: Path) -> None:
+    """Copies a failed case's files, with the command that shows it."""
+    place = folder / re.sub(r"[^\w]+", "_", f"{case.verdict} {case.label} {case.mode} {case.damage}")
+    place.mkdir(parents=True, exist_ok=True)
+    shutil.copy(case.graph_path, place / "graph.onnx")
+    shutil.copy(case.checkpoint, place)
+    command = ["save-external", "graph.onnx", case.checkpoint.name, "-o", "out", *case.options]
+    (place / "README").write_text(f"{' '.join(command)}\n\n{case.verdict}\n{case.detail}\n")

@@ -1,0 +1,83 @@
+"""Whether names and bytes can decide what fills a graph: then nothing but success is right."""
+
+from dataclasses import dataclass, field
+
+from exporters import FLOATS, GraphFacts, count, tensor_bytes  # noqa: F401
+from truth import module_of
+
+
+def refined(name: str) -> str:
+    return name.replace(".", "_")
+
+
+@dataclass
+class Graph:
+    """What the judge knows of one exported graph, from its twin with weights and from other weights' graph.
+
+    undecidable: why names cannot decide; constants: names of data of no key that no weight changes, to be
+    confirmed with --keep; sizes: element counts of data that the graph keeps.
+    """
+
+    inputs: list
+    undecidable: list = field(default_factory=list)
+    constants: list = field(default_factory=list)
+    sizes: set = field(default_factory=set)
+    named: set = field(default_factory=set)
+
+
+def study(graph, full, other, module, matter: set, groups: list, caller_count: int) -> Graph:
+    """graph: as the tool gets it; full: with all weights; other: a function that gives `full` of other weights."""
+    bare, whole = GraphFacts(graph), GraphFacts(full)
+    callers = bare.inputs[:caller_count]
+    result = Graph(callers)
+    partners = {name: names for names in groups for name in names}
+    state = module.state_dict()
+    names = {refined(name): name for name in bare.names - set(callers)}
+    result.named = {key for key in state if refined(key) in names}
+    reasons = result.undecidable
+
+    for name in callers:
+        if refined(name) in {refined(key) for key in state}:
+            reasons.append(f"input {name} is called like a key")
+    used_modules = {module_of(key) for key in result.named}
+    for key, value in state.items():
+        if not any(name in result.named for name in partners.get(key, [key])):
+            if key in matter:
+                reasons.append(f"{key} has no name in the graph")
+            elif value.is_floating_point() and module_of(key) in used_modules:
+                reasons.append(f"{key} is not used, but its module is")
+        elif key in result.named:
+            held = whole.data.get(names[refined(key)])
+            if held is not None and held != raw(value):
+                reasons.append(f"{key} has another value in the graph")
+    _study_loose_data(result, whole, other, state)
+    return result
+
+
+def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> None:
+    """Sorts float data that no key names into constants and changed copies of weights."""
+    keys = {refined(key) for key in state}
+    loose = []
+    for name, tensor in whole.tensors.items():
+        if refined(name) not in keys and tensor.data_type in FLOATS:
+            loose.append((name, whole.data[name], count(tensor), name in whole.marked))
+    loose += [(name, data, size, False) for name, data, size in whole.loose]
+    if not loose:
+        return
+    trained = GraphFacts(other())
+    known = set(trained.data.values()) | {data for _, data, _ in trained.loose}
+    for name, data, size, marked in loose:
+        if data not in known:
+            result.undecidable.append(f"{name} depends on the weights")
+        elif not marked and (size > 1 or name in whole.tensors):
+            result.sizes.add(size)
+            if size > 1:
+                result.constants.append(name)
+
+
+def raw(value) -> bytes:
+    """The tensor's bytes, row-major."""
+    import torch
+
+    flat = value.detach().contiguous().reshape(-1)
+    return (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy().tobytes()

@@ -1,0 +1,180 @@
+"""The two exporters of torch, in all their modes, and what the graphs say of the weights."""
+
+import contextlib
+import io
+import itertools
+import logging
+import os
+import tempfile
+import warnings
+from dataclasses import dataclass
+
+import onnx
+import onnx.numpy_helper
+import torch
+
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+
+@contextlib.contextmanager
+def _quiet():
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+    logging.disable(logging.NOTSET)
+
+
+# --- torch 1.13: TorchScript ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LegacyMode:
+    params: bool
+    as_inputs: bool
+    fold: bool
+    training: bool  # PRESERVE instead of EVAL
+
+    @property
+    def name(self) -> str:
+        words = ["params" if self.params else "bare", "inputs" if self.as_inputs else "no-inputs"]
+        return " ".join(words + ["fold" if self.fold else "plain", "PRESERVE" if self.training else "EVAL"])
+
+
+LEGACY_MODES = [LegacyMode(*flags) for flags in itertools.product((True, False), repeat=4)]
+
+
+class LegacyExporter:
+    """One module's graphs; `full` is a mode's graph with all its weights."""
+
+    modes = LEGACY_MODES
+
+    def __init__(self, spec, module, inputs):
+        self._spec, self._module, self._inputs = spec, module, inputs
+
+    def graph(self, mode) -> onnx.ModelProto:
+        return self._export(mode, mode.params)
+
+    def full(self, mode) -> onnx.ModelProto:
+        return self._export(mode, True)
+
+    def _export(self, mode, params: bool) -> onnx.ModelProto:
+        training = torch.onnx.TrainingMode
+        settings = dict(opset_version=14, export_params=params, keep_initializers_as_inputs=mode.as_inputs)
+        settings.update(do_constant_folding=mode.fold)
+        settings.update(training=training.PRESERVE if mode.training else training.EVAL)
+        if self._spec.input_names:
+            settings.update(input_names=list(self._spec.input_names))
+            if self._spec.dynamic:
+                settings.update(dynamic_axes={name: {0: "batch"} for name in self._spec.input_names})
+        buffer = io.BytesIO()
+        with _quiet():
+            torch.onnx.export(self._module, self._inputs, buffer, **settings)
+        return onnx.load_from_string(buffer.getvalue())
+
+
+# --- torch 2.x: torch.export ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModernMode:
+    optimize: bool
+    weights: bool
+    as_inputs: bool
+
+    @property
+    def name(self) -> str:
+        words = ["optimized" if self.optimize else "plain", "weights" if self.weights else "bare"]
+        return " ".join(words + (["inputs"] if self.as_inputs else []))
+
+
+MODERN_MODES = [ModernMode(*flags) for flags in itertools.product((True, False), repeat=3)]
+
+
+class ModernExporter:
+    """One module's graphs; a program is exported once for optimize on and off, and saved in all forms."""
+
+    modes = MODERN_MODES
+
+    def __init__(self, spec, module, inputs):
+        self._spec, self._module, self._inputs = spec, module, inputs
+        self._programs = {}
+
+    def graph(self, mode) -> onnx.ModelProto:
+        return self._save(mode, include_initializers=mode.weights)
+
+    def full(self, mode) -> onnx.ModelProto:
+        return self._save(mode, include_initializers=True)
+
+    def _save(self, mode, **settings) -> onnx.ModelProto:
+        if mode.optimize not in self._programs:
+            self._programs[mode.optimize] = self._export(mode.optimize)
+        with _quiet(), tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.onnx")
+            program = self._programs[mode.optimize]
+            program.save(path, keep_initializers_as_inputs=mode.as_inputs, **settings)
+            return onnx.load(path)
+
+    def _export(self, optimize: bool):
+        settings = {}
+        if self._spec.input_names:
+            settings.update(input_names=list(self._spec.input_names))
+        if self._spec.dynamic:
+            shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in self._inputs)
+            settings.update(dynamic_shapes=shapes)
+        with _quiet():
+            return torch.onnx.export(
+                self._module, self._inputs, dynamo=True, optimize=optimize, verbose=False, **settings
+            )
+
+
+# --- what a graph says ---------------------------------------------------------------------------
+
+
+def tensor_bytes(tensor: onnx.TensorProto) -> bytes:
+    return tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes()
+
+
+class GraphFacts:
+    """Names and data of a graph.
+
+    names: of inputs, initializers, undefined uses and outputs of Identity nodes; data: name -> bytes of
+    initializers; loose: (name, bytes, count) of float tensors in nodes' attributes.
+    """
+
+    def __init__(self, model: onnx.ModelProto):
+        graph = model.graph
+        self.inputs = [value.name for value in graph.input]
+        self.tensors = {tensor.name: tensor for tensor in graph.initializer}
+        self.data = {name: tensor_bytes(tensor) for name, tensor in self.tensors.items()}
+        self.identities, self.loose, used, defined = set(), [], set(), set()
+        self._walk(graph, used, defined)
+        self.names = set(self.inputs) | set(self.tensors) | self.identities | (used - defined - {""})
+        self.marked = {v.name for v in graph.value_info if self._is_constant(v)}
+
+    def _walk(self, graph, used, defined) -> None:
+        for node in graph.node:
+            used.update(node.input)
+            defined.update(node.output)
+            if node.op_type == "Identity":
+                self.identities.update(node.output)
+            for attribute in node.attribute:
+                if attribute.HasField("t") and attribute.t.data_type in FLOATS:
+                    self.loose.append((node.output[0], tensor_bytes(attribute.t), count(attribute.t)))
+                if attribute.HasField("g"):
+                    self._walk(attribute.g, used, defined)
+
+    @staticmethod
+    def _is_constant(value) -> bool:
+        """Marked by the newer exporter as a constant or a buffer that no checkpoint holds."""
+        marks = {entry.key: entry.value for entry in getattr(value, "metadata_props", ())}
+        kind, persistent = marks.get(KIND, ""), marks.get(KIND.replace("kind", "persistent"), "")
+        return "CONSTANT_TENSOR" in kind or ("BUFFER" in kind and persistent == "False")
+
+
+def count(tensor: onnx.TensorProto) -> int:
+    total = 1
+    for dim in tensor.dims:
+        total *= dim
+    return total

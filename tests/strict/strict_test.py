@@ -1,0 +1,274 @@
+"""Complete and right, or refused: modules x export modes x damaged checkpoints.
+
+Every case is a save with default options (and what a refusal asks to be confirmed, where that is true).
+torch's load_state_dict(strict=True) says whether it may succeed, ONNX Runtime whether it computes what
+torch computes.  No save may be wrong, and none that names or bytes can decide may be refused.
+
+usage: strict_test.py --bin-dir DIR --work-dir DIR --exporter legacy|modern [--cases N] [--seed N] [-v]
+"""
+
+import argparse
+import collections
+import itertools
+import multiprocessing
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+import torch
+
+import cases
+import damage
+import decidable
+import exporters
+import modules
+import random_modules
+import runtimes
+import truth
+import weights
+
+
+# Of each module a round takes these many modes, and checkpoints for each mode.
+PER_ROUND = {"legacy": (4, 7), "modern": (4, 7)}
+
+
+class Round:
+    """One module, some modes, some checkpoints: made, saved and judged in a folder of its own."""
+
+    def __init__(self, spec, number: int, settings):
+        self.spec, self.number, self.settings = spec, number, settings
+        self.random = random.Random(f"{settings.seed} {spec.name} {number}")
+        self.folder = settings.work_dir / f"{spec.name}.{number}"
+        self.label = f"{spec.name}.{number}"
+        self.tool = settings.tool()
+
+    def module(self, seed: int, trained=True):
+        torch.manual_seed(1)  # the structure; values come from the seed
+        module = self.spec.make().eval()
+        return weights.train(module, seed) if trained else module
+
+    def run(self) -> list:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        try:
+            found = self._run()
+            for case in found:
+                if case.verdict in cases.FAILURES:
+                    cases.keep(case, self.settings.failed_dir)
+            return [(c.label, c.mode, c.damage, c.verdict, c.detail) for c in found]
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self) -> list:
+        base = self.random.randrange(1 << 30)
+        self.old = self.module(base, trained=self.number % 2 == 0)
+        self.new = self.module(base + 1)
+        torch.manual_seed(base)
+        self.inputs = [self.spec.inputs() for _ in range(2)]
+        other = {k: v.clone() for k, v in self.module(base + 2).state_dict().items()}
+        with torch.no_grad():
+            self.matter = truth.keys_that_matter(self.new, other, self.inputs)
+        self.groups = weights.ties(self.new)
+        damages = damage.Maker(self.new, self.matter, f"{self.label} {base}").all()
+        planned = list(self._plan(damages))
+        for case in planned:
+            self.tool.save(case)
+        saved = [case for case in planned if not case.verdict]
+        answers = self.settings.runtime.run(self.folder, [(c.model, c.feeds) for c in saved])
+        for case, outputs in zip(saved, answers):
+            cases.judge_numbers(case, outputs, self.tool)
+        return planned
+
+    def _plan(self, damages: dict):
+        """The cases of this round; each checkpoint is written once."""
+        make = exporters.LegacyExporter if self.settings.exporter == "legacy" else exporters.ModernExporter
+        old, new = (make(self.spec, module, self.inputs[0]) for module in (self.old, self.new))
+        mode_count, damage_count = PER_ROUND[self.settings.exporter]
+        modes = [m for m in make.modes if self.settings.mode in m.name]
+        modes = self._share(modes, mode_count)
+        written, verdicts = {}, {}
+        for place, mode in enumerate(modes):
+            graph_path = self.folder / f"graph{place}.onnx"
+            graph = old.graph(mode)
+            onnx.save(graph, str(graph_path))
+            study = decidable.study(
+                graph, old.full(mode), lambda m=mode: new.full(m), self.old, self.matter, self.groups,
+                len(self.inputs[0]),
+            )  # fmt: skip
+            names = [n for n in damages if n != "fit" and self.settings.damage in n]
+            fit = ["fit"] if self.settings.damage in "fit" else []
+            for name in fit + self.random.sample(names, min(len(names), damage_count - 1)):
+                if name not in written:
+                    folder = self.folder / f"checkpoint{len(written)}"
+                    folder.mkdir()
+                    written[name] = damages[name].write(folder)
+                    verdicts[name] = self._verdict(damages[name])
+                yield self._case(mode, graph_path, study, damages[name], written[name], verdicts[name])
+
+    def _share(self, modes: list, size: int) -> list:
+        """Rounds of a module go through all modes, in an order of the module's own."""
+        order = list(modes)
+        random.Random(f"{self.settings.seed} {self.spec.name}").shuffle(order)
+        start = self.number * size
+        return [order[(start + i) % len(order)] for i in range(min(size, len(order)))]
+
+    def _verdict(self, what):
+        verdict = truth.load(self.module(99), what.state)
+        refusal = "" if what.lenient else truth.must_refuse(verdict, what.state, self.matter)
+        expected = [truth.run(verdict.module, inputs) for inputs in self.inputs]
+        return verdict, refusal, expected
+
+    def _case(self, mode, graph_path, study, what, checkpoint, judged) -> cases.Case:
+        verdict, refusal, expected = judged
+        place = self.folder / f"case {graph_path.stem} {checkpoint.parent.name}"
+        must = not refusal and not what.lenient and not study.undecidable
+        must = must and self._is_enough(verdict, what.state, study)
+        return cases.Case(
+            self.label, mode.name, what.name, graph_path, checkpoint, place, study, refusal,
+            verdict.accepts, must, expected, [dict(zip(study.inputs, inputs)) for inputs in self.inputs],
+            self.spec.tolerance,
+        )  # fmt: skip
+
+    @staticmethod
+    def _is_enough(verdict, state: dict, study) -> bool:
+        """What the graph needs is there, and what is left over is of no module that it uses."""
+        if any(not key.endswith("num_batches_tracked") for key in verdict.missing) or verdict.misshaped:
+            return False
+        own = verdict.module.state_dict()
+        left = [k for k, v in state.items() if v.is_floating_point() and k not in study.named]
+        left = [k for k in left if k in verdict.unexpected or k in own]
+        return not any(state[key].numel() in study.sizes for key in left)
+
+
+class Settings:
+    """What all rounds share; made anew in each worker."""
+
+    def __init__(self, arguments):
+        self.exporter, self.seed = arguments.exporter, arguments.seed
+        self.mode, self.damage = arguments.mode, arguments.damage
+        self.work_dir = arguments.work_dir.resolve() / f"strict_{arguments.exporter}"
+        self.failed_dir = self.work_dir / "failed"
+        self._bin = arguments.bin_dir.resolve()
+        self._known = arguments.known_options
+        self._sabotage = tuple(arguments.sabotage.split())
+        if arguments.exporter == "legacy":
+            self.runtime = runtimes.NodeRuntime(arguments.node_modules)
+        else:
+            self.runtime = runtimes.PythonRuntime()
+
+    def tool(self) -> cases.Tool:
+        return cases.Tool(self._bin, self._known, self._sabotage)
+
+
+def plan(arguments):
+    """(spec, round number) without end: all modules, then random ones, then all again in other modes."""
+    specs = [s for s in modules.SPECS.values() if getattr(s, arguments.exporter)]
+    for number in itertools.count():
+        fresh = [random_modules.spec(arguments.seed * 1000003 + number * 20 + i) for i in range(20)]
+        yield from ((s, number) for s in specs + fresh if arguments.only in s.name)
+
+
+SETTINGS = None
+
+
+def start_worker(arguments):
+    global SETTINGS
+    torch.set_num_threads(1)
+    SETTINGS = Settings(arguments)
+
+
+def work(job):
+    spec_name, number = job
+    spec = modules.SPECS.get(spec_name) or random_modules.spec(int(spec_name.rsplit("_", 1)[1]))
+    try:
+        return job, Round(spec, number, SETTINGS).run(), ""
+    except Exception as error:  # an exporter's, of any class: reported, and counted by the caller
+        return job, [], f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def results(arguments):
+    """Finished rounds in the order of the plan, a few of them at work at once."""
+    jobs = plan(arguments)
+    with multiprocessing.Pool(arguments.jobs, start_worker, (arguments,)) as pool:
+        ahead = collections.deque()
+        while True:
+            while len(ahead) < 3 * arguments.jobs:
+                spec, number = next(jobs)
+                ahead.append(pool.apply_async(work, ((spec.name, number),)))
+            yield ahead.popleft().get()
+
+
+class Table:
+    """Counts of classes by mode and by checkpoint, and the failures."""
+
+    def __init__(self):
+        self.by_mode, self.by_damage = {}, {}
+        self.failures, self.unmade, self.total = [], [], 0
+
+    def add(self, result) -> None:
+        label, mode, what, verdict, _ = result
+        self.total += 1
+        for table, key in ((self.by_mode, mode), (self.by_damage, what)):
+            table.setdefault(key, collections.Counter())[verdict] += 1
+        if verdict in cases.FAILURES:
+            self.failures.append(result)
+
+    def print(self) -> None:
+        for title, table in (("mode", self.by_mode), ("checkpoint", self.by_damage)):
+            used = [c for c in cases.CLASSES if any(row[c] for row in table.values())]
+            print(f"\n{title:34}" + "".join(f"{c:>22}" for c in used))
+            for key in sorted(table):
+                print(f"{key:34}" + "".join(f"{table[key][c]:22}" for c in used))
+            print(f"{'all':34}" + "".join(f"{sum(r[c] for r in table.values()):22}" for c in used))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin-dir", required=True, type=Path, help="folder of the commands")
+    parser.add_argument("--work-dir", required=True, type=Path, help="what its strict_* hold is replaced")
+    parser.add_argument("--node-modules", type=Path, help="folder that holds onnxruntime-node")
+    parser.add_argument("--exporter", choices=("legacy", "modern"), required=True)
+    parser.add_argument("--cases", type=int, default=1000, help="at least this many (default 1000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8))
+    parser.add_argument("--only", default="", help="modules whose name contains this")
+    parser.add_argument("--mode", default="", help="export modes whose name contains this")
+    parser.add_argument("--damage", default="", help="checkpoints whose name contains this, and fit")
+    parser.add_argument("--sabotage", default="", help="options for every save, to see the test fail")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every case")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse()
+    if arguments.exporter == "legacy":
+        import runtime
+
+        arguments.node_modules = runtime.install(arguments)
+    help_text = subprocess.run([arguments.bin_dir / "save-external", "--help"], capture_output=True, text=True)
+    arguments.known_options = help_text.stdout
+    shutil.rmtree(Settings(arguments).work_dir, ignore_errors=True)
+    table, start = Table(), time.monotonic()
+    for job, found, trouble in results(arguments):
+        if trouble:
+            table.unmade.append((job, trouble))
+            print(f"note  {job[0]}.{job[1]}: {trouble}", flush=True)
+        for result in found:
+            table.add(result)
+            if arguments.verbose or result[3] in cases.FAILURES:
+                print("  ".join(result), flush=True)
+        if table.total >= arguments.cases or len(table.unmade) > 50:
+            break
+    table.print()
+    print(f"\n{table.total} cases, {len(table.failures)} failed, {len(table.unmade)} rounds not made, "
+          f"{time.monotonic() - start:.0f} s")
+    return 1 if table.failures or table.unmade or not table.total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,6 +14,7 @@ RIGHT = "right"
 REFUSED = "refused, as torch"
 REFUSED_FIT = "refused, undecidable"
 ASKED = "right, confirmed"
+EXPORTER = "exporter is wrong"
 # These fail the test.
 LOST = "REFUSED, DECIDABLE"
 ACCEPTED = "WRONG: ACCEPTED"
@@ -23,9 +24,9 @@ UNVERIFIED = "WRONG: VERIFY"
 ADVICE = "WRONG: ADVICE"
 CRASHED = "CRASH"
 CLASSES = (
-    RIGHT, ASKED, REFUSED, REFUSED_FIT, LOST, ACCEPTED, NUMBERS, BROKEN, UNVERIFIED, ADVICE, CRASHED,
+    RIGHT, ASKED, REFUSED, REFUSED_FIT, EXPORTER, LOST, ACCEPTED, NUMBERS, BROKEN, UNVERIFIED, ADVICE, CRASHED,
 )  # fmt: skip
-FAILURES = CLASSES[4:]
+FAILURES = CLASSES[5:]
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Case:
     expected: list  # outputs for each input set
     feeds: list
     tolerance: float
+    certain_inputs: bool
     options: list = field(default_factory=list)
     verdict: str = ""
     detail: str = ""
@@ -130,21 +132,33 @@ def first_error(text: str) -> str:
     return text[:200]
 
 
+def difference(outputs, expected: list) -> float:
+    """The largest of all input sets; infinite where the runtime did not run the model."""
+    if isinstance(outputs, str) or any(len(g) != len(w) for g, w in zip(outputs, expected)):
+        return float("inf")
+    return max(truth.distance(got, want) for got, want in zip(outputs, expected))
+
+
 def judge_numbers(case: Case, outputs, tool: Tool) -> None:
     """Decides a case that was saved. outputs: ONNX Runtime's for each input set, or why it does not run."""
+    if case.study.broken:
+        case.decide(EXPORTER)
+        return
     if case.refusal:
         case.decide(ACCEPTED, case.refusal)
         return
     if isinstance(outputs, str):
         case.decide(BROKEN, outputs)
         return
-    far = max(truth.distance(got, want) for got, want in zip(outputs, case.expected))
-    if not far <= case.tolerance or any(len(g) != len(w) for g, w in zip(outputs, case.expected)):
+    far = difference(outputs, case.expected)
+    if not far <= case.tolerance:
         case.decide(NUMBERS, f"off by {far:.3g}; {'; '.join(case.study.undecidable[:3])}")
         return
     complaint = tool.verify(case)
     if complaint:
         case.decide(UNVERIFIED, complaint)
+    elif case.must_succeed and case.certain_inputs and "--inputs" in case.options:
+        case.decide(LOST, "--inputs was asked for, although the caller's inputs are certain")
     else:
         case.decide(ASKED if case.options else RIGHT, " ".join(case.options))
 

@@ -214,7 +214,7 @@ class Maker:
             child = self._random.choice(children) + "."
             bare = {k[len(child) :]: v for k, v in self._state.items() if k.startswith(child)}
             yield plain("a bare submodule", bare)
-        whole = {**prefixed(self._state, "encoder_of_all."), "head_of_all.weight": self._noise(7, 19)}
+        whole = {**prefixed(self._state, "encoder_of_all."), "head_of_all.kernel_of_it": self._noise(7, 19)}
         yield Damage("the whole of it", self._state, pt(whole))
         other = {
             k: self._noise(*v.shape).to(v.dtype) if v.is_floating_point() else v

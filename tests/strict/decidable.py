@@ -15,7 +15,8 @@ class Graph:
     """What the judge knows of one exported graph, from its twin with weights and from other weights' graph.
 
     undecidable: why names cannot decide; constants: names of data of no key that no weight changes, to be
-    confirmed with --keep; sizes: element counts of data that the graph keeps.
+    confirmed with --keep; sizes: element counts of data that the graph keeps; named: the keys that it names;
+    scopes: key -> what the nodes that use it say of modules.
     """
 
     inputs: list
@@ -23,6 +24,14 @@ class Graph:
     constants: list = field(default_factory=list)
     sizes: set = field(default_factory=set)
     named: set = field(default_factory=set)
+    scopes: dict = field(default_factory=dict)
+    broken: bool = False  # the exporter's graph with all its weights does not compute what torch does
+
+    def tells_tie(self, named: str, given: str) -> bool:
+        """A node that uses the weight `named` says that it belongs to the module of the key `given`."""
+        path = module_of(given)[:-1]
+        scope = self.scopes.get(named, "")
+        return f"/{path.rsplit('.', 1)[-1]}/" in scope or f"'{path}'" in scope
 
 
 def study(graph, full, other, module, matter: set, groups: list, caller_count: int) -> Graph:
@@ -34,10 +43,15 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
     state = module.state_dict()
     names = {refined(name): name for name in bare.names - set(callers)}
     result.named = {key for key in state if refined(key) in names}
+    result.scopes = {key: bare.scopes.get(names[refined(key)], "") for key in result.named}
     reasons = result.undecidable
+    keys = {refined(key) for key in state}
+    for name in bare.names - set(callers) - set(bare.tensors) - bare.identities:
+        if refined(name) not in keys:
+            reasons.append(f"{name} has no data and no key")
 
     for name in callers:
-        if refined(name) in {refined(key) for key in state}:
+        if refined(name) in keys:
             reasons.append(f"input {name} is called like a key")
     used_modules = {module_of(key) for key in result.named}
     for key, value in state.items():

@@ -140,7 +140,8 @@ class GraphFacts:
     """Names and data of a graph.
 
     names: of inputs, initializers, undefined uses and outputs of Identity nodes; data: name -> bytes of
-    initializers; loose: (name, bytes, count) of float tensors in nodes' attributes.
+    initializers; loose: (name, bytes, count) of float tensors in nodes' attributes; scopes: what the nodes
+    that use a name say of the modules that they come from.
     """
 
     def __init__(self, model: onnx.ModelProto):
@@ -148,7 +149,7 @@ class GraphFacts:
         self.inputs = [value.name for value in graph.input]
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
         self.data = {name: tensor_bytes(tensor) for name, tensor in self.tensors.items()}
-        self.identities, self.loose, used, defined = set(), [], set(), set()
+        self.identities, self.loose, self.scopes, used, defined = set(), [], {}, set(), set()
         self._walk(graph, used, defined)
         self.names = set(self.inputs) | set(self.tensors) | self.identities | (used - defined - {""})
         self.marked = {v.name for v in graph.value_info if self._is_constant(v)}
@@ -157,6 +158,9 @@ class GraphFacts:
         for node in graph.node:
             used.update(node.input)
             defined.update(node.output)
+            scope = " ".join([node.name, *(entry.value for entry in getattr(node, "metadata_props", ()))])
+            for name in node.input:
+                self.scopes[name] = f"{self.scopes.get(name, '')} {scope}"
             if node.op_type == "Identity":
                 self.identities.update(node.output)
             for attribute in node.attribute:

@@ -33,15 +33,16 @@ import truth
 import weights
 
 
-# Of each module a round takes these many modes, and checkpoints for each mode.
-PER_ROUND = {"legacy": (4, 7), "modern": (4, 7)}
+MODES = 4  # that a round takes of each module
+FRESH = 12  # random modules among those of a round
 
 
 class Round:
     """One module, some modes, some checkpoints: made, saved and judged in a folder of its own."""
 
-    def __init__(self, spec, number: int, settings):
-        self.spec, self.number, self.settings = spec, number, settings
+    def __init__(self, spec, number: int, settings, tamper=None):
+        """tamper: damages a written model's folder before it is judged."""
+        self.spec, self.number, self.settings, self.tamper = spec, number, settings, tamper
         self.random = random.Random(f"{settings.seed} {spec.name} {number}")
         self.folder = settings.work_dir / f"{spec.name}.{number}"
         self.label = f"{spec.name}.{number}"
@@ -78,31 +79,41 @@ class Round:
         planned = list(self._plan(damages))
         for case in planned:
             self.tool.save(case)
+            if self.tamper and not case.verdict:
+                self.tamper(case.folder)
         saved = [case for case in planned if not case.verdict]
-        answers = self.settings.runtime.run(self.folder, [(c.model, c.feeds) for c in saved])
-        for case, outputs in zip(saved, answers):
+        whole = [(path, study) for path, study in self.whole if any(c.study is study for c in saved)]
+        jobs = [(path, self._feeds(study)) for path, study in whole] + [(c.model, c.feeds) for c in saved]
+        answers = self.settings.runtime.run(self.folder, jobs)
+        original = [truth.run(self.old, inputs) for inputs in self.inputs]
+        for (_, study), outputs in zip(whole, answers):
+            study.broken = not cases.difference(outputs, original) <= self.spec.tolerance
+        for case, outputs in zip(saved, answers[len(whole) :]):
             cases.judge_numbers(case, outputs, self.tool)
         return planned
+
+    def _feeds(self, study) -> list:
+        return [dict(zip(study.inputs, inputs)) for inputs in self.inputs]
 
     def _plan(self, damages: dict):
         """The cases of this round; each checkpoint is written once."""
         make = exporters.LegacyExporter if self.settings.exporter == "legacy" else exporters.ModernExporter
         old, new = (make(self.spec, module, self.inputs[0]) for module in (self.old, self.new))
-        mode_count, damage_count = PER_ROUND[self.settings.exporter]
-        modes = [m for m in make.modes if self.settings.mode in m.name]
-        modes = self._share(modes, mode_count)
-        written, verdicts = {}, {}
+        modes = self._share([m for m in make.modes if self.settings.mode in m.name], MODES)
+        written, verdicts, self.whole = {}, {}, []
         for place, mode in enumerate(modes):
             graph_path = self.folder / f"graph{place}.onnx"
-            graph = old.graph(mode)
+            graph, full = old.graph(mode), old.full(mode)
             onnx.save(graph, str(graph_path))
+            onnx.save(full, str(self.folder / f"full{place}.onnx"))
             study = decidable.study(
-                graph, old.full(mode), lambda m=mode: new.full(m), self.old, self.matter, self.groups,
+                graph, full, lambda m=mode: new.full(m), self.old, self.matter, self.groups,
                 len(self.inputs[0]),
             )  # fmt: skip
+            self.whole.append((self.folder / f"full{place}.onnx", study))
             names = [n for n in damages if n != "fit" and self.settings.damage in n]
             fit = ["fit"] if self.settings.damage in "fit" else []
-            for name in fit + self.random.sample(names, min(len(names), damage_count - 1)):
+            for name in fit + self.random.sample(names, min(len(names), self.settings.checkpoints - 1)):
                 if name not in written:
                     folder = self.folder / f"checkpoint{len(written)}"
                     folder.mkdir()
@@ -130,13 +141,21 @@ class Round:
         must = must and self._is_enough(verdict, what.state, study)
         return cases.Case(
             self.label, mode.name, what.name, graph_path, checkpoint, place, study, refusal,
-            verdict.accepts, must, expected, [dict(zip(study.inputs, inputs)) for inputs in self.inputs],
-            self.spec.tolerance,
+            verdict.accepts, must, expected, self._feeds(study), self.spec.tolerance, self._certain_inputs(),
         )  # fmt: skip
 
-    @staticmethod
-    def _is_enough(verdict, state: dict, study) -> bool:
+    def _certain_inputs(self) -> bool:
+        """The caller's inputs can be told: one alone, of integers, or of a dynamic size."""
+        first = self.inputs[0]
+        return self.spec.dynamic or len(first) == 1 or not any(v.is_floating_point() for v in first)
+
+    def _is_enough(self, verdict, state: dict, study) -> bool:
         """What the graph needs is there, and what is left over is of no module that it uses."""
+        for names in self.groups:
+            given = [name for name in names if name in state]
+            if given and not any(name in study.named for name in given):
+                if not any(study.tells_tie(n, g) for n in names if n in study.named for g in given):
+                    return False
         if any(not key.endswith("num_batches_tracked") for key in verdict.missing) or verdict.misshaped:
             return False
         own = verdict.module.state_dict()
@@ -151,6 +170,7 @@ class Settings:
     def __init__(self, arguments):
         self.exporter, self.seed = arguments.exporter, arguments.seed
         self.mode, self.damage = arguments.mode, arguments.damage
+        self.checkpoints = checkpoints_per_mode(arguments)
         self.work_dir = arguments.work_dir.resolve() / f"strict_{arguments.exporter}"
         self.failed_dir = self.work_dir / "failed"
         self._bin = arguments.bin_dir.resolve()
@@ -165,11 +185,22 @@ class Settings:
         return cases.Tool(self._bin, self._known, self._sabotage)
 
 
+def specs_of(arguments) -> list:
+    specs = [s for s in modules.SPECS.values() if getattr(s, arguments.exporter)]
+    return [s for s in specs if arguments.only in s.name]
+
+
+def checkpoints_per_mode(arguments) -> int:
+    """So many that the first round, which has all modules, is about all of a short run."""
+    return max(3, min(8, arguments.cases // (MODES * (len(specs_of(arguments)) + FRESH))))
+
+
 def plan(arguments):
     """(spec, round number) without end: all modules, then random ones, then all again in other modes."""
-    specs = [s for s in modules.SPECS.values() if getattr(s, arguments.exporter)]
+    specs = specs_of(arguments)
     for number in itertools.count():
-        fresh = [random_modules.spec(arguments.seed * 1000003 + number * 20 + i) for i in range(20)]
+        first = arguments.seed * 1000003 + number * FRESH
+        fresh = [random_modules.spec(first + i) for i in range(FRESH)]
         yield from ((s, number) for s in specs + fresh if arguments.only in s.name)
 
 
@@ -201,6 +232,36 @@ def results(arguments):
                 spec, number = next(jobs)
                 ahead.append(pool.apply_async(work, ((spec.name, number),)))
             yield ahead.popleft().get()
+
+
+# --- the judge must be able to find faults -----------------------------------------------------
+
+
+def swap_two_tensors(folder: Path) -> None:
+    files = sorted((folder / "initializers").iterdir())
+    first, second = (path for path in files if path.stat().st_size == 4 * modules.WIDTH**2)
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+
+
+def blind_judgements(arguments) -> list:
+    """What the judge did not find: a lenient tool, a deaf one, and two tensors that changed places."""
+    trials = [
+        ("a missing weight is let pass", "--partial --unmatched skip", "one missing", None, cases.ACCEPTED),
+        ("a float key is let pass", "--unmatched skip", "a float key", None, cases.ACCEPTED),
+        ("a prefix is not understood", "--match exact", "prefix module", None, cases.LOST),
+        ("two tensors are swapped", "", "fit", swap_two_tensors, cases.NUMBERS),
+    ]
+    blind = []
+    for what, sabotage, name, tamper, expected in trials:
+        chosen = {"sabotage": sabotage, "damage": name, "mode": "plain", "only": "", "cases": 0}
+        settings = Settings(argparse.Namespace(**{**vars(arguments), **chosen}))
+        settings.failed_dir = settings.work_dir / "sabotaged"
+        found = Round(modules.SPECS["square_linears"], 0, settings, tamper).run()
+        if expected not in [verdict for *_, verdict, _ in found]:
+            blind.append(f"{what}: {sorted({verdict for *_, verdict, _ in found})}")
+    return blind
 
 
 class Table:
@@ -265,9 +326,12 @@ def main() -> int:
         if table.total >= arguments.cases or len(table.unmade) > 50:
             break
     table.print()
+    blind = [] if arguments.sabotage else blind_judgements(arguments)
+    for what in blind:
+        print(f"FAIL  the judge does not see that {what}")
     print(f"\n{table.total} cases, {len(table.failures)} failed, {len(table.unmade)} rounds not made, "
           f"{time.monotonic() - start:.0f} s")
-    return 1 if table.failures or table.unmade or not table.total else 0
+    return 1 if table.failures or table.unmade or blind or not table.total else 0
 
 
 if __name__ == "__main__":

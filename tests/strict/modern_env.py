@@ -1,0 +1,54 @@
+"""Runs a test with a newer torch than Debian's: makes a virtual environment once, then becomes its Python.
+
+usage: modern_env.py FOLDER [--python PYTHON] SCRIPT [ARGUMENT...]
+
+FOLDER holds the environment; two tests may start at once.  --python names a Python that has the packages
+already.  Packages come from the registry that pip is set to.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+# torch comes first and alone, so that nothing else decides which of its builds is taken.
+STEPS = (
+    ("torch==2.13.0",),
+    ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2", "onnx-ir==1.1.0", "numpy==2.4.6"),
+)
+
+
+def install(folder: Path) -> Path:
+    """The environment's Python; makes the environment if it is absent, or of other versions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    python, stamp = folder / "env" / "bin" / "python", folder / "installed"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != repr(STEPS):
+            stamp.unlink(missing_ok=True)
+            venv.create(folder / "env", clear=True, with_pip=True)
+            for packages in STEPS:
+                quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+                subprocess.run([python, "-m", "pip", "install", *quiet, *packages], check=True, timeout=1500)
+            stamp.write_text(repr(STEPS))
+    return python
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if len(arguments) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder, rest = Path(arguments[0]).resolve(), arguments[1:]
+    if rest[0] == "--python":
+        python, rest = Path(rest[1]), rest[2:]
+    else:
+        python = install(folder)
+    os.execv(python, [str(python), *rest])
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,8 +2,9 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [mutants] [fuzz] [sanitizers]      (default: all of them)
-# FUZZ_SECONDS: for each target (default 600). fuzz and sanitizers need clang-14 and libomp-14-dev.
+# usage: sh tests/campaign.sh [faults] [mutants] [strict] [fuzz] [sanitizers]      (default: all)
+# FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
+# fuzz and sanitizers need clang-14 and libomp-14-dev.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,15 @@ faults() {
 
 mutants() {
   build/check/tests/mutants/mutants
+}
+
+strict() {
+  common="tests/strict/strict_test.py --bin-dir build/check/tools --seed ${STRICT_SEED:-2}"
+  # shellcheck disable=SC2086  # words without spaces
+  /usr/bin/python3 $common --work-dir build/check/tests/oracle --exporter legacy --cases 14000
+  # shellcheck disable=SC2086
+  python3 tests/strict/modern_env.py build/check/tests/strict/modern \
+    $common --work-dir build/check/tests/strict --exporter modern --cases 6000
 }
 
 fuzz() {
@@ -34,9 +44,9 @@ sanitizers() {
 sh cmake/install-deps.sh test
 cmake -S . -B build/check -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DONNX_EXTERNAL_WERROR=ON >/dev/null
 cmake --build build/check
-for step in ${*:-faults mutants fuzz sanitizers}; do
+for step in ${*:-faults mutants strict fuzz sanitizers}; do
   case $step in
-    faults | mutants | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, mutants, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | mutants | strict | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, mutants, strict, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

@@ -92,9 +92,9 @@ class Tool:
 
     def _confirm(self, case: Case, text: str) -> bool:
         """Adds an option that the message asks for and that is true."""
-        true_answers = [("--inputs", ",".join(case.study.inputs)), ("--cast", None)]
+        true_answers = [("--cast", None), ("--inputs", ",".join(case.study.inputs))]
         if case.study.constants and "--keep" in self._known:
-            true_answers.append(("--keep", ",".join(case.study.constants)))
+            true_answers.insert(1, ("--keep", ",".join(case.study.constants)))
         for option, value in true_answers:
             if option in text and option not in case.options:
                 case.options += [option] if value is None else [option, value]

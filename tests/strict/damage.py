@@ -193,20 +193,20 @@ class Maker:
         yield from self._adapters()
 
     def _adapters(self):
-        key = self._key(lambda v: v.dim() == 2, [k for k in self._floats if k.endswith(".weight")])
+        key = self._key(lambda v: v.dim() == 2, [k for k in self._floats if k.rsplit(".", 1)[-1] == "weight"])
         if not key:
             return
-        base, (rows, columns) = key[: -len(".weight")], self._state[key].shape
+        stem, (rows, columns) = key[: -len("weight")], self._state[key].shape
         lora = {
-            f"{base}.lora_A.weight": self._noise(2, columns),
-            f"{base}.lora_B.weight": self._noise(rows, 2),
+            f"{stem}lora_A.weight": self._noise(2, columns),
+            f"{stem}lora_B.weight": self._noise(rows, 2),
         }
         yield plain("LoRA beside the base", {**self._state, **lora})
         yield plain("LoRA alone", prefixed(lora, "base_model.model."))
-        peft = {k.replace(base + ".", base + ".base_layer.", 1): v for k, v in self._state.items()}
+        peft = {(stem + "base_layer." + k[len(stem) :] if k == key else k): v for k, v in self._state.items()}
         peft.update({k.replace(".weight", ".default.weight"): v for k, v in lora.items()})
         yield plain("LoRA, wrapped", prefixed(peft, "base_model.model."))
-        yield plain("IA3", {**self._state, f"{base}.ia3_l": self._noise(rows, 1)})
+        yield plain("IA3", {**self._state, f"{stem}ia3_l": self._noise(rows, 1)})
 
     def _parts(self):
         children = sorted({k.split(".", 1)[0] for k in self._state if "." in k})

@@ -9,11 +9,12 @@ from typing import Optional
 
 import truth
 
-# What may become of a case. The first three are what a strict tool does.
+# What may become of a case. The first five are what a strict tool does.
 RIGHT = "right"
 REFUSED = "refused, as torch"
 REFUSED_FIT = "refused, undecidable"
 ASKED = "right, confirmed"
+LEARNED = "right, learned"
 EXPORTER = "exporter is wrong"
 # These fail the test.
 LOST = "REFUSED, DECIDABLE"
@@ -24,9 +25,9 @@ UNVERIFIED = "WRONG: VERIFY"
 ADVICE = "WRONG: ADVICE"
 CRASHED = "CRASH"
 CLASSES = (
-    RIGHT, ASKED, REFUSED, REFUSED_FIT, EXPORTER, LOST, ACCEPTED, NUMBERS, BROKEN, UNVERIFIED, ADVICE, CRASHED,
+    RIGHT, ASKED, LEARNED, REFUSED, REFUSED_FIT, EXPORTER, LOST, ACCEPTED, NUMBERS, BROKEN, UNVERIFIED, ADVICE, CRASHED,
 )  # fmt: skip
-FAILURES = CLASSES[5:]
+FAILURES = CLASSES[6:]
 
 
 @dataclass
@@ -38,15 +39,16 @@ class Case:
     damage: str
     graph_path: Path
     checkpoint: Path
-    folder: Path
+    old: Path  # the checkpoint that the graph was exported from
+    folder: Path  # of the written model
     study: object  # decidable.Graph
     refusal: str  # why no save may succeed, or ''
-    strict: bool  # torch accepts
     must_succeed: bool
+    must_learn: bool  # bytes decide, once the old checkpoint is given
+    certain_inputs: bool  # nobody has to confirm the caller's inputs
     expected: list  # outputs for each input set
     feeds: list
     tolerance: float
-    certain_inputs: bool
     options: list = field(default_factory=list)
     verdict: str = ""
     detail: str = ""
@@ -70,7 +72,19 @@ class Tool:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
 
     def save(self, case: Case) -> None:
-        """Runs save-external until it succeeds or asks for nothing that is true; decides refusals."""
+        """Saves, by default and then with the old checkpoint; decides what is not saved."""
+        refusal = self._try(case)
+        if refusal and not case.verdict and not case.must_succeed and self._can_learn(case):
+            case.options = ["--learn-map", str(case.old)]
+            refusal = self._try(case)
+        if refusal and not case.verdict:
+            self._decide_refusal(case, refusal)
+
+    def _can_learn(self, case: Case) -> bool:
+        return case.study.has_data and "--learn-map" in self._known
+
+    def _try(self, case: Case) -> str:
+        """Runs save-external until it succeeds or asks for nothing that is true; its refusal."""
         for _ in range(4):
             process = self._run(
                 "save-external", case.graph_path, case.checkpoint, "-o", case.folder, "--no-fsync",
@@ -78,17 +92,17 @@ class Tool:
             )  # fmt: skip
             text = process.stderr + process.stdout
             if process.returncode == 0:
-                return
+                return ""
             if process.returncode != 1:
                 case.decide(CRASHED, f"exit {process.returncode}: {text}")
-                return
+                break
             bad = self._wrong_advice(case, text)
             if bad:
                 case.decide(ADVICE, f"{bad}: {text}")
-                return
+                break
             if not self._confirm(case, text):
                 break
-        self._decide_refusal(case, process.stderr)
+        return text
 
     def _confirm(self, case: Case, text: str) -> bool:
         """Adds an option that the message asks for and that is true."""
@@ -115,13 +129,14 @@ class Tool:
         reason = first_error(text)
         if case.refusal:
             case.decide(REFUSED, reason)
-        elif case.must_succeed:
+        elif case.must_succeed or (case.must_learn and "--learn-map" in case.options):
             case.decide(LOST, text)
         else:
             case.decide(REFUSED_FIT, f"{reason} [{'; '.join(case.study.undecidable[:2])}]")
 
     def verify(self, case: Case) -> Optional[str]:
-        process = self._run("verify-external", case.model, "--against", case.checkpoint, *case.options)
+        options = case.options[2:] if "--learn-map" in case.options else case.options
+        process = self._run("verify-external", case.model, "--against", case.checkpoint, *options)
         return None if process.returncode == 0 else process.stderr + process.stdout
 
 
@@ -159,6 +174,8 @@ def judge_numbers(case: Case, outputs, tool: Tool) -> None:
         case.decide(UNVERIFIED, complaint)
     elif case.must_succeed and case.certain_inputs and "--inputs" in case.options:
         case.decide(LOST, "--inputs was asked for, although the caller's inputs are certain")
+    elif "--learn-map" in case.options:
+        case.decide(LEARNED)
     else:
         case.decide(ASKED if case.options else RIGHT, " ".join(case.options))
 
@@ -169,5 +186,6 @@ def keep(case: Case, folder: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     shutil.copy(case.graph_path, place / "graph.onnx")
     shutil.copy(case.checkpoint, place)
+    shutil.copy(case.old, place)
     command = ["save-external", "graph.onnx", case.checkpoint.name, "-o", "out", *case.options]
     (place / "README").write_text(f"{' '.join(command)}\n\n{case.verdict}\n{case.detail}\n")

@@ -25,6 +25,9 @@ class Graph:
     sizes: set = field(default_factory=set)
     named: set = field(default_factory=set)
     scopes: dict = field(default_factory=dict)
+    dependent: set = field(default_factory=set)  # names of data of no key that weights change
+    has_data: bool = False  # the graph as the tool gets it holds weights
+    learnable: bool = False  # bytes tell all, given the weights that the graph was exported with
     broken: bool = False  # the exporter's graph with all its weights does not compute what torch does
 
     def tells_tie(self, named: str, given: str) -> bool:
@@ -65,7 +68,31 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
             if held is not None and held != raw(value):
                 reasons.append(f"{key} has another value in the graph")
     _study_loose_data(result, whole, other, state)
+    result.has_data = bool(bare.tensors)
+    result.learnable = result.has_data and _is_learnable(result, whole, state, matter, partners)
     return result
+
+
+def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, partners: dict) -> bool:
+    """All weights are there by bytes, as they are or transposed, none twice, and each is used once."""
+    by_bytes = {}
+    for key, value in state.items():
+        for form in (value, value.t()) if value.dim() == 2 else (value,):
+            if value.is_floating_point():
+                by_bytes.setdefault((tuple(form.shape), raw(form)), set()).add(partners.get(key, [key])[0])
+    found = set()
+    for name, tensor in whole.tensors.items():
+        if tensor.data_type not in FLOATS:
+            continue
+        keys = by_bytes.get((tuple(tensor.dims), whole.data[name]), set())
+        if len(keys) > 1 or whole.uses.get(name, 0) > 1:
+            return False
+        if not keys and name in result.dependent:
+            return False
+        found |= keys
+    groups = {partners.get(key, [key])[0] for key in matter}
+    spare = any("its module is" in reason or "another value" in reason for reason in result.undecidable)
+    return groups <= found and not spare and not whole.loose_weights(result.dependent)
 
 
 def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> None:
@@ -83,6 +110,7 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
     for name, data, size, marked in loose:
         if data not in known:
             result.undecidable.append(f"{name} depends on the weights")
+            result.dependent.add(name)
         elif not marked and (size > 1 or name in whole.tensors):
             result.sizes.add(size)
             if size > 1:

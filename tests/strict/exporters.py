@@ -141,7 +141,7 @@ class GraphFacts:
 
     names: of inputs, initializers, undefined uses and outputs of Identity nodes; data: name -> bytes of
     initializers; loose: (name, bytes, count) of float tensors in nodes' attributes; scopes: what the nodes
-    that use a name say of the modules that they come from.
+    that use a name say of the modules that they come from; uses: how many use it.
     """
 
     def __init__(self, model: onnx.ModelProto):
@@ -149,7 +149,7 @@ class GraphFacts:
         self.inputs = [value.name for value in graph.input]
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
         self.data = {name: tensor_bytes(tensor) for name, tensor in self.tensors.items()}
-        self.identities, self.loose, self.scopes, used, defined = set(), [], {}, set(), set()
+        self.identities, self.loose, self.scopes, self.uses, used, defined = set(), [], {}, {}, set(), set()
         self._walk(graph, used, defined)
         self.names = set(self.inputs) | set(self.tensors) | self.identities | (used - defined - {""})
         self.marked = {v.name for v in graph.value_info if self._is_constant(v)}
@@ -160,6 +160,7 @@ class GraphFacts:
             defined.update(node.output)
             scope = " ".join([node.name, *(entry.value for entry in getattr(node, "metadata_props", ()))])
             for name in node.input:
+                self.uses[name] = self.uses.get(name, 0) + 1
                 self.scopes[name] = f"{self.scopes.get(name, '')} {scope}"
             if node.op_type == "Identity":
                 self.identities.update(node.output)
@@ -168,6 +169,10 @@ class GraphFacts:
                     self.loose.append((node.output[0], tensor_bytes(attribute.t), count(attribute.t)))
                 if attribute.HasField("g"):
                     self._walk(attribute.g, used, defined)
+
+    def loose_weights(self, names: set) -> bool:
+        """Some of these names are data in nodes' attributes."""
+        return any(name in names for name, _, _ in self.loose)
 
     @staticmethod
     def _is_constant(value) -> bool:

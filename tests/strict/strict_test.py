@@ -34,6 +34,7 @@ import weights
 
 
 MODES = 4  # that a round takes of each module
+FITTING = ("fit", "shuffled", "nested", "safetensors")  # checkpoints that name all keys as OLD does
 FRESH = 12  # random modules among those of a round
 
 
@@ -71,6 +72,7 @@ class Round:
         self.new = self.module(base + 1)
         torch.manual_seed(base)
         self.inputs = [self.spec.inputs() for _ in range(2)]
+        torch.save(weights.plain_state(self.old), self.folder / "old.pt")
         other = {k: v.clone() for k, v in self.module(base + 2).state_dict().items()}
         with torch.no_grad():
             self.matter = truth.keys_that_matter(self.new, other, self.inputs)
@@ -140,9 +142,22 @@ class Round:
         must = not refusal and not what.lenient and not study.undecidable
         must = must and self._is_enough(verdict, what.state, study)
         return cases.Case(
-            self.label, mode.name, what.name, graph_path, checkpoint, place, study, refusal,
-            verdict.accepts, must, expected, self._feeds(study), self.spec.tolerance, self._certain_inputs(),
-        )  # fmt: skip
+            label=self.label,
+            mode=mode.name,
+            damage=what.name,
+            graph_path=graph_path,
+            checkpoint=checkpoint,
+            old=self.folder / "old.pt",
+            folder=place,
+            study=study,
+            refusal=refusal,
+            must_succeed=must,
+            must_learn=study.learnable and what.name in FITTING,
+            certain_inputs=self._certain_inputs(),
+            expected=expected,
+            feeds=self._feeds(study),
+            tolerance=self.spec.tolerance,
+        )
 
     def _certain_inputs(self) -> bool:
         """The caller's inputs can be told: one alone, of integers, or of a dynamic size."""

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
 
 import truth
 
@@ -134,7 +133,7 @@ class Tool:
         else:
             case.decide(REFUSED_FIT, f"{reason} [{'; '.join(case.study.undecidable[:2])}]")
 
-    def verify(self, case: Case) -> Optional[str]:
+    def verify(self, case: Case) -> str | None:
         options = case.options[2:] if "--learn-map" in case.options else case.options
         process = self._run("verify-external", case.model, "--against", case.checkpoint, *options)
         return None if process.returncode == 0 else process.stderr + process.stdout

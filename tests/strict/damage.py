@@ -2,9 +2,9 @@
 
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ import truth
 from weights import ties
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "oracle"))
-import safetensors_file  # noqa: E402  (a neighbour's module)
+import safetensors_file
 
 
 @dataclass

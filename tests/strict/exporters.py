@@ -13,7 +13,12 @@ import onnx
 import onnx.numpy_helper
 import torch
 
-FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+FLOATS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.BFLOAT16,
+)
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
 
@@ -26,7 +31,7 @@ def _quiet():
     logging.disable(logging.NOTSET)
 
 
-# --- torch 1.13: TorchScript ---------------------------------------------------------------------
+# --- TorchScript: torch 1.13's, and still there in 2.13 --------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class LegacyMode:
 
     @property
     def name(self) -> str:
-        words = ["params" if self.params else "bare", "inputs" if self.as_inputs else "no-inputs"]
-        return " ".join(words + ["fold" if self.fold else "plain", "PRESERVE" if self.training else "EVAL"])
+        words = ["script", "params" if self.params else "bare", "inputs" if self.as_inputs else "no-inputs"]
+        return " ".join([*words, "fold" if self.fold else "plain", "PRESERVE" if self.training else "EVAL"])
 
 
 LEGACY_MODES = [LegacyMode(*flags) for flags in itertools.product((True, False), repeat=4)]
@@ -68,6 +73,8 @@ class LegacyExporter:
             settings.update(input_names=list(self._spec.input_names))
             if self._spec.dynamic:
                 settings.update(dynamic_axes={name: {0: "batch"} for name in self._spec.input_names})
+        if int(torch.__version__.split(".")[0]) > 1:
+            settings.update(dynamo=False)
         buffer = io.BytesIO()
         with _quiet():
             torch.onnx.export(self._module, self._inputs, buffer, **settings)
@@ -90,21 +97,27 @@ class ModernMode:
 
 
 MODERN_MODES = [ModernMode(*flags) for flags in itertools.product((True, False), repeat=3)]
+SCRIPT_MODES = [mode for mode in LEGACY_MODES if mode.training != mode.fold and not mode.as_inputs]
 
 
 class ModernExporter:
-    """One module's graphs; a program is exported once for optimize on and off, and saved in all forms."""
+    """One module's graphs, by torch.export; a program is made once for optimize on and off. Some by TorchScript."""
 
-    modes = MODERN_MODES
+    modes = MODERN_MODES + SCRIPT_MODES
 
     def __init__(self, spec, module, inputs):
+        self._script = LegacyExporter(spec, module, inputs)
         self._spec, self._module, self._inputs = spec, module, inputs
         self._programs = {}
 
     def graph(self, mode) -> onnx.ModelProto:
+        if mode in SCRIPT_MODES:
+            return self._script.graph(mode)
         return self._save(mode, include_initializers=mode.weights)
 
     def full(self, mode) -> onnx.ModelProto:
+        if mode in SCRIPT_MODES:
+            return self._script.full(mode)
         return self._save(mode, include_initializers=True)
 
     def _save(self, mode, **settings) -> onnx.ModelProto:

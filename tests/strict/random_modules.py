@@ -163,4 +163,6 @@ def spec(seed: int) -> Spec:
         return (torch.randint(0, 9, (2, 4)),) if sample.embedded else (torch.randn(2, 4, sample.width),)
 
     names = draw.choice((None, None, ("x",), ("input",), ("mask",)))
-    return Spec(f"random_{seed}", lambda: Net(seed), inputs, names, dynamic=bool(names) and draw.random() < 0.3)
+    return Spec(
+        f"random_{seed}", lambda: Net(seed), inputs, names, dynamic=bool(names) and draw.random() < 0.3
+    )

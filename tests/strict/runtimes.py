@@ -74,7 +74,9 @@ class PythonRuntime:
         options.log_severity_level = 4
         try:
             session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-            sets = [session.run(None, {name: value.numpy() for name, value in feed.items()}) for feed in feeds]
+            sets = [
+                session.run(None, {name: value.numpy() for name, value in feed.items()}) for feed in feeds
+            ]
         except Exception as error:  # the runtime's own classes, which it does not document
             return str(error)
         return [[torch.from_numpy(np.array(array)) for array in outputs] for outputs in sets]

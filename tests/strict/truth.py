@@ -1,5 +1,6 @@
 """What torch says: does a checkpoint load, which keys matter, what does the module compute then."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -28,7 +29,7 @@ def distance(got, want) -> float:
             return float("inf")
         scale = max(float(b.abs().max()), 1e-6) if b.numel() else 1.0
         error = float((a - b).abs().max()) / scale if b.numel() else 0.0
-        worst = max(worst, error if error == error else float("inf"))
+        worst = max(worst, float("inf") if math.isnan(error) else error)
     return worst
 
 

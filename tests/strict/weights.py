@@ -41,7 +41,9 @@ def _fill(leaf: str, value: torch.Tensor, generator: torch.Generator) -> None:
         return
     if value.numel() == 1:
         value.copy_((-1 if leaf == "low" else 1) * (0.35 + 0.6 * rand()))
-    elif leaf in ("running_var", "std", "scales") or (value.dim() == 1 and leaf in ("weight", "gamma", "scale")):
+    elif leaf in ("running_var", "std", "scales") or (
+        value.dim() == 1 and leaf in ("weight", "gamma", "scale")
+    ):
         value.copy_(0.5 + rand())
     else:
         value.copy_(torch.randn(value.shape, generator=generator) * 0.5)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import torch
+
 from exporters import FLOATS, GraphFacts, count, tensor_bytes  # noqa: F401
 from truth import module_of
 
@@ -25,6 +27,7 @@ class Graph:
     sizes: set = field(default_factory=set)
     named: set = field(default_factory=set)
     scopes: dict = field(default_factory=dict)
+    transposed: dict = field(default_factory=dict)  # names of transposed weights -> their keys
     dependent: set = field(default_factory=set)  # names of data of no key that weights change
     has_data: bool = False  # the graph as the tool gets it holds weights
     learnable: bool = False  # bytes tell all, given the weights that the graph was exported with
@@ -47,9 +50,12 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
     names = {refined(name): name for name in bare.names - set(callers)}
     result.named = {key for key in state if refined(key) in names}
     result.scopes = {key: bare.scopes.get(names[refined(key)], "") for key in result.named}
+    result.transposed = _transposed(bare, whole, state)
+    result.named |= set(result.transposed.values())
+    names.update({refined(key): name for name, key in result.transposed.items()})
     reasons = result.undecidable
     keys = {refined(key) for key in state}
-    for name in bare.names - set(callers) - set(bare.tensors) - bare.identities:
+    for name in bare.names - set(callers) - set(bare.tensors) - bare.identities - set(result.transposed):
         if refined(name) not in keys:
             reasons.append(f"{name} has no data and no key")
 
@@ -65,12 +71,29 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
                 reasons.append(f"{key} is not used, but its module is")
         elif key in result.named:
             held = whole.data.get(names[refined(key)])
-            if held is not None and held != raw(value):
+            if names[refined(key)] not in result.transposed and held not in (None, raw(value)):
                 reasons.append(f"{key} has another value in the graph")
     _study_loose_data(result, whole, other, state)
     result.has_data = bool(bare.tensors)
     result.learnable = result.has_data and _is_learnable(result, whole, state, matter, partners)
     return result
+
+
+def _transposed(bare: GraphFacts, whole: GraphFacts, state: dict) -> dict:
+    """Names of data -> the key of which the exporter's mark and the shape say that it is the transpose."""
+    found = {}
+    for name, mark in bare.folded_from.items():
+        key, tensor = mark.strip("[]'\""), whole.tensors.get(name)
+        if tensor is None or key not in state or state[key].dim() != 2:
+            continue
+        rows, columns = state[key].shape
+        if (
+            tuple(tensor.dims) == (columns, rows)
+            and rows != columns
+            and whole.data[name] == raw(state[key].t())
+        ):
+            found[name] = key
+    return found
 
 
 def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, partners: dict) -> bool:
@@ -100,7 +123,7 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
     keys = {refined(key) for key in state}
     loose = []
     for name, tensor in whole.tensors.items():
-        if refined(name) not in keys and tensor.data_type in FLOATS:
+        if refined(name) not in keys and tensor.data_type in FLOATS and name not in result.transposed:
             loose.append((name, whole.data[name], count(tensor), name in whole.marked))
     loose += [(name, data, size, False) for name, data, size in whole.loose]
     if not loose:
@@ -119,7 +142,5 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
 
 def raw(value) -> bytes:
     """The tensor's bytes, row-major."""
-    import torch
-
     flat = value.detach().contiguous().reshape(-1)
     return (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy().tobytes()

@@ -19,6 +19,7 @@ FLOATS = (
     onnx.TensorProto.DOUBLE,
     onnx.TensorProto.BFLOAT16,
 )
+FOLDED = "pkg.onnxscript.optimizer.folded_from"
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
 
@@ -55,8 +56,8 @@ class LegacyExporter:
 
     modes = LEGACY_MODES
 
-    def __init__(self, spec, module, inputs):
-        self._spec, self._module, self._inputs = spec, module, inputs
+    def __init__(self, spec, module, inputs, opset):
+        self._spec, self._module, self._inputs, self._opset = spec, module, inputs, opset
 
     def graph(self, mode) -> onnx.ModelProto:
         return self._export(mode, mode.params)
@@ -66,7 +67,9 @@ class LegacyExporter:
 
     def _export(self, mode, params: bool) -> onnx.ModelProto:
         training = torch.onnx.TrainingMode
-        settings = dict(opset_version=14, export_params=params, keep_initializers_as_inputs=mode.as_inputs)
+        settings = dict(
+            opset_version=self._opset, export_params=params, keep_initializers_as_inputs=mode.as_inputs
+        )
         settings.update(do_constant_folding=mode.fold)
         settings.update(training=training.PRESERVE if mode.training else training.EVAL)
         if self._spec.input_names:
@@ -105,8 +108,9 @@ class ModernExporter:
 
     modes = MODERN_MODES + SCRIPT_MODES
 
-    def __init__(self, spec, module, inputs):
-        self._script = LegacyExporter(spec, module, inputs)
+    def __init__(self, spec, module, inputs, opset):
+        """opset: TorchScript's; torch.export takes the newest that it knows."""
+        self._script = LegacyExporter(spec, module, inputs, opset)
         self._spec, self._module, self._inputs = spec, module, inputs
         self._programs = {}
 
@@ -154,7 +158,8 @@ class GraphFacts:
 
     names: of inputs, initializers, undefined uses and outputs of Identity nodes; data: name -> bytes of
     initializers; loose: (name, bytes, count) of float tensors in nodes' attributes; scopes: what the nodes
-    that use a name say of the modules that they come from; uses: how many use it.
+    that use a name say of the modules that they come from; uses: how many use it; folded_from: what the
+    newer exporter says that a value was computed from.
     """
 
     def __init__(self, model: onnx.ModelProto):
@@ -165,7 +170,9 @@ class GraphFacts:
         self.identities, self.loose, self.scopes, self.uses, used, defined = set(), [], {}, {}, set(), set()
         self._walk(graph, used, defined)
         self.names = set(self.inputs) | set(self.tensors) | self.identities | (used - defined - {""})
-        self.marked = {v.name for v in graph.value_info if self._is_constant(v)}
+        values = [*graph.value_info, *graph.input]
+        self.marked = {value.name for value in values if self._is_constant(value)}
+        self.folded_from = {value.name: self._marks(value).get(FOLDED, "") for value in values}
 
     def _walk(self, graph, used, defined) -> None:
         for node in graph.node:
@@ -188,9 +195,12 @@ class GraphFacts:
         return any(name in names for name, _, _ in self.loose)
 
     @staticmethod
-    def _is_constant(value) -> bool:
+    def _marks(value) -> dict:
+        return {entry.key: entry.value for entry in getattr(value, "metadata_props", ())}
+
+    def _is_constant(self, value) -> bool:
         """Marked by the newer exporter as a constant or a buffer that no checkpoint holds."""
-        marks = {entry.key: entry.value for entry in getattr(value, "metadata_props", ())}
+        marks = self._marks(value)
         kind, persistent = marks.get(KIND, ""), marks.get(KIND.replace("kind", "persistent"), "")
         return "CONSTANT_TENSOR" in kind or ("BUFFER" in kind and persistent == "False")
 

@@ -52,7 +52,7 @@ class Round:
 
     def _run(self) -> list:
         base = self.random.randrange(1 << 30)
-        self.old = self.module(base, trained=self.number % 2 == 0)
+        self.old = self.module(base, trained=self.random.random() < 0.6)
         self.new = self.module(base + 1)
         torch.manual_seed(base)
         self.inputs = [self.spec.inputs() for _ in range(2)]
@@ -84,7 +84,8 @@ class Round:
     def _plan(self, damages: dict):
         """The cases of this round; each checkpoint is written once."""
         make = exporters.LegacyExporter if self.settings.exporter == "legacy" else exporters.ModernExporter
-        old, new = (make(self.spec, module, self.inputs[0]) for module in (self.old, self.new))
+        opset = self.random.choice((13, 17))
+        old, new = (make(self.spec, module, self.inputs[0], opset) for module in (self.old, self.new))
         modes = self._share([m for m in make.modes if self.settings.mode in m.name], MODES)
         written, verdicts, self.whole = {}, {}, []
         for place, mode in enumerate(modes):
@@ -137,16 +138,17 @@ class Round:
             refusal=refusal,
             must_succeed=must,
             must_learn=study.learnable and what.name in FITTING,
-            certain_inputs=self._certain_inputs(),
+            certain_inputs=self._certain_inputs(mode),
             expected=expected,
             feeds=self._feeds(study),
             tolerance=self.spec.tolerance,
         )
 
-    def _certain_inputs(self) -> bool:
-        """The caller's inputs can be told: one alone, of integers, or of a dynamic size."""
+    def _certain_inputs(self, mode) -> bool:
+        """The caller's inputs can be told: marked, one alone, of integers, or of a dynamic size."""
         first = self.inputs[0]
-        return self.spec.dynamic or len(first) == 1 or not any(v.is_floating_point() for v in first)
+        marked = isinstance(mode, exporters.ModernMode)
+        return marked or self.spec.dynamic or len(first) == 1 or not any(v.is_floating_point() for v in first)
 
     def _is_enough(self, verdict, state: dict, study) -> bool:
         """What the graph needs is there, and what is left over is of no module that it uses."""

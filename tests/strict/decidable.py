@@ -103,6 +103,9 @@ def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, pa
         for form in (value, value.t()) if value.dim() == 2 else (value,):
             if value.is_floating_point():
                 by_bytes.setdefault((tuple(form.shape), raw(form)), set()).add(partners.get(key, [key])[0])
+    sizes = {value.numel() for value in state.values() if value.is_floating_point()}
+    if any(size in sizes and size > 1 for _, _, size in whole.loose):
+        return False
     found = set()
     for name, tensor in whole.tensors.items():
         if tensor.data_type not in FLOATS:
@@ -110,8 +113,8 @@ def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, pa
         keys = by_bytes.get((tuple(tensor.dims), whole.data[name]), set())
         if len(keys) > 1 or whole.uses.get(name, 0) > 1:
             return False
-        if not keys and name in result.dependent:
-            return False
+        if not keys and (name in result.dependent or count(tensor) in sizes):
+            return False  # computed from weights, or perhaps
         found |= keys
     groups = {partners.get(key, [key])[0] for key in matter}
     spare = any("its module is" in reason or "another value" in reason for reason in result.undecidable)

@@ -146,7 +146,7 @@ int run(int argc, char** argv) {
   }
   auto model = find_model(arguments.model);
   if (!model) {
-    return command.fail(std::move(model).error().message);
+    return command.fail(model.error());
   }
   arguments.model = *std::move(model);
   enter_sandbox(command, arguments.common, sandbox_paths(arguments));

@@ -50,9 +50,11 @@ struct Slot {
   std::uint32_t graph = 0;             // 0 = main graph, else index into Model's list of subgraphs
   std::int32_t elem_type = 0;          // TensorProto.DataType; 0 = not stated
   std::optional<SymbolicShape> shape;  // nothing = not stated
-  std::uint32_t input_index = 0;       // kGraphInput: position in graph.input
-  bool has_data = false;               // kInitializer: bytes (inline or external) are recorded
-  std::string merged_into;             // kIdentityOutput: the name that the Identity reads
+  // Where nothing states a shape: what the value must broadcast to, by a node that reads it.
+  std::optional<SymbolicShape> bound;
+  std::uint32_t input_index = 0;  // kGraphInput: position in graph.input
+  bool has_data = false;          // kInitializer: bytes (inline or external) are recorded
+  std::string merged_into;        // kIdentityOutput: the name that the Identity reads
   SlotOrigin origin = SlotOrigin::kUnstated;
   // Names of the values that an optimizer computed this one from, transitively, without the
   // operators (pkg.onnxscript.optimizer.folded_from): names of the graph as it was then.

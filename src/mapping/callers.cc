@@ -40,6 +40,7 @@ class InputSorter {
         merged_weights_.insert(slot.merged_into);
       }
       holds_weights_ = holds_weights_ || is_weight_elsewhere(slot);
+      marks_callers_ = marks_callers_ || slot.origin == SlotOrigin::kUserInput;
     }
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       states_.push_back(state_of(i, initializers));
@@ -85,8 +86,9 @@ class InputSorter {
       return InputState::kCallers;
     }
     // A list of inputs is complete: what it leaves out is a weight.
-    return named.empty() && is_integer(slot) && !is_weight_name(name) ? InputState::kCallers
-                                                                      : InputState::kOpen;
+    return named.empty() && is_integer(slot) && !is_weight_name(name) && !was_renamed(name)
+               ? InputState::kCallers
+               : InputState::kOpen;
   }
 
   // Exporters put the caller's inputs first, so integers behind weights are a buffer.
@@ -143,7 +145,8 @@ class InputSorter {
   void sort_open(std::size_t input, bool is_only_one) {
     const std::string& name = task_.graph.graph_inputs[input];
     const std::uint32_t slot = *slots_[input];
-    const bool is_weight = is_weight_name(name) || merged_weights_.contains(name) ||
+    const bool is_weight = marks_callers_ || is_weight_name(name) ||
+                           merged_weights_.contains(name) || was_renamed(name) ||
                            (is_made_up(name) && !holds_weights_ && stands_behind_weights(input));
     if (!task_.options.inputs.empty() || is_weight) {
       leftovers_.missing.push_back(slot);
@@ -152,6 +155,13 @@ class InputSorter {
     } else {
       leftovers_.unconfirmed.push_back(slot);
     }
+  }
+
+  // "mask.1" beside an input "mask": torch renames attributes, not arguments.
+  [[nodiscard]] bool was_renamed(std::string_view name) const {
+    const auto base = name_before_number(name);
+    const std::vector<std::string>& inputs = task_.graph.graph_inputs;
+    return base && std::find(inputs.begin(), inputs.end(), *base) != inputs.end();
   }
 
   // A filled input that may be the caller's all the same: an exporter puts the caller's inputs
@@ -187,6 +197,7 @@ class InputSorter {
   std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
   NameSet merged_weights_;                           // what filled Identity slots read
   bool holds_weights_ = false;
+  bool marks_callers_ = false;  // the exporter says which inputs are the caller's: no other is
   std::vector<InputState> states_;
   std::set<Shape> left_shapes_;
 };

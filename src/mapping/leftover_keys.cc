@@ -94,11 +94,15 @@ class KeySorter {
       if (alike.size() < kMaxCandidates) {
         alike.push_back(key);
       }
-      std::string_view module = keys[key].name;
-      do {
-        module = parent_of(module);
-      } while (used_modules_.insert(module).second && !module.empty());
+      mark_modules_of(key);
     }
+  }
+
+  void mark_modules_of(std::uint32_t key) {
+    std::string_view module = task_.keys.keys[key].name;
+    do {
+      module = parent_of(module);
+    } while (used_modules_.insert(module).second && !module.empty());
   }
 
   Status sort_one(std::uint32_t key, std::vector<std::uint32_t>& weights) {
@@ -195,6 +199,9 @@ class KeySorter {
   }
 
   void sort_weights(const std::vector<std::uint32_t>& weights) {
+    for (const TiedKey& tied : leftovers_.tied) {
+      mark_modules_of(tied.key);  // the module is used under another name
+    }
     std::map<std::string_view, std::vector<std::uint32_t>> modules;
     for (const std::uint32_t key : weights) {
       if (const auto module = unused_module(task_.keys.keys[key].name)) {

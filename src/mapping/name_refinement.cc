@@ -65,9 +65,10 @@ std::vector<std::size_t> refined_boundaries(std::string_view refined) {
 
 bool is_parameter_name(std::string_view name) {
   return std::any_of(kParameters.begin(), kParameters.end(), [&](std::string_view parameter) {
-    return name.size() > parameter.size() && name.ends_with(parameter) &&
-           std::string_view("._/").find(name[name.size() - parameter.size() - 1]) !=
-               std::string_view::npos;
+    return name == parameter ||
+           (name.size() > parameter.size() && name.ends_with(parameter) &&
+            std::string_view("._/").find(name[name.size() - parameter.size() - 1]) !=
+                std::string_view::npos);
   });
 }
 

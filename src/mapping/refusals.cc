@@ -8,6 +8,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "mapping/advice.h"
+#include "mapping/name_refinement.h"
 
 namespace onnx_external {
 namespace {
@@ -226,36 +227,65 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
   refusal.add_remedy({"ignore", "lora_", "to get the base model without it"});
 }
 
-void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::vector<ErrorItem> items;
-  std::vector<std::string> names = leftovers.callers;
+// What is surely the caller's, so that it can be pasted. Where the exporter made names up for
+// arguments, an integer input with a name of its own may be a buffer; where nothing is sure, the
+// first input is.
+std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
+  NameSet made_up;
   for (const std::uint32_t slot : leftovers.unconfirmed) {
-    items.push_back(item_of(task.graph.slots[slot], use_text(task.graph.slots[slot])));
-    names.push_back(task.graph.slots[slot].name);
+    const std::string& name = task.graph.slots[slot].name;
+    if (is_invented_name(name) || name_before_number(name)) {
+      made_up.insert(name);
+    }
   }
-  std::vector<std::string> all = names;
+  const NameSet callers(leftovers.callers.begin(), leftovers.callers.end());
+  const NameSet& wanted = made_up.empty() ? callers : made_up;
+  std::vector<std::string> sorted;
+  for (const std::string& input : task.graph.graph_inputs) {
+    if (wanted.contains(input)) {
+      sorted.push_back(input);
+    }
+  }
+  if (sorted.empty() && !leftovers.unconfirmed.empty()) {
+    sorted.push_back(task.graph.slots[leftovers.unconfirmed.front()].name);
+  }
+  return sorted;
+}
+
+void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  const std::vector<std::string> paste = callers_to_paste(task, leftovers);
+  const NameSet pasted(paste.begin(), paste.end());
+  std::vector<ErrorItem> items;
+  std::vector<std::string> others;
+  const auto add = [&](std::uint32_t i, std::string note) {
+    const Slot& slot = task.graph.slots[i];
+    items.push_back(item_of(slot, std::move(note)));
+    if (!pasted.contains(slot.name)) {
+      others.push_back(slot.name);
+    }
+  };
+  for (const std::string& caller : leftovers.callers) {
+    if (!pasted.contains(caller)) {
+      others.push_back(caller);
+    }
+  }
+  for (const std::uint32_t slot : leftovers.unconfirmed) {
+    add(slot, use_text(task.graph.slots[slot]));
+  }
   for (const std::uint32_t slot : leftovers.suspects) {
-    items.push_back(item_of(task.graph.slots[slot], "a key has this name, type and shape"));
-    all.push_back(task.graph.slots[slot].name);
+    add(slot, "a key has this name, type and shape");
   }
   refusal.add_list("input of the graph may be the caller's or a weight",
                    "inputs of the graph may be the caller's or weights", "model inputs to confirm",
                    std::move(items));
-  const auto in_order = [&](std::vector<std::string> given) {
-    const NameSet wanted(given.begin(), given.end());
-    std::vector<std::string> sorted;
-    for (const std::string& input : task.graph.graph_inputs) {
-      if (wanted.contains(input)) {
-        sorted.push_back(input);
-      }
-    }
-    return joined(sorted);
-  };
-  if (!leftovers.unconfirmed.empty() || (!leftovers.suspects.empty() && !names.empty())) {
-    refusal.add_remedy({"inputs", in_order(names), "if these are the caller's, and no other"});
-  }
-  if (!leftovers.suspects.empty()) {
-    refusal.add_remedy({"inputs", in_order(all), "if all of these are the caller's"});
+  const bool input_missing = std::any_of(
+      leftovers.missing.begin(), leftovers.missing.end(),
+      [&](std::uint32_t slot) { return task.graph.slots[slot].kind == SlotKind::kGraphInput; });
+  if (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing) {
+    refusal.add_remedy({"inputs", paste.empty() ? "NAMES" : joined(paste),
+                        others.empty() ? "to name all inputs that are the caller's"
+                                       : "to name all inputs that are the caller's; add those of " +
+                                             quote_list(others, kMaxListed) + " that are"});
   }
 }
 
@@ -348,7 +378,10 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
     list_unused(task, leftovers, refusal);
     list_merged(task, leftovers, refusal);
   }
-  if (is_strict) {
+  const bool any_filled =
+      std::any_of(task.fills.begin(), task.fills.end(),
+                  [](const std::optional<Fill>& fill) { return fill.has_value(); });
+  if (is_strict && any_filled) {  // else it is not known what stands before the weights
     list_inputs(task, leftovers, refusal);
   }
   if (refusal.empty()) {

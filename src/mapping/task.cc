@@ -314,9 +314,20 @@ bool type_agrees(const Slot& slot, const MappingKey& key, Casts casts) {
   return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
 }
 
+// True when the shape may be stretched to the bound, dimension by dimension from the last.
+bool broadcasts_to(const Shape& shape, const SymbolicShape& bound) {
+  return shape.size() <= bound.size() &&
+         std::equal(shape.rbegin(), shape.rend(), bound.rbegin(),
+                    [](std::int64_t size, const std::optional<std::int64_t>& dim) {
+                      return size == 1 || !dim || *dim == size;
+                    });
+}
+
 bool shape_agrees(const Slot& slot, const Shape& shape) {
-  return !slot.shape ||
-         std::equal(slot.shape->begin(), slot.shape->end(), shape.begin(), shape.end(),
+  if (!slot.shape) {
+    return !slot.bound || broadcasts_to(shape, *slot.bound);
+  }
+  return std::equal(slot.shape->begin(), slot.shape->end(), shape.begin(), shape.end(),
                     [](const std::optional<std::int64_t>& dim, std::int64_t size) {
                       return !dim || *dim == size;
                     });
@@ -338,11 +349,12 @@ bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
 
 bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key) {
   const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
-  return !agrees(task, slot_name, key) &&
+  const auto made = apply_recipe(task.recipe_of(slot_name), task.keys.keys[key].shape);
+  return made && !agrees(task, slot_name, key) &&
          std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
            const Slot& wanted = task.graph.slots[slot];
            return type_agrees(wanted, task.keys.keys[key], Casts::kAllow) &&
-                  shape_agrees(wanted, task.keys.keys[key].shape);
+                  shape_agrees(wanted, *made);
          });
 }
 

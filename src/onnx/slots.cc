@@ -5,11 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/name_map.h"
 #include "onnx/exporter_marks.h"
 #include "onnx/external_data.h"
+#include "onnx/inferred_forms.h"
 #include "onnx/node_facts.h"
 
 namespace onnx_external {
@@ -19,6 +21,7 @@ constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
 // Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
 // copy what their input states.
 constexpr int kMaxSlotRank = 64;
+constexpr int kMaxMoves = 4;  // nodes behind each other that only move elements
 
 bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
@@ -29,35 +32,13 @@ bool is_identity(const onnx::NodeProto& node) {
          node.output_size() == 1 && !node.input(0).empty() && !node.output(0).empty();
 }
 
-// True when the output's element type is that of input number `input`.
-bool keeps_type(const onnx::NodeProto& node, int input) {
-  static constexpr std::array<std::string_view, 8> kAllInputs = {
-      "MatMul", "Gemm", "Conv", "Add", "Transpose", "Mul", "Sub", "Div"};
-  if (!is_default_domain(node) || node.output_size() == 0) {
-    return false;
-  }
-  if (node.op_type() == "Gather") {
-    return input == 0;  // the indices have a type of their own
-  }
-  return std::find(kAllInputs.begin(), kAllInputs.end(), node.op_type()) != kAllInputs.end();
-}
-
-std::optional<SymbolicShape> shape_of(const onnx::TypeProto::Tensor& type) {
-  if (!type.has_shape() || type.shape().dim_size() > kMaxSlotRank) {
-    return std::nullopt;
-  }
-  SymbolicShape shape;
-  for (const auto& dim : type.shape().dim()) {
-    const bool known = dim.has_dim_value() && dim.dim_value() >= 0;
-    shape.push_back(known ? std::optional<std::int64_t>(dim.dim_value()) : std::nullopt);
-  }
-  return shape;
-}
-
 class Collector {
  public:
   explicit Collector(std::span<const GraphNode> graphs)
-      : graphs_(graphs), infos_(graphs.size()), inline_names_(graphs.size()) {
+      : graphs_(graphs),
+        infos_(graphs.size()),
+        readers_(graphs.size()),
+        inline_names_(graphs.size()) {
     places_.reserve(graphs.size());
   }
   Collector(const Collector&) = delete;  // places_ looks into values_
@@ -153,7 +134,7 @@ class Collector {
     Slot& slot = add_slot(values_.back(), g, SlotKind::kGraphInput);
     slot.input_index = static_cast<std::uint32_t>(index);
     slot.elem_type = input.type().tensor_type().elem_type();
-    slot.shape = shape_of(input.type().tensor_type());
+    slot.shape = stated_shape(input.type().tensor_type());
   }
 
   void define_initializers(std::uint32_t g) {
@@ -184,7 +165,7 @@ class Collector {
         inputs_.push_back(value);
         if (Slot* slot = slot_of(value);
             slot != nullptr && slot->kind == SlotKind::kUndefinedName) {
-          learn_type(g, node, i, *slot);
+          learn_form(g, node, i, *slot);
         }
       }
     }
@@ -209,18 +190,47 @@ class Collector {
   void describe(std::uint32_t g, std::string_view name, Slot& slot) {
     if (const onnx::TypeProto* type = info(g, name); type != nullptr && type->has_tensor_type()) {
       slot.elem_type = type->tensor_type().elem_type();
-      slot.shape = shape_of(type->tensor_type());
+      slot.shape = stated_shape(type->tensor_type());
     }
   }
 
-  void learn_type(std::uint32_t g, const onnx::NodeProto& node, int input, Slot& slot) {
-    if (slot.elem_type != 0 || !keeps_type(node, input)) {
+  // What the node that reads it tells of a value that nothing defines. Types of values in between
+  // may not be stated: then the node behind them tells.
+  void learn_form(std::uint32_t g, const onnx::NodeProto& node, int input, Slot& slot) {
+    if (slot.elem_type != 0 && slot.shape) {
       return;
     }
-    const onnx::TypeProto* type = info(g, node.output(0));
-    if (type != nullptr && type->has_tensor_type()) {
-      slot.elem_type = type->tensor_type().elem_type();
+    const auto lookup = [&](const std::string& name) { return info(g, name); };
+    const InferredForm form = infer_input(node, input, lookup);
+    slot.elem_type = slot.elem_type != 0 ? slot.elem_type : form.elem_type;
+    slot.shape = slot.shape ? slot.shape : form.shape;
+    slot.bound = slot.bound ? slot.bound : form.bound;
+    const onnx::NodeProto* mover = &node;
+    for (int step = 0; slot.elem_type == 0 && step < kMaxMoves; ++step) {
+      if (input != 0 || !only_moves_elements(*mover) || mover->output_size() != 1) {
+        return;
+      }
+      const auto reader = readers_of(g).find(mover->output(0));
+      if (reader == readers_of(g).end()) {
+        return;
+      }
+      std::tie(mover, input) = reader->second;
+      slot.elem_type = infer_input(*mover, input, lookup).elem_type;
     }
+  }
+
+  // The first node of a graph that reads each value, listed when it is first asked for.
+  using Readers = NameMap<std::pair<const onnx::NodeProto*, int>>;
+  const Readers& readers_of(std::uint32_t g) {
+    if (!readers_[g]) {
+      Readers& readers = readers_[g].emplace();
+      for (const auto& node : graphs_[g].graph->node()) {
+        for (int i = 0; i < node.input_size(); ++i) {
+          readers.emplace(node.input(i), std::pair(&node, i));
+        }
+      }
+    }
+    return *readers_[g];
   }
 
   // Nodes stand in topological order, so an Identity over another Identity finds it done.
@@ -367,8 +377,10 @@ class Collector {
       for (const auto& info : graph.value_info()) {
         infos.emplace(info.name(), &info.type());
       }
-      for (const auto& info : graph.output()) {
-        infos.emplace(info.name(), &info.type());
+      for (const auto* others : {&graph.output(), &graph.input()}) {
+        for (const auto& info : *others) {
+          infos.emplace(info.name(), &info.type());
+        }
       }
     }
     return *infos_[g];
@@ -392,10 +404,11 @@ class Collector {
   }
 
   std::span<const GraphNode> graphs_;
-  std::vector<Value> values_;                // of all graphs
-  std::vector<NamePlaces> places_;           // into values_, one a graph
-  std::vector<ValueId> inputs_;              // of all nodes of all graphs, in order
-  std::vector<std::optional<Infos>> infos_;  // one a graph
+  std::vector<Value> values_;                    // of all graphs
+  std::vector<NamePlaces> places_;               // into values_, one a graph
+  std::vector<ValueId> inputs_;                  // of all nodes of all graphs, in order
+  std::vector<std::optional<Infos>> infos_;      // one a graph
+  std::vector<std::optional<Readers>> readers_;  // one a graph
   std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots
   GraphFacts facts_;
 };

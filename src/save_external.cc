@@ -12,6 +12,7 @@
 #include "checkpoint/contents.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
+#include "save/planned_bytes.h"
 #include "verify/recorded_bytes.h"
 
 namespace onnx_external {
@@ -80,15 +81,29 @@ std::vector<ExpectedTensor> expected_by_plan(const SavePlan& plan, const GraphFa
     if (tensor.source == TensorSource::kCheckpoint) {
       const std::uint32_t home =
           tensor.slot == Attachment::kNoSlot ? 0 : graph.slots[tensor.slot].graph;
-      expected.push_back({tensor.name,
-                          home,
-                          tensor.source_index,
-                          ExpectedBy::kMapping,
-                          tensor.cast_to ? Casts::kAllow : Casts::kRefuse,
-                          {}});
+      expected.push_back({tensor.name, home, tensor.source_index, ExpectedBy::kMapping,
+                          tensor.cast_to ? Casts::kAllow : Casts::kRefuse});
+      expected.back().recipe = tensor.recipe;
     }
   }
   return expected;
+}
+
+// What was rearranged or converted need not be made a second time: the bytes on the disk must be
+// those that were computed. `expected` is what expected_by_plan() made of the plan.
+void add_written_crcs(const SavePlan& plan, const Checkpoint& checkpoint,
+                      const std::vector<std::uint32_t>& part_crcs,
+                      std::vector<ExpectedTensor>& expected) {
+  auto place = expected.begin();
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.source != TensorSource::kCheckpoint || place == expected.end()) {
+      continue;
+    }
+    if (tensor.part && plan.layout != Layout::kLink && !planned_range(checkpoint, tensor)) {
+      place->written_crc = part_crcs[*tensor.part];
+    }
+    ++place;
+  }
 }
 
 Error verification_failed(const VerifyReport& report) {
@@ -397,7 +412,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   // From here on every file, offset and length is final.
   const bool leads = options.write.team == nullptr || options.write.team->rank() == 0;
   const bool verifies = options.verification == Verification::kOn && leads;
-  const std::vector<ExpectedTensor> expected =
+  std::vector<ExpectedTensor> expected =
       verifies ? expected_by_plan(*plan, model.facts()) : std::vector<ExpectedTensor>();
   auto staged = write_plan(*plan, model, *checkpoint, target.folder, options.write, &*inputs);
   if (!staged) {
@@ -405,6 +420,7 @@ Result<SaveReport> save(const LoadModel& load_model, const Target& target,
   }
   report.bytes_kept = staged->bytes_kept();
   if (verifies) {
+    add_written_crcs(*plan, *checkpoint, staged->part_crcs(), expected);
     // This loads the model that was written: the given one makes room for it.
     loaded = fail(ErrorCode::kIo, "released");
     Status verified = verify_staged(*staged, *plan, *checkpoint, expected, target, options);

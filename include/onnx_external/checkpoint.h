@@ -167,24 +167,32 @@ class Checkpoint {
   // tensor; nothing for compressed, computed, strided, big-endian, conjugated
   // or negated tensors. An empty tensor has length 0.
   [[nodiscard]] std::optional<FileRange> plain_range(std::size_t tensor) const;
+  // Here and below: of any view of the storages, such as what apply_recipe() makes of a tensor.
+  // Requires: it lies inside its storage.
+  [[nodiscard]] std::optional<FileRange> plain_range(const TensorView& view) const;
 
   // The CRC-32 of those bytes, where the tensor is a whole uncompressed record and its file records
   // one: bytes with this CRC are the checkpoint's, and the file need not be read again to tell.
   [[nodiscard]] std::optional<std::uint32_t> recorded_crc(std::size_t tensor) const;
+  [[nodiscard]] std::optional<std::uint32_t> recorded_crc(const TensorView& view) const;
 
   // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
   // row-major tensor, whatever its form in the file. Memory: at most kReadScratchBytes beside
-  // `out`. Best in steps of 1 MiB or more (8 MiB for transposed views). Thread-safe.
+  // `out`. Best in steps of 1 MiB or more. Thread-safe.
   // kIo; kCorrupt when the file shrank, or an inflated record is damaged.
   // Requires: first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
                             std::span<std::byte> out) const;
-  static constexpr std::uint64_t kReadScratchBytes = std::uint64_t{9} << 20;
+  [[nodiscard]] Status read(const TensorView& view, std::uint64_t first,
+                            std::span<std::byte> out) const;
+  static constexpr std::uint64_t kReadScratchBytes = std::uint64_t{2} << 20;
 
   // As read(), of the tensor with its values converted to `dtype` as torch's .to(dtype) does: to
   // the nearest, ties to even. `first` and out.size() count bytes of `dtype`.
   // Requires: can_cast_from(the tensor's type), can_cast_to(dtype), whole elements.
   [[nodiscard]] Status read_as(std::size_t tensor, DType dtype, std::uint64_t first,
+                               std::span<std::byte> out) const;
+  [[nodiscard]] Status read_as(const TensorView& view, DType dtype, std::uint64_t first,
                                std::span<std::byte> out) const;
 
   // Reads a whole storage and compares its CRC-32 with the recorded one; succeeds at once when none

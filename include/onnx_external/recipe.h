@@ -36,7 +36,8 @@ inline constexpr std::size_t kMaxRecipeSteps = 8;
 // kInvalidArgument for more than kMaxRecipeSteps.
 [[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, Shape shape);
 
-// The view that the recipe makes; strides and places of the same storage. Errors as above.
+// The view that the recipe makes; strides and places of the same storage. Errors as above;
+// kMismatch for elements that share bytes.
 [[nodiscard]] Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view);
 
 }  // namespace onnx_external

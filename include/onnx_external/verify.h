@@ -91,7 +91,8 @@ enum class Compare : std::uint8_t {
   kBytes,  // both are read and compared
   // A tensor whose CRC-32 the checkpoint records (Checkpoint::recorded_crc) is read from the model
   // alone and must have that CRC; bytes are compared only where it has not, to name the first that
-  // differs. Half the reading. Tensors without a recorded CRC are compared as with kBytes.
+  // differs. Half the reading. So must one with a CRC-32 that was taken while it was written
+  // (ExpectedTensor::written_crc). Tensors without either are compared as with kBytes.
   kRecordedCrc,
   // No byte of an external tensor is read: each must be the very range of the checkpoint's own file
   // that the tensor is. For models that link, before they are published.
@@ -140,6 +141,10 @@ struct ExpectedTensor {
       Casts::kRefuse;  // kAllow: converted to the initializer's type, if that is a float's
   // The tensor that the manifest names instead, when its bytes are not the same ones: a finding.
   std::optional<std::size_t> disputed = {};
+  Recipe recipe = {};  // how its bytes are made from the tensor's
+  // Of the bytes as they were written, for the save itself: with Compare::kRecordedCrc it serves as
+  // one that the checkpoint records.
+  std::optional<std::uint32_t> written_crc = {};
 };
 
 // As verify_model, and compares every byte, type and dimension of the expected initializers

@@ -16,6 +16,22 @@ std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64
   return static_cast<std::uint32_t>(::crc32_combine(crc_a, crc_b, static_cast<z_off_t>(length_b)));
 }
 
+// A CRC is linear in the bits before: those of each bit alone sum to that of all.
+Crc32Appender::Crc32Appender(std::uint64_t length_b) {
+  for (std::size_t bit = 0; bit < moved_.size(); ++bit) {
+    moved_[bit] = crc32_concat(std::uint32_t{1} << bit, 0, length_b);
+  }
+}
+
+std::uint32_t Crc32Appender::operator()(std::uint32_t crc_a, std::uint32_t crc_b) const {
+  std::uint32_t crc = crc_b;
+  for (const std::uint32_t moved : moved_) {
+    crc ^= (crc_a & 1U) != 0 ? moved : 0;
+    crc_a >>= 1U;
+  }
+  return crc;
+}
+
 struct Sha::Context {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> md{EVP_MD_CTX_new(), &EVP_MD_CTX_free};
 };

@@ -1,6 +1,7 @@
 // Checksums, fed in pieces.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,8 @@ namespace onnx_external {
 // CRC-32 as zip uses it (libdeflate; 8 GB/s a core measured). A plain value.
 class Crc32 {
  public:
+  Crc32() = default;
+  explicit Crc32(std::uint32_t of_bytes_before) : value_(of_bytes_before) {}
   void update(std::span<const std::byte> bytes);
   [[nodiscard]] std::uint32_t value() const { return value_; }
 
@@ -22,6 +25,16 @@ class Crc32 {
 // The CRC-32 of A followed by B, from those of A and of B and the length of B.
 [[nodiscard]] std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b,
                                          std::uint64_t length_b);
+
+// The same for many B of one length, with fewer steps. Immutable.
+class Crc32Appender {
+ public:
+  explicit Crc32Appender(std::uint64_t length_b);
+  [[nodiscard]] std::uint32_t operator()(std::uint32_t crc_a, std::uint32_t crc_b) const;
+
+ private:
+  std::array<std::uint32_t, 32> moved_{};  // each bit of crc_a behind so many bytes
+};
 
 // SHA-1 or SHA-256 (OpenSSL). Not thread-safe; one object a thread.
 class Sha {

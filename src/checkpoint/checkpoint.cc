@@ -4,6 +4,7 @@
 #include <cassert>
 #include <vector>
 
+#include "base/checked_math.h"
 #include "base/io_buffer.h"
 #include "base/range_crc.h"
 #include "checkpoint/contents.h"
@@ -109,7 +110,10 @@ std::uint64_t Checkpoint::nbytes(std::size_t tensor) const {
 }
 
 std::optional<FileRange> Checkpoint::plain_range(std::size_t tensor) const {
-  const TensorView& view = tensors()[tensor];
+  return plain_range(tensors()[tensor]);
+}
+
+std::optional<FileRange> Checkpoint::plain_range(const TensorView& view) const {
   const Storage& storage = storages()[view.storage];
   if (storage.compression != Compression::kNone || storage.computed ||
       needs_swap(storage, view.dtype) || view.conj || view.neg ||
@@ -118,14 +122,18 @@ std::optional<FileRange> Checkpoint::plain_range(std::size_t tensor) const {
   }
   return FileRange{.file = storage.file,
                    .offset = storage.offset + view.storage_offset,
-                   .length = nbytes(tensor)};
+                   .length = *contiguous_nbytes(view.dtype, view.shape)};
 }
 
 Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) const {
-  const TensorView& view = tensors()[tensor];
+  return read(tensors()[tensor], first, out);
+}
+
+Status Checkpoint::read(const TensorView& view, std::uint64_t first,
+                        std::span<std::byte> out) const {
   const Storage& storage = storages()[view.storage];
   const SourceFile& file = *files()[storage.file];
-  assert(out.size() <= nbytes(tensor) && first <= nbytes(tensor) - out.size());
+  assert(range_fits(first, out.size(), *contiguous_nbytes(view.dtype, view.shape)));
   if (out.empty()) {
     return {};
   }
@@ -153,19 +161,24 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
 
 Status Checkpoint::read_as(std::size_t tensor, DType dtype, std::uint64_t first,
                            std::span<std::byte> out) const {
-  const DType from = tensors()[tensor].dtype;
+  return read_as(tensors()[tensor], dtype, first, out);
+}
+
+Status Checkpoint::read_as(const TensorView& view, DType dtype, std::uint64_t first,
+                           std::span<std::byte> out) const {
+  const DType from = view.dtype;
   if (from == dtype) {
-    return read(tensor, first, out);
+    return read(view, first, out);
   }
   const std::uint64_t unit = byte_size(dtype);
   const std::uint64_t count = out.size() / unit;
   const std::uint64_t step =
-      (plain_range(tensor) ? kPlainCastBytes : kGatherCastBytes) / byte_size(from);
+      (plain_range(view) ? kPlainCastBytes : kGatherCastBytes) / byte_size(from);
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < count; done += step) {
     const std::uint64_t elements = std::min(step, count - done);
     const auto piece = buffer.first(elements * byte_size(from));
-    if (Status status = read(tensor, (first / unit + done) * byte_size(from), piece); !status) {
+    if (Status status = read(view, (first / unit + done) * byte_size(from), piece); !status) {
       return status;
     }
     cast_elements(from, dtype, piece,
@@ -176,9 +189,12 @@ Status Checkpoint::read_as(std::size_t tensor, DType dtype, std::uint64_t first,
 }
 
 std::optional<std::uint32_t> Checkpoint::recorded_crc(std::size_t tensor) const {
-  const TensorView& view = tensors()[tensor];
+  return recorded_crc(tensors()[tensor]);
+}
+
+std::optional<std::uint32_t> Checkpoint::recorded_crc(const TensorView& view) const {
   const Storage& storage = storages()[view.storage];
-  const auto range = plain_range(tensor);
+  const auto range = plain_range(view);
   const bool whole = range && view.storage_offset == 0 && range->length == storage.bytes;
   return whole ? storage.crc32 : std::nullopt;
 }

@@ -10,27 +10,12 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "onnx_external/mapping.h"
+#include "tensor/recipe_json.h"
 
 namespace onnx_external {
 namespace {
 
 constexpr std::uint64_t kMaxMapFileBytes = std::uint64_t{256} << 20;
-
-Result<Recipe> parse_recipe(const Json& steps) {
-  if (steps.array() == nullptr || steps.array()->size() > kMaxRecipeSteps) {
-    return fail(ErrorCode::kCorrupt,
-                "a recipe is a list of at most " + std::to_string(kMaxRecipeSteps) + " steps");
-  }
-  Recipe recipe;
-  for (const Json& step : *steps.array()) {
-    const auto known = step.string() != nullptr ? recipe_step_called(*step.string()) : std::nullopt;
-    if (!known) {
-      return fail(ErrorCode::kCorrupt, "a step of its recipe is unknown; known is \"transpose\"");
-    }
-    recipe.push_back(*known);
-  }
-  return recipe;
-}
 
 // KEY: "key", or {"key": "key", "recipe": [...]}.
 Result<MapEntry> parse_entry(const std::string& slot, const Json& key) {
@@ -81,11 +66,7 @@ std::string key_text(const MapEntry& entry) {
   if (entry.recipe.empty()) {
     return json_quote(entry.key);
   }
-  std::string text = "{\"key\": " + json_quote(entry.key) + ", \"recipe\": [";
-  for (std::size_t i = 0; i < entry.recipe.size(); ++i) {
-    text += (i > 0 ? ", " : "") + json_quote(recipe_step_name(entry.recipe[i]));
-  }
-  return text + "]}";
+  return "{\"key\": " + json_quote(entry.key) + ", \"recipe\": " + recipe_json(entry.recipe) + "}";
 }
 
 // "slot": {"form": "FLOAT [4, 8]", "candidates": [KEY, ...]}

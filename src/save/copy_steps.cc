@@ -7,6 +7,7 @@
 
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -79,7 +80,8 @@ class StepPlanner {
 
   bool is_split(std::uint32_t part) const {
     const std::uint64_t bytes = job_.plan.parts[part].bytes;
-    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(job_, part)) {
+    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(job_, part) ||
+        bytes <= chunk_bytes(job_, part)) {
       return false;
     }
     const std::uint64_t fair_share = out_.bytes / static_cast<std::uint64_t>(threads_);
@@ -90,7 +92,7 @@ class StepPlanner {
     const PlannedPart& part = job_.plan.parts[number];
     const std::size_t before = out_.items.size();
     const bool split = is_split(number);
-    const std::uint64_t most = split ? kCopyChunkBytes : part.bytes;
+    const std::uint64_t most = split ? chunk_bytes(job_, number) : part.bytes;
     std::uint64_t first = 0;
     do {  // an empty part is an item, too
       const std::uint64_t length = std::min(most, part.bytes - first);
@@ -130,6 +132,12 @@ class StepPlanner {
 std::span<const CopyItem> CopySteps::batch(std::size_t number) const {
   const std::size_t first = first_batched + number * kFilesInBatch;
   return std::span(items).subspan(first, std::min(kFilesInBatch, items.size() - first));
+}
+
+std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part) {
+  const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
+  const auto tiles = planned_tiles(job.checkpoint, tensor);
+  return tiles ? tiles->piece_bytes(kCopyChunkBytes) : kCopyChunkBytes;
 }
 
 bool is_decoded(const CopyJob& job, std::uint32_t part) {

@@ -83,7 +83,7 @@ struct CopySteps {
   std::vector<CopyStep> steps;
   std::vector<FileParts> files;                 // index = SavePlan::files
   std::map<std::uint32_t, std::size_t> shared;  // files that several items write: how many do
-  std::map<std::uint32_t, std::size_t> split;   // parts in pieces of kCopyChunkBytes: how many
+  std::map<std::uint32_t, std::size_t> split;   // parts in pieces of chunk_bytes(): how many
   std::uint64_t bytes = 0;                      // to be copied
 
   [[nodiscard]] std::size_t batches() const {
@@ -96,6 +96,9 @@ struct CopySteps {
 // Files of several parts: some at a time, their parts in turn, by rising offset. No part that is
 // kept or of others. Without `with_batches` every small file is a step of its own.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads, bool with_batches);
+
+// The pieces that a part is split into: kCopyChunkBytes, or as many as whole tiles make.
+[[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part);
 
 // Numbers of the model that become raw bytes one after the other.
 [[nodiscard]] bool is_decoded(const CopyJob& job, std::uint32_t part);

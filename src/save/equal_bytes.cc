@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/digest.h"
 #include "base/io_buffer.h"
 #include "base/name_map.h"
@@ -144,6 +145,14 @@ class EqualParts {
       (void)meter.add(plan_.parts[part].bytes);
       return number_text(*recorded);
     }
+    if (const auto tiles = planned_tiles(checkpoint_, source(part))) {
+      BufferPool::Lease buffer(buffers_);
+      const auto crc = tiles->read(
+          0, plan_.parts[part].bytes, *buffer, [&](std::uint64_t, std::span<const std::byte> run) {
+            return meter.add(run.size()) ? Status() : fail(ErrorCode::kCancelled, "cancelled");
+          });
+      return crc ? Result<std::string>(number_text(*crc)) : fail(crc.error());
+    }
     Crc32 crc;
     Status status = read(part, meter, [&](std::span<const std::byte> piece) { crc.update(piece); });
     if (!status) {
@@ -166,6 +175,7 @@ class EqualParts {
   const Checkpoint& checkpoint_;
   int threads_;
   const ProgressFn& progress_;
+  BufferPool buffers_{kMaxTiles};
   std::vector<std::string> groups_;  // parts with equal texts may still be equal
 };
 

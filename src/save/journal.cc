@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/model_source.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -132,8 +133,9 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
   }
 }
 
-void add_view(const Checkpoint& checkpoint, std::size_t index, JobHasher& hasher) {
-  const TensorView& view = checkpoint.tensors()[index];
+void add_view(const Checkpoint& checkpoint, const PlannedTensor& tensor, JobHasher& hasher) {
+  const DerivedView derived = planned_view(checkpoint, tensor);
+  const TensorView& view = *derived;
   const Storage& storage = checkpoint.storages()[view.storage];
   hasher.add(view.name);
   hasher.add(torch_name(view.dtype));
@@ -178,7 +180,7 @@ Status add_source(const PlannedTensor& tensor, const Model& model, const Checkpo
                   JobHasher& hasher) {
   switch (tensor.source) {
     case TensorSource::kCheckpoint:
-      add_view(checkpoint, tensor.source_index, hasher);
+      add_view(checkpoint, tensor, hasher);
       return {};
     case TensorSource::kModelExternal:
       return add_external(model, tensor.source_index, hasher);

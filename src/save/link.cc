@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kCopyInstead = "; use a layout that copies";
 
 // Why the bytes of a tensor are no plain range of its file.
-std::string_view obstacle(const TensorView& view, const Storage& storage) {
+std::string_view obstacle(const TensorView& view, const Storage& storage, bool derived) {
   if (storage.computed) {
     return "its values are put together from several places, or converted";
   }
@@ -33,7 +33,7 @@ std::string_view obstacle(const TensorView& view, const Storage& storage) {
     return "it is a conjugated or negated view";
   }
   if (!is_contiguous(view.shape, view.strides)) {
-    return "its elements do not lie in row-major order";
+    return derived ? "it is transposed" : "its elements do not lie in row-major order";
   }
   return "its bytes are big-endian";
 }
@@ -116,14 +116,15 @@ std::uint32_t LinkedPlaces::add_file(std::uint64_t bytes) {
 }
 
 Status LinkedPlaces::place_in_checkpoint(const PlannedTensor& tensor, PlannedPart& part) {
-  const TensorView& view = checkpoint_.tensors()[tensor.source_index];
+  const DerivedView derived = planned_view(checkpoint_, tensor);
+  const TensorView& view = *derived;
   const Storage& storage = checkpoint_.storages()[view.storage];
   const SourceFile& file = *checkpoint_.files()[storage.file];
   const std::string where = file.name() + ": tensor " + quote(view.name);
   const auto range = planned_range(checkpoint_, tensor);
   if (!range) {
-    const std::string_view why =
-        tensor.cast_to ? "its values are to be converted" : obstacle(view, storage);
+    const std::string_view why = tensor.cast_to ? "its values are to be converted"
+                                                : obstacle(view, storage, !tensor.recipe.empty());
     return fail(
         ErrorCode::kUnsupported,
         fmt::format("{}: {}, so no model can refer to them in place{}", where, why, kCopyInstead));

@@ -14,6 +14,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "save/file_names.h"
+#include "tensor/recipe_json.h"
 
 namespace onnx_external {
 namespace {
@@ -47,6 +48,9 @@ std::size_t append_tensor(std::string& out, const ManifestTensor& tensor) {
   }
   if (!tensor.rule.empty()) {
     append_text(out, ", \"rule\": ", tensor.rule);
+  }
+  if (!tensor.recipe.empty()) {
+    out.append(", \"recipe\": ").append(recipe_json(tensor.recipe));
   }
   if (!tensor.file.empty()) {
     append_text(out, ", \"file\": ", tensor.file);
@@ -189,6 +193,9 @@ Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest)
   }
   take(optional_text(entry, "key"), tensor.key, error);
   take(optional_text(entry, "rule"), tensor.rule, error);
+  if (const Json* const recipe = entry.find("recipe"); recipe != nullptr) {
+    take(parse_recipe(*recipe), tensor.recipe, error);
+  }
   take(optional_text(entry, "file"), tensor.file, error);
   take(uint_member(entry, "offset", kAny), tensor.offset, error);
   take(uint_member(entry, "length", kAny), tensor.length, error);
@@ -272,9 +279,9 @@ Status check_header(const Json& root) {
   if (!version) {
     return fail(std::move(version).error());
   }
-  if (*version != kManifestVersion) {
+  if (*version < 1 || *version > kManifestVersion) {
     return fail(ErrorCode::kUnsupported, fmt::format("manifest version {} is not known; this "
-                                                     "version reads {}",
+                                                     "version reads 1 to {}",
                                                      *version, kManifestVersion));
   }
   return {};
@@ -362,6 +369,7 @@ ManifestLines::ManifestLines(std::size_t tensors) {
 void ManifestLines::add(const ManifestTensor& tensor) {
   text_ += text_.empty() ? "\n" : ",\n";
   crc_places_.push_back(append_tensor(text_, tensor));
+  has_recipes_ = has_recipes_ || !tensor.recipe.empty();
 }
 
 void ManifestLines::set_crc(std::size_t tensor, std::uint32_t crc) {
@@ -382,8 +390,8 @@ std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
   const std::string head = fmt::format(
       "{{\n\"format\": \"{}\",\n\"version\": {},\n"
       "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}\"tensors\": [",
-      kFormatName, kManifestVersion, json_quote(manifest.model_file), manifest.model_bytes,
-      hex_text(manifest.model_crc32), linked_text(manifest.linked));
+      kFormatName, lines.has_recipes() ? kManifestVersion : 1, json_quote(manifest.model_file),
+      manifest.model_bytes, hex_text(manifest.model_crc32), linked_text(manifest.linked));
   std::string out = std::move(lines).text();
   out.insert(0, head).append("\n]");
   if (!manifest.test_data.empty()) {

@@ -2,12 +2,15 @@
 // so that a model can be verified without its checkpoint and an old generation can be removed file
 // by file.
 //
-// {"format": "onnx-external-manifest", "version": 1,
+// {"format": "onnx-external-manifest", "version": 2,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
 //  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
-//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "file"?, "offset", "length", "crc32"?,
-//               "dtype", "dims"}, ...],
+//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "file"?, "offset",
+//               "length", "crc32"?, "dtype", "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
+//
+// Version 1 knows no "recipe" (["transpose"]). It is still written where no tensor has one, so that
+// older programs read what they understand and refuse what they would misread.
 //
 // The text depends on the saved model alone: equal saves have equal manifests. It comes back from
 // disk as hostile input. Plain values; safe from any thread.
@@ -21,13 +24,14 @@
 #include <vector>
 
 #include "onnx_external/model.h"
+#include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
 
 namespace onnx_external {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
-inline constexpr std::uint64_t kManifestVersion = 1;
+inline constexpr std::uint64_t kManifestVersion = 2;
 // A million tensors with names of a hundred bytes need about 300 MB.
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
@@ -45,6 +49,7 @@ struct ManifestTensor {
   std::int32_t data_type = 0;          // TensorProto.DataType, as a number under "dtype"
   Shape dims;
   TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" and "attribute"
+  Recipe recipe = {};                             // how the bytes are made from the key's
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
@@ -90,8 +95,10 @@ class ManifestLines {
   void set_crc(std::size_t tensor, std::uint32_t crc);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
+  [[nodiscard]] bool has_recipes() const { return has_recipes_; }
 
  private:
+  bool has_recipes_ = false;
   std::string text_;
   std::vector<std::size_t> crc_places_;  // of each tensor: where its digits stand; 0 = it has none
 };

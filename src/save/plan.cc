@@ -23,10 +23,10 @@ namespace {
 // Tensors with equal keys have the same bytes, so one part serves them all. Plain ranges have keys
 // of their own kind, which cost no text.
 std::string bytes_key(const Checkpoint& checkpoint, const PlannedTensor& tensor) {
-  const TensorView& view = checkpoint.tensors()[tensor.source_index];
-  return fmt::format("view {} {} {} {} {} {}{} {}", view.storage, view.storage_offset,
-                     torch_name(view.dtype), fmt::join(view.shape, "x"),
-                     fmt::join(view.strides, "x"), view.conj, view.neg,
+  const DerivedView view = planned_view(checkpoint, tensor);
+  return fmt::format("view {} {} {} {} {} {}{} {}", view->storage, view->storage_offset,
+                     torch_name(view->dtype), fmt::join(view->shape, "x"),
+                     fmt::join(view->strides, "x"), view->conj, view->neg,
                      tensor.cast_to ? torch_name(*tensor.cast_to) : "as it is");
 }
 
@@ -158,7 +158,12 @@ class Planner {
   }
 
   Result<PlannedTensor> tensor_of(const MappedPair& pair) const {
-    const TensorView& view = checkpoint_.tensors()[pair.key];
+    const TensorView& key = checkpoint_.tensors()[pair.key];
+    if (auto made = apply_recipe(pair.recipe, key); !made) {
+      return fail_in("tensor " + quote(key.name), std::move(made).error());
+    }
+    const DerivedView derived(key, pair.recipe);
+    const TensorView& view = *derived;
     const bool kept = pair.slot == Attachment::kNoSlot;
     const Slot* slot = kept ? nullptr : &model_.facts().slots[pair.slot];
     PlannedTensor tensor;
@@ -167,6 +172,7 @@ class Planner {
     tensor.source_index = pair.key;
     tensor.key = view.name;
     tensor.rule = pair.rule;
+    tensor.recipe = pair.recipe;
     tensor.cast_to = cast_target(view.dtype, slot, options_);
     if (Status stated = check_stated_type(view, slot); !stated) {
       return fail(std::move(stated).error());

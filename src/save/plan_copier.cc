@@ -10,10 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <span>
 #include <utility>
 
+#include "base/buffer_pool.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
 #include "base/direct_copy.h"
@@ -60,31 +60,24 @@ struct Worker {
   int thread = 0;
 };
 
-using Semaphore = std::counting_semaphore<kMaxRearranging>;
-
-class SemaphoreHold {
- public:
-  explicit SemaphoreHold(Semaphore& semaphore) : semaphore_(semaphore) { semaphore_.acquire(); }
-  SemaphoreHold(const SemaphoreHold&) = delete;
-  SemaphoreHold& operator=(const SemaphoreHold&) = delete;
-  ~SemaphoreHold() { semaphore_.release(); }
-
- private:
-  Semaphore& semaphore_;
-};
-
-Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
-  Sha sha(Sha::Kind::kSha1);
+// Adds a range of what was written.
+Status add_range(const OutputFile& file, std::uint64_t first, std::uint64_t bytes, Sha& sha) {
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < bytes;) {
     const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
-    if (Status status = read_exact(file.fd(), done, piece, file.name()); !status) {
-      return fail(std::move(status).error());
+    if (Status status = read_exact(file.fd(), first + done, piece, file.name()); !status) {
+      return status;
     }
     sha.update(piece);
     done += piece.size();
   }
-  return sha.hex();
+  return {};
+}
+
+Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
+  Sha sha(Sha::Kind::kSha1);
+  Status status = add_range(file, 0, bytes, sha);
+  return status ? Result<std::string>(sha.hex()) : fail(std::move(status).error());
 }
 
 // How many files this process may hold open, and for what.
@@ -313,10 +306,39 @@ class PlanCopier {
 
   Status rearrange(const CopyItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
     const PlannedTensor& tensor = tensor_of(item.part);
+    if (const auto tiles = planned_tiles(job_.checkpoint, tensor)) {
+      return write_tiles(item, *tiles, output, crc, sha);
+    }
     const auto read = [&](std::uint64_t done, std::span<std::byte> piece) {
       return read_planned(job_.checkpoint, tensor, item.first + done, piece);
     };
     return write_pieces(item, read, output, crc, sha);
+  }
+
+  // A SHA needs the bytes in their order, so they are read again.
+  Status write_tiles(const CopyItem& item, const TiledView& tiles, const OutputFile& output,
+                     Crc32& crc, Sha* sha) {
+    BufferPool::Lease buffer(buffers_);
+    const std::uint64_t place = part_of(item).offset;
+    std::uint64_t unreported = 0;
+    const auto written = tiles.read(
+        item.first, item.length, *buffer, [&](std::uint64_t at, std::span<const std::byte> run) {
+          Status status = output.write(place + at, run);
+          unreported += run.size();
+          if (!status || unreported < kRearrangeBytes) {
+            return status;
+          }
+          return step_(std::exchange(unreported, 0)) ? Status()
+                                                     : fail(ErrorCode::kCancelled, "cancelled");
+        });
+    if (!written) {
+      return fail(written.error());
+    }
+    crc = Crc32(*written);
+    if (!step_(unreported)) {
+      return fail(ErrorCode::kCancelled, "cancelled");
+    }
+    return sha == nullptr ? Status() : add_range(output, place + item.first, item.length, *sha);
   }
 
   Status decode(const CopyItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
@@ -340,13 +362,11 @@ class PlanCopier {
   template <typename Read>
   Status write_pieces(const CopyItem& item, const Read& read, const OutputFile& output, Crc32& crc,
                       Sha* sha) {
-    const SemaphoreHold hold(rearranging_);
+    BufferPool::Lease buffer(buffers_);
     const std::uint64_t place = part_of(item).offset + item.first;
-    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(
-        static_cast<std::size_t>(std::min(item.length, kRearrangeBytes)));
     for (std::uint64_t done = 0; done < item.length;) {
       const std::uint64_t count = std::min(kRearrangeBytes, item.length - done);
-      const std::span<std::byte> piece(buffer.get(), static_cast<std::size_t>(count));
+      const std::span<std::byte> piece = (*buffer).first(count);
       if (Status status = read(done, piece); !status) {
         return status;
       }
@@ -478,7 +498,8 @@ class PlanCopier {
   // The thread that ends the last chunk has those of all others.
   Status finish_chunk(const CopyItem& item, Chunks& chunks, const PartSource& source,
                       std::optional<std::uint32_t> crc) {
-    const auto number = static_cast<std::size_t>(item.first / kCopyChunkBytes);
+    const std::uint64_t chunk_size = chunk_bytes(job_, item.part);
+    const auto number = static_cast<std::size_t>(item.first / chunk_size);
     chunks.crcs[number] = crc.value_or(0);  // each chunk is of one thread
     if (--chunks.left > 0) {
       return {};
@@ -488,7 +509,7 @@ class PlanCopier {
       joined = 0;
       std::uint64_t rest = part_of(item).bytes;
       for (const std::uint32_t chunk : chunks.crcs) {
-        const std::uint64_t length = std::min(rest, kCopyChunkBytes);
+        const std::uint64_t length = std::min(rest, chunk_size);
         joined = crc32_concat(*joined, chunk, length);
         rest -= length;
       }
@@ -546,7 +567,7 @@ class PlanCopier {
   std::map<std::uint32_t, SharedFile> shared_;
   std::map<std::uint32_t, Chunks> chunks_;  // of the parts that were split
   CopiedFiles copied_;
-  Semaphore rearranging_{kMaxRearranging};
+  BufferPool buffers_{kMaxTiles};
 };
 
 }  // namespace

@@ -13,10 +13,9 @@
 
 namespace onnx_external {
 
-// Tensors that must be rearranged are read in pieces of this size, by at most kMaxRearranging
-// threads at once: together with the scratch memory of Checkpoint::read() that stays below 48 MiB.
+// Tensors that must be rearranged are read in tiles (checkpoint/tiled_view.h), or in order and in
+// pieces of this size; by at most kMaxTiles threads at once.
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
-inline constexpr int kMaxRearranging = 4;
 
 struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts

@@ -1,27 +1,45 @@
-// The bytes of a planned tensor that comes from the checkpoint, converted if the plan says so.
+// The bytes of a planned tensor that comes from the checkpoint: after its recipe, and converted if
+// the plan says so.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 
+#include "checkpoint/tiled_view.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "tensor/derived_view.h"
 
 namespace onnx_external {
+
+// What all below, and whoever else reads these bytes, look at.
+[[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint,
+                                              const PlannedTensor& tensor) {
+  return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
+}
 
 // As Checkpoint::read() and read_as(); whole elements.
 [[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const PlannedTensor& tensor,
                                          std::uint64_t first, std::span<std::byte> out) {
-  return tensor.cast_to ? checkpoint.read_as(tensor.source_index, *tensor.cast_to, first, out)
-                        : checkpoint.read(tensor.source_index, first, out);
+  const DerivedView view = planned_view(checkpoint, tensor);
+  return tensor.cast_to ? checkpoint.read_as(*view, *tensor.cast_to, first, out)
+                        : checkpoint.read(*view, first, out);
+}
+
+// How they are read where reading them in order would be slow.
+[[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
+                                                            const PlannedTensor& tensor) {
+  return tensor.source == TensorSource::kCheckpoint
+             ? TiledView::of(checkpoint, *planned_view(checkpoint, tensor), tensor.cast_to)
+             : std::nullopt;
 }
 
 // The range of a file that holds just these bytes.
 [[nodiscard]] inline std::optional<FileRange> planned_range(const Checkpoint& checkpoint,
                                                             const PlannedTensor& tensor) {
-  return tensor.cast_to ? std::nullopt : checkpoint.plain_range(tensor.source_index);
+  return tensor.cast_to ? std::nullopt : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
 // Their CRC-32, where a checkpoint records it; any planned tensor may be asked for.
@@ -29,7 +47,7 @@ namespace onnx_external {
                                                                   const PlannedTensor& tensor) {
   return tensor.source != TensorSource::kCheckpoint || tensor.cast_to
              ? std::nullopt
-             : checkpoint.recorded_crc(tensor.source_index);
+             : checkpoint.recorded_crc(*planned_view(checkpoint, tensor));
 }
 
 }  // namespace onnx_external

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/digest.h"
 #include "base/directory.h"
 #include "base/file.h"
@@ -140,12 +141,13 @@ struct Candidate {
 class Comparison {
  public:
   Comparison(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-             const Candidate& candidate, Buffers& buffers, ProgressMeter& meter)
+             const Candidate& candidate, Buffers& buffers, BufferPool& tiles, ProgressMeter& meter)
       : plan_(plan),
         model_(model),
         checkpoint_(checkpoint),
         candidate_(candidate),
         buffers_(buffers),
+        tiles_(tiles),
         meter_(meter) {}
 
   // Nothing: it is another file, or cannot be read.
@@ -201,6 +203,9 @@ class Comparison {
   Result<bool> compare_part(std::uint32_t number) {
     const PlannedPart& part = plan_.parts[number];
     const PlannedTensor& tensor = plan_.tensors[part.source_tensor];
+    if (const auto tiles = planned_tiles(checkpoint_, tensor)) {
+      return compare_tiles(*tiles, part.bytes);
+    }
     auto reader = PartReader::open(tensor, model_, checkpoint_);
     if (!reader) {
       return fail(std::move(reader).error());
@@ -228,6 +233,43 @@ class Comparison {
     return !recorded || *recorded == crc.value();  // else the copying says what is damaged
   }
 
+  // A SHA needs the bytes in their order, so they are read again.
+  Result<bool> compare_tiles(const TiledView& tiles, std::uint64_t bytes) {
+    BufferPool::Lease tile(tiles_);
+    bool equal = true;
+    const auto compare = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
+      while (equal && !run.empty()) {
+        const auto wanted = run.first(std::min<std::size_t>(run.size(), kStepBytes));
+        const auto found = buffers_.found.first(wanted.size());
+        equal = old_->read(position_ + at, found) &&
+                std::memcmp(found.data(), wanted.data(), found.size()) == 0;
+        if (!equal || !meter_.add(found.size())) {
+          return fail(ErrorCode::kCancelled, "cancelled");
+        }
+        at += found.size();
+        run = run.subspan(found.size());
+      }
+      return {};
+    };
+    const auto crc = tiles.read(0, bytes, *tile, compare);
+    if (!equal) {
+      return false;
+    }
+    if (!crc) {
+      return fail(crc.error());
+    }
+    kept_.crcs.push_back(*crc);
+    for (std::uint64_t done = 0; sha_ && done < bytes; done += kStepBytes) {
+      const auto found = buffers_.found.first(std::min(kStepBytes, bytes - done));
+      if (!old_->read(position_ + done, found)) {
+        return false;
+      }
+      sha_->update(found);
+    }
+    position_ += bytes;
+    return true;
+  }
+
   // What cannot be read is not kept.
   bool next_is(std::span<const std::byte> wanted) {
     const auto found = buffers_.found.first(wanted.size());
@@ -247,6 +289,7 @@ class Comparison {
   const Checkpoint& checkpoint_;
   const Candidate& candidate_;
   Buffers& buffers_;
+  BufferPool& tiles_;
   ProgressMeter& meter_;
   std::shared_ptr<const SourceFile> old_;
   std::uint64_t position_ = 0;  // in the file
@@ -387,9 +430,10 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
   meter.begin(Phase::kCompare, bytes);
   std::vector<std::optional<KeptFile>> kept(candidates.size());
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  BufferPool tiles(kMaxTiles);
   Status status = parallel_for(candidates.size(), threads, [&](std::size_t i, int thread) {
     auto found = Comparison(plan, model, checkpoint, candidates[i],
-                            buffers[static_cast<std::size_t>(thread)], meter)
+                            buffers[static_cast<std::size_t>(thread)], tiles, meter)
                      .run(*out, options);
     kept[i] = found ? *std::move(found) : std::nullopt;
     return found ? Status() : Status(fail(std::move(found).error()));

@@ -224,6 +224,7 @@ class ModelBuilder {
     }
     record.key = tensor.key;
     record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
+    record.recipe = tensor.recipe;
     record.length = tensor.nbytes;
     record.data_type = tensor.data_type;
     record.dims = tensor.dims;

@@ -55,6 +55,9 @@ Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view) {
   if (Status status = check_steps(recipe, view.shape.size()); !status) {
     return fail(std::move(status).error());
   }
+  if (!recipe.empty() && view.dtype == DType::kFloat4E2M1FnX2) {
+    return fail(ErrorCode::kMismatch, "two of its values share a byte, so it cannot be transposed");
+  }
   for (std::size_t i = 0; i < recipe.size(); ++i) {
     std::swap(view.shape[0], view.shape[1]);
     std::swap(view.strides[0], view.strides[1]);

@@ -17,8 +17,9 @@ struct Dim {
   std::uint64_t size;
   std::uint64_t source;   // stride in the source, bytes
   std::uint64_t scratch;  // stride in the scratch, bytes
+  std::uint64_t out;      // stride in the output, bytes
 };
-using Box = std::vector<Dim>;  // outermost first; row-major in the output
+using Box = std::vector<Dim>;  // outermost first; by falling stride in the output
 
 // Drops dimensions of size 1 and merges neighbours that step like one dimension.
 Box simplified(const Box& box) {
@@ -27,9 +28,11 @@ Box simplified(const Box& box) {
     if (dim.size == 1) {
       continue;
     }
-    if (!out.empty() && out.back().source == dim.size * dim.source) {
+    if (!out.empty() && out.back().source == dim.size * dim.source &&
+        out.back().out == dim.size * dim.out) {
       out.back().size *= dim.size;
       out.back().source = dim.source;
+      out.back().out = dim.out;
     } else {
       out.push_back(dim);
     }
@@ -43,6 +46,14 @@ struct ReadPlan {
   std::vector<Dim> outer;     // smallest source stride first
   std::uint64_t scratch = 0;  // bytes in all; saturates above the limit
 };
+
+// Windows that lie a power of two apart share few lines of a cache: an odd number of lines is
+// between them.
+std::uint64_t spread_window(std::uint64_t window) {
+  constexpr std::uint64_t kLeastSpread = 1024;
+  const std::uint64_t lines = (window + kLineBytes - 1) / kLineBytes;
+  return window < kLeastSpread ? window : (lines | 1U) * kLineBytes;
+}
 
 // Decides it, and fills in the scratch strides of `box`.
 ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
@@ -64,6 +75,7 @@ ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
       dim->scratch = dim->source;
       continue;
     }
+    plan.scratch = plan.outer.empty() ? spread_window(plan.scratch) : plan.scratch;
     dim->scratch = plan.scratch;
     plan.scratch = dim->size > kGatherScratchBytes / std::max<std::uint64_t>(plan.scratch, 1)
                        ? kGatherScratchBytes + 1
@@ -196,10 +208,9 @@ void copy_tile(const Plane& plane, std::uint64_t row0, std::uint64_t row_end, st
 }
 
 template <typename T>
-void copy_plane(const std::byte* from, const Dim& rows, std::uint64_t out_step, const Dim& columns,
-                std::byte* to) {
+void copy_plane(const std::byte* from, const Dim& rows, const Dim& columns, std::byte* to) {
   constexpr std::uint64_t kTile = kLineBytes / std::min<std::uint64_t>(sizeof(T), 8);
-  const Plane plane{from, rows.scratch, columns.scratch, to, out_step};
+  const Plane plane{from, rows.scratch, columns.scratch, to, rows.out};
   for (std::uint64_t row = 0; row < rows.size; row += kTile) {
     for (std::uint64_t column = 0; column < columns.size; column += kTile) {
       copy_tile<T>(plane, row, std::min(rows.size, row + kTile), column,
@@ -221,25 +232,24 @@ std::size_t choose_rows(const Box& box) {
 
 template <typename T>
 void permute(Box box, const std::byte* scratch, std::byte* out) {
-  while (box.size() < 2) {
-    box.insert(box.begin(), Dim{.size = 1, .source = 0, .scratch = 0});
+  if (box.empty() || box.back().out != sizeof(T)) {  // a split has left one element of the last one
+    box.push_back(Dim{.size = 1, .source = 0, .scratch = 0, .out = sizeof(T)});
+  }
+  if (box.size() < 2) {
+    box.insert(box.begin(), Dim{.size = 1, .source = 0, .scratch = 0, .out = 0});
   }
   const std::size_t rank = box.size();
-  std::vector<std::uint64_t> out_step(rank, sizeof(T));
-  for (std::size_t d = rank - 1; d-- > 0;) {
-    out_step[d] = out_step[d + 1] * box[d + 1].size;
-  }
   const std::size_t rows = choose_rows(box);
   const Dim& columns = box.back();
   std::vector<std::uint64_t> index(rank, 0);
   for (;;) {
     if (columns.scratch == sizeof(T)) {
       for (std::uint64_t row = 0; row < box[rows].size; ++row) {
-        std::memcpy(out + row * out_step[rows], scratch + row * box[rows].scratch,
+        std::memcpy(out + row * box[rows].out, scratch + row * box[rows].scratch,
                     static_cast<std::size_t>(columns.size * sizeof(T)));
       }
     } else {
-      copy_plane<T>(scratch, box[rows], out_step[rows], columns, out);
+      copy_plane<T>(scratch, box[rows], columns, out);
     }
     std::size_t d = rank - 1;
     while (d-- > 0) {
@@ -247,12 +257,12 @@ void permute(Box box, const std::byte* scratch, std::byte* out) {
         continue;
       }
       scratch += box[d].scratch;
-      out += out_step[d];
+      out += box[d].out;
       if (++index[d] < box[d].size) {
         break;
       }
       scratch -= box[d].size * box[d].scratch;
-      out -= box[d].size * out_step[d];
+      out -= box[d].size * box[d].out;
       index[d] = 0;
     }
     if (d > rank) {  // wrapped below 0: every index was used
@@ -277,12 +287,24 @@ void permute_elements(const Box& box, std::uint32_t element_bytes, const std::by
   }
 }
 
-std::uint64_t elements_of(const Box& box, std::size_t from) {
-  std::uint64_t count = 1;
-  for (std::size_t d = from; d < box.size(); ++d) {
-    count *= box[d].size;
+// The dimension that is cut when a box is too large: the one that steps furthest in the source, so
+// that runs there stay long; but not below what fills a cache line in the output, while there is
+// another one. Requires: one of more than one element that is not expanded.
+Dim& choose_cut(Box& box) {
+  constexpr std::uint64_t kLeast = kLineBytes;
+  Dim* best = nullptr;
+  for (Dim& dim : box) {
+    if (dim.size == 1 || dim.source == 0) {
+      continue;
+    }
+    const bool is_long = dim.size > kLeast;
+    const bool best_is_long = best != nullptr && best->size > kLeast;
+    if (best == nullptr || (is_long && !best_is_long) ||
+        (is_long == best_is_long && dim.source > best->source)) {
+      best = &dim;
+    }
   }
-  return count;
+  return *best;
 }
 
 // One scratch for all boxes of a call.
@@ -298,17 +320,17 @@ class Gatherer {
     if (plan.scratch <= kGatherScratchBytes) {
       return gather_piece(plan, box, offset, out);
     }
-    // Half of the outermost dimension at a time; a single element always fits.
-    const std::uint64_t size = box.front().size;
-    const std::uint64_t source = box.front().source;
-    const std::uint64_t inner = elements_of(box, 1) * element_bytes_;
-    Box half = box;
-    half.front().size = size / 2;
-    if (auto status = gather(half, offset, out); !status) {
+    // Half of it at a time; a single element always fits.
+    Dim& dim = choose_cut(box);
+    const std::uint64_t size = dim.size;
+    dim.size = size / 2;
+    const std::uint64_t source_step = dim.size * dim.source;
+    const std::uint64_t out_step = dim.size * dim.out;
+    if (auto status = gather(box, offset, out); !status) {
       return status;
     }
-    half.front().size = size - size / 2;
-    return gather(half, offset + (size / 2) * source, out + (size / 2) * inner);
+    dim.size = size - size / 2;
+    return gather(box, offset + source_step, out + out_step);
   }
 
  private:
@@ -359,9 +381,12 @@ Status gather_strided(const StridedView& view, std::uint64_t first, std::span<st
     if (rank != 0) {
       const std::uint64_t index = first / inner % view.sizes[d];
       count = std::min(view.sizes[d] - index, left / inner);
-      box.push_back({.size = count, .source = view.strides[d], .scratch = 0});
+      std::uint64_t step = inner * view.element_bytes;
+      box.push_back({.size = count, .source = view.strides[d], .scratch = 0, .out = step});
       for (std::size_t i = d + 1; i < rank; ++i) {
-        box.push_back({.size = view.sizes[i], .source = view.strides[i], .scratch = 0});
+        step /= view.sizes[i];
+        box.push_back(
+            {.size = view.sizes[i], .source = view.strides[i], .scratch = 0, .out = step});
       }
     }
     if (auto status = gatherer.gather(box, offset, target); !status) {

@@ -11,8 +11,9 @@
 
 namespace onnx_external {
 
-// Scratch that gather_strided may use beside its output.
-inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{8} << 20;
+// Scratch that gather_strided uses beside its output: what is read and put in order at once stays
+// in a core's second-level cache.
+inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 
 // Dimensions of a view, outermost first. Strides in bytes, 0 = expanded.
 // Requires (of all functions here): the whole view lies inside its source, so no sum overflows.

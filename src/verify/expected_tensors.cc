@@ -57,7 +57,8 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
     }
     // A record of another type says that the save converted: what it says is compared all the same.
     expected.push_back(
-        {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kAllow, {}});
+        {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kAllow});
+    expected.back().recipe = record.recipe;
   }
   return expected;
 }
@@ -77,12 +78,9 @@ Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_pa
   for (const MappedPair& pair : mapping->pairs) {
     const bool kept = pair.slot == Attachment::kNoSlot;
     const Slot* slot = kept ? nullptr : &model->facts().slots[pair.slot];
-    expected.push_back({kept ? keys.keys[pair.key].name : slot->name,
-                        kept ? 0 : slot->graph,
-                        pair.key,
-                        ExpectedBy::kMapping,
-                        options.casts,
-                        {}});
+    expected.push_back({kept ? keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph,
+                        pair.key, ExpectedBy::kMapping, options.casts});
+    expected.back().recipe = pair.recipe;
   }
   return expected;
 }
@@ -106,8 +104,9 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
       continue;
     }
     ExpectedTensor& wanted = expected[place->second];
-    if (wanted.tensor != record.tensor &&
-        !same_bytes(keys.keys[wanted.tensor], keys.keys[record.tensor])) {
+    const bool same_tensor = wanted.tensor == record.tensor ||
+                             same_bytes(keys.keys[wanted.tensor], keys.keys[record.tensor]);
+    if (!same_tensor || wanted.recipe != record.recipe) {
       wanted.disputed = record.tensor;
     }
   }

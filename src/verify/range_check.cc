@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/buffer_pool.h"
 #include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/directory.h"
@@ -16,7 +17,10 @@
 #include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/parallel.h"
+#include "base/range_crc.h"
 #include "base/safe_path.h"
+#include "checkpoint/tiled_view.h"
+#include "tensor/derived_view.h"
 
 namespace onnx_external {
 namespace {
@@ -104,7 +108,14 @@ std::set<std::string_view> overused_files(const Directory& folder,
   return overused;
 }
 
-std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks) {
+// How the wanted bytes are read where reading them in order would be slow.
+std::optional<TiledView> wanted_tiles(const Checkpoint& checkpoint, const WantedTensor& wanted) {
+  const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
+  return TiledView::of(checkpoint, *view, wanted.cast_to);
+}
+
+std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks,
+                       const Checkpoint* checkpoint) {
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     if (checks[i].length > kPieceBytes && !is_in_file(folder, checks[i])) {
@@ -112,7 +123,11 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
       continue;
     }
     // Sparse files can have any size, so their number of pieces has a limit of its own.
-    const std::uint64_t step = std::max(kPieceBytes, checks[i].length / kMaxPieces);
+    std::uint64_t step = std::max(kPieceBytes, checks[i].length / kMaxPieces);
+    if (const auto tiles =
+            checks[i].equals ? wanted_tiles(*checkpoint, *checks[i].equals) : std::nullopt) {
+      step = tiles->piece_bytes(step);
+    }
     std::uint64_t first = 0;
     do {  // an empty range still has a file to look at
       const std::uint64_t length = std::min(step, checks[i].length - first);
@@ -126,9 +141,9 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
 // The bytes of a checkpoint tensor, straight from its file where they are a plain range.
 class WantedBytes {
  public:
-  WantedBytes(const Checkpoint& checkpoint, std::size_t tensor, std::optional<DType> cast_to)
-      : checkpoint_(checkpoint), tensor_(tensor), cast_to_(cast_to) {
-    if (const auto range = cast_to ? std::nullopt : checkpoint.plain_range(tensor)) {
+  WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted)
+      : checkpoint_(checkpoint), wanted_(wanted) {
+    if (const auto range = wanted_range(checkpoint, wanted)) {
       file_ = checkpoint.files()[range->file].get();
       offset_ = range->offset;
     }
@@ -150,25 +165,22 @@ class WantedBytes {
   }
 
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
-    if (cast_to_) {
-      return checkpoint_.read_as(tensor_, *cast_to_, first, out);
-    }
     return file_ != nullptr ? file_->read(offset_ + first, out)
-                            : checkpoint_.read(tensor_, first, out);
+                            : read_wanted(checkpoint_, wanted_, first, out);
   }
 
  private:
   const Checkpoint& checkpoint_;
-  std::size_t tensor_;
-  std::optional<DType> cast_to_;
+  const WantedTensor& wanted_;
   const SourceFile* file_ = nullptr;  // null: no plain range
   std::uint64_t offset_ = 0;
 };
 
 class PieceReader {
  public:
-  PieceReader(const RangeCheck& check, const Piece& piece, const VerifyOptions& options)
-      : check_(check), piece_(piece), options_(options) {}
+  PieceReader(const RangeCheck& check, const Piece& piece, const VerifyOptions& options,
+              BufferPool& tiles)
+      : check_(check), piece_(piece), options_(options), tiles_(tiles) {}
 
   // Reads the piece; an error of the data file becomes answer.fault.
   [[nodiscard]] Status run(const Directory& folder, const Checkpoint* checkpoint, Buffers& buffers,
@@ -187,7 +199,7 @@ class PieceReader {
     }
     std::optional<WantedBytes> wanted;
     if (check_.equals) {
-      wanted.emplace(*checkpoint, *check_.equals, check_.cast_to);
+      wanted.emplace(*checkpoint, *check_.equals);
       answer.own = wanted->stands_in(**file, check_.offset);
     }
     if (options_.compare == Compare::kPlaces) {
@@ -202,7 +214,10 @@ class PieceReader {
     if (options_.drop_cache != DropCache::kNo) {
       drop(**file);
     }
-    Status status = read(**file, wanted, buffers, meter, answer);
+    const auto tiles =
+        wanted ? wanted_tiles(*checkpoint, *check_.equals) : std::optional<TiledView>();
+    Status status = tiles ? read_tiles(**file, *tiles, buffers, meter, answer)
+                          : read(**file, wanted, buffers, meter, answer);
     if (options_.drop_cache == DropCache::kBehind) {
       drop(**file);
     }
@@ -258,6 +273,43 @@ class PieceReader {
     return {};
   }
 
+  // The wanted bytes come in tiles, and the file's follow them.
+  [[nodiscard]] Status read_tiles(const SourceFile& file, const TiledView& tiles, Buffers& buffers,
+                                  ProgressMeter& meter, RangeAnswer& answer) const {
+    BufferPool::Lease tile(tiles_);
+    std::uint64_t done = 0;
+    const auto compare = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
+      while (!run.empty()) {
+        const auto wanted = run.first(std::min<std::size_t>(run.size(), kPlainStep));
+        const auto found = buffers.found.first(wanted.size());
+        if (auto status = file.read(check_.offset + at, found); !status) {
+          answer.fault = fault_of(status.error());
+          return status;
+        }
+        const auto difference = first_difference(found, wanted, at);
+        if (difference && (!answer.difference || difference->byte < answer.difference->byte)) {
+          answer.difference = difference;
+        }
+        done += found.size();
+        at += found.size();
+        run = run.subspan(found.size());
+        if (auto status = counted(meter, found.size()); !status) {
+          return status;
+        }
+      }
+      return {};
+    };
+    auto crc = tiles.read(piece_.first, piece_.length, *tile, compare);
+    if (answer.fault) {
+      return counted(meter, piece_.length - done);
+    }
+    if (crc && answer.difference && check_.wants_crc) {
+      crc = range_crc32(file, check_.offset + piece_.first, piece_.length);
+    }
+    answer.crc32 = crc.value_or(0);
+    return crc ? Status() : fail(crc.error());
+  }
+
   // What is a hole on both sides is equal, and need not be read.
   [[nodiscard]] FileRun run_at(const SourceFile& file, const std::optional<WantedBytes>& wanted,
                                std::uint64_t first) const {
@@ -273,6 +325,7 @@ class PieceReader {
   const RangeCheck& check_;
   const Piece& piece_;
   const VerifyOptions& options_;
+  BufferPool& tiles_;
 };
 
 // Pieces of one range come in order: the first fault and the first difference are the range's.
@@ -313,14 +366,15 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
     return fail(directory.error());
   }
   const std::set<std::string_view> overused = overused_files(*directory, checks);
-  std::vector<Piece> pieces = cut(*directory, checks);
+  std::vector<Piece> pieces = cut(*directory, checks, checkpoint);
   std::erase_if(
       pieces, [&](const Piece& piece) { return overused.contains(checks[piece.check].location); });
   std::vector<RangeAnswer> answers(pieces.size());
   const int threads = thread_count(options.threads);
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  BufferPool tiles(kMaxTiles);
   Status status = parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
-    const PieceReader reader(checks[pieces[i].check], pieces[i], options);
+    const PieceReader reader(checks[pieces[i].check], pieces[i], options, tiles);
     return reader.run(*directory, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
                       answers[i]);
   });
@@ -348,8 +402,14 @@ RangeCheck by_crc_alone(RangeCheck check) {
   return check;
 }
 
-std::optional<std::uint32_t> recorded_crc(const RangeCheck& check, const Checkpoint* checkpoint) {
-  return check.equals && !check.cast_to ? checkpoint->recorded_crc(*check.equals) : std::nullopt;
+// By the checkpoint, or while the range was written.
+std::optional<std::uint32_t> known_crc(const RangeCheck& check, const Checkpoint* checkpoint) {
+  if (!check.equals || check.equals->cast_to) {
+    return check.equals ? check.written_crc : std::nullopt;
+  }
+  const DerivedView view(checkpoint->tensors()[check.equals->tensor], check.equals->recipe);
+  const auto recorded = checkpoint->recorded_crc(*view);
+  return recorded ? recorded : check.written_crc;
 }
 
 // The CRC of a range is not the one that the checkpoint records: which byte is it, or is it the
@@ -364,10 +424,23 @@ Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
   }
   answer = std::move(compared->front());
   const bool same = !answer.fault && !answer.difference;
-  return same ? checkpoint.check_storage(checkpoint.tensors()[*check.equals].storage) : Status();
+  return same ? checkpoint.check_storage(checkpoint.tensors()[check.equals->tensor].storage)
+              : Status();
 }
 
 }  // namespace
+
+Status read_wanted(const Checkpoint& checkpoint, const WantedTensor& wanted, std::uint64_t first,
+                   std::span<std::byte> out) {
+  const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
+  return wanted.cast_to ? checkpoint.read_as(*view, *wanted.cast_to, first, out)
+                        : checkpoint.read(*view, first, out);
+}
+
+std::optional<FileRange> wanted_range(const Checkpoint& checkpoint, const WantedTensor& wanted) {
+  const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
+  return wanted.cast_to ? std::nullopt : checkpoint.plain_range(*view);
+}
 
 Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                               std::span<const RangeCheck> checks,
@@ -376,7 +449,7 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
   std::vector<RangeCheck> first(checks.begin(), checks.end());
   std::vector<bool> by_crc(checks.size());
   for (std::size_t i = 0; i < checks.size() && options.compare == Compare::kRecordedCrc; ++i) {
-    by_crc[i] = recorded_crc(checks[i], checkpoint).has_value();
+    by_crc[i] = known_crc(checks[i], checkpoint).has_value();
     if (by_crc[i]) {
       first[i] = by_crc_alone(checks[i]);
     }
@@ -385,8 +458,8 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
   for (std::size_t i = 0; answers && i < checks.size(); ++i) {
     RangeAnswer& answer = (*answers)[i];
     const bool read_for_crc = by_crc[i] || (answer.own && options.compare != Compare::kPlaces);
-    const auto recorded = read_for_crc ? recorded_crc(checks[i], checkpoint) : std::nullopt;
-    if (!recorded || answer.fault || answer.crc32 == *recorded) {
+    const auto known = read_for_crc ? known_crc(checks[i], checkpoint) : std::nullopt;
+    if (!known || answer.fault || answer.crc32 == *known) {
       continue;
     }
     if (auto status = explain_crc(folder, checks[i], *checkpoint, options, answer); !status) {
@@ -398,15 +471,12 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
 
 Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
                                                 std::uint64_t first, const Checkpoint& checkpoint,
-                                                std::size_t tensor, std::optional<DType> cast_to,
-                                                IoBuffer& buffer) {
-  const auto wanted = buffer.first(bytes.size());
-  const Status status = cast_to ? checkpoint.read_as(tensor, *cast_to, first, wanted)
-                                : checkpoint.read(tensor, first, wanted);
-  if (!status) {
-    return fail(status.error());
+                                                const WantedTensor& wanted, IoBuffer& buffer) {
+  const auto expected = buffer.first(bytes.size());
+  if (Status status = read_wanted(checkpoint, wanted, first, expected); !status) {
+    return fail(std::move(status).error());
   }
-  return first_difference(bytes, wanted, first);
+  return first_difference(bytes, expected, first);
 }
 
 Result<std::string> file_sha1(const std::filesystem::path& folder, const std::string& location,

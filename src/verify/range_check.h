@@ -13,18 +13,37 @@
 #include "base/io_buffer.h"
 #include "base/progress_meter.h"
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
 
 namespace onnx_external {
+
+// The bytes of a checkpoint tensor as they must stand in a model.
+struct WantedTensor {
+  std::size_t tensor = 0;             // index into Checkpoint::tensors()
+  Recipe recipe = {};                 // what is done to it first
+  std::optional<DType> cast_to = {};  // what its values are then converted to
+
+  friend auto operator<=>(const WantedTensor&, const WantedTensor&) = default;
+};
+
+// Fills `out` with those bytes, from `first` on; whole elements. Errors as Checkpoint::read().
+[[nodiscard]] Status read_wanted(const Checkpoint& checkpoint, const WantedTensor& wanted,
+                                 std::uint64_t first, std::span<std::byte> out);
+
+// The range of a file that holds just these bytes.
+[[nodiscard]] std::optional<FileRange> wanted_range(const Checkpoint& checkpoint,
+                                                    const WantedTensor& wanted);
 
 // A range of a file beneath the model's folder, and what to find out about it.
 struct RangeCheck {
   std::string location;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::optional<std::size_t> equals;  // index into Checkpoint::tensors()
-  std::optional<DType> cast_to = {};  // with `equals`: its values converted to this type
+  std::optional<WantedTensor> equals;
+  // With `equals` and Compare::kRecordedCrc: ExpectedTensor::written_crc.
+  std::optional<std::uint32_t> written_crc = {};
   bool wants_crc = false;
 };
 
@@ -50,7 +69,8 @@ struct RangeAnswer {
 [[nodiscard]] Fault fault_of(const Error& error);
 
 // One answer for each check, in order, the same for any number of threads. `checkpoint` may be null
-// when no check has `equals`. Each thread holds two buffers of at most 1 MiB. A range that is the
+// when no check has `equals`. Each thread holds two buffers of at most 1 MiB, and kMaxTiles of them
+// a tile each (checkpoint/tiled_view.h). A range that is the
 // checkpoint's own is read once, for the CRC-32 that the checkpoint records, if it records one.
 // Fails when the checkpoint cannot be read or is damaged, or the meter says that the caller
 // cancelled.
@@ -60,11 +80,12 @@ struct RangeAnswer {
                                                             const VerifyOptions& options,
                                                             ProgressMeter& meter);
 
-// Compares bytes in memory with those of a checkpoint tensor (once converted) from `first` on, read
-// into `buffer`.
-[[nodiscard]] Result<std::optional<Difference>> compare_bytes(
-    std::span<const std::byte> bytes, std::uint64_t first, const Checkpoint& checkpoint,
-    std::size_t tensor, std::optional<DType> cast_to, IoBuffer& buffer);
+// Compares bytes in memory with those that are wanted from `first` on, read into `buffer`.
+[[nodiscard]] Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
+                                                              std::uint64_t first,
+                                                              const Checkpoint& checkpoint,
+                                                              const WantedTensor& wanted,
+                                                              IoBuffer& buffer);
 
 // The lower-case hex SHA-1 of a whole file beneath `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,

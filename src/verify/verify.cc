@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
+#include "tensor/derived_view.h"
 #include "verify/external_entry.h"
 #include "verify/graph_names.h"
 #include "verify/manifest_check.h"
@@ -41,10 +42,10 @@ Shape dims_of(const onnx::TensorProto& tensor) {
 // What is known of one tensor of the model.
 struct Subject {
   ListedTensor tensor;
-  std::optional<ExternalEntry> entry;      // nothing: inline, or no range that could be read
-  std::optional<std::size_t> equals;       // index into Checkpoint::tensors()
-  std::optional<DType> cast_to;            // with `equals`: converted to the initializer's type
-  const ManifestTensor* record = nullptr;  // nothing contradicts it
+  std::optional<ExternalEntry> entry;  // nothing: inline, or no range that could be read
+  std::optional<WantedTensor> equals;
+  std::optional<std::uint32_t> written_crc;  // with `equals`
+  const ManifestTensor* record = nullptr;    // nothing contradicts it
   bool is_expected = false;
   bool is_compared = false;  // VerifyOptions::compared_files has its file
   bool by_manifest = false;  // with `equals`: only the manifest names it
@@ -55,26 +56,26 @@ struct Subject {
 
 // The range checks of all tensors; those that share a range and its expected bytes share a check.
 std::vector<RangeCheck> plan_checks(std::vector<Subject>& subjects, const Checkpoint* checkpoint) {
-  // Its kind (0: none, 1: a plain range, 2: a tensor), its place, and the type it is converted to.
-  using Source = std::tuple<int, std::uint64_t, std::uint64_t, std::optional<DType>>;
+  // A plain range, or something made from a tensor.
+  using Source = std::tuple<std::optional<WantedTensor>, std::uint64_t, std::uint64_t>;
   std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, Source>, std::size_t> known;
   std::vector<RangeCheck> checks;
   for (Subject& subject : subjects) {
     if (!subject.entry || subject.is_compared) {
       continue;
     }
-    Source source{0, 0, 0, subject.cast_to};
+    Source source{subject.equals, 0, 0};
     if (subject.equals) {
-      const auto range = checkpoint->plain_range(*subject.equals);
-      source = range ? Source{1, range->file, range->offset, subject.cast_to}
-                     : Source{2, *subject.equals, 0, subject.cast_to};
+      if (const auto range = wanted_range(*checkpoint, *subject.equals)) {
+        source = {std::nullopt, range->file + 1U, range->offset};
+      }
     }
     const ExternalEntry& entry = *subject.entry;
     const auto [place, is_new] =
         known.try_emplace({entry.location, entry.offset, entry.length, source}, checks.size());
     if (is_new) {
       checks.push_back(
-          {entry.location, entry.offset, entry.length, subject.equals, subject.cast_to, false});
+          {entry.location, entry.offset, entry.length, subject.equals, subject.written_crc, false});
     }
     subject.check = place->second;
     checks[subject.check].wants_crc |= subject.record != nullptr && subject.record->crc32;
@@ -191,23 +192,26 @@ class Verifier {
              "the manifest has it from the checkpoint's " +
                  quote(checkpoint_->tensors()[*wanted.disputed].name) + ", but mapping gives " +
                  quote(checkpoint_->tensors()[wanted.tensor].name) +
+                 (*wanted.disputed == wanted.tensor ? ", one of them transposed" : "") +
                  "; name the mapping options of the save, if it had some");
     }
     const onnx::TensorProto& proto = *subject.tensor.proto;
     const TensorView& view = checkpoint_->tensors()[wanted.tensor];
-    const auto shape = onnx_shape(view.dtype, view.shape);
+    const auto derived = apply_recipe(wanted.recipe, view);
+    const auto shape = derived ? onnx_shape(view.dtype, derived->shape) : fail(derived.error());
     const bool same_type = proto.data_type() == onnx_data_type(view.dtype);
     const auto target = dtype_from_onnx(proto.data_type());
     const bool castable = wanted.casts == Casts::kAllow && can_cast_from(view.dtype) && target &&
                           can_cast_to(*target);
     if (shape && dims_of(proto) == *shape && (same_type || castable)) {
-      subject.equals = wanted.tensor;
-      subject.cast_to = same_type ? std::nullopt : target;
+      subject.equals = {wanted.tensor, wanted.recipe, same_type ? std::nullopt : target};
+      subject.written_crc = wanted.written_crc;
     } else {
       report(subject, FindingCode::kTypeDiffers,
              std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
                  ", but the checkpoint's " + quote(view.name) + " is " +
-                 std::string(torch_name(view.dtype)) + " " + shape_text(view.shape));
+                 std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
+                 (wanted.recipe.empty() ? "" : ", before " + recipe_text(wanted.recipe)));
     }
   }
 
@@ -304,7 +308,7 @@ class Verifier {
     if (subject.equals && !subject.is_shared) {
       ++report_.compared;
       report_.compared_by_manifest += subject.by_manifest ? 1U : 0U;
-      report_.converted += subject.cast_to ? 1U : 0U;
+      report_.converted += subject.equals->cast_to ? 1U : 0U;
     }
     if (!subject.is_shared) {
       count_linked(subject, answer);
@@ -320,10 +324,15 @@ class Verifier {
     if (!by_record && !answer.own) {
       return;
     }
-    const bool has_crc = by_record ? subject.record->crc32.has_value()
-                                   : checkpoint_->recorded_crc(*subject.equals).has_value();
+    const bool has_crc =
+        by_record ? subject.record->crc32.has_value() : has_recorded_crc(*subject.equals);
     ++report_.linked;
     report_.linked_without_crc += has_crc ? 0U : 1U;
+  }
+
+  bool has_recorded_crc(const WantedTensor& wanted) const {
+    const DerivedView view(checkpoint_->tensors()[wanted.tensor], wanted.recipe);
+    return checkpoint_->recorded_crc(*view).has_value();
   }
 
   void report_bytes(Subject& subject, const std::optional<Difference>& difference,
@@ -331,8 +340,9 @@ class Verifier {
     if (difference) {
       report(subject, FindingCode::kBytesDiffer,
              "byte " + std::to_string(difference->byte) + " is " + hex_byte(difference->found) +
-                 ", but the checkpoint's " + quote(checkpoint_->tensors()[*subject.equals].name) +
-                 " has " + hex_byte(difference->wanted));
+                 ", but the checkpoint's " +
+                 quote(checkpoint_->tensors()[subject.equals->tensor].name) + " has " +
+                 hex_byte(difference->wanted));
     }
     if (subject.record != nullptr && subject.record->crc32 && *subject.record->crc32 != crc32) {
       report(subject, FindingCode::kCrcDiffers,
@@ -389,6 +399,7 @@ class Verifier {
       report(subject, FindingCode::kBadEntry, reader.error().message);
       return {};
     }
+    const bool by_crc = subject.written_crc && options_.compare == Compare::kRecordedCrc;
     std::optional<Difference> difference;
     Crc32 crc;
     for (std::uint64_t first = 0; first < reader->nbytes(); first += kInlineStep) {
@@ -398,9 +409,8 @@ class Verifier {
         return {};
       }
       crc.update(bytes);
-      if (subject.equals && !difference) {
-        auto compared =
-            compare_bytes(bytes, first, *checkpoint_, *subject.equals, subject.cast_to, wanted);
+      if (subject.equals && !by_crc && !difference) {
+        auto compared = compare_bytes(bytes, first, *checkpoint_, *subject.equals, wanted);
         if (!compared) {
           return fail(std::move(compared).error());
         }
@@ -409,6 +419,10 @@ class Verifier {
       if (!meter.add(bytes.size())) {
         return fail(ErrorCode::kCancelled, "cancelled");
       }
+    }
+    if (by_crc && crc.value() != *subject.written_crc) {
+      subject.written_crc.reset();  // which byte is it?
+      return check_inline(subject, found, wanted, meter);
     }
     report_bytes(subject, difference, crc.value());
     return {};

@@ -26,6 +26,9 @@ Document saved_tensor(const SavedTensor& tensor) {
   if (tensor.rule) {
     out["rule"] = rule_name(*tensor.rule);
   }
+  for (const RecipeStep step : tensor.recipe) {
+    out["recipe"].push_back(recipe_step_name(step));
+  }
   if (!tensor.file.empty()) {
     out["file"] = tensor.file;
     out["offset"] = tensor.offset;

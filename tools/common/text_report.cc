@@ -383,11 +383,20 @@ std::string save_text(const SaveReport& report, Lists lists) {
                          test_data_text(report.test_data, lists));
 }
 
+// "map, transposed"
+std::string rule_text(Rule rule, const Recipe& recipe) {
+  std::string text(rule_name(rule));
+  for (const RecipeStep step : recipe) {
+    text += step == RecipeStep::kTranspose ? ", transposed" : "";
+  }
+  return text;
+}
+
 std::string dry_run_text(const SaveReport& report, Lists lists) {
   std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "size"}};
   for (const SavedTensor& tensor : report.tensors) {
     rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
-                    tensor.rule               ? std::string(rule_name(*tensor.rule))
+                    tensor.rule               ? rule_text(*tensor.rule, tensor.recipe)
                     : report.linked_bytes > 0 ? "linked"
                                               : "copied",
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),

@@ -1,0 +1,32 @@
+// The view that a recipe makes of a tensor; the tensor's own where the recipe is empty, which most
+// are.
+#pragma once
+
+#include <optional>
+
+#include "onnx_external/recipe.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+// Refers to the tensor, which must outlive it.
+// Requires: apply_recipe(recipe, tensor) succeeds.
+class DerivedView {
+ public:
+  DerivedView(const TensorView& tensor, const Recipe& recipe) : view_(&tensor) {
+    if (!recipe.empty()) {
+      view_ = &made_.emplace(*apply_recipe(recipe, tensor));
+    }
+  }
+  DerivedView(const DerivedView&) = delete;
+  DerivedView& operator=(const DerivedView&) = delete;
+
+  [[nodiscard]] const TensorView& operator*() const { return *view_; }
+  [[nodiscard]] const TensorView* operator->() const { return view_; }
+
+ private:
+  std::optional<TensorView> made_;
+  const TensorView* view_;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,211 @@
+"""Weights that an exporter transposed: recipes of map files, against torch and ONNX Runtime.
+
+usage: transposed_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--only NAME] [-v]
+"""
+
+import json
+import sys
+from collections import OrderedDict
+from pathlib import Path
+
+import onnx
+import torch
+
+import runtime
+import support
+import zoo
+from save_cases import SaveTest
+
+LAYOUTS = ("per-tensor", "single", "shards", "inline")
+
+
+class Mixer(torch.nn.Module):
+    """Linear layers on three dimensions, which torch exports as MatMuls with transposed weights: one
+    that is read in tiles, a square one, and one of a single output."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = torch.nn.Linear(600, 1100)
+        self.narrow = torch.nn.Linear(1100, 48)
+        self.square = torch.nn.Linear(48, 48, bias=False)
+        self.last = torch.nn.Linear(48, 1, bias=False)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.square(self.narrow(torch.relu(self.wide(x))))))
+
+
+def build(seed: int) -> zoo.Case:
+    torch.manual_seed(seed)
+    module = Mixer().eval()
+    inputs = (torch.randn(2, 3, 600),)
+    return zoo.Case("mixer", module, inputs, zoo.run_module(module, inputs))
+
+
+def folded_weights(graph: onnx.ModelProto) -> dict:
+    """The graph's name -> the key, for the weights that the exporter transposed, in their order."""
+    names = [t.name for t in graph.graph.initializer if t.name.startswith("onnx::MatMul")]
+    return dict(zip(names, ("wide.weight", "narrow.weight", "square.weight", "last.weight")))
+
+
+class TransposedTest(SaveTest):
+    folder_name = "transposed"
+
+    def __init__(self, arguments):
+        super().__init__(arguments)
+        old = build(1)
+        self.case = build(2)
+        self.model = zoo.export(old.module, old.inputs, with_weights=True, fold=True)
+        self.folded = folded_weights(self.model)
+        self.map = self.folder / "map.json"
+        entries = {slot: {"key": key, "recipe": ["transpose"]} for slot, key in self.folded.items()}
+        self.map.write_text(json.dumps({"map": entries}))
+
+    def truth(self, dtype=torch.float32) -> dict:
+        state = self.case.state_dict
+        truth = {slot: state[key].to(dtype).float().t() for slot, key in self.folded.items()}
+        biases = [t.name for t in self.model.graph.initializer if t.name.endswith("bias")]
+        return {**truth, **{name: state[name].to(dtype).float() for name in biases}}
+
+    def data_of(self, model: Path) -> dict:
+        files = [path for path in model.parent.rglob("*") if path.is_file()]
+        return {str(path.relative_to(model.parent)): path.read_bytes() for path in files}
+
+    def accept_mapped(self, label: str, state, *options, truth=None):
+        """Also that the manifest alone tells verify-external what to compare with."""
+        saved = self.accept(
+            label, self.model, state, self.case, "--map", self.map, *options, truth=truth or self.truth(),
+            against=("--map", self.map, *(o for o in options if o == "--cast")),
+        )
+        if not saved:
+            return None
+        checkpoint = self.folder / label.replace(" ", "_") / "checkpoint.pt"
+        verified = self.tools.verify(saved[0], "--against", checkpoint)
+        self.report.check(
+            verified.returncode == 0, f"{label}: verified by the manifest", support.last_line(verified)
+        )
+        return saved
+
+    def test_layouts(self) -> None:
+        self.report.check(len(self.folded) == 4, "the exporter transposed", str(self.folded))
+        for layout in LAYOUTS:
+            trees = []
+            for threads in (1, 2):
+                label = f"{layout} {threads}"
+                options = ("--layout", layout, "--threads", threads, "--max-shard-size", "1MB")
+                saved = self.accept_mapped(
+                    label, self.case.state_dict, *(options if layout == "shards" else options[:4])
+                )
+                if saved:
+                    trees.append(self.data_of(saved[0]))
+                    recipes = [t["recipe"] for t in saved[1]["tensors"] if "recipe" in t]
+                    self.report.check(recipes == [["transpose"]] * 4, f"{label}: says so", str(recipes))
+            same = len(trees) == 2 and trees[0] == trees[1]
+            self.report.check(same, f"{layout}: the same bytes with one thread and two")
+
+    def test_casts(self) -> None:
+        for dtype in (torch.float16, torch.bfloat16, torch.float64):
+            label = f"from {support.short_dtype(torch.zeros(1, dtype=dtype))}"
+            state = OrderedDict((key, value.to(dtype)) for key, value in self.case.state_dict.items())
+            module = Mixer().eval()
+            module.load_state_dict({key: value.float() for key, value in state.items()})
+            outputs = zoo.run_module(module, self.case.inputs)
+            case, self.case = self.case, zoo.Case(label, module, self.case.inputs, outputs)
+            self.accept_mapped(label, state, "--cast", "--layout", "single")
+            self.case = case
+
+    def test_link(self) -> None:
+        """A matrix of one row lies in the checkpoint as its transpose does; others do not."""
+        self.refuse(
+            "link", self.model, self.case.state_dict, ["it is transposed"], "--map", self.map, "--layout", "link"
+        )
+
+    def test_dry_run(self) -> None:
+        folder, graph, checkpoint = self.write("dry run", self.model, self.case.state_dict)
+        process = self.tools.run(
+            "save-external", graph, checkpoint, "-o", folder / "out", "--map", self.map, "--dry-run"
+        )
+        count = process.stdout.count("map, transposed")
+        self.report.check(count == 4, "dry run: prints the recipe", process.stdout[:600])
+
+    def test_saved_map(self) -> None:
+        saved = self.folder / "saved.json"
+        self.accept_mapped("saved map", self.case.state_dict, "--save-map", saved)
+        entries = json.loads(saved.read_text())["map"]
+        given = json.loads(self.map.read_text())["map"]
+        same = all(entries.get(slot) == entry for slot, entry in given.items())
+        self.report.check(same, "the saved map has the recipes", str(entries))
+
+    def test_reuse(self) -> None:
+        """Files whose bytes are the same, transposed, stay; another value of a square one is another file."""
+        saved = self.accept_mapped("reuse", self.case.state_dict)
+        if not saved:
+            return
+        folder = saved[0].parent
+        state = OrderedDict(self.case.state_dict)
+        state["square.weight"] = state["square.weight"].t().contiguous()
+        torch.save(state, self.folder / "reuse.pt")
+        for checkpoint, reused in ((folder.parent / "checkpoint.pt", 6), (self.folder / "reuse.pt", 5)):
+            process = self.tools.save(
+                folder.parent / "graph.onnx", checkpoint, "-o", folder, "--map", self.map, "--overwrite", "--reuse"
+            )
+            document = support.parse_json(process.stdout)
+            found = document and document["files_reused"]
+            self.report.check(found == reused, f"reuse: {reused} files stay", support.last_line(process))
+            verified = self.tools.verify(folder / "model.onnx", "--against", checkpoint)
+            self.report.check(verified.returncode == 0, "reuse: verified", support.last_line(verified))
+
+    def test_equal_bytes(self) -> None:
+        """A transposed weight and a copy that was stored transposed are one run of bytes."""
+        graph = onnx.ModelProto()
+        graph.CopyFrom(self.model)
+        weight = next(t for t in graph.graph.initializer if self.folded.get(t.name) == "wide.weight")
+        copy = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), "copy")
+        graph.graph.initializer.append(copy)
+        graph.graph.node.append(onnx.helper.make_node("Identity", ["copy"], ["copied"]))
+        graph.graph.output.append(
+            onnx.helper.make_tensor_value_info("copied", onnx.TensorProto.FLOAT, list(weight.dims))
+        )
+        state = OrderedDict(self.case.state_dict)
+        state["copy"] = state["wide.weight"].t().contiguous()
+        folder, graph_path, checkpoint = self.write("equal bytes", graph, state)
+        process = self.tools.save(
+            graph_path, checkpoint, "-o", folder / "out", "--map", self.map, "--dedup", "content"
+        )
+        if not self.report.check(process.returncode == 0, "equal bytes: saved", support.last_line(process)):
+            return
+        entries = support.external_entries(folder / "out" / "model.onnx")
+        same = entries["copy"]["location"] == entries[weight.name]["location"]
+        self.report.check(same, "equal bytes: stored once", str(entries))
+
+    def test_damage(self) -> None:
+        """A flipped byte, and a square weight that nobody transposed."""
+        saved = self.accept_mapped("damage", self.case.state_dict)
+        if not saved:
+            return
+        checkpoint = saved[0].parent.parent / "checkpoint.pt"
+        entries = support.external_entries(saved[0])
+        for name, place in ((name, place) for name in self.folded for place in (0, -1)):
+            file = saved[0].parent / entries[name]["location"]
+            data = bytearray(file.read_bytes())
+            data[place] ^= 1
+            file.write_bytes(data)
+            verified = self.tools.verify(saved[0], "--against", checkpoint, "--map", self.map)
+            codes = {f["code"] for f in support.parse_json(verified.stdout)["findings"]}
+            self.report.check(
+                codes == {"bytes-differ", "crc-differs"}, f"damage: found in {name} at {place}", str(codes)
+            )
+            data[place] ^= 1
+            file.write_bytes(data)
+        entries = json.loads(self.map.read_text())["map"]
+        square = next(slot for slot, key in self.folded.items() if key == "square.weight")
+        entries[square] = "square.weight"
+        plain = self.folder / "plain.json"
+        plain.write_text(json.dumps({"map": entries}))
+        verified = self.tools.verify(saved[0], "--against", checkpoint, "--map", plain)
+        codes = [f["code"] for f in support.parse_json(verified.stdout)["findings"]]
+        self.report.check(codes == ["bytes-differ"], "damage: a square one the wrong way", str(codes))
+
+
+if __name__ == "__main__":
+    parsed = support.parse_arguments(__doc__.splitlines()[0], runtime.NODE_MODULES)
+    sys.exit(TransposedTest(parsed).run())

@@ -140,6 +140,7 @@ class TransposedTest(SaveTest):
         saved = self.accept_mapped("reuse", self.case.state_dict)
         if not saved:
             return
+        self.compute()  # before it is replaced
         folder = saved[0].parent
         state = OrderedDict(self.case.state_dict)
         state["square.weight"] = state["square.weight"].t().contiguous()

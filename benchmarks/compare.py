@@ -11,6 +11,8 @@ the output goes after each run, and its pages with it); dirty pages of one run s
 each run); a host that takes idle memory back makes the first use of a page slow (touch_memory before each
 run, or a full page cache); a busy core (a warning is printed).
 
+A case like 2GB-transposed (fp16) or 2GB-transposed-fp32 has large matrices, saved as they are and transposed.
+
 usage: compare.py --bin-dir DIR --work-dir DIR [--cases 2GB,6GB,small,1.9GB-inline] [--rounds 5]
                   [--memory touched|full-cache] [--subjects 'copy;copy, verify'] [--quick]
 """
@@ -34,6 +36,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "oracle"))
 import modern_pt  # noqa: E402
 
 LAYERS = 22
+UNITS = {"float16": 2, "float32": 4}
 CHUNK = 4 << 20
 
 
@@ -65,6 +68,17 @@ def small_shapes(count: int) -> list:
     return [(f"model.blocks.{index // 10}.part{index % 10}.weight", [5120]) for index in range(count)]
 
 
+def matrix_shapes(target_bytes: int, unit: int) -> list:
+    """A tall matrix, and in turn square ones and some of a fifth of its height, of about that many bytes."""
+    scale = min(1.0, target_bytes / 2e9) ** 0.5
+    width, height = int(4096 * scale), int(65536 * scale)
+    shapes = [("tall.weight", [height, width])]
+    while sum(unit * shape[0] * shape[1] for _, shape in shapes) < target_bytes:
+        rows = (width, int(11008 * scale))[len(shapes) % 2]
+        shapes.append((f"layers.{len(shapes)}.weight", [rows, width]))
+    return shapes
+
+
 def random_chunks(size: int, seed: int):
     """A function that gives `size` bytes in chunks, never the same twice for two seeds."""
 
@@ -79,12 +93,13 @@ def random_chunks(size: int, seed: int):
 BLOCK = random.Random(1).randbytes(CHUNK)
 
 
-def write_checkpoint(path: Path, shapes: list) -> list:
+def write_checkpoint(path: Path, shapes: list, dtype: str = "float16") -> list:
     """Streams the checkpoint; (offset, length, name) of each tensor's bytes."""
-    sizes = [2 * modern_pt.element_count(shape) for _, shape in shapes]
+    unit = UNITS[dtype]
+    sizes = [unit * modern_pt.element_count(shape) for _, shape in shapes]
     nodes = []
     for index, (name, shape) in enumerate(shapes):
-        nodes.append((name, modern_pt.tensor("float16", str(index), sizes[index] // 2, shape)))
+        nodes.append((name, modern_pt.tensor(dtype, str(index), sizes[index] // unit, shape)))
     places = []
     with open(path, "wb") as stream:
         archive = modern_pt.TorchZip(stream)
@@ -154,22 +169,30 @@ def available_memory() -> int:
 class Case:
     """One checkpoint, its graph, and everything that is run on them."""
 
+    dtype = "float16"
+    checks_outputs = True
+
     def __init__(self, name: str, shapes: list, folder: Path, arguments):
         self.name, self._arguments = name, arguments
         self._folder = folder / name
         self._folder.mkdir(parents=True)
         self.graph, self.checkpoint = self._folder / "graph.onnx", self._folder / "checkpoint.pt"
         self.tensors = len(shapes)
-        listing = self._folder / "tensors.json"
-        listing.write_text(json.dumps(shapes))
-        subprocess.run([sys.executable, HERE / "peers.py", "graph", listing, self.graph], check=True)
-        places = write_checkpoint(self.checkpoint, shapes)
+        self._make_graph(self.graph, shapes)
+        places = write_checkpoint(self.checkpoint, shapes, self.dtype)
         self.bytes, self.graph_bytes = self.checkpoint.stat().st_size, self.graph.stat().st_size
         self._meter = Meter(self._folder)
         compile_c("touch_memory.c", self._folder / "touch_memory")
         self._list = self._folder / "places.txt"
         self._list.write_text("".join(f"{o} {n} {name.replace('.', '_')}\n" for o, n, name in places))
+        self.shapes = shapes
         self.subjects = self._subjects()
+
+    def _make_graph(self, path: Path, shapes: list) -> None:
+        listing = self._folder / "tensors.json"
+        listing.write_text(json.dumps(shapes))
+        onnx_type = {"float16": "FLOAT16", "float32": "FLOAT"}[self.dtype]
+        subprocess.run([sys.executable, HERE / "peers.py", "graph", listing, path, onnx_type], check=True)
 
     def _subjects(self) -> list:
         arguments = self._arguments
@@ -237,7 +260,7 @@ class Case:
         warm(self.checkpoint)
         run = self._meter.run(subject.command(out))
         subject.runs.append(run)
-        if number == 0 and subject.name.startswith("copy"):
+        if number == 0 and subject.name.startswith("copy") and self.checks_outputs:
             verify = [self._arguments.bin_dir / "verify-external", out / "model.onnx"]
             self._meter.run([*verify, *self._verify_arguments()])
         if self.tensors <= 1000:
@@ -319,6 +342,49 @@ class InlineCase(Case):
         return (64 << 20) + 1024 * self.tensors
 
 
+class TransposedCase(Case):
+    """The same matrices for a graph that wants them as they are, and for one that wants them transposed."""
+
+    checks_outputs = False  # verifying is one of the subjects
+
+    def _subjects(self) -> list:
+        arguments = self._arguments
+        turned = self._folder / "transposed.onnx"
+        self._make_graph(turned, [(name, shape[::-1]) for name, shape in self.shapes])
+        entries = {
+            name.replace(".", "_"): {"key": name, "recipe": ["transpose"]} for name, _ in self.shapes
+        }
+        map_file = self._folder / "map.json"
+        map_file.write_text(json.dumps({"map": entries}))
+        work = ["--threads", str(arguments.threads), "--no-progress"]
+        tool, checked = arguments.bin_dir / "save-external", arguments.bin_dir / "verify-external"
+        subjects = [Subject("cp", lambda out: ["cp", self.checkpoint, out], arguments.rounds)]
+        for suffix, graph, mapping in (("", self.graph, []), (", transposed", turned, ["--map", map_file])):
+            save = [tool, graph, self.checkpoint, *mapping, *work, "-o"]
+            made = self._folder / f"made{len(suffix)}"
+            subprocess.run([*save, made, "--no-fsync", "-q"], check=True)
+            verify = [checked, made / "model.onnx", *mapping, *work, "--against", self.checkpoint]
+            for name, command in (
+                ("copy", lambda out, save=save: [*save, out, "--no-verify", "--no-fsync"]),
+                ("copy, single", lambda out, save=save: [*save, out, "--layout", "single", "--no-verify", "--no-fsync"]),
+                ("copy, verify", lambda out, save=save: [*save, out, "--no-fsync"]),
+                ("verify-external --against", lambda out, verify=verify: verify),
+            ):
+                subjects.append(Subject(name + suffix, command, arguments.rounds))
+        return subjects
+
+    def rows(self) -> list:
+        """Also what transposing costs: medians of the ratios of the same round."""
+        times = {subject.name: [run.seconds for run in subject.runs] for subject in self.subjects}
+        rows = super().rows()
+        for name, plain in times.items():
+            turned = times.get(f"{name}, transposed", [])
+            if plain and turned:
+                ratio = statistics.median(b / a for a, b in zip(plain, turned))
+                rows.append(f"| {self.name} | {name}: transposed / plain | {ratio:.2f} |")
+        return rows
+
+
 def warm(path: Path) -> None:
     """Brings the file into the page cache."""
     with open(path, "rb", buffering=0) as stream:
@@ -364,18 +430,28 @@ SIZES = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def make_case(name: str, folder: Path, arguments) -> Case:
-    size = name.removesuffix("-inline")
-    kind = Case if size == name else InlineCase
+    size, _, form = name.partition("-")
+    if form.startswith("transposed"):
+        TransposedCase.dtype = {"transposed": "float16", "transposed-fp32": "float32"}[form]
+        shapes = matrix_shapes(bytes_of(size, name), UNITS[TransposedCase.dtype])
+        return TransposedCase(name, shapes, folder, arguments)
+    kind = InlineCase if form == "inline" else Case
     return kind(name, shapes_of(size, arguments.small_count), folder, arguments)
 
 
 def shapes_of(case: str, small_count: int) -> list:
     if case == "small":
         return small_shapes(small_count)
-    number, unit = case[:-2], case[-2:]
+    return llm_shapes(bytes_of(case, case))
+
+
+def bytes_of(size: str, case: str) -> int:
+    number, unit = size[:-2], size[-2:]
     if unit not in SIZES or not number.replace(".", "", 1).isdigit():
-        raise SystemExit(f"no case {case!r}: give sizes such as 2GB, 500MB or 1.9GB-inline, or small")
-    return llm_shapes(int(float(number) * SIZES[unit]))
+        raise SystemExit(
+            f"no case {case!r}: give sizes such as 2GB, 500MB, 1.9GB-inline or 2GB-transposed, or small"
+        )
+    return int(float(number) * SIZES[unit])
 
 
 def parse() -> argparse.Namespace:
@@ -387,7 +463,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--cases",
         default="2GB,6GB,small,1.9GB-inline",
-        help="sizes of language models, with -inline of one that holds its weights, and small",
+        help="sizes of language models, with -inline of one that holds its weights; sizes with -transposed or "
+        "-transposed-fp32 of large matrices; and small",
     )
     parser.add_argument("--small-count", type=int, default=20000, help="tensors of the small case")
     parser.add_argument("--rounds", type=int, default=5)
@@ -411,7 +488,7 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.bin_dir, arguments.work_dir = arguments.bin_dir.resolve(), arguments.work_dir.resolve()
     if arguments.quick:
-        arguments.cases, arguments.small_count, arguments.rounds = "50MB,small,50MB-inline", 1500, 1
+        arguments.cases, arguments.small_count, arguments.rounds = "50MB,small,50MB-inline,50MB-transposed", 1500, 1
     return arguments
 
 

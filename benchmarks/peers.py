@@ -53,16 +53,16 @@ def consumer(index: int, name: str, shape: list) -> onnx.NodeProto:
     return helper.make_node("Mul", [name, name], [output])
 
 
-def make_graph(listing: str, path: str) -> None:
+def make_graph(listing: str, path: str, dtype: str = "FLOAT16") -> None:
     """Names with underscores for the checkpoint's dots, as the exporter that the seed served made them."""
     tensors = json.loads(Path(listing).read_text())
     inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])]
     nodes = []
     for index, (name, shape) in enumerate(tensors):
         name = name.replace(".", "_")
-        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape))
+        inputs.append(helper.make_tensor_value_info(name, getattr(TensorProto, dtype), shape))
         nodes.append(consumer(index, name, shape))
-    output = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT16, None)
+    output = helper.make_tensor_value_info(nodes[-1].output[0], getattr(TensorProto, dtype), None)
     graph = helper.make_graph(nodes, "benchmark", inputs, [output])
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(model, path)

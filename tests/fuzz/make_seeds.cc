@@ -233,6 +233,8 @@ void add_manifests(Seeds& seeds) {
   manifest.tensors.push_back({"c", 0, "", "", "", 0, 8, 1, 7, {}, TensorPlace::kAttribute});
   manifest.test_data.push_back({"test_data_set_0/input_0.pb", 99, 0x1234});
   seeds.add("manifest", manifest_text(manifest));
+  manifest.tensors[0].recipe = {RecipeStep::kTranspose};
+  seeds.add("manifest", manifest_text(manifest));
 }
 
 // The forms in which a graph holds tensors: external, raw, in each typed field, sparse, in

@@ -70,6 +70,18 @@ TEST(Manifest, HasTheDocumentedText) {
       "\"dtype\": 1, \"dims\": [2, 3]}\n]\n}\n");
 }
 
+TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
+  Manifest manifest = example();
+  manifest.tensors[0].recipe = {RecipeStep::kTranspose};
+  const std::string text = manifest_text(manifest);
+  EXPECT_THAT(text, testing::HasSubstr("\"version\": 2,"));
+  EXPECT_THAT(text, testing::HasSubstr(
+                        "\"rule\": \"prefix-removed\", \"recipe\": [\"transpose\"], \"file\""));
+  const auto parsed = parse_manifest(text);
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, manifest);
+}
+
 TEST(Manifest, HasTheDocumentedTextForTestData) {
   EXPECT_THAT(manifest_text(example()),
               testing::EndsWith("\n],\n\"test_data\": [\n{\"file\": "
@@ -92,8 +104,10 @@ TEST(Manifest, IgnoresMembersOfLaterVersions) {
 TEST(Manifest, RefusesAnotherFormatAndVersion) {
   EXPECT_THAT(parse_manifest(with("onnx-external-manifest", "other")),
               FailsWith(ErrorCode::kCorrupt, "not a manifest"));
-  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 2")),
-              FailsWith(ErrorCode::kUnsupported, "version 2"));
+  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 3")),
+              FailsWith(ErrorCode::kUnsupported, "manifest version 3 is not known"));
+  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 0")),
+              FailsWith(ErrorCode::kUnsupported, "this version reads 1 to 2"));
   EXPECT_THAT(parse_manifest("[]"), FailsWith(ErrorCode::kCorrupt, "not a manifest"));
   EXPECT_THAT(parse_manifest(""), FailsWith(ErrorCode::kCorrupt, ""));
 }
@@ -108,6 +122,10 @@ TEST(Manifest, RefusesEachLie) {
       {"\"file\": \"model.onnx\"", "\"file\": \"a/b\""},
       {"\"slot\": \"fc.weight\"", "\"slot\": null"},
       {"\"slot\": \"fc.weight\", ", ""},
+      {"\"slot\": \"fc.weight\"", "\"slot\": \"fc.weight\", \"recipe\": \"transpose\""},
+      {"\"slot\": \"fc.weight\"", "\"slot\": \"fc.weight\", \"recipe\": [\"fold\"]"},
+      {"\"slot\": \"fc.weight\"",
+       "\"slot\": \"fc.weight\", \"recipe\": [1, 2, 3, 4, 5, 6, 7, 8, 9]"},
       {"\"graph\": 2", "\"graph\": 4294967296"},
       {"\"offset\": 0", "\"offset\": -1"},
       {"\"offset\": 0", "\"offset\": 0.0"},

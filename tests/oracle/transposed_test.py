@@ -4,6 +4,7 @@ usage: transposed_test.py --bin-dir DIR --work-dir DIR [--node-modules DIR] [--o
 """
 
 import json
+import re
 import sys
 from collections import OrderedDict
 from pathlib import Path
@@ -205,6 +206,33 @@ class TransposedTest(SaveTest):
         verified = self.tools.verify(saved[0], "--against", checkpoint, "--map", plain)
         codes = [f["code"] for f in support.parse_json(verified.stdout)["findings"]]
         self.report.check(codes == ["bytes-differ"], "damage: a square one the wrong way", str(codes))
+
+
+    def test_memory(self) -> None:
+        """What transposing needs beside the same save as it is: at most 64 MiB, for any size and threads."""
+        if not self.tools.limit_for_memory(1 << 40):
+            return
+        state = {name: torch.rand(8192, 2048) for name in ("a", "b", "c")}
+        peaks = {}
+        for turned in (False, True):
+            shape = [2048, 8192] if turned else [8192, 2048]
+            values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in state]
+            output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)
+            graph = onnx.helper.make_graph([onnx.helper.make_node("Sum", [*state], ["y"])], "g", values, [output])
+            folder, path, checkpoint = self.write(f"memory {turned}", onnx.helper.make_model(graph), state)
+            entries = {n: {"key": n, "recipe": ["transpose"]} if turned else n for n in state}
+            (folder / "map.json").write_text(json.dumps(entries))
+            for threads in (1, 8):
+                process = self.tools.run(
+                    "save-external", path, checkpoint, "-o", folder / f"out{threads}", "--map", folder / "map.json",
+                    "--threads", threads, "--no-fsync", "-v",
+                )
+                found = re.search(r"([0-9.]+) MB peak memory", process.stderr)
+                if self.report.check(found, f"memory {turned} {threads}: is told", process.stderr[-300:]):
+                    peaks[turned, threads] = float(found.group(1)) * 1e6
+        for threads in (1, 8):
+            more = peaks.get((True, threads), 1e9) - peaks.get((False, threads), 0)
+            self.report.check(more <= 64 << 20, f"memory: {threads} threads", f"{more / 1e6:.0f} MB more")
 
 
 if __name__ == "__main__":

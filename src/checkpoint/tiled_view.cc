@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "tensor/cast.h"
+#include "tensor/strided_gather.h"
 
 namespace onnx_external {
 namespace {
@@ -14,6 +15,9 @@ namespace {
 constexpr std::uint64_t kMinTiledBytes = std::uint64_t{1} << 20;
 // What is converted at once stays in the second-level cache.
 constexpr std::uint64_t kCastBytes = std::uint64_t{128} << 10;
+
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kLeastRows = 64;
 
 constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
   return count > of ? count / of * of : count;
@@ -56,26 +60,44 @@ std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const Tenso
   return tiled;
 }
 
-// The less runs there are, the better: whole rows are one run on that side, whatever their length.
+// What a byte costs, in nanoseconds as they were measured (docs/performance.md). Narrow tiles are
+// read together with what lies between their columns, which is cheaper than a system call for each;
+// each run that is written is a call of its own, unless rows follow each other.
+double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {
+  constexpr double kReadByte = 0.125;
+  constexpr double kReadCall = 1000;
+  constexpr double kWriteCall = 2500;
+  const std::uint64_t window = rows * unit_;
+  const std::uint64_t pitch = columns_.stride * unit_;
+  const auto bytes = static_cast<double>(window);
+  const double reading = pitch <= window + kReadOverGapBytes
+                             ? kReadByte * static_cast<double>(pitch) / bytes
+                             : kReadCall / bytes + 4 * kReadByte;
+  return columns == columns_.size ? reading
+                                  : reading + kWriteCall / static_cast<double>(columns * out_unit_);
+}
+
 void TiledView::choose_tile() {
   const std::uint64_t elements = kTileBytes / std::max(unit_, out_unit_);
-  const std::uint64_t least_rows = kTileRunBytes / unit_;
-  const std::uint64_t least_columns = kTileRunBytes / out_unit_;
-  tile_rows_ = rows_.size;
-  tile_columns_ = columns_.size;
-  if (rows_.size <= elements / columns_.size) {
-    return;
+  std::optional<double> best;
+  const auto consider = [&](std::uint64_t rows) {
+    rows = std::clamp<std::uint64_t>(rows, 1, rows_.size);
+    const std::uint64_t columns =
+        elements / rows >= columns_.size
+            ? columns_.size
+            : whole_multiple(elements / rows, std::max<std::uint64_t>(kPageBytes / out_unit_, 1));
+    const double found = cost(rows, columns);
+    if (!best || found < *best) {
+      best = found;
+      tile_rows_ = rows;
+      tile_columns_ = columns;
+    }
+  };
+  consider(elements / columns_.size);  // whole rows, as many as there is room for
+  consider(std::min(rows_.size, elements));
+  for (std::uint64_t rows = kLeastRows; rows < std::min(rows_.size, elements); rows *= 2) {
+    consider(rows);
   }
-  if (elements / columns_.size >= least_rows) {
-    tile_rows_ = whole_multiple(elements / columns_.size, least_rows);
-    return;
-  }
-  if (elements / rows_.size >= least_columns) {
-    tile_columns_ = whole_multiple(elements / rows_.size, least_columns);
-    return;
-  }
-  tile_rows_ = std::min(rows_.size, least_rows);
-  tile_columns_ = std::min(columns_.size, whole_multiple(elements / tile_rows_, least_columns));
 }
 
 std::uint64_t TiledView::piece_bytes(std::uint64_t least) const {

@@ -14,9 +14,8 @@
 
 namespace onnx_external {
 
-// The memory of a tile. A square one has runs of 4 KiB on both sides whatever its element type.
+// The memory of a tile: room for runs of 4 KiB on both sides, whatever the element type.
 inline constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
-inline constexpr std::uint64_t kTileRunBytes = 4096;
 // Beside its tile a reader holds Checkpoint::kReadScratchBytes at most. With so many of them a
 // save, or a verification, stays below 64 MiB; further threads wait.
 inline constexpr int kMaxTiles = 3;
@@ -53,6 +52,7 @@ class TiledView {
 
   TiledView(const Checkpoint& checkpoint, const TensorView& view, std::optional<DType> cast_to)
       : checkpoint_(checkpoint), view_(view), cast_to_(cast_to) {}
+  [[nodiscard]] double cost(std::uint64_t rows, std::uint64_t columns) const;
   void choose_tile();
   [[nodiscard]] std::uint64_t element_of_matrix(std::uint64_t number) const;
 

@@ -9,8 +9,6 @@
 namespace onnx_external {
 namespace {
 
-// Reading over a gap of this many bytes costs about as much as a system call.
-constexpr std::uint64_t kReadOverGap = 2048;
 constexpr std::uint64_t kLineBytes = 64;  // of a cache
 
 struct Dim {
@@ -69,7 +67,7 @@ ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
   ReadPlan plan{.window = element_bytes, .outer = {}, .scratch = 0};
   plan.scratch = plan.window;
   for (Dim* dim : by_stride) {
-    if (plan.outer.empty() && dim->source <= plan.window + kReadOverGap) {
+    if (plan.outer.empty() && dim->source <= plan.window + kReadOverGapBytes) {
       plan.window += (dim->size - 1) * dim->source;
       plan.scratch = plan.window;
       dim->scratch = dim->source;

@@ -15,6 +15,9 @@ namespace onnx_external {
 // in a core's second-level cache.
 inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 
+// Reading over a gap of this many bytes costs about as much as a system call.
+inline constexpr std::uint64_t kReadOverGapBytes = std::uint64_t{12} << 10;
+
 // Dimensions of a view, outermost first. Strides in bytes, 0 = expanded.
 // Requires (of all functions here): the whole view lies inside its source, so no sum overflows.
 struct StridedView {

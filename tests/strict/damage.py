@@ -213,7 +213,8 @@ class Maker:
         if children:
             child = self._random.choice(children) + "."
             bare = {k[len(child) :]: v for k, v in self._state.items() if k.startswith(child)}
-            yield plain("a bare submodule", bare)
+            whole = len(bare) == len(self._state)  # then its prefix is all that is gone
+            yield Damage("a bare submodule", self._state if whole else bare, pt(bare))
         whole = {**prefixed(self._state, "encoder_of_all."), "head_of_all.kernel_of_it": self._noise(7, 19)}
         yield Damage("the whole of it", self._state, pt(whole))
         other = {

@@ -29,6 +29,7 @@ class Graph:
     scopes: dict = field(default_factory=dict)
     transposed: dict = field(default_factory=dict)  # names of transposed weights -> their keys
     dependent: set = field(default_factory=set)  # names of data of no key that weights change
+    integer_inputs: bool = False  # some named keys are integers, and inputs: they may be the caller's
     has_data: bool = False  # the graph as the tool gets it holds weights
     learnable: bool = False  # bytes tell all, given the weights that the graph was exported with
     broken: bool = False  # the exporter's graph with all its weights does not compute what torch does
@@ -53,6 +54,8 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
     result.transposed = _transposed(bare, whole, state)
     result.named |= set(result.transposed.values())
     names.update({refined(key): name for name, key in result.transposed.items()})
+    integers = {refined(key) for key in result.named if not state[key].is_floating_point()}
+    result.integer_inputs = any(refined(name) in integers for name in bare.inputs)
     reasons = result.undecidable
     keys = {refined(key) for key in state}
     for name in bare.names - set(callers) - set(bare.tensors) - bare.identities - set(result.transposed):

@@ -138,17 +138,20 @@ class Round:
             refusal=refusal,
             must_succeed=must,
             must_learn=study.learnable and what.name in FITTING,
-            certain_inputs=self._certain_inputs(mode),
+            certain_inputs=self._certain_inputs(mode, study),
             expected=expected,
             feeds=self._feeds(study),
             tolerance=self.spec.tolerance,
         )
 
-    def _certain_inputs(self, mode) -> bool:
+    def _certain_inputs(self, mode, study) -> bool:
         """The caller's inputs can be told: marked, one alone, of integers, or of a dynamic size."""
         first = self.inputs[0]
-        marked = isinstance(mode, exporters.ModernMode)
-        return marked or self.spec.dynamic or len(first) == 1 or not any(v.is_floating_point() for v in first)
+        if isinstance(mode, exporters.ModernMode):
+            return True
+        if study.integer_inputs:
+            return False
+        return self.spec.dynamic or len(first) == 1 or not any(v.is_floating_point() for v in first)
 
     def _is_enough(self, verdict, state: dict, study) -> bool:
         """What the graph needs is there, and what is left over is of no module that it uses."""

@@ -95,9 +95,8 @@ class Tool:
             if process.returncode != 1:
                 case.decide(CRASHED, f"exit {process.returncode}: {text}")
                 break
-            bad = self._wrong_advice(case, text)
-            if bad:
-                case.decide(ADVICE, f"{bad}: {text}")
+            if not case.refusal and not self._offers_inputs(case, text):
+                case.decide(ADVICE, text)
                 break
             if not self._confirm(case, text):
                 break
@@ -115,13 +114,11 @@ class Tool:
         return False
 
     @staticmethod
-    def _wrong_advice(case: Case, text: str) -> str:
-        """An --inputs list to paste must name inputs of the caller only."""
-        for match in re.finditer(r"--inputs[ =]'?([\w.:/,-]+)", text):
-            wrong = [n for n in match.group(1).rstrip(".,").split(",") if n not in case.study.inputs]
-            if wrong and not match.group(1).isupper():
-                return f"--inputs {match.group(1)} is not true"
-        return ""
+    def _offers_inputs(case: Case, text: str) -> bool:
+        """Where lists for --inputs stand in a refusal, the true one is among them."""
+        lists = re.findall(r"--inputs[ =]'?([\w.:/,-]+)", text)
+        lists = [set(names.rstrip(".,").split(",")) for names in lists if not names.isupper()]
+        return not lists or set(case.study.inputs) in lists
 
     @staticmethod
     def _decide_refusal(case: Case, text: str) -> None:

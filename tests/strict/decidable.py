@@ -114,6 +114,8 @@ def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, pa
         if tensor.data_type not in FLOATS:
             continue
         keys = by_bytes.get((tuple(tensor.dims), whole.data[name]), set())
+        if count(tensor) == 1 and name in result.dependent:
+            return False  # by chance, perhaps
         if len(keys) > 1 or whole.uses.get(name, 0) > 1:
             return False
         if not keys and (name in result.dependent or count(tensor) in sizes):

@@ -54,6 +54,7 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const M
   for (const TiedKey& tied : mapping.tied_keys) {
     report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
   }
+  report.unused_modules = mapping.unused_modules;
   report.inputs_left = mapping.inputs_left;
   report.initializers_kept = mapping.initializers_kept;
   report.slots_left = mapping.slots_left;

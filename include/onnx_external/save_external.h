@@ -79,7 +79,8 @@ struct SavedTensor {
 struct SaveReport {
   std::filesystem::path model;
   std::vector<SavedTensor> tensors;
-  std::vector<std::string> unmatched_keys;
+  std::vector<std::string> unmatched_keys;   // those of unused modules, too
+  std::vector<UnusedModule> unused_modules;  // of the checkpoint: the graph uses nothing of them
   std::vector<OverlaidTensor> overlaid;  // keys of earlier checkpoints that a later one replaced
   std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
   std::vector<std::string> inputs_left;

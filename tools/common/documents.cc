@@ -59,6 +59,10 @@ Document test_sets(const TestData& data) {
   return sets;
 }
 
+Document unused_module(const UnusedModule& module) {
+  return {{"name", module.name}, {"keys", module.keys}};
+}
+
 Document overlaid(const OverlaidTensor& tensor) {
   return {{"key", tensor.name}, {"checkpoint", tensor.argument + 1}, {"by", tensor.by + 1}};
 }
@@ -161,6 +165,7 @@ std::string save_document(const SaveReport& report, RunMode mode) {
                     {"dry_run", mode == RunMode::kDryRun},
                     {"tensors", list_of(report.tensors, saved_tensor)},
                     {"unmatched_keys", report.unmatched_keys},
+                    {"unused_modules", list_of(report.unused_modules, unused_module)},
                     {"overlaid", list_of(report.overlaid, overlaid)},
                     {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
                     {"inputs_left", report.inputs_left},

@@ -60,10 +60,40 @@ std::string overlaid_text(const std::vector<OverlaidTensor>& tensors, Lists list
   return out;
 }
 
+// "unused module: decoder (12 keys)", a line each.
+std::string modules_text(const SaveReport& report, Lists lists) {
+  const std::size_t all = report.unused_modules.size();
+  const std::size_t most = lists == Lists::kFull ? all : std::min(all, kListedNames);
+  std::string out;
+  for (std::size_t i = 0; i < most; ++i) {
+    const UnusedModule& module = report.unused_modules[i];
+    out += fmt::format("unused module: {} ({})\n", shown(module.name),
+                       count_text(module.keys, "key"));
+  }
+  return all > most ? out + fmt::format("... and {} more unused modules (-v lists all)\n", all - most)
+                    : out;
+}
+
+// Those that stand in no line of modules_text().
+std::vector<std::string> single_keys(const SaveReport& report) {
+  std::vector<std::string> keys;
+  for (const std::string& key : report.unmatched_keys) {
+    const bool in_module = std::any_of(
+        report.unused_modules.begin(), report.unused_modules.end(), [&](const UnusedModule& module) {
+          return key.size() > module.name.size() && key.starts_with(module.name) &&
+                 key[module.name.size()] == '.';
+        });
+    if (!in_module) {
+      keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 // What both reports of save-external say of names that found no partner.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
   return overlaid_text(report.overlaid, lists) +
-         names_line("unused keys", report.unmatched_keys, lists) +
+         modules_text(report, lists) + names_line("unused keys", single_keys(report), lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
          names_line("model inputs", report.inputs_left, lists) +
          names_line("kept as the graph has them", report.initializers_kept, lists) +

@@ -131,7 +131,8 @@ class Tool:
             case.decide(REFUSED_FIT, f"{reason} [{'; '.join(case.study.undecidable[:2])}]")
 
     def verify(self, case: Case) -> str | None:
-        options = case.options[2:] if "--learn-map" in case.options else case.options
+        # What was learned stands in the manifest, which answers where no option maps anew.
+        options = [] if "--learn-map" in case.options else case.options
         process = self._run("verify-external", case.model, "--against", case.checkpoint, *options)
         return None if process.returncode == 0 else process.stderr + process.stdout
 

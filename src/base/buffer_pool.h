@@ -1,11 +1,11 @@
 // A few large buffers that many threads share.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <mutex>
 #include <semaphore>
 #include <utility>
-#include <vector>
 
 #include "base/io_buffer.h"
 
@@ -38,25 +38,21 @@ class BufferPool {
   IoBuffer take() {
     free_.acquire();
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (idle_.empty()) {
-      return {};
-    }
-    IoBuffer buffer = std::move(idle_.back());
-    idle_.pop_back();
-    return buffer;
+    return idle_count_ == 0 ? IoBuffer() : std::move(idle_[--idle_count_]);
   }
 
   void give_back(IoBuffer buffer) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      idle_.push_back(std::move(buffer));
+      idle_[idle_count_++] = std::move(buffer);
     }
     free_.release();
   }
 
   std::counting_semaphore<kMost> free_;
   std::mutex mutex_;
-  std::vector<IoBuffer> idle_;
+  std::array<IoBuffer, kMost> idle_;  // no list that grows: giving back must not fail
+  std::size_t idle_count_ = 0;
 };
 
 }  // namespace onnx_external

@@ -66,10 +66,7 @@ class Reader {
       : node_(node), input_(input), lookup_(lookup) {}
 
   [[nodiscard]] std::int32_t elem_type() const {
-    const std::string& op = node_.op_type();
-    const bool keeps = is_one_of(kAllInputs, op) || (input_ == 0 && is_one_of(kFirstInput, op)) ||
-                       (input_ > 0 && op == "Where");
-    const onnx::TypeProto* type = keeps ? lookup_(node_.output(0)) : nullptr;
+    const onnx::TypeProto* type = keeps_type(node_, input_) ? lookup_(node_.output(0)) : nullptr;
     return type != nullptr && type->has_tensor_type() ? type->tensor_type().elem_type() : 0;
   }
 
@@ -236,8 +233,12 @@ std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type) {
   return shape;
 }
 
-bool only_moves_elements(const onnx::NodeProto& node) {
-  return node.op_type() == "Transpose" || is_one_of(kFirstInput, node.op_type());
+bool keeps_type(const onnx::NodeProto& node, int input) {
+  const std::string& op = node.op_type();
+  const bool known = node.domain().empty() || node.domain() == "ai.onnx";
+  return known && node.output_size() > 0 &&
+         (is_one_of(kAllInputs, op) || (input == 0 && is_one_of(kFirstInput, op)) ||
+          (input > 0 && op == "Where"));
 }
 
 InferredForm infer_input(const onnx::NodeProto& node, int input, const FormLookup& lookup) {

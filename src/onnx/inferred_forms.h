@@ -26,8 +26,8 @@ using FormLookup = std::function<const onnx::TypeProto*(const std::string& name)
 [[nodiscard]] InferredForm infer_input(const onnx::NodeProto& node, int input,
                                        const FormLookup& lookup);
 
-// True when the output has the elements of the first input in another order or shape.
-[[nodiscard]] bool only_moves_elements(const onnx::NodeProto& node);
+// True when the output has the element type of that input.
+[[nodiscard]] bool keeps_type(const onnx::NodeProto& node, int input);
 
 // Nothing when the shape has more dimensions than any checkpoint's.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);

@@ -21,7 +21,7 @@ constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
 // Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
 // copy what their input states.
 constexpr int kMaxSlotRank = 64;
-constexpr int kMaxMoves = 4;  // nodes behind each other that only move elements
+constexpr int kMaxSteps = 8;  // nodes behind each other that are asked for the type of a value
 
 bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
@@ -205,17 +205,15 @@ class Collector {
     slot.elem_type = slot.elem_type != 0 ? slot.elem_type : form.elem_type;
     slot.shape = slot.shape ? slot.shape : form.shape;
     slot.bound = slot.bound ? slot.bound : form.bound;
-    const onnx::NodeProto* mover = &node;
-    for (int step = 0; slot.elem_type == 0 && step < kMaxMoves; ++step) {
-      if (input != 0 || !only_moves_elements(*mover) || mover->output_size() != 1) {
-        return;
-      }
-      const auto reader = readers_of(g).find(mover->output(0));
+    const onnx::NodeProto* asked = &node;
+    for (int step = 0; slot.elem_type == 0 && step < kMaxSteps; ++step) {
+      const auto reader =
+          keeps_type(*asked, input) ? readers_of(g).find(asked->output(0)) : readers_of(g).end();
       if (reader == readers_of(g).end()) {
         return;
       }
-      std::tie(mover, input) = reader->second;
-      slot.elem_type = infer_input(*mover, input, lookup).elem_type;
+      std::tie(asked, input) = reader->second;
+      slot.elem_type = infer_input(*asked, input, lookup).elem_type;
     }
   }
 

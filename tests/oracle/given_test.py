@@ -358,7 +358,9 @@ class GivenTest(SaveTest):
         model.CopyFrom(self.graph)
         kept = onnx.numpy_helper.from_array(np.arange(30_000, dtype=np.int32).reshape(100, 300), "kept")
         model.graph.initializer.append(kept)
-        result = self.accept("kept", model, self.small.state_dict, self.small, against=())
+        result = self.accept(
+            "kept", model, self.small.state_dict, self.small, "--keep", "kept", against=()
+        )
         if result:
             found = [t for t in onnx.load(str(result[0])).graph.initializer if t.name == "kept"]
             self.report.check(found == [kept], "kept: stays as it is")

@@ -65,7 +65,7 @@ class LearnTest(SaveTest):
         paths = (folder / "graph.onnx", folder / "new.pt", "-o", folder / "out")
         process = self.tools.save(*paths, "--learn-map", folder / "old.pt", *options)
         if process.returncode != 0:
-            return None, support.last_line(process)
+            return None, process.stderr
         document = support.parse_json(process.stdout)
         self.report.check(document and document["verified"], f"{label}: says that it verified")
         self.runtime.add(label, folder / "out" / "model.onnx", new, graph)

@@ -100,7 +100,8 @@ def graph_of(state: dict) -> onnx.ModelProto:
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, ["n"])
     inputs, outputs, nodes = [data], [helper.make_tensor_value_info("same", TensorProto.FLOAT, ["n"])], []
     nodes.append(helper.make_node("Identity", ["data"], ["same"]))
-    for index, (name, value) in enumerate(state.items()):
+    # Floats first: an integer input before any weight may be the caller's.
+    for index, (name, value) in enumerate(sorted(state.items(), key=lambda item: not item[1].is_floating_point())):
         kind = ONNX_TYPES[support.short_dtype(value)]
         inputs.append(helper.make_tensor_value_info(name, kind, list(value.shape)))
         outputs.append(helper.make_tensor_value_info(f"out_{index}", kind, list(value.shape)))

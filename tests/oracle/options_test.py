@@ -156,6 +156,8 @@ class OptionsTest(SaveTest):
             graph,
             state,
             self.small,
+            "--ignore",
+            "^x$",
             truth=support.expected_initializers(self.graph, self.small.state_dict),
         )
         if result:

@@ -326,7 +326,7 @@ TEST(VerifyAgainst, CountsWhatItComparedAndWhatRestsOnTheManifest) {
 
 TEST(ExpectedTensors, ComeFromTheManifestWhereMappingHasNoAnswer) {
   Pair pair;
-  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
+  pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8, 2));
   pair.tensors[0].name = "x";
   pair.model.manifest.tensors[0].key = "x";
   pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});

@@ -261,17 +261,17 @@ class Aligner {
 std::string spoken(const Alignment& alignment) {
   switch (alignment.kind) {
     case Kind::kNone:
-      return "the keys' own names";
+      return "the keys as they are";
     case Kind::kRemove:
-      return "without their prefix " + quote(alignment.prefix);
+      return "the keys without their prefix " + quote(alignment.prefix);
     case Kind::kAdd:
-      return "with the prefix " + quote(alignment.prefix) + " added";
+      return "the keys with the prefix " + quote(alignment.prefix) + " added";
   }
   return "";
 }
 
 void add_choice(const Alignment& alignment, std::vector<Remedy>& remedies) {
-  const std::string when = "for " + spoken(alignment);
+  const std::string when = "to take " + spoken(alignment);
   switch (alignment.kind) {
     case Kind::kNone:
       remedies.push_back({"prefix", "", when});

@@ -278,9 +278,14 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   refusal.add_list("input of the graph may be the caller's or a weight",
                    "inputs of the graph may be the caller's or weights", "model inputs to confirm",
                    std::move(items));
-  const bool input_missing = std::any_of(
-      leftovers.missing.begin(), leftovers.missing.end(),
-      [&](std::uint32_t slot) { return task.graph.slots[slot].kind == SlotKind::kGraphInput; });
+  const bool input_missing =
+      std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
+        const Slot& slot = task.graph.slots[i];
+        const bool may_be_callers = is_invented_name(slot.name) ||
+                                    name_before_number(slot.name).has_value() ||
+                                    slot.name.find('.') == std::string::npos;
+        return slot.kind == SlotKind::kGraphInput && may_be_callers;
+      });
   if (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing) {
     refusal.add_remedy({"inputs", paste.empty() ? "NAMES" : joined(paste),
                         others.empty() ? "to name all inputs that are the caller's"

@@ -1,0 +1,108 @@
+#include "onnx/exporter_marks.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
+#include <gtest/gtest.h>
+
+#include "onnx_external/model.h"
+#include "support/graph_builder.h"
+#include "support/result_matchers.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr const char* kKind = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr const char* kPersistent = "pkg.torch.export.graph_signature.InputSpec.persistent";
+
+// Adds an entry of metadata_props as newer exporters write it: a field that these classes may lack.
+template <typename Message>
+void add_entry(Message& message, int field, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  Message newer;
+  newer.mutable_unknown_fields()->AddLengthDelimited(field, entry.SerializeAsString());
+  Message read;  // where the classes know the field, it comes to stand there
+  ASSERT_TRUE(read.ParseFromString(newer.SerializeAsString()));
+  message.MergeFrom(read);
+}
+
+onnx::ValueInfoProto info_of(const std::string& kind, const std::string& persistent = "None") {
+  onnx::ValueInfoProto info;
+  add_entry(info, 4, kKind, kind);
+  add_entry(info, 4, kPersistent, persistent);
+  return info;
+}
+
+TEST(ExporterMarks, TellWhatAValueWas) {
+  EXPECT_FALSE(has_marks(onnx::ValueInfoProto()));
+  EXPECT_TRUE(has_marks(info_of("PARAMETER")));
+  EXPECT_EQ(read_marks(info_of("PARAMETER")).origin, SlotOrigin::kParameter);
+  EXPECT_EQ(read_marks(info_of("BUFFER", "True")).origin, SlotOrigin::kBuffer);
+  EXPECT_EQ(read_marks(info_of("BUFFER", "False")).origin, SlotOrigin::kLocalBuffer);
+  EXPECT_EQ(read_marks(info_of("CONSTANT_TENSOR")).origin, SlotOrigin::kConstant);
+  EXPECT_EQ(read_marks(info_of("USER_INPUT")).origin, SlotOrigin::kUserInput);
+  EXPECT_EQ(read_marks(info_of("TOKEN")).origin, SlotOrigin::kUnstated);
+}
+
+TEST(ExporterMarks, TellWhatAValueWasFoldedFrom) {
+  onnx::ValueInfoProto info;
+  add_entry(info, 4, "pkg.onnxscript.optimizer.folded_from", "['act.weight', 'val_18']");
+  EXPECT_THAT(read_marks(info).folded_from, ElementsAre("act.weight", "val_18"));
+}
+
+TEST(ExporterMarks, ReadListsOfNamesAsPythonWritesThem) {
+  EXPECT_THAT(parse_python_names("[]"), IsEmpty());
+  EXPECT_THAT(parse_python_names(R"(['', "it's", 'a\'b'])"), ElementsAre("", "it's", "a'b"));
+  for (const char* text : {"", "'a'", "['a'", "['a, 'b']x", "[a]", "['a", "['a']']"}) {
+    EXPECT_THAT(parse_python_names(text), IsEmpty()) << text;
+  }
+}
+
+TEST(ExporterMarks, TellOfAFusedBatchNorm) {
+  onnx::NodeProto node;
+  EXPECT_FALSE(has_fused_batch_norm(node));
+  add_entry(node, 9, "pkg.onnxscript.rewriter.rule_name", "FusePadIntoConv");
+  EXPECT_FALSE(has_fused_batch_norm(node));
+  add_entry(node, 9, "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv");
+  EXPECT_TRUE(has_fused_batch_norm(node));
+}
+
+TEST(ExporterMarks, TellTheModuleOfANode) {
+  onnx::NodeProto node;
+  EXPECT_EQ(module_of(node), "");
+  node.set_name("/layer1/layer1.0/conv1/Conv");
+  EXPECT_EQ(module_of(node), "layer1.0.conv1");
+  node.set_name("/Transpose");
+  EXPECT_EQ(module_of(node), "");
+  node.set_name("node_linear");
+  add_entry(node, 9, "pkg.torch.onnx.name_scopes", "['', 'h', 'h.0', 'h.0.fc', 'linear']");
+  EXPECT_EQ(module_of(node), "h.0.fc");
+}
+
+TEST(ExporterMarks, StandInTheFactsOfTheGraph) {
+  GraphBuilder b;
+  b.initializer("w", onnx::TensorProto::FLOAT, {2, 2}, std::string(16, '\1'));
+  b.node("MatMul", {"x", "w"}, {"y"}).output("y", onnx::TensorProto::FLOAT, {2, 2});
+  onnx::ModelProto proto = b.model();
+  onnx::ValueInfoProto info = info_of("PARAMETER");
+  info.set_name("w");
+  *proto.mutable_graph()->add_value_info() = info;
+  onnx::NodeProto& node = *proto.mutable_graph()->mutable_node(0);
+  node.set_name("/fc/MatMul");
+  add_entry(node, 9, "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoGemm");
+  const auto model = Model::from_proto(proto, ".");
+  ASSERT_THAT(model, IsOk());
+  const GraphFacts& facts = model->facts();
+  ASSERT_FALSE(facts.slots.empty());
+  EXPECT_EQ(facts.slots[0].origin, SlotOrigin::kParameter);
+  EXPECT_TRUE(facts.slots[0].batch_norm_fused);
+  EXPECT_EQ(facts.slots[0].matmul_second_count, 1U);
+  EXPECT_THAT(facts.modules, ElementsAre("fc"));
+}
+
+}  // namespace
+}  // namespace onnx_external

@@ -1,6 +1,7 @@
 #include "mapping/callers.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/name_map.h"
@@ -46,6 +47,7 @@ class InputSorter {
       states_.push_back(state_of(i, initializers));
     }
     reopen_integers();
+    find_borders();
     list_left_forms();
   }
 
@@ -107,15 +109,6 @@ class InputSorter {
     return states_[input] == InputState::kFilled && slots_[input].has_value();
   }
 
-  [[nodiscard]] bool stands_behind_weights(std::size_t input) const {
-    for (std::size_t i = 0; i < input; ++i) {
-      if (is_filled_slot(i)) {
-        return true;
-      }
-    }
-    return false;
-  }
-
   [[nodiscard]] bool is_integer(std::uint32_t slot) const {
     const std::int32_t type = task_.graph.slots[slot].elem_type;
     return type != 0 && !onnx_is_floating(type);
@@ -147,7 +140,7 @@ class InputSorter {
     const std::uint32_t slot = *slots_[input];
     const bool is_weight = marks_callers_ || is_weight_name(name) ||
                            merged_weights_.contains(name) || was_renamed(name) ||
-                           (is_made_up(name) && !holds_weights_ && stands_behind_weights(input));
+                           (is_made_up(name) && !holds_weights_ && input > first_filled_);
     if (!task_.options.inputs.empty() || is_weight) {
       leftovers_.missing.push_back(slot);
     } else if ((holds_weights_ || is_only_one) && !fits_left_key(slot)) {
@@ -176,20 +169,19 @@ class InputSorter {
         task_.graph.slots[*slot].origin != SlotOrigin::kUnstated) {
       return false;
     }
-    const auto begin = static_cast<std::ptrdiff_t>(input) + 1;
-    const bool precedes_callers =
-        std::find(states_.begin() + begin, states_.end(), InputState::kCallers) != states_.end();
-    return holds_weights_ || precedes_callers ||
-           (is_integer(*slot) && !behind_certain_weight(input));
+    return holds_weights_ || input < end_of_callers_ || (is_integer(*slot) && input < first_float_);
   }
 
-  [[nodiscard]] bool behind_certain_weight(std::size_t input) const {
-    for (std::size_t i = 0; i < input; ++i) {
-      if (states_[i] == InputState::kFilled && slots_[i] && !is_integer(*slots_[i])) {
-        return true;
+  // Where the first weights stand, and the last input that is surely the caller's.
+  void find_borders() {
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      if (is_filled_slot(i)) {
+        first_filled_ = std::min(first_filled_, i);
+        first_float_ = is_integer(*slots_[i]) ? first_float_ : std::min(first_float_, i);
+      } else if (states_[i] == InputState::kCallers) {
+        end_of_callers_ = i + 1;
       }
     }
-    return false;
   }
 
   const MappingTask& task_;
@@ -199,6 +191,9 @@ class InputSorter {
   bool holds_weights_ = false;
   bool marks_callers_ = false;  // the exporter says which inputs are the caller's: no other is
   std::vector<InputState> states_;
+  std::size_t first_filled_ = std::numeric_limits<std::size_t>::max();
+  std::size_t first_float_ = std::numeric_limits<std::size_t>::max();  // of those
+  std::size_t end_of_callers_ = 0;
   std::set<Shape> left_shapes_;
 };
 

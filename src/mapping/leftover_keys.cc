@@ -175,14 +175,17 @@ class KeySorter {
     return std::optional<std::uint32_t>();
   }
 
-  [[nodiscard]] bool is_shared(std::uint32_t key) const {
-    for (std::size_t slot = 0; slot < task_.fills.size(); ++slot) {
-      if (task_.fills[slot] && task_.fills[slot]->key == key &&
-          task_.graph.slots[slot].consumer_count > 1) {
-        return true;
+  // Whether several nodes use a slot of the key.
+  [[nodiscard]] bool is_shared(std::uint32_t key) {
+    if (shared_.empty()) {
+      shared_.resize(task_.keys.keys.size());
+      for (std::size_t slot = 0; slot < task_.fills.size(); ++slot) {
+        if (task_.fills[slot] && task_.graph.slots[slot].consumer_count > 1) {
+          shared_[task_.fills[slot]->key] = true;
+        }
       }
     }
-    return false;
+    return shared_[key];
   }
 
   // The outermost module around the key of which nothing is used; nothing when its own module is.
@@ -263,6 +266,7 @@ class KeySorter {
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   NameSet used_modules_;
+  std::vector<bool> shared_;  // by key, made when it is asked for
   std::size_t comparisons_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "base/name_map.h"
@@ -37,6 +38,7 @@ class SlotSorter {
   SlotSorter(const MappingTask& task, const MappingEvidence& evidence, Leftovers& leftovers)
       : task_(task), evidence_(evidence), leftovers_(leftovers) {
     states_origins_ = states_origins(task.graph);
+    harmless_.insert(leftovers.harmless.begin(), leftovers.harmless.end());
     for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
       const std::uint64_t elements = elements_of(task.keys.keys[key].shape);
       std::vector<std::uint32_t>& alike = keys_of_size_[elements];
@@ -257,6 +259,7 @@ class SlotSorter {
   bool has_number_ = false;      // the checkpoint has a key of one element
   bool states_origins_ = false;  // of the graph
   NameSet filled_names_;
+  std::unordered_set<std::uint32_t> harmless_;  // keys
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The rules in their order; docs/mapping.md explains each.
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "mapping/alignment.h"
@@ -33,12 +34,10 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
   }
   mapping.unmatched_keys = unmatched_keys(leftovers);
   if (task.options.unmatched == Unmatched::kKeep) {
-    const auto is_ignored = [&](std::uint32_t key) {
-      return std::find(leftovers.ignored.begin(), leftovers.ignored.end(), key) !=
-             leftovers.ignored.end();
-    };
+    const std::unordered_set<std::uint32_t> ignored(leftovers.ignored.begin(),
+                                                    leftovers.ignored.end());
     for (const std::uint32_t key : mapping.unmatched_keys) {
-      if (!is_ignored(key)) {
+      if (!ignored.contains(key)) {
         mapping.pairs.push_back({Attachment::kNoSlot, key, Rule::kKept, {}});
       }
     }

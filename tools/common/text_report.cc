@@ -67,22 +67,27 @@ std::string modules_text(const SaveReport& report, Lists lists) {
   std::string out;
   for (std::size_t i = 0; i < most; ++i) {
     const UnusedModule& module = report.unused_modules[i];
-    out += fmt::format("unused module: {} ({})\n", shown(module.name),
-                       count_text(module.keys, "key"));
+    out +=
+        fmt::format("unused module: {} ({})\n", shown(module.name), count_text(module.keys, "key"));
   }
-  return all > most ? out + fmt::format("... and {} more unused modules (-v lists all)\n", all - most)
-                    : out;
+  return all > most
+             ? out + fmt::format("... and {} more unused modules (-v lists all)\n", all - most)
+             : out;
 }
 
 // Those that stand in no line of modules_text().
 std::vector<std::string> single_keys(const SaveReport& report) {
+  NameSet modules;
+  for (const UnusedModule& module : report.unused_modules) {
+    modules.insert(module.name);
+  }
   std::vector<std::string> keys;
   for (const std::string& key : report.unmatched_keys) {
-    const bool in_module = std::any_of(
-        report.unused_modules.begin(), report.unused_modules.end(), [&](const UnusedModule& module) {
-          return key.size() > module.name.size() && key.starts_with(module.name) &&
-                 key[module.name.size()] == '.';
-        });
+    bool in_module = false;
+    for (std::size_t dot = key.find('.'); dot != std::string::npos && !in_module;
+         dot = key.find('.', dot + 1)) {
+      in_module = modules.contains(std::string_view(key).substr(0, dot));
+    }
     if (!in_module) {
       keys.push_back(key);
     }
@@ -92,8 +97,8 @@ std::vector<std::string> single_keys(const SaveReport& report) {
 
 // What both reports of save-external say of names that found no partner.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
-  return overlaid_text(report.overlaid, lists) +
-         modules_text(report, lists) + names_line("unused keys", single_keys(report), lists) +
+  return overlaid_text(report.overlaid, lists) + modules_text(report, lists) +
+         names_line("unused keys", single_keys(report), lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
          names_line("model inputs", report.inputs_left, lists) +
          names_line("kept as the graph has them", report.initializers_kept, lists) +

@@ -396,10 +396,9 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
 }
 
 // The same range without a comparison: its CRC will tell.
-RangeCheck by_crc_alone(RangeCheck check) {
+void check_by_crc_alone(RangeCheck& check) {
   check.equals.reset();
   check.wants_crc = true;
-  return check;
 }
 
 // By the checkpoint, or while the range was written.
@@ -451,7 +450,7 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
   for (std::size_t i = 0; i < checks.size() && options.compare == Compare::kRecordedCrc; ++i) {
     by_crc[i] = known_crc(checks[i], checkpoint).has_value();
     if (by_crc[i]) {
-      first[i] = by_crc_alone(checks[i]);
+      check_by_crc_alone(first[i]);
     }
   }
   auto answers = read_ranges(folder, first, checkpoint, options, meter);

@@ -97,9 +97,8 @@ Status LearnRefusals::status() const {
       details->lists.push_back(std::move(list));
     }
   }
-  details->remedies = {{"map", {}, "where you know which key fills a slot"},
-                       {"keep", {}, "where the data of the graph is a constant"},
-                       {"ignore", {}, "for keys that the graph does not use"}};
+  details->remedies = {{"keep", "NAMES", "where the data of the graph is a constant"},
+                       {"ignore", "RE", "for keys that the graph does not use"}};
   std::string message = "the old checkpoint does not tell what to do: " +
                         text_of(refusals_.front().item, refusals_.front().doubt);
   if (refusals_.size() > 1) {

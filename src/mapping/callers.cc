@@ -41,6 +41,7 @@ class InputSorter {
         merged_weights_.insert(slot.merged_into);
       }
       holds_weights_ = holds_weights_ || is_weight_elsewhere(slot);
+      has_larger_input_ = has_larger_input_ || is_larger_input(i);
       marks_callers_ = marks_callers_ || slot.origin == SlotOrigin::kUserInput;
     }
     for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -74,6 +75,12 @@ class InputSorter {
             onnx_is_floating(slot.elem_type) && !is_invented_name(slot.name));
   }
 
+  [[nodiscard]] bool is_larger_input(std::uint32_t i) const {
+    const Slot& slot = task_.graph.slots[i];
+    return slot.kind == SlotKind::kGraphInput && !task_.fills[i] &&
+           (has_symbolic_dimension(slot) || (slot.shape && slot.shape->size() > 1));
+  }
+
   [[nodiscard]] InputState state_of(std::size_t input, const NameSet& initializers) const {
     const std::string& name = task_.graph.graph_inputs[input];
     if (!slots_[input]) {  // else it is a sequence, an optional, a map
@@ -88,9 +95,15 @@ class InputSorter {
       return InputState::kCallers;
     }
     // A list of inputs is complete: what it leaves out is a weight.
-    return named.empty() && is_integer(slot) && !is_weight_name(name) && !was_renamed(name)
-               ? InputState::kCallers
-               : InputState::kOpen;
+    const bool certain = named.empty() && is_integer(slot) && !is_weight_name(name) &&
+                         !was_renamed(name) && (is_made_up(name) || !may_be_buffer(slot));
+    return certain ? InputState::kCallers : InputState::kOpen;
+  }
+
+  // Integers of one fixed dimension beside inputs of more, or of symbolic ones: a permutation.
+  [[nodiscard]] bool may_be_buffer(std::uint32_t slot) const {
+    const auto& shape = task_.graph.slots[slot].shape;
+    return shape && shape->size() <= 1 && has_larger_input_;
   }
 
   // Exporters put the caller's inputs first, so integers behind weights are a buffer.
@@ -189,7 +202,8 @@ class InputSorter {
   std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
   NameSet merged_weights_;                           // what filled Identity slots read
   bool holds_weights_ = false;
-  bool marks_callers_ = false;  // the exporter says which inputs are the caller's: no other is
+  bool has_larger_input_ = false;  // one that no key fills, of several dimensions or symbolic ones
+  bool marks_callers_ = false;     // the exporter says which inputs are the caller's: no other is
   std::vector<InputState> states_;
   std::size_t first_filled_ = std::numeric_limits<std::size_t>::max();
   std::size_t first_float_ = std::numeric_limits<std::size_t>::max();  // of those

@@ -79,9 +79,23 @@ bool is_baked_buffer(std::string_view name, const Shape& shape) {
          is_square_mask(name, shape);
 }
 
+bool is_counter_name(std::string_view name) {
+  constexpr std::array<std::string_view, 11> kCounters = {
+      "num_batches_tracked", "step",       "steps",  "global_step",
+      "n_averaged",          "epoch",      "epochs", "num_updates",
+      "iteration",           "iterations", "counter"};
+  return std::find(kCounters.begin(), kCounters.end(), last_component(name)) != kCounters.end();
+}
+
 bool is_adapter_weight(std::string_view name) {
-  return std::any_of(kAdapterComponents.begin(), kAdapterComponents.end(),
-                     [&](std::string_view component) { return has_component(name, component); });
+  return !adapter_component(name).empty();
+}
+
+std::string_view adapter_component(std::string_view name) {
+  const auto found =
+      std::find_if(kAdapterComponents.begin(), kAdapterComponents.end(),
+                   [&](std::string_view component) { return has_component(name, component); });
+  return found != kAdapterComponents.end() ? *found : std::string_view();
 }
 
 }  // namespace onnx_external

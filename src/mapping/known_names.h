@@ -12,7 +12,12 @@ namespace onnx_external {
 // checkpoint may have them or not; they never change with training.
 [[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
 
+// Single numbers that training counts with and no model computes from.
+[[nodiscard]] bool is_counter_name(std::string_view name);
+
 // Weights of an adapter (LoRA, IA3, ...), which change a base model once they are merged into it.
 [[nodiscard]] bool is_adapter_weight(std::string_view name);
+// The component of the name that says so: "lora_A"; "" for other names.
+[[nodiscard]] std::string_view adapter_component(std::string_view name);
 
 }  // namespace onnx_external

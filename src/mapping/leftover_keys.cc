@@ -95,6 +95,10 @@ class KeySorter {
         alike.push_back(key);
       }
       mark_modules_of(key);
+      if (const std::string_view module = parent_of(keys[key].name);
+          keys[key].name.substr(module.size()) == ".weight") {
+        layers_.insert(module);
+      }
     }
   }
 
@@ -214,7 +218,8 @@ class KeySorter {
       }
     }
     for (const auto& [module, keys] : modules) {
-      if (is_batch_norm(module, keys) || has_nodes(module)) {
+      // Inside a layer that has a weight of its own stands what changes that: an adapter.
+      if (is_batch_norm(keys) || has_nodes(module) || layers_.contains(parent_of(module))) {
         leftovers_.unused.insert(leftovers_.unused.end(), keys.begin(), keys.end());
         continue;
       }
@@ -225,19 +230,17 @@ class KeySorter {
     std::sort(leftovers_.aside.begin(), leftovers_.aside.end());
   }
 
-  // A module that is just a normalisation by recorded numbers: it vanishes when it is folded into
-  // the layer before it. A head or a branch that is not used has more than that.
-  [[nodiscard]] bool is_batch_norm(std::string_view module,
-                                   const std::vector<std::uint32_t>& keys) const {
-    bool has_mean = false;
+  // A module that holds just normalisations by recorded numbers: they vanish when they are folded
+  // into the layers before them. A head or a branch that is not used has more than that.
+  [[nodiscard]] bool is_batch_norm(const std::vector<std::uint32_t>& keys) const {
+    std::map<std::string_view, bool> has_mean;  // by the module of the keys
     for (const std::uint32_t key : keys) {
       const std::string_view name = task_.keys.keys[key].name;
-      if (parent_of(name) != module) {
-        return false;
-      }
-      has_mean = has_mean || name.ends_with("running_mean") || name.ends_with("running_var");
+      bool& found = has_mean[parent_of(name)];
+      found = found || name.ends_with("running_mean") || name.ends_with("running_var");
     }
-    return has_mean;
+    return std::all_of(has_mean.begin(), has_mean.end(),
+                       [](const auto& module) { return module.second; });
   }
 
   // The graph has nodes of the module, so it uses its weights, in whatever form.
@@ -266,6 +269,7 @@ class KeySorter {
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   NameSet used_modules_;
+  NameSet layers_;            // modules of which the weight is used
   std::vector<bool> shared_;  // by key, made when it is asked for
   std::size_t comparisons_ = 0;
 };

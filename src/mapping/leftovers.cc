@@ -2,9 +2,10 @@
 #include "mapping/leftovers.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
-#include <unordered_set>
+#include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
@@ -38,14 +39,17 @@ class SlotSorter {
   SlotSorter(const MappingTask& task, const MappingEvidence& evidence, Leftovers& leftovers)
       : task_(task), evidence_(evidence), leftovers_(leftovers) {
     states_origins_ = states_origins(task.graph);
-    harmless_.insert(leftovers.harmless.begin(), leftovers.harmless.end());
     for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
       const std::uint64_t elements = elements_of(task.keys.keys[key].shape);
       std::vector<std::uint32_t>& alike = keys_of_size_[elements];
       if (alike.size() < kMaxCandidates) {
         alike.push_back(key);
       }
-      has_number_ |= elements == 1 && is_floating(task.keys.keys[key].dtype);
+      const MappingKey& described = task.keys.keys[key];
+      const bool is_integer = !is_floating(described.dtype);
+      has_number_ |= elements == 1 && !(is_integer && is_counter_name(described.name));
+      has_indices_ |=
+          elements > 1 && is_integer && !is_baked_buffer(described.name, described.shape);
     }
   }
 
@@ -130,8 +134,8 @@ class SlotSorter {
     return slot.folded_from.empty() && !is_invented_name(slot.name);
   }
 
-  // Integers are weights when they are called so: a permutation, a table of indices. What else has
-  // as many elements as an integer key of the checkpoint may have been computed from it.
+  // Integers are weights when they are called so: a permutation, a table of indices. Others may
+  // have been computed from such a key, unless they tell an operator a shape.
   Status sort_integers(std::uint32_t i) {
     const Slot& slot = task_.graph.slots[i];
     const bool named = names_a_weight(slot) && slot.name.find_first_of("/:") == std::string::npos;
@@ -139,26 +143,31 @@ class SlotSorter {
       leftovers_.missing.push_back(i);
       return {};
     }
-    const std::uint64_t elements = elements_of(slot);
-    const auto alike = keys_of_size_.find(elements);
-    if (elements < 2 || alike == keys_of_size_.end()) {
+    const bool computed = !slot.folded_from.empty() && !is_folded_from_constants(slot);
+    const bool perhaps = elements_of(slot) > 1 ? has_indices_ : has_number_;
+    if (!computed && (!perhaps || states_origins_ || is_shape_operand(slot))) {
       leftovers_.kept.push_back(i);
       return {};
     }
-    bool suspicious = false;
-    for (const std::uint32_t key : alike->second) {
-      const MappingKey& left = task_.keys.keys[key];
-      const bool candidate = !is_floating(left.dtype) && !is_baked_buffer(left.name, left.shape) &&
-                             std::find(leftovers_.harmless.begin(), leftovers_.harmless.end(),
-                                       key) != leftovers_.harmless.end();
-      const auto holds = candidate ? holds_key(i, key) : true;
-      if (!holds) {
-        return fail(holds.error());
-      }
-      suspicious = suspicious || !*holds;
+    const auto proved = equals_a_key(i);
+    if (!proved) {
+      return fail(proved.error());
     }
-    (suspicious ? leftovers_.held : leftovers_.kept).push_back(i);
+    (*proved ? leftovers_.kept : leftovers_.held).push_back(i);
     return {};
+  }
+
+  // Read by an operator that takes a shape, axes or places there.
+  [[nodiscard]] static bool is_shape_operand(const Slot& slot) {
+    constexpr std::array<std::string_view, 18> kOperators = {
+        "Reshape",    "Slice",     "Expand",    "Unsqueeze", "Squeeze",         "Tile",
+        "Pad",        "Resize",    "Upsample",  "Split",     "ConstantOfShape", "TopK",
+        "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd",      "Range"};
+    return std::find(kOperators.begin(), kOperators.end(), slot.consumer_op) != kOperators.end();
+  }
+
+  [[nodiscard]] static bool is_folded_from_constants(const Slot& slot) {
+    return std::all_of(slot.folded_from.begin(), slot.folded_from.end(), is_lifted_name);
   }
 
   // A value without a name of its own.
@@ -176,7 +185,7 @@ class SlotSorter {
   [[nodiscard]] bool is_constant(std::uint32_t i) const {
     const Slot& slot = task_.graph.slots[i];
     if (!slot.folded_from.empty()) {
-      return std::all_of(slot.folded_from.begin(), slot.folded_from.end(), is_lifted_name);
+      return is_folded_from_constants(slot);
     }
     return !slot.batch_norm_fused &&
            (states_origins_ || (!has_number_ && leftovers_.unused.empty()));
@@ -256,10 +265,10 @@ class SlotSorter {
   const MappingEvidence& evidence_;
   Leftovers& leftovers_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> keys_of_size_;  // by number of elements
-  bool has_number_ = false;      // the checkpoint has a key of one element
+  bool has_number_ = false;      // the checkpoint has a key of one element that is no counter
+  bool has_indices_ = false;     // the checkpoint has integers of more than one element
   bool states_origins_ = false;  // of the graph
   NameSet filled_names_;
-  std::unordered_set<std::uint32_t> harmless_;  // keys
 };
 
 }  // namespace

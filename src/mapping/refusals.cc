@@ -8,6 +8,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "mapping/advice.h"
+#include "mapping/known_names.h"
 #include "mapping/name_refinement.h"
 
 namespace onnx_external {
@@ -55,8 +56,14 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   if (task.keys.keys.empty()) {
     return fail(ErrorCode::kNotFound, "the checkpoint has no tensors");
   }
-  if (leftovers.adapters.size() == task.keys.keys.size()) {
-    return {};  // refuse_adapters() says what it is
+  const auto is_computed = [&](std::uint32_t slot) {
+    return is_invented_name(task.graph.slots[slot].name) ||
+           !task.graph.slots[slot].folded_from.empty();
+  };
+  const bool folded = std::any_of(leftovers.missing.begin(), leftovers.missing.end(), is_computed);
+  if (task.options.partial == Partial::kRefuse &&
+      (folded || !leftovers.held.empty() || leftovers.adapters.size() == task.keys.keys.size())) {
+    return {};  // refuse_all() says what it is
   }
   Refusal refusal;
   std::vector<ErrorItem> slots;
@@ -86,6 +93,53 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
     refusal.add_remedy({"cast", "", "to convert the floats to the types of the graph"});
   }
   return fail(std::move(refusal).error(ErrorCode::kNotFound));
+}
+
+// --- merged weights ----------------------------------------------------------------------------
+
+// How many consumers stay with each slot once the Identity nodes of filled slots are gone.
+std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
+  std::vector<std::uint64_t> consumers;
+  for (const Slot& slot : task.graph.slots) {
+    consumers.push_back(slot.consumer_count);
+  }
+  // An Identity stands after what it reads, so its own count is final when it is met from the end.
+  for (std::size_t i = task.graph.slots.size(); i-- > 0;) {
+    const Slot& slot = task.graph.slots[i];
+    const auto source = task.slot_by_name.find(slot.merged_into);
+    if (slot.kind == SlotKind::kIdentityOutput && source) {
+      std::uint64_t& count = consumers[*source];
+      count -= std::min<std::uint64_t>(count, 1);
+      count += task.fills[i] ? 0 : consumers[i];
+    }
+  }
+  return consumers;
+}
+
+// Filled slots of several nodes that have the form of a left-over key: weights that were equal
+// before training have one slot, and are no longer equal.
+std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
+  std::map<std::pair<DType, Shape>, std::uint32_t> left;
+  for (const auto* keys : {&leftovers.aside, &leftovers.unused}) {
+    for (const std::uint32_t key : *keys) {
+      left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
+    }
+  }
+  std::vector<ErrorItem> items;
+  const auto consumers = left.empty() ? std::vector<std::uint64_t>() : consumers_after(task);
+  for (std::uint32_t i = 0; i < consumers.size(); ++i) {
+    const Slot& slot = task.graph.slots[i];
+    if (!task.fills[i] || consumers[i] < 2) {
+      continue;
+    }
+    const MappingKey& used = task.keys.keys[task.fills[i]->key];
+    if (const auto same = left.find(std::pair(used.dtype, used.shape)); same != left.end()) {
+      ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
+      item.candidates.push_back(task.keys.keys[same->second].name);
+      items.push_back(std::move(item));
+    }
+  }
+  return items;
 }
 
 // --- what stays open or old --------------------------------------------------------------------
@@ -132,8 +186,8 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
   if (invented) {
     refusal.add_sentence(
         "names that exporters make up (onnx::MatMul_8, val_12) belong to values that were computed "
-        "from weights at export; " +
-        std::string(kPlainExport));
+        "from weights at export");
+    refusal.add_sentence(kPlainExport);
   }
 }
 
@@ -177,7 +231,10 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
   refusal.add_remedy({"learn-map", "OLD",
                       "with the checkpoint that the graph was exported from, to find by bytes what "
                       "each value was made of"});
-  refusal.add_remedy({"keep", joined(names), "if they depend on no weight of the checkpoint"});
+  // Keys without a place may be what the values were computed from.
+  if (leftovers.unused.empty() && leftovers.aside.empty()) {
+    refusal.add_remedy({"keep", joined(names), "if they depend on no weight of the checkpoint"});
+  }
 }
 
 void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
@@ -202,8 +259,14 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   refusal.add_list("key is not used by the graph", "keys are not used by the graph", "unused keys",
                    std::move(items));
   if (batch_norm) {
-    refusal.add_sentence("a BatchNorm without a place was folded into other weights; " +
-                         std::string(kPlainExport));
+    refusal.add_sentence("a BatchNorm without a place was folded into other weights");
+    refusal.add_sentence(kPlainExport);
+  }
+  const bool folded = std::any_of(
+      leftovers.missing.begin(), leftovers.missing.end(),
+      [&](std::uint32_t slot) { return is_invented_name(task.graph.slots[slot].name); });
+  if (batch_norm || folded || !leftovers.held.empty() || !merged_slots(task, leftovers).empty()) {
+    return;  // they have gone into other values: to leave them out would be wrong
   }
   refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
                       "for keys that are no weights of this graph"});
@@ -224,7 +287,9 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
   refusal.add_sentence(
       "an adapter changes the base model: merge it first (peft: model.merge_and_unload()), and "
       "save the merged state dict");
-  refusal.add_remedy({"ignore", "lora_", "to get the base model without it"});
+  refusal.add_remedy(
+      {"ignore", std::string(adapter_component(task.keys.keys[leftovers.adapters.front()].name)),
+       "to get the base model without it"});
 }
 
 // What is surely the caller's, so that it can be pasted. Where the exporter made names up for
@@ -286,55 +351,19 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
                                     slot.name.find('.') == std::string::npos;
         return slot.kind == SlotKind::kGraphInput && may_be_callers;
       });
-  if (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing) {
+  if (task.options.inputs.empty() &&
+      (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
     refusal.add_remedy({"inputs", paste.empty() ? "NAMES" : joined(paste),
-                        others.empty() ? "to name all inputs that are the caller's"
-                                       : "to name all inputs that are the caller's; add those of " +
-                                             quote_list(others, kMaxListed) + " that are"});
+                        others.empty()
+                            ? "to name all inputs that are the caller's"
+                            : "to name all inputs that are the caller's; add to it what is the "
+                              "caller's of " +
+                                  quote_list(others, kMaxListed)});
   }
 }
 
-// --- merged weights ----------------------------------------------------------------------------
-
-// How many consumers stay with each slot once the Identity nodes of filled slots are gone.
-std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
-  std::vector<std::uint64_t> consumers;
-  for (const Slot& slot : task.graph.slots) {
-    consumers.push_back(slot.consumer_count);
-  }
-  // An Identity stands after what it reads, so its own count is final when it is met from the end.
-  for (std::size_t i = task.graph.slots.size(); i-- > 0;) {
-    const Slot& slot = task.graph.slots[i];
-    const auto source = task.slot_by_name.find(slot.merged_into);
-    if (slot.kind == SlotKind::kIdentityOutput && source) {
-      std::uint64_t& count = consumers[*source];
-      count -= std::min<std::uint64_t>(count, 1);
-      count += task.fills[i] ? 0 : consumers[i];
-    }
-  }
-  return consumers;
-}
-
-// Weights that were equal before training have one slot, and are no longer equal.
 void list_merged(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::map<std::pair<DType, Shape>, std::uint32_t> left;
-  for (const std::uint32_t key : leftovers.aside) {
-    left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
-  }
-  std::vector<ErrorItem> items;
-  const auto consumers = left.empty() ? std::vector<std::uint64_t>() : consumers_after(task);
-  for (std::uint32_t i = 0; i < consumers.size(); ++i) {
-    const Slot& slot = task.graph.slots[i];
-    if (!task.fills[i] || consumers[i] < 2) {
-      continue;
-    }
-    const MappingKey& used = task.keys.keys[task.fills[i]->key];
-    if (const auto same = left.find(std::pair(used.dtype, used.shape)); same != left.end()) {
-      ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
-      item.candidates.push_back(task.keys.keys[same->second].name);
-      items.push_back(std::move(item));
-    }
-  }
+  std::vector<ErrorItem> items = merged_slots(task, leftovers);
   if (items.empty()) {
     return;
   }
@@ -364,7 +393,8 @@ Status refuse_fused(const MappingTask& task) {
   if (refusal.empty()) {
     return {};
   }
-  refusal.add_sentence("no key has their values; " + std::string(kPlainExport));
+  refusal.add_sentence("no key has their values");
+  refusal.add_sentence(kPlainExport);
   return fail(std::move(refusal).error(ErrorCode::kMismatch));
 }
 
@@ -392,7 +422,10 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   if (refusal.empty()) {
     return {};
   }
-  if (is_strict && !leftovers.missing.empty()) {
+  const bool named = std::any_of(
+      leftovers.missing.begin(), leftovers.missing.end(),
+      [&](std::uint32_t slot) { return !is_invented_name(task.graph.slots[slot].name); });
+  if (is_strict && named) {
     refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
     refusal.add_remedy({"partial", "", "to leave weights without data, or old beside new"});
   }

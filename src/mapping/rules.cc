@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -122,31 +123,33 @@ Status refuse_conflict(const AlignmentConflict& conflict, const MappingTask& tas
 }
 
 Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
-  std::string text;
+  std::vector<ErrorItem> items;
   bool input = false;
   bool castable = false;
-  for (std::size_t i = 0; i < std::min(aligned.clashes.size(), kMaxListed); ++i) {
-    const AlignedPair& pair = aligned.clashes[i];
-    text += (i > 0 ? "; " : "") +
-            clash_text(task, pair.slot_name, pair.key, task.recipe_of(pair.slot_name));
-    input |= task.first_slot(pair.slot_name).kind == SlotKind::kGraphInput;
+  for (const AlignedPair& pair : aligned.clashes) {
+    const Slot& slot = task.first_slot(pair.slot_name);
+    const MappingKey& key = task.keys.keys[pair.key];
+    items.push_back(item_of(slot, "but key " + quote(key.name) + " is " + form_of(key)));
+    input |= slot.kind == SlotKind::kGraphInput && slot.name.find('.') == std::string::npos;
     castable |= agrees_once_cast(task, pair.slot_name, pair.key);
   }
-  if (aligned.clashes.size() > kMaxListed) {
-    text += "; and " + std::to_string(aligned.clashes.size() - kMaxListed) + " more";
-  }
-  const std::size_t met = aligned.fits.size() + aligned.clashes.size();
-  text += " (" + std::to_string(aligned.clashes.size()) + " of " + std::to_string(met) +
-          " names that meet)";
-  std::vector<Remedy> remedies;
+  const AlignedPair& first = aligned.clashes.front();
+  Error error =
+      error_with(ErrorCode::kMismatch,
+                 clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) +
+                     " (" + std::to_string(aligned.clashes.size()) + " of " +
+                     std::to_string(aligned.fits.size() + aligned.clashes.size()) +
+                     " names that meet); give the checkpoint that belongs to this graph",
+                 {});
+  ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
   if (castable) {
-    remedies.push_back({"cast", "", "to convert its floats to the types of the graph"});
+    details.remedies.push_back({"cast", "", "to convert its floats to the types of the graph"});
   }
   if (input) {
-    remedies.push_back({"inputs", "NAMES", "to name the inputs that are the caller's"});
+    details.remedies.push_back({"inputs", "NAMES", "to name the inputs that are the caller's"});
   }
-  return fail_with(ErrorCode::kMismatch, text + "; give the checkpoint that belongs to this graph",
-                   std::move(remedies));
+  error.details = std::make_shared<const ErrorDetails>(std::move(details));
+  return fail(std::move(error));
 }
 
 struct SuffixPair {

@@ -102,6 +102,24 @@ Status apply_prefix(MappingTask& task) {
                                         quote_list(tops, kMaxListed));
 }
 
+// Renames and dropped wrappers may give two keys one name: fine for ties, else nobody knows which.
+Status check_changed_names(const MappingTask& task) {
+  if (task.changed_names.empty()) {
+    return {};
+  }
+  NameMap<std::uint32_t> first;
+  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
+    const auto [other, fresh] = first.emplace(task.key_names[key].name, key);
+    const MappingKey& one = task.keys.keys[other->second];
+    const MappingKey& two = task.keys.keys[key];
+    if (!fresh && (!one.bytes_id || one.bytes_id != two.bytes_id)) {
+      return fail(ErrorCode::kAmbiguous, "keys " + quote(one.name) + " and " + quote(two.name) +
+                                             " both become " + quote(other->first));
+    }
+  }
+  return {};
+}
+
 Status list_keys(MappingTask& task) {
   const std::vector<MappingKey>& keys = task.keys.keys;
   task.key_names.resize(keys.size());
@@ -121,6 +139,9 @@ Status list_keys(MappingTask& task) {
   }
   for (KeyName& key : task.key_names) {
     key.name = without_wrappers(key.name, task);
+  }
+  if (Status status = check_changed_names(task); !status) {
+    return status;
   }
   if (Status status = apply_prefix(task); !status) {
     return status;

@@ -55,9 +55,7 @@ class GraphTies {
     }
     for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
       if (slots[slot].kind == SlotKind::kIdentityOutput) {
-        if (Status status = fill_identity(slot); !status) {
-          return status;
-        }
+        fill_identity(slot);
       }
     }
     if (Status status = fill_by_data(); !status) {
@@ -68,39 +66,27 @@ class GraphTies {
   }
 
  private:
-  // An Identity over a weight: the exporter found the two equal. They are tied, and not just equal
-  // before training, when the data is no run of equal numbers, or one end of an embedding.
-  Status fill_identity(std::uint32_t output) {
+  // An Identity over a weight: the exporter found the two equal. Copies of a layer are equal before
+  // training as well, so just the two ends of an embedding are taken for tied.
+  void fill_identity(std::uint32_t output) {
     const auto source = task_.slot_by_name.find(task_.graph.slots[output].merged_into);
     if (!source || task_.fills[output].has_value() == task_.fills[*source].has_value()) {
-      return {};
+      return;
     }
     const std::uint32_t open = task_.fills[output] ? *source : output;
     const std::uint32_t filled = task_.fills[output] ? output : *source;
     if (!is_open_weight(task_, open)) {
-      return {};
+      return;
     }
-    auto tied = are_tied(output, *source);
-    if (!tied) {
-      return fail(std::move(tied).error());
-    }
-    if (*tied) {
+    if (are_ends_of_embedding(output, *source)) {
       fill_like(open, filled);
     }
-    return {};
   }
 
-  [[nodiscard]] Result<bool> are_tied(std::uint32_t output, std::uint32_t source) const {
-    const Slot& a = task_.graph.slots[output];
-    const Slot& b = task_.graph.slots[source];
-    if ((a.is_gathered && b.is_multiplied) || (a.is_multiplied && b.is_gathered)) {
-      return true;
-    }
-    if (!b.has_data || !evidence_.slot_is_uniform) {
-      return false;
-    }
-    auto uniform = evidence_.slot_is_uniform(source);
-    return uniform ? Result<bool>(!*uniform) : uniform;
+  [[nodiscard]] bool are_ends_of_embedding(std::uint32_t one, std::uint32_t other) const {
+    const Slot& a = task_.graph.slots[one];
+    const Slot& b = task_.graph.slots[other];
+    return (a.is_gathered && b.is_multiplied) || (a.is_multiplied && b.is_gathered);
   }
 
   // Fills `open` as `filled` is, when type and shape allow it.
@@ -112,7 +98,7 @@ class GraphTies {
     }
   }
 
-  // Slots that hold the same data as a filled one.
+  // The other end of an embedding with the same data.
   Status fill_by_data() {
     if (!evidence_.same_data || !evidence_.slot_is_uniform) {
       return {};
@@ -148,7 +134,7 @@ class GraphTies {
   }
 
   Result<bool> same_distinct_data(std::uint32_t slot, std::uint32_t other) {
-    if (++comparisons_ > kMaxComparisons) {
+    if (!are_ends_of_embedding(slot, other) || ++comparisons_ > kMaxComparisons) {
       return false;
     }
     auto same = evidence_.same_data(slot, other);

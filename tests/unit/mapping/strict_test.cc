@@ -230,5 +230,84 @@ TEST(StrictMapping, ASubmodulesKeysThatFitTwoSubmodulesAreAmbiguous) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "more than one way"));
 }
 
+TEST(StrictMapping, BatchNormsUnderOneParentWereFoldedAsWell) {
+  MappingCase c;
+  c.open("convs.0.weight");
+  c.key("convs.0.weight");
+  for (const char* name : {"norms.0.weight", "norms.0.running_var", "norms.1.bn.running_mean"}) {
+    c.key(name, {2});
+  }
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'norms.0.weight'"));
+}
+
+TEST(StrictMapping, AModuleInsideALayerIsNoUnusedModule) {
+  MappingCase c;
+  c.open("a.weight");
+  c.key("a.weight");
+  c.key("a.delta.down", {2, 1});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'a.delta.down'"));
+}
+
+TEST(StrictMapping, ComputedIntegersStayOnlyWhereTheyTellAShape) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  Slot& computed = c.slot("onnx::Gather_4", SlotKind::kInitializer, SymbolicShape{4});
+  computed.elem_type = onnx_data_type(DType::kInt64);
+  computed.consumer_op = "Gather";
+  c.slot("perm", SlotKind::kInitializer, SymbolicShape{8}).elem_type =
+      onnx_data_type(DType::kInt64);
+  c.key("fc.weight");
+  c.key("perm", {8}).dtype = DType::kInt64;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Gather_4'"));
+  c.graph.slots[1].consumer_op = "Reshape";
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, ANumberMayBeComputedFromAnInteger) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.slot("onnx::Mul_7", SlotKind::kInitializer, SymbolicShape{});
+  c.key("fc.weight");
+  c.key("bn.num_batches_tracked", {}).dtype = DType::kInt64;
+  EXPECT_THAT(c.map(), IsOk());
+  c.key("shift", {}).dtype = DType::kInt64;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Mul_7'"));
+}
+
+TEST(StrictMapping, LayersThatAreEqualBeforeTrainingAreNotTied) {
+  MappingCase c;
+  c.slot("layers.0.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.slot("layers.1.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.key("layers.0.weight");
+  MappingEvidence evidence;
+  evidence.same_data = [](std::uint32_t, std::uint32_t) { return Result<bool>(true); };
+  evidence.slot_is_uniform = [](std::uint32_t) { return Result<bool>(false); };
+  EXPECT_FALSE(map_tensors(c.graph, c.keys, {}, evidence).has_value());
+  c.graph.slots[0].is_gathered = true;
+  c.graph.slots[1].is_multiplied = true;
+  EXPECT_TRUE(map_tensors(c.graph, c.keys, {}, evidence).has_value());
+}
+
+TEST(StrictMapping, TwoKeysOfOneChangedNameAreAmbiguous) {
+  MappingCase c;
+  c.open("a.weight");
+  c.key("a.weight");
+  c.key("_orig_mod.a.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "both become 'a.weight'"));
+  c.keys.keys[0].bytes_id = c.keys.keys[1].bytes_id = 7;
+  EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, AFixedVectorBesideADynamicInputMayBeABuffer) {
+  MappingCase c;
+  c.input("x", {std::nullopt, 4});
+  c.input("perm", {4}).elem_type = onnx_data_type(DType::kInt64);
+  c.input("fc.weight");
+  c.key("fc.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'perm'"));
+  c.options.inputs = {"x"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'perm'"));
+}
+
 }  // namespace
 }  // namespace onnx_external

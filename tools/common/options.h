@@ -53,7 +53,7 @@ inline constexpr const char* kMappingHelp =
     "                         no weights (default); skip; keep: as new initializers; error\n"
     "  --inputs NAMES         graph inputs that are the caller's, separated by commas "
     "(repeatable)\n"
-    "  --keep NAMES           initializers that keep the data of the graph (repeatable)\n"
+    "  --keep NAMES           initializers that keep their data, separated by commas (repeatable)\n"
     "  --ignore RE            keys that contain a match are no weights (RE2; repeatable)\n"
     "  --cast                 convert a key of another float type to the type of its slot\n";
 inline constexpr const char* kCommonHelp =

@@ -66,6 +66,10 @@ struct Slot {
   // Of these: as the second input of a MatMul; as the data of a Gather; as an input of MatMul, Gemm
   // or Transpose. A tied embedding is gathered and multiplied.
   std::uint32_t matmul_second_count = 0;
+  // Consumers whose operation in torch reads a parameter, and those whose operation reads none: the
+  // optimizer may have merged the value with an equal constant.
+  std::uint32_t parameter_uses = 0;
+  std::uint32_t other_uses = 0;
   bool is_gathered = false;
   bool is_multiplied = false;
   std::string consumer_op;    // the first node among them; empty = there is none

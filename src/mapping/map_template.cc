@@ -119,8 +119,8 @@ MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
       // A key of that shape would not have the value of what was computed at export.
       const bool computed =
           is_invented_name(slot.name) || !slot.folded_from.empty() || slot.batch_norm_fused;
-      found.open.push_back({slot.name, form_of(slot),
-                            computed ? std::vector<MapEntry>() : unused.fitting(slot)});
+      found.open.push_back(
+          {slot.name, form_of(slot), computed ? std::vector<MapEntry>() : unused.fitting(slot)});
     }
   }
   return found;

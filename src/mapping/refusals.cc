@@ -362,6 +362,30 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   }
 }
 
+// The optimizer of torch's newer exporter gives equal values of few elements one name.
+constexpr std::uint64_t kMaxMergedElements = 1024;
+
+void list_merged_constants(const MappingTask& task, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  for (std::uint32_t i = 0; i < task.fills.size(); ++i) {
+    const Slot& slot = task.graph.slots[i];
+    const bool mixed = task.fills[i] && slot.parameter_uses > 0 && slot.other_uses > 0 &&
+                       task.fills[i]->rule != Rule::kMap;
+    if (mixed &&
+        element_count(task.keys.keys[task.fills[i]->key].shape).value_or(0) <= kMaxMergedElements) {
+      items.push_back(item_of(slot, use_text(slot)));
+    }
+  }
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("weight may have been merged with a constant that was equal at export",
+                   "weights may have been merged with constants that were equal at export",
+                   "read by an operation that has no parameter", std::move(items));
+  refusal.add_sentence(kPlainExport);
+  refusal.add_remedy({"map", "FILE", "if every node that reads it is to get the weight"});
+}
+
 void list_merged(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::vector<ErrorItem> items = merged_slots(task, leftovers);
   if (items.empty()) {
@@ -412,6 +436,9 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   if (checks_keys && is_strict) {
     list_unused(task, leftovers, refusal);
     list_merged(task, leftovers, refusal);
+  }
+  if (is_strict) {
+    list_merged_constants(task, refusal);
   }
   const bool any_filled =
       std::any_of(task.fills.begin(), task.fills.end(),

@@ -13,6 +13,7 @@ constexpr std::string_view kPersistent = "pkg.torch.export.graph_signature.Input
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr std::string_view kRuleName = "pkg.onnxscript.rewriter.rule_name";
 constexpr std::string_view kNameScopes = "pkg.torch.onnx.name_scopes";
+constexpr std::string_view kFxNode = "pkg.torch.onnx.fx_node";
 constexpr std::string_view kFuseBatchNorm = "FuseBatchNorm";
 
 // Numbers of the field metadata_props in onnx.proto since ONNX 1.16.
@@ -133,6 +134,14 @@ std::string module_of_path(std::string_view path) {
 }
 
 }  // namespace
+
+std::optional<bool> reads_parameter(const onnx::NodeProto& node) {
+  std::optional<bool> reads;
+  for_each_entry(node, kNodeMetadata, kFxNode, [&](const std::string&, const std::string& value) {
+    reads = value.find("%p_") != std::string::npos || value.find("%b_") != std::string::npos;
+  });
+  return reads;
+}
 
 std::string module_of(const onnx::NodeProto& node) {
   if (node.name().starts_with('/')) {

@@ -6,6 +6,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,11 @@ struct ExporterMarks {
 // True when onnxscript's FuseBatchNorm rules made the node: its weight and bias then keep their
 // names and have other values (pkg.onnxscript.rewriter.rule_name).
 [[nodiscard]] bool has_fused_batch_norm(const onnx::NodeProto& node);
+
+// Whether torch's operation behind the node reads a parameter or a buffer itself
+// (pkg.torch.onnx.fx_node names its arguments: "%p_fc_weight", "%b_mask"); nothing when it is not
+// recorded.
+[[nodiscard]] std::optional<bool> reads_parameter(const onnx::NodeProto& node);
 
 // The module that the node was made for, as the state dict spells it: "layer1.0.conv1", "" for the
 // whole model or when nothing tells. From pkg.torch.onnx.name_scopes, or from the name that torch's

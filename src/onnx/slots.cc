@@ -304,6 +304,13 @@ class Collector {
       }
     }
     for (const auto& node : graph.node()) {
+      if (const auto reads = reads_parameter(node)) {
+        for (const std::string& input : node.input()) {
+          if (Slot* slot = slot_called(g, input)) {
+            ++(*reads ? slot->parameter_uses : slot->other_uses);
+          }
+        }
+      }
       for (int i = 1; i < node.input_size() && has_fused_batch_norm(node); ++i) {
         if (Slot* slot = slot_called(g, node.input(i))) {
           slot->batch_norm_fused = true;

@@ -309,5 +309,16 @@ TEST(StrictMapping, AFixedVectorBesideADynamicInputMayBeABuffer) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'perm'"));
 }
 
+TEST(StrictMapping, AWeightThatWasMergedWithAConstantIsSeen) {
+  MappingCase c;
+  Slot& merged = c.slot("t", SlotKind::kInitializer, SymbolicShape{});
+  merged.parameter_uses = 1;
+  merged.other_uses = 1;  // x * 2.0
+  c.key("t", {});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "merged with a constant"));
+  c.graph.slots[0].other_uses = 0;
+  EXPECT_THAT(c.map(), IsOk());
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -83,6 +83,16 @@ TEST(ExporterMarks, TellTheModuleOfANode) {
   EXPECT_EQ(module_of(node), "h.0.fc");
 }
 
+TEST(ExporterMarks, TellWhetherAnOperationReadsAParameter) {
+  onnx::NodeProto node;
+  EXPECT_EQ(reads_parameter(node), std::nullopt);
+  onnx::NodeProto constant;
+  add_entry(constant, 9, "pkg.torch.onnx.fx_node", "%mul = mul(args = (%x, 2.0), kwargs = {})");
+  EXPECT_EQ(reads_parameter(constant), false);
+  add_entry(node, 9, "pkg.torch.onnx.fx_node", "%mul = mul(args = (%x, %p_t), kwargs = {})");
+  EXPECT_EQ(reads_parameter(node), true);
+}
+
 TEST(ExporterMarks, StandInTheFactsOfTheGraph) {
   GraphBuilder b;
   b.initializer("w", onnx::TensorProto::FLOAT, {2, 2}, std::string(16, '\1'));

@@ -288,7 +288,8 @@ void add_choice(const Alignment& alignment, std::vector<Remedy>& remedies) {
 // Tells whether another alignment fits about as well as the best one.
 class Rivalry {
  public:
-  Rivalry(const MappingTask& task, const Aligned& best) : task_(task), score_(best.score) {
+  Rivalry(const MappingTask& task, const Aligned& best)
+      : task_(task), score_(best.score), adds_(best.alignment.kind == Kind::kAdd) {
     for (const AlignedPair& pair : best.fits) {
       keys_.insert(pair.key);
       slots_.insert(pair.slot_name);

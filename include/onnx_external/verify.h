@@ -3,7 +3,8 @@
 // Nothing that a model says is believed: entries are checked as the strictest loaders check them,
 // files are opened without following links, lengths are compared with dims. A finding never stops
 // the work, so one run lists them all. Memory: the model and its manifest, two buffers of at most
-// 1 MiB a thread, and below 64 MiB where transposed tensors are compared with a checkpoint. The functions keep no state and may run in several threads at once.
+// 1 MiB a thread, and below 64 MiB where transposed tensors are compared with a checkpoint. The
+// functions keep no state and may run in several threads at once.
 #pragma once
 
 #include <cstdint>

@@ -22,16 +22,18 @@ std::uint64_t elements_of(const Shape& shape) {
   return element_count(shape).value_or(0);
 }
 
-// 0 when a dimension is not known.
-std::uint64_t elements_of(const Slot& slot) {
-  if (!slot.shape) {
-    return 0;
-  }
+// Dimensions that are not known are 0. Requires: the slot states a shape.
+Shape known_shape(const Slot& slot) {
   Shape shape;
   for (const auto& dim : *slot.shape) {
     shape.push_back(dim.value_or(0));
   }
-  return elements_of(shape);
+  return shape;
+}
+
+// 0 when a dimension is not known.
+std::uint64_t elements_of(const Slot& slot) {
+  return slot.shape ? elements_of(known_shape(slot)) : 0;
 }
 
 class SlotSorter {
@@ -118,12 +120,8 @@ class SlotSorter {
         slot.origin == SlotOrigin::kConstant || slot.origin == SlotOrigin::kLocalBuffer;
     const bool scales = std::binary_search(task_.graph.inline_names.begin(),
                                            task_.graph.inline_names.end(), slot.name) &&
-                        slot.consumer_op != "" && is_invented_name(slot.name);
-    Shape shape;
-    for (const auto& dim : *slot.shape) {
-      shape.push_back(dim.value_or(0));
-    }
-    return no_weight || scales || is_baked_buffer(slot.name, shape);
+                        !slot.consumer_op.empty() && is_invented_name(slot.name);
+    return no_weight || scales || is_baked_buffer(slot.name, known_shape(slot));
   }
 
   // A name of the state dict, and not one that the exporter made up.

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/remedy.h"
 #include "base/new_folders.h"
+#include "base/remedy.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "onnx_external/writer.h"

@@ -311,7 +311,8 @@ class Collector {
           }
         }
       }
-      for (int i = 1; i < node.input_size() && has_fused_batch_norm(node); ++i) {
+      const int weights_end = has_fused_batch_norm(node) ? node.input_size() : 0;
+      for (int i = 1; i < weights_end; ++i) {
         if (Slot* slot = slot_called(g, node.input(i))) {
           slot->batch_norm_fused = true;
         }

@@ -368,6 +368,7 @@ class TransposedCase(Case):
                 ("copy", lambda out, save=save: [*save, out, "--no-verify", "--no-fsync"]),
                 ("copy, single", lambda out, save=save: [*save, out, "--layout", "single", "--no-verify", "--no-fsync"]),
                 ("copy, verify", lambda out, save=save: [*save, out, "--no-fsync"]),
+                ("copy, verify, fsync (default)", lambda out, save=save: [*save, out]),
                 ("verify-external --against", lambda out, verify=verify: verify),
             ):
                 subjects.append(Subject(name + suffix, command, arguments.rounds))

@@ -203,6 +203,11 @@ class Checkpoint {
   [[nodiscard]] Status check_unchanged() const;
 
  private:
+  friend class TiledView;
+  // All of a matrix, its rows `pitch` bytes apart; what lies between them may change.
+  [[nodiscard]] Status read_rows(const TensorView& view, std::uint64_t pitch,
+                                 std::span<std::byte> out) const;
+
   std::unique_ptr<Contents> contents_;
 };
 

@@ -34,6 +34,29 @@ void keep_agreed(FormatFacts& whole, const FormatFacts& part) {
   }
 }
 
+// use(reader) gets what reads elements of the view.
+template <typename Use>
+Status with_reader(Checkpoint::Contents& contents, const TensorView& view, const Use& use) {
+  const Storage& storage = contents.all.storages[view.storage];
+  const SourceFile& file = *contents.all.files[storage.file];
+  if (storage.computed) {
+    return use(ElementReader(view, storage, contents.all.computed.at(view.storage)));
+  }
+  if (storage.compression == Compression::kNone) {
+    return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
+      return file.read(storage.offset + offset, piece);
+    }));
+  }
+  const auto place = contents.inflated.get(view.storage, storage, file);
+  if (!place) {
+    return fail(place.error());
+  }
+  return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
+    return read_exact(place->fd, place->offset + offset, piece,
+                      "inflated record of " + file.name());
+  }));
+}
+
 }  // namespace
 
 void append_part(CheckpointPart& whole, CheckpointPart part) {
@@ -131,32 +154,16 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
 
 Status Checkpoint::read(const TensorView& view, std::uint64_t first,
                         std::span<std::byte> out) const {
-  const Storage& storage = storages()[view.storage];
-  const SourceFile& file = *files()[storage.file];
   assert(range_fits(first, out.size(), *contiguous_nbytes(view.dtype, view.shape)));
-  if (out.empty()) {
-    return {};
-  }
-  if (storage.computed) {
-    return ElementReader(view, storage, contents_->all.computed.at(view.storage)).read(first, out);
-  }
-  if (storage.compression == Compression::kNone) {
-    return ElementReader(view, storage,
-                         [&](std::uint64_t offset, std::span<std::byte> piece) {
-                           return file.read(storage.offset + offset, piece);
-                         })
-        .read(first, out);
-  }
-  const auto place = contents_->inflated.get(view.storage, storage, file);
-  if (!place) {
-    return fail(place.error());
-  }
-  return ElementReader(view, storage,
-                       [&](std::uint64_t offset, std::span<std::byte> piece) {
-                         return read_exact(place->fd, place->offset + offset, piece,
-                                           "inflated record of " + file.name());
-                       })
-      .read(first, out);
+  return out.empty() ? Status() : with_reader(*contents_, view, [&](const ElementReader& reader) {
+    return reader.read(first, out);
+  });
+}
+
+Status Checkpoint::read_rows(const TensorView& view, std::uint64_t pitch,
+                             std::span<std::byte> out) const {
+  return with_reader(*contents_, view,
+                     [&](const ElementReader& reader) { return reader.read_rows(pitch, out); });
 }
 
 Status Checkpoint::read_as(std::size_t tensor, DType dtype, std::uint64_t first,

@@ -37,6 +37,15 @@ void swap_bytes(std::span<std::byte> bytes, std::uint32_t unit) {
   }
 }
 
+StridedView strided(const TensorView& view) {
+  StridedView out{.element_bytes = byte_size(view.dtype), .sizes = {}, .strides = {}};
+  for (std::size_t d = 0; d < view.shape.size(); ++d) {
+    out.sizes.push_back(static_cast<std::uint64_t>(view.shape[d]));
+    out.strides.push_back(static_cast<std::uint64_t>(view.strides[d]) * out.element_bytes);
+  }
+  return out;
+}
+
 }  // namespace
 
 bool needs_swap(const Storage& storage, DType dtype) {
@@ -49,13 +58,8 @@ ElementReader::ElementReader(const TensorView& view, const Storage& storage,
       unit_(byte_size(view.dtype)),
       swap_(needs_swap(storage, view.dtype)),
       contiguous_(is_contiguous(view.shape, view.strides)),
-      read_storage_(std::move(read_storage)) {
-  strided_.element_bytes = unit_;
-  for (std::size_t d = 0; d < view.shape.size() && !contiguous_; ++d) {
-    strided_.sizes.push_back(static_cast<std::uint64_t>(view.shape[d]));
-    strided_.strides.push_back(static_cast<std::uint64_t>(view.strides[d]) * unit_);
-  }
-}
+      read_storage_(std::move(read_storage)),
+      strided_(contiguous_ ? StridedView() : strided(view)) {}
 
 Status ElementReader::read(std::uint64_t first, std::span<std::byte> out) const {
   if (contiguous_ && !swap_ && !view_.conj && !view_.neg) {
@@ -73,13 +77,30 @@ Status ElementReader::read_whole(std::uint64_t element, std::span<std::byte> out
                                              [&](std::uint64_t offset, std::span<std::byte> piece) {
                                                return read_storage_(start + offset, piece);
                                              });
-  if (status && swap_) {
-    swap_bytes(out, swap_unit(view_.dtype));
-  }
-  if (status && (view_.conj || view_.neg)) {
-    apply_view_bits(view_.dtype, view_.conj, view_.neg, out);
+  if (status) {
+    put_right(out);
   }
   return status;
+}
+
+Status ElementReader::read_rows(std::uint64_t pitch, std::span<std::byte> out) const {
+  auto status = gather_matrix(strided(view_), pitch, out.data(),
+                              [&](std::uint64_t offset, std::span<std::byte> piece) {
+                                return read_storage_(view_.storage_offset + offset, piece);
+                              });
+  if (status) {
+    put_right(out);
+  }
+  return status;
+}
+
+void ElementReader::put_right(std::span<std::byte> out) const {
+  if (swap_) {
+    swap_bytes(out, swap_unit(view_.dtype));
+  }
+  if (view_.conj || view_.neg) {
+    apply_view_bits(view_.dtype, view_.conj, view_.neg, out);
+  }
 }
 
 }  // namespace onnx_external

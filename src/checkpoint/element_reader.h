@@ -24,7 +24,12 @@ class ElementReader {
   // Memory beside `out`: kGatherScratchBytes for strided views, nothing for others.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
 
+  // All elements of a matrix, its rows `pitch` bytes apart; what lies between them may change.
+  // Requires: two dimensions; out.size() is `pitch` a row.
+  [[nodiscard]] Status read_rows(std::uint64_t pitch, std::span<std::byte> out) const;
+
  private:
+  void put_right(std::span<std::byte> out) const;
   [[nodiscard]] Status read_whole(std::uint64_t element, std::span<std::byte> out) const;
 
   const TensorView& view_;

@@ -64,9 +64,9 @@ std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const Tenso
 // read together with what lies between their columns, which is cheaper than a system call for each;
 // each run that is written is a call of its own, unless rows follow each other.
 double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {
-  constexpr double kReadByte = 0.125;
+  constexpr double kReadByte = 0.055;
   constexpr double kReadCall = 1000;
-  constexpr double kWriteCall = 2500;
+  constexpr double kWriteCall = 2200;
   const std::uint64_t window = rows * unit_;
   const std::uint64_t pitch = columns_.stride * unit_;
   const auto bytes = static_cast<double>(window);
@@ -155,14 +155,16 @@ class TiledView::Band {
     view.storage_offset += (all_.element_of_matrix(first_row_ / all_.rows_.size) + in_matrix +
                             column * all_.columns_.stride) *
                            all_.unit_;
-    const std::span<std::byte> bytes = tile_.first(rows_ * columns * all_.unit_);
-    if (Status status = all_.checkpoint_.read(view, 0, bytes); !status) {
+    const std::uint64_t line_bytes = columns * all_.unit_;
+    const std::uint64_t pitch = is_run_ ? line_bytes : spread_rows(line_bytes);
+    const std::span<std::byte> bytes = tile_.first(rows_ * pitch);
+    if (Status status = all_.checkpoint_.read_rows(view, pitch, bytes); !status) {
       return status;
     }
-    const std::size_t run_bytes = bytes.size() / crcs_.size();
+    const std::uint64_t run_bytes = is_run_ ? bytes.size() : line_bytes;
     for (std::size_t row = 0; row < crcs_.size(); ++row) {
       const std::uint64_t at = (first_row_ + row) * row_bytes_ + column * all_.out_unit_;
-      const auto run = bytes.subspan(row * run_bytes, run_bytes);
+      const auto run = bytes.subspan(row * pitch, run_bytes);
       Status status = all_.cast_to_ ? give_converted(row, at, run) : give(row, at, run);
       if (!status) {
         return status;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -45,14 +44,6 @@ struct ReadPlan {
   std::uint64_t scratch = 0;  // bytes in all; saturates above the limit
 };
 
-// Windows that lie a power of two apart share few lines of a cache: an odd number of lines is
-// between them.
-std::uint64_t spread_window(std::uint64_t window) {
-  constexpr std::uint64_t kLeastSpread = 1024;
-  const std::uint64_t lines = (window + kLineBytes - 1) / kLineBytes;
-  return window < kLeastSpread ? window : (lines | 1U) * kLineBytes;
-}
-
 // Decides it, and fills in the scratch strides of `box`.
 ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
   std::vector<Dim*> by_stride;
@@ -73,7 +64,7 @@ ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
       dim->scratch = dim->source;
       continue;
     }
-    plan.scratch = plan.outer.empty() ? spread_window(plan.scratch) : plan.scratch;
+    plan.scratch = plan.outer.empty() ? spread_rows(plan.scratch) : plan.scratch;
     dim->scratch = plan.scratch;
     plan.scratch = dim->size > kGatherScratchBytes / std::max<std::uint64_t>(plan.scratch, 1)
                        ? kGatherScratchBytes + 1
@@ -139,43 +130,74 @@ void copy_elements(const Plane& plane, std::uint64_t row0, std::uint64_t row_end
   }
 }
 
-// As many elements as a vector register holds everywhere.
+// As many elements as a vector register holds everywhere. A block is kCount registers. Its
+// functions have no loops: g++ 12 kept the registers of loops in memory at -O2, which made a
+// transpose in the cache five times slower.
 template <typename T>
 struct Lanes {
   static constexpr std::size_t kCount = 16 / sizeof(T);
   using Vector [[gnu::vector_size(16)]] = T;
+  struct Block {
+    Vector lanes[kCount];
+  };
+
+  template <std::size_t... kIndex>
+  [[gnu::always_inline]] static Block load(const std::byte* from, std::uint64_t step,
+                                           std::index_sequence<kIndex...>) {
+    Block block;
+    (std::memcpy(&block.lanes[kIndex], from + kIndex * step, sizeof(Vector)), ...);
+    return block;
+  }
+
+  template <std::size_t... kIndex>
+  [[gnu::always_inline]] static void store(const Block& block, std::byte* to, std::uint64_t step,
+                                           std::index_sequence<kIndex...>) {
+    (std::memcpy(to + kIndex * step, &block.lanes[kIndex], sizeof(Vector)), ...);
+  }
 
   // The low (kHalf = 0) or high (1) halves of two registers, one element of each in turn.
   template <std::size_t kHalf, std::size_t... kIndex>
-  static Vector interleave(Vector a, Vector b, std::index_sequence<kIndex...>) {
+  [[gnu::always_inline]] static Vector interleave(Vector a, Vector b,
+                                                  std::index_sequence<kIndex...>) {
     return __builtin_shufflevector(a, b,
                                    (kHalf * kCount / 2 + kIndex / 2 + (kIndex % 2) * kCount)...);
   }
+
+  template <std::size_t... kIndex>
+  [[gnu::always_inline]] static Block mix(const Block& block,
+                                          std::index_sequence<kIndex...> indexes) {
+    return {{interleave<kIndex % 2>(block.lanes[kIndex / 2], block.lanes[kIndex / 2 + kCount / 2],
+                                    indexes)...}};
+  }
+
+  // Mixed log2(kCount) times.
+  template <std::size_t kWidth = 1>
+  [[gnu::always_inline]] static Block transpose(const Block& block) {
+    if constexpr (kWidth == kCount) {
+      return block;
+    } else {
+      return transpose<2 * kWidth>(mix(block, std::make_index_sequence<kCount>()));
+    }
+  }
 };
 
-// kCount rows x kCount columns, where the rows are neighbours in the source: registers are
-// interleaved log2(kCount) times.
+// kCount rows x kCount columns, where the rows are neighbours in the source.
 template <typename T>
 void transpose_block(const std::byte* from, std::uint64_t column_step, std::byte* to,
                      std::uint64_t out_step) {
   using L = Lanes<T>;
   constexpr auto kIndex = std::make_index_sequence<L::kCount>();
-  typename L::Vector columns[L::kCount];
-  typename L::Vector mixed[L::kCount];
-  for (std::size_t i = 0; i < L::kCount; ++i) {
-    std::memcpy(&columns[i], from + i * column_step, sizeof(columns[i]));
-  }
-  for (std::size_t width = 1; width < L::kCount; width *= 2) {
-    for (std::size_t i = 0; i < L::kCount / 2; ++i) {
-      const auto a = columns[i];
-      const auto b = columns[i + L::kCount / 2];
-      mixed[2 * i] = L::template interleave<0>(a, b, kIndex);
-      mixed[2 * i + 1] = L::template interleave<1>(a, b, kIndex);
-    }
-    std::copy(std::begin(mixed), std::end(mixed), std::begin(columns));
-  }
-  for (std::size_t i = 0; i < L::kCount; ++i) {
-    std::memcpy(to + i * out_step, &columns[i], sizeof(columns[i]));
+  L::store(L::transpose(L::load(from, column_step, kIndex)), to, out_step, kIndex);
+}
+
+// Asks for the lines that a tile is written to: they lie a row apart, so the processor does not
+// foresee them. Where these fit into the first-level cache a transpose took 0.022 s for 512 MiB of
+// 16-bit elements instead of 0.038 (AMD EPYC, one thread).
+template <typename T>
+void prefetch_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
+  constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
+  for (std::uint64_t row = row0; row < row0 + kTileSide; ++row) {
+    __builtin_prefetch(plane.to + row * plane.out_step + column0 * sizeof(T), 1);
   }
 }
 
@@ -211,6 +233,9 @@ void copy_plane(const std::byte* from, const Dim& rows, const Dim& columns, std:
   const Plane plane{from, rows.scratch, columns.scratch, to, rows.out};
   for (std::uint64_t row = 0; row < rows.size; row += kTile) {
     for (std::uint64_t column = 0; column < columns.size; column += kTile) {
+      if (column + 2 * kTile <= columns.size && row + kTile <= rows.size) {
+        prefetch_tile<T>(plane, row, column + kTile);
+      }
       copy_tile<T>(plane, row, std::min(rows.size, row + kTile), column,
                    std::min(columns.size, column + kTile));
     }
@@ -353,6 +378,20 @@ class Gatherer {
 };
 
 }  // namespace
+
+std::uint64_t spread_rows(std::uint64_t row_bytes) {
+  constexpr std::uint64_t kLeastSpread = 1024;
+  const std::uint64_t lines = (row_bytes + kLineBytes - 1) / kLineBytes;
+  return row_bytes < kLeastSpread ? row_bytes : (lines | 1U) * kLineBytes;
+}
+
+Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
+                     const ReadSource& read) {
+  const Box box{
+      {.size = view.sizes[0], .source = view.strides[0], .scratch = 0, .out = pitch},
+      {.size = view.sizes[1], .source = view.strides[1], .scratch = 0, .out = view.element_bytes}};
+  return Gatherer(view.element_bytes, read).gather(box, 0, out);
+}
 
 Status gather_strided(const StridedView& view, std::uint64_t first, std::span<std::byte> out,
                       const ReadSource& read) {

@@ -37,4 +37,13 @@ using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byt
 [[nodiscard]] Status gather_strided(const StridedView& view, std::uint64_t first,
                                     std::span<std::byte> out, const ReadSource& read);
 
+// How far apart rows (or the windows of a source) are best put in memory: rows that lie a power of
+// two apart share few lines of a cache, so an odd number of lines is between them.
+[[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
+
+// The whole of a matrix, its rows `pitch` bytes apart in the output.
+// Requires: two dimensions of at least one element each; a row fits into `pitch`.
+[[nodiscard]] Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
+                                   const ReadSource& read);
+
 }  // namespace onnx_external

@@ -60,6 +60,8 @@ struct Rename {
   std::string pattern;      // RE2 regular expression
   std::string replacement;  // RE2 rewrite (\1 ...)
   bool every = false;       // all matches in a name, not only the first ("s/.../.../g")
+
+  friend bool operator==(const Rename&, const Rename&) = default;
 };
 
 // A slot and the key that fills it, as the files spell them.
@@ -86,6 +88,8 @@ struct MappingOptions {
   std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
   std::vector<std::string> keep;    // initializers that keep the data which the graph holds
   std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are no weights
+
+  friend bool operator==(const MappingOptions&, const MappingOptions&) = default;
 };
 
 // Which rule filled a slot. rule_name gives its stable name in JSON and messages.
@@ -139,6 +143,9 @@ struct Mapping {
   // "", "+prefix" (added to the keys), "-prefix" (removed); "-a. +b." when --prefix removed one and
   // another was found.
   std::string alignment;
+  // The options that it was made with, but for what the pairs tell: no `map`, `learned`, `ties` and
+  // `casts`.
+  MappingOptions asked;
 };
 
 // What only bytes can tell. The mapping asks when names, types and shapes leave two answers open;

@@ -77,7 +77,7 @@ struct PlannedTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t nbytes = 0;
-  Recipe recipe = {};                 // applied to the key's view
+  Recipe recipe = {};                 // applied to the key's view; ends with a cast for cast_to
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
   // What the given model's manifest records of the bytes: who copies them must find it.
   std::optional<std::uint32_t> known_crc = {};
@@ -121,6 +121,7 @@ struct SavePlan {
   std::vector<PlannedFile> files;
   std::map<std::uint32_t, KeptFile> kept;  // by index into `files`: these are not written
   std::uint64_t bytes = 0;                 // of all data files that are written
+  MappingOptions asked = {};           // Mapping::asked, for the manifest
   std::vector<std::size_t> oversized;  // tensors with a shard of their own that is past the limit
 
   // Relative to the model's folder, as the model spells it. Not for kInline.

@@ -159,9 +159,9 @@ struct ExpectedTensor {
                                                         const VerifyOptions& options = {});
 
 // Finds out what a saved model's initializers should be: by mapping anew and, when `options` names
-// no mapping option and the checkpoint has all the tensors that the manifest names, by its record
-// where the mapping has no answer. Errors as Model::load and map_tensors, unless there is such a
-// record: it serves alone then.
+// no mapping option but casts and the checkpoint has all the tensors that the manifest names, by
+// its record where the mapping has no answer. Errors as Model::load and map_tensors: the mapping
+// must succeed with `options` or, where the record serves, with the options of the save.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -59,7 +59,8 @@ class Evidence {
     if (!fits || held_[place].data_type() != onnx_data_type(view.dtype)) {
       return false;
     }
-    const bool transposes = recipe.size() % 2 != 0;  // the only step there is
+    const bool transposes =
+        std::count(recipe.begin(), recipe.end(), RecipeStep::kTranspose) % 2 != 0;
     return remembered(holds_, {place, key, transposes}, [&]() -> Result<bool> {
       if (transposes && view.dtype == DType::kFloat4E2M1FnX2) {
         return false;  // no byte holds neighbours of a column

@@ -192,8 +192,9 @@ class Learner {
       refusals_.add(Doubt::kLacking, place, {key.name});
       return {};
     }
-    pairs_.push_back(
-        {slot, choice.key, plain ? Recipe{} : Recipe{RecipeStep::kTranspose}, changed});
+    const bool cast = task_.held[held].data_type() != onnx_data_type(key.dtype);
+    pairs_.push_back({slot, choice.key,
+                      with_cast(plain ? Recipe{} : Recipe{RecipeStep::kTranspose}, cast), changed});
     paired_.insert(choice.key);
     return {};
   }

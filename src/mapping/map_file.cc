@@ -24,8 +24,9 @@ Result<MapEntry> parse_entry(const std::string& slot, const Json& key) {
   }
   const Json* name = key.find("key");
   if (name == nullptr || name->string() == nullptr) {
-    return fail(ErrorCode::kCorrupt,
-                R"(its key must be a string, or {"key": "key", "recipe": ["transpose"]})");
+    return fail(
+        ErrorCode::kCorrupt,
+        R"(its key must be a string, or {"key": "key", "recipe": [STEP, ...]}, with the steps "transpose" and "cast")");
   }
   MapEntry entry{slot, *name->string()};
   if (const Json* steps = key.find("recipe"); steps != nullptr) {

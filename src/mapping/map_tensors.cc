@@ -25,8 +25,17 @@ std::vector<std::uint32_t> unmatched_keys(const Leftovers& leftovers) {
   return keys;
 }
 
+MappingOptions without_pairs(MappingOptions options) {
+  options.map.clear();
+  options.learned.clear();
+  options.ties.clear();
+  options.casts = Casts::kRefuse;
+  return options;
+}
+
 Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignment& alignment) {
   Mapping mapping;
+  mapping.asked = without_pairs(task.options);
   for (std::uint32_t slot = 0; slot < task.fills.size(); ++slot) {
     if (const std::optional<Fill>& fill = task.fills[slot]) {
       mapping.pairs.push_back({slot, fill->key, fill->rule, fill->recipe});

@@ -295,10 +295,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
     fills[slot] = Fill{key, rule, recipe};
   }
   // A copy is what its weight is, turned around once more; a copy of a copy is the same.
-  Recipe turned = recipe;
-  if (!name.transposed) {
-    turned.push_back(RecipeStep::kTranspose);
-  }
+  const Recipe turned = name.transposed ? recipe : turned_once_more(recipe);
   auto copy =
       std::lower_bound(folded_copies.begin(), folded_copies.end(), slot_name,
                        [](const FoldedCopy& a, std::uint32_t weight) { return a.weight < weight; });
@@ -358,7 +355,8 @@ bool shape_agrees(const Slot& slot, const Shape& shape) {
 
 bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
             const Recipe& recipe) {
-  if (!type_agrees(slot, key, task.options.casts)) {
+  const Casts casts = ends_with_cast(recipe) ? Casts::kAllow : task.options.casts;
+  if (!type_agrees(slot, key, casts)) {
     return false;
   }
   if (recipe.empty()) {

@@ -14,6 +14,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "save/file_names.h"
+#include "save/manifest_options.h"
 #include "tensor/recipe_json.h"
 
 namespace onnx_external {
@@ -340,6 +341,21 @@ std::string test_data_text(const std::vector<ManifestFile>& files) {
   return out + "\n]";
 }
 
+Status parse_save_options(const Json& root, Manifest& manifest) {
+  const Json* const json = root.find("options");
+  auto options = json == nullptr ? MappingOptions() : parse_options(*json);
+  if (!options) {
+    return fail_in("options", std::move(options).error());
+  }
+  manifest.options = *std::move(options);
+  return {};
+}
+
+std::string options_text(const MappingOptions& options) {
+  const std::string json = options_json(options);
+  return json.empty() ? json : "\"options\": " + json + ",\n";
+}
+
 std::string linked_text(const std::vector<LinkedFile>& files) {
   std::string out = files.empty() ? "" : "\"linked\": [";
   std::string_view separator = "\n";
@@ -389,9 +405,10 @@ std::string manifest_text(const Manifest& manifest) {
 std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
   const std::string head = fmt::format(
       "{{\n\"format\": \"{}\",\n\"version\": {},\n"
-      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}\"tensors\": [",
+      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}{}\"tensors\": [",
       kFormatName, lines.has_recipes() ? kManifestVersion : 1, json_quote(manifest.model_file),
-      manifest.model_bytes, hex_text(manifest.model_crc32), linked_text(manifest.linked));
+      manifest.model_bytes, hex_text(manifest.model_crc32), options_text(manifest.options),
+      linked_text(manifest.linked));
   std::string out = std::move(lines).text();
   out.insert(0, head).append("\n]");
   if (!manifest.test_data.empty()) {
@@ -412,6 +429,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   Manifest manifest;
   if (auto model = parse_model(*root, manifest); !model) {
     return fail(std::move(model).error());
+  }
+  if (auto options = parse_save_options(*root, manifest); !options) {
+    return fail(std::move(options).error());
   }
   if (auto linked = parse_linked(*root, manifest); !linked) {
     return fail(std::move(linked).error());

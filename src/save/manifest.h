@@ -4,13 +4,15 @@
 //
 // {"format": "onnx-external-manifest", "version": 2,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
+//  "options": {...}?,
 //  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
 //  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "file"?, "offset",
 //               "length", "crc32"?, "dtype", "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
-// Version 1 knows no "recipe" (["transpose"]). It is still written where no tensor has one, so that
-// older programs read what they understand and refuse what they would misread.
+// "options" are the save's (manifest_options.h). Version 1 knows no "recipe" (["transpose",
+// "cast"]). It is still written where no tensor has one, so that older programs read what they
+// understand and refuse what they would misread.
 //
 // The text depends on the saved model alone: equal saves have equal manifests. It comes back from
 // disk as hostile input. Plain values; safe from any thread.
@@ -23,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
@@ -76,6 +79,7 @@ struct Manifest {
   std::string model_file;  // plain name, beside the data folder
   std::uint64_t model_bytes = 0;
   std::uint32_t model_crc32 = 0;
+  MappingOptions options;          // the save's Mapping::asked
   std::vector<LinkedFile> linked;  // by rising name, written when there are any
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> test_data;  // written when there is any

@@ -54,12 +54,14 @@ std::string_view value_of(const ExternalTensor& tensor) {
 }
 
 // The type that the values of a key are converted to; nothing when they stay as they are.
-std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOptions& options) {
+std::optional<DType> cast_target(DType dtype, const Slot* slot, const Recipe& recipe,
+                                 const PlanOptions& options) {
   if (!can_cast_from(dtype)) {
     return std::nullopt;
   }
   auto target = options.dtype;
-  if (!target && options.casts == Casts::kAllow && slot != nullptr) {
+  const bool casts = options.casts == Casts::kAllow || ends_with_cast(recipe);
+  if (!target && casts && slot != nullptr) {
     target = dtype_from_onnx(slot->elem_type);
   }
   return target && *target != dtype && can_cast_to(*target) ? target : std::nullopt;
@@ -157,6 +159,19 @@ class Planner {
                             torch_name(*options_.dtype)));
   }
 
+  // A recipe that says "cast" needs a type to convert to, and one to convert from.
+  Status check_cast(const MappedPair& pair, const TensorView& view, const Slot* slot) const {
+    const bool states_type = options_.dtype || (slot != nullptr && slot->elem_type != 0);
+    if (!ends_with_cast(pair.recipe) || (states_type && can_cast_from(view.dtype))) {
+      return {};
+    }
+    return fail(ErrorCode::kMismatch,
+                fmt::format("tensor {} of {}: its recipe says \"cast\", but {}", quote(view.name),
+                            torch_name(view.dtype),
+                            states_type ? "only floating-point values are converted"
+                                        : "the graph does not state which type its slot has"));
+  }
+
   Result<PlannedTensor> tensor_of(const MappedPair& pair) const {
     const TensorView& key = checkpoint_.tensors()[pair.key];
     if (auto made = apply_recipe(pair.recipe, key); !made) {
@@ -172,10 +187,13 @@ class Planner {
     tensor.source_index = pair.key;
     tensor.key = view.name;
     tensor.rule = pair.rule;
-    tensor.recipe = pair.recipe;
-    tensor.cast_to = cast_target(view.dtype, slot, options_);
+    tensor.cast_to = cast_target(view.dtype, slot, pair.recipe, options_);
+    tensor.recipe = with_cast(pair.recipe, tensor.cast_to.has_value());
     if (Status stated = check_stated_type(view, slot); !stated) {
       return fail(std::move(stated).error());
+    }
+    if (Status castable = check_cast(pair, view, slot); !castable) {
+      return fail(std::move(castable).error());
     }
     const DType dtype = tensor.cast_to.value_or(view.dtype);
     tensor.data_type = onnx_data_type(dtype);
@@ -265,6 +283,7 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   SavePlan plan;
   plan.model_name = options.model_name;
   plan.data_dir = options.data_dir;
+  plan.asked = mapping.asked;
   plan.tensors.reserve(mapping.pairs.size());
   plan.parts.reserve(mapping.pairs.size());
   Planner planner(model, checkpoint, options, plan);

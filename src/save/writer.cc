@@ -149,6 +149,7 @@ class ModelBuilder {
       }
     }
     Manifest manifest;
+    manifest.options = plan_.asked;
     manifest.linked = linked_files();
     manifest.test_data = std::move(test_data);
     manifest.model_file = plan_.model_name;

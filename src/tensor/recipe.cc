@@ -1,16 +1,25 @@
 #include "onnx_external/recipe.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace onnx_external {
 namespace {
+
+std::ptrdiff_t transposes_of(const Recipe& recipe) {
+  return std::count(recipe.begin(), recipe.end(), RecipeStep::kTranspose);
+}
 
 Status check_steps(const Recipe& recipe, std::size_t rank) {
   if (recipe.size() > kMaxRecipeSteps) {
     return fail(ErrorCode::kInvalidArgument,
                 "a recipe of more than " + std::to_string(kMaxRecipeSteps) + " steps");
   }
-  if (!recipe.empty() && rank != 2) {
+  if (!recipe.empty() &&
+      std::find(recipe.begin(), recipe.end(), RecipeStep::kCast) < recipe.end() - 1) {
+    return fail(ErrorCode::kInvalidArgument, "a cast is the last step of a recipe");
+  }
+  if (transposes_of(recipe) > 0 && rank != 2) {
     return fail(ErrorCode::kMismatch, "only a matrix can be transposed, and this tensor has " +
                                           std::to_string(rank) + " dimensions");
   }
@@ -23,13 +32,19 @@ std::string_view recipe_step_name(RecipeStep step) {
   switch (step) {
     case RecipeStep::kTranspose:
       return "transpose";
+    case RecipeStep::kCast:
+      return "cast";
   }
   return "";
 }
 
 std::optional<RecipeStep> recipe_step_called(std::string_view name) {
-  return name == recipe_step_name(RecipeStep::kTranspose) ? std::optional(RecipeStep::kTranspose)
-                                                          : std::nullopt;
+  for (const RecipeStep step : {RecipeStep::kTranspose, RecipeStep::kCast}) {
+    if (name == recipe_step_name(step)) {
+      return step;
+    }
+  }
+  return std::nullopt;
 }
 
 std::string recipe_text(const Recipe& recipe) {
@@ -41,11 +56,29 @@ std::string recipe_text(const Recipe& recipe) {
   return text;
 }
 
+bool ends_with_cast(const Recipe& recipe) {
+  return !recipe.empty() && recipe.back() == RecipeStep::kCast;
+}
+
+Recipe with_cast(Recipe recipe, bool cast) {
+  if (cast && !ends_with_cast(recipe)) {
+    recipe.push_back(RecipeStep::kCast);
+  } else if (!cast && ends_with_cast(recipe)) {
+    recipe.pop_back();
+  }
+  return recipe;
+}
+
+Recipe turned_once_more(Recipe recipe) {
+  recipe.insert(recipe.end() - (ends_with_cast(recipe) ? 1 : 0), RecipeStep::kTranspose);
+  return recipe;
+}
+
 Result<Shape> apply_recipe(const Recipe& recipe, Shape shape) {
   if (Status status = check_steps(recipe, shape.size()); !status) {
     return fail(std::move(status).error());
   }
-  for (std::size_t i = 0; i < recipe.size(); ++i) {
+  if (transposes_of(recipe) % 2 != 0) {
     std::swap(shape[0], shape[1]);
   }
   return shape;
@@ -55,10 +88,10 @@ Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view) {
   if (Status status = check_steps(recipe, view.shape.size()); !status) {
     return fail(std::move(status).error());
   }
-  if (!recipe.empty() && view.dtype == DType::kFloat4E2M1FnX2) {
+  if (transposes_of(recipe) > 0 && view.dtype == DType::kFloat4E2M1FnX2) {
     return fail(ErrorCode::kMismatch, "two of its values share a byte, so it cannot be transposed");
   }
-  for (std::size_t i = 0; i < recipe.size(); ++i) {
+  if (transposes_of(recipe) % 2 != 0) {
     std::swap(view.shape[0], view.shape[1]);
     std::swap(view.strides[0], view.strides[1]);
   }

@@ -13,7 +13,8 @@ Result<Recipe> parse_recipe(const Json& steps) {
   for (const Json& step : *steps.array()) {
     const auto known = step.string() != nullptr ? recipe_step_called(*step.string()) : std::nullopt;
     if (!known) {
-      return fail(ErrorCode::kCorrupt, "a step of its recipe is unknown; known is \"transpose\"");
+      return fail(ErrorCode::kCorrupt,
+                  "a step of its recipe is unknown; known are \"transpose\" and \"cast\"");
     }
     recipe.push_back(*known);
   }

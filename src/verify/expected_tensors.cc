@@ -14,11 +14,9 @@
 namespace onnx_external {
 namespace {
 
-bool names_no_option(const MappingOptions& options) {
-  return options.match == Match::kAuto && options.unmatched == Unmatched::kStrict &&
-         options.partial == Partial::kRefuse && !options.prefix && options.renames.empty() &&
-         options.map.empty() && options.ties.empty() && options.inputs.empty() &&
-         options.keep.empty() && options.ignore.empty();
+bool names_no_option(MappingOptions options) {
+  options.casts = Casts::kRefuse;
+  return options == MappingOptions();
 }
 
 // The model's manifest when it has one that can be read.
@@ -55,34 +53,69 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
     if (found == keys.end()) {
       return std::nullopt;
     }
-    // A record of another type says that the save converted: what it says is compared all the same.
     expected.push_back(
-        {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kAllow});
+        {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kRefuse});
     expected.back().recipe = record.recipe;
   }
   return expected;
 }
 
-Result<std::vector<ExpectedTensor>> mapped(const std::filesystem::path& model_path,
-                                           const Checkpoint& checkpoint, const MappingKeys& keys,
-                                           const MappingOptions& options) {
+// What is mapped onto what.
+struct Given {
+  Model model;
+  const Checkpoint& checkpoint;
+  MappingKeys keys;
+
+  [[nodiscard]] Result<Mapping> map(const MappingOptions& options) const {
+    return map_tensors(model.facts(), keys, options, mapping_evidence(model, checkpoint));
+  }
+};
+
+Result<Given> load(const std::filesystem::path& model_path, const Checkpoint& checkpoint) {
+  auto keys = mapping_keys(checkpoint);
+  if (!keys) {
+    return fail(std::move(keys).error());
+  }
   auto model = Model::load(model_path);
-  if (!model) {
-    return fail(std::move(model).error());
-  }
-  auto mapping = map_tensors(model->facts(), keys, options, mapping_evidence(*model, checkpoint));
-  if (!mapping) {
-    return fail_in(model_path.string(), std::move(mapping).error());
-  }
+  return model ? Result<Given>({*std::move(model), checkpoint, *std::move(keys)})
+               : fail(std::move(model).error());
+}
+
+std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& given, Casts casts) {
   std::vector<ExpectedTensor> expected;
-  for (const MappedPair& pair : mapping->pairs) {
+  for (const MappedPair& pair : mapping.pairs) {
     const bool kept = pair.slot == Attachment::kNoSlot;
-    const Slot* slot = kept ? nullptr : &model->facts().slots[pair.slot];
-    expected.push_back({kept ? keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph,
-                        pair.key, ExpectedBy::kMapping, options.casts});
+    const Slot* slot = kept ? nullptr : &given.model.facts().slots[pair.slot];
+    expected.push_back({kept ? given.keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph,
+                        pair.key, ExpectedBy::kMapping, casts});
     expected.back().recipe = pair.recipe;
   }
   return expected;
+}
+
+Result<std::vector<ExpectedTensor>> expected_by_options(const Given& given,
+                                                        const MappingOptions& options) {
+  auto mapping = given.map(options);
+  if (!mapping) {
+    return fail(std::move(mapping).error());
+  }
+  return expected_by(*mapping, given, options.casts);
+}
+
+// The options of the save, and the pairs that somebody gave it.
+MappingOptions options_of_save(const Manifest& manifest, Casts casts) {
+  MappingOptions options = manifest.options;
+  options.casts = casts;
+  for (const ManifestTensor& record : manifest.tensors) {
+    const bool is_cast = ends_with_cast(record.recipe);
+    options.casts = is_cast ? Casts::kAllow : options.casts;
+    for (const Rule rule : {Rule::kMap, Rule::kTie, Rule::kLearned}) {
+      if (record.rule == rule_name(rule) && record.place == TensorPlace::kInitializer) {
+        options.map.push_back({record.slot, record.key, record.recipe});
+      }
+    }
+  }
+  return options;
 }
 
 bool same_bytes(const MappingKey& a, const MappingKey& b) {
@@ -106,11 +139,31 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
     ExpectedTensor& wanted = expected[place->second];
     const bool same_tensor = wanted.tensor == record.tensor ||
                              same_bytes(keys.keys[wanted.tensor], keys.keys[record.tensor]);
-    if (!same_tensor || wanted.recipe != record.recipe) {
+    if (!same_tensor || with_cast(wanted.recipe, false) != with_cast(record.recipe, false)) {
       wanted.disputed = record.tensor;
     }
   }
   return expected;
+}
+
+// What mapping tells without the manifest's pairs, and what the manifest adds to that. Strict all
+// the same: the mapping of the save must succeed again, or the checkpoint has weights that the
+// model lacks, or lacks some of the model's.
+Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
+                                                       std::vector<ExpectedTensor> records,
+                                                       Casts casts) {
+  const MappingOptions options = options_of_save(manifest, casts);
+  auto again = given.map(options);
+  if (!again) {
+    return fail(std::move(again).error());
+  }
+  MappingOptions partial;
+  partial.casts = options.casts;
+  partial.partial = Partial::kAllow;
+  partial.unmatched = Unmatched::kSkip;
+  const auto mapping = given.map(partial);
+  return mapping ? merged(expected_by(*mapping, given, casts), given.keys, std::move(records))
+                 : std::move(records);
 }
 
 }  // namespace
@@ -118,27 +171,23 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
 Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path& model_path,
                                                      const Checkpoint& checkpoint,
                                                      const MappingOptions& options) {
-  std::optional<std::vector<ExpectedTensor>> records;
+  std::optional<Manifest> manifest;
   if (names_no_option(options)) {
-    auto manifest = readable_manifest(model_path);
-    if (!manifest) {
-      return fail(std::move(manifest).error());
+    auto found = readable_manifest(model_path);
+    if (!found) {
+      return fail(std::move(found).error());
     }
-    records = *manifest ? recorded(**manifest, checkpoint) : std::nullopt;
+    manifest = *std::move(found);
   }
-  auto keys = mapping_keys(checkpoint);
-  if (!keys) {
-    return fail(std::move(keys).error());
+  const auto given = load(model_path, checkpoint);
+  if (!given) {
+    return fail(given.error());
   }
-  if (!records) {
-    return mapped(model_path, checkpoint, *keys, options);
-  }
-  // What mapping cannot tell, the record adds; so an incomplete mapping is better than none.
-  MappingOptions partial = options;
-  partial.partial = Partial::kAllow;
-  partial.unmatched = Unmatched::kSkip;
-  auto expected = mapped(model_path, checkpoint, *keys, partial);
-  return expected ? merged(*std::move(expected), *keys, *std::move(records)) : *std::move(records);
+  auto records = manifest ? recorded(*manifest, checkpoint) : std::nullopt;
+  auto expected = records
+                      ? expected_by_record(*given, *manifest, *std::move(records), options.casts)
+                      : expected_by_options(*given, options);
+  return expected ? std::move(expected) : fail_in(model_path.string(), std::move(expected).error());
 }
 
 }  // namespace onnx_external

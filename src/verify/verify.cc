@@ -201,7 +201,8 @@ class Verifier {
     const auto shape = derived ? onnx_shape(view.dtype, derived->shape) : fail(derived.error());
     const bool same_type = proto.data_type() == onnx_data_type(view.dtype);
     const auto target = dtype_from_onnx(proto.data_type());
-    const bool castable = wanted.casts == Casts::kAllow && can_cast_from(view.dtype) && target &&
+    const bool casts = wanted.casts == Casts::kAllow || ends_with_cast(wanted.recipe);
+    const bool castable = casts && can_cast_from(view.dtype) && target &&
                           can_cast_to(*target);
     if (shape && dims_of(proto) == *shape && (same_type || castable)) {
       subject.equals = {wanted.tensor, wanted.recipe, same_type ? std::nullopt : target};

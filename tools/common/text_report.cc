@@ -418,11 +418,11 @@ std::string save_text(const SaveReport& report, Lists lists) {
                          test_data_text(report.test_data, lists));
 }
 
-// "map, transposed"
+// "map, transposed, cast"
 std::string rule_text(Rule rule, const Recipe& recipe) {
   std::string text(rule_name(rule));
   for (const RecipeStep step : recipe) {
-    text += step == RecipeStep::kTranspose ? ", transposed" : "";
+    text += step == RecipeStep::kTranspose ? ", transposed" : ", cast";
   }
   return text;
 }

@@ -86,7 +86,7 @@ TEST_F(Learn, AGraphInHalfPrecisionIsPairedWithTheCheckpointInFull) {
       learn(b.model(), {tensor("k", {4}, w)},
             {{.name = "k", .dtype = DType::kFloat16, .shape = {4}, .bytes = noise(8, 1)}});
   ASSERT_THAT(learned, IsOk());
-  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"h", "k"}));
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"h", "k", {RecipeStep::kCast}}));
 }
 
 TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {

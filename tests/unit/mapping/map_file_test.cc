@@ -40,7 +40,8 @@ TEST(MapFile, ReadsAPlainObject) {
 
 TEST(MapFile, CarriesRecipes) {
   const TempDir dir;
-  const std::vector<MapEntry> written = {{"a", "b", {RecipeStep::kTranspose}}, {"c", "d"}};
+  const std::vector<MapEntry> written = {{"a", "b", {RecipeStep::kTranspose, RecipeStep::kCast}},
+                                         {"c", "d"}};
   EXPECT_THAT(*read_map_file(dir.write("m", map_file_text(written))),
               ::testing::ElementsAreArray(written));
 }

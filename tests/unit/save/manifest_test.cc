@@ -82,6 +82,37 @@ TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
   EXPECT_EQ(*parsed, manifest);
 }
 
+TEST(Manifest, RecordsTheOptionsOfTheSave) {
+  Manifest manifest = example();
+  manifest.options.match = Match::kExact;
+  manifest.options.unmatched = Unmatched::kSkip;
+  manifest.options.partial = Partial::kAllow;
+  manifest.options.prefix = "";
+  manifest.options.renames = {{"^a\\.", "\\1\"", true}, {"b", "", false}};
+  manifest.options.inputs = {"x"};
+  manifest.options.keep = {"old \"data\"", "b"};
+  manifest.options.ignore = {"^lora_"};
+  const std::string text = manifest_text(manifest);
+  EXPECT_THAT(text, testing::HasSubstr(
+                        R"("options": {"match": "exact", "unmatched": "skip", "partial": true, )"
+                        R"("prefix": "", "renames": [["^a\\.", "\\1\"", true], )"));
+  const auto parsed = parse_manifest(text);
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, manifest);
+}
+
+TEST(Manifest, RefusesOptionsOfAnotherKind) {
+  for (const char* options :
+       {"[]", R"({"match": "none"})", R"({"unmatched": "strict"})", R"({"partial": "yes"})",
+        R"({"prefix": 1})", R"({"renames": [["a", "b"]]})", R"({"keep": [1]})",
+        R"({"ignore": "a"})"}) {
+    const std::string entry = std::string("\"version\": 1,\n\"options\": ") + options;
+    EXPECT_THAT(parse_manifest(with("\"version\": 1", entry)),
+                FailsWith(ErrorCode::kCorrupt, "options"))
+        << options;
+  }
+}
+
 TEST(Manifest, HasTheDocumentedTextForTestData) {
   EXPECT_THAT(manifest_text(example()),
               testing::EndsWith("\n],\n\"test_data\": [\n{\"file\": "

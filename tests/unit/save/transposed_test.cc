@@ -1,4 +1,5 @@
 // Saves of tensors with recipes: transposed matrices, read in tiles when they are large.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,6 +10,7 @@
 
 #include "onnx_external/verify.h"
 #include "save/journal.h"
+#include "save/planned_bytes.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 #include "tensor/cast.h"
@@ -229,6 +231,37 @@ TEST_F(Transposed, IsRefusedForWhatIsNoMatrix) {
   mapping.pairs.push_back({0, 0, Rule::kMap, kTransposed});
   EXPECT_THAT(make_plan(graph, opened, mapping, {}),
               FailsWith(ErrorCode::kMismatch, "tensor 'cube': only a matrix can be transposed"));
+}
+
+TEST_F(Transposed, AndConvertedWhereTheRecipeSaysSo) {
+  GraphBuilder builder;
+  builder.input("w", onnx::TensorProto::FLOAT16, {3, 2}).node("Use", {"w"}, {"y"});
+  builder.output("y", kFloat, {1});
+  const Checkpoint opened = open_one(dir_.write(
+      "w.pt", torch_zip({{.name = "w", .shape = {2, 3}, .bytes = f32({1, 2, 3, 4, 5, 6})}})));
+  const Model graph = Model::from_proto(builder.model(), {}).value();
+  Mapping mapping;
+  mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::kTranspose, RecipeStep::kCast}});
+  const auto plan = make_plan(graph, opened, mapping, {});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(plan->tensors[0].cast_to, DType::kFloat16);
+  EXPECT_EQ(plan->tensors[0].nbytes, 12U);
+  std::uint16_t values[6] = {};
+  ASSERT_THAT(read_planned(opened, plan->tensors[0], 0, std::as_writable_bytes(std::span(values))),
+              IsOk());
+  EXPECT_THAT(values, testing::ElementsAre(0x3c00, 0x4400, 0x4000, 0x4500, 0x4200, 0x4600));
+}
+
+TEST_F(Transposed, ACastNeedsATypeThatTheGraphStates) {
+  GraphBuilder builder;
+  builder.node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
+  const Checkpoint opened =
+      open_one(dir_.write("w.pt", torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}})));
+  const Model graph = Model::from_proto(builder.model(), {}).value();
+  Mapping mapping;
+  mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::kCast}});
+  EXPECT_THAT(make_plan(graph, opened, mapping, {}),
+              FailsWith(ErrorCode::kMismatch, "does not state which type"));
 }
 
 TEST_F(Transposed, IsVerifiedAgainstTheCheckpointAndDamageIsFound) {

@@ -313,6 +313,8 @@ TEST(VerifyAgainst, CountsWhatItComparedAndWhatRestsOnTheManifest) {
   pair.tensors[1].name = "other";
   pair.tensors.pop_back();
   pair.model.manifest.tensors[1].key = "other";
+  pair.model.manifest.tensors[1].rule = "map";
+  pair.model.manifest.options.keep = {"c"};
   pair.model.manifest.tensors[2].key.clear();  // it came with the given graph
   pair.model.manifest.tensors[2].rule.clear();
   pair.model.graph.node("Sum", {"a", "renamed", "c"}, {"y"}).output("y", kFloat, {2});
@@ -329,6 +331,7 @@ TEST(ExpectedTensors, ComeFromTheManifestWhereMappingHasNoAnswer) {
   pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8, 2));
   pair.tensors[0].name = "x";
   pair.model.manifest.tensors[0].key = "x";
+  pair.model.manifest.tensors[0].rule = pair.model.manifest.tensors[1].rule = "map";
   pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
   for (const bool maps : {true, false}) {
     pair.tensors[1].name = pair.model.manifest.tensors[1].key = maps ? "b" : "z";
@@ -343,6 +346,31 @@ TEST(ExpectedTensors, ComeFromTheManifestWhereMappingHasNoAnswer) {
       EXPECT_EQ(tensor.by, is_a || !maps ? ExpectedBy::kManifest : ExpectedBy::kMapping);
     }
   }
+}
+
+TEST(ExpectedTensors, AreRefusedForACheckpointThatHasMoreThanTheSaveAskedFor) {
+  Pair pair;
+  pair.add("layer.a", pattern_bytes(8));
+  pair.model.graph.node("Relu", {"layer.a"}, {"y"}).output("y", kFloat, {2});
+  EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}), IsOk());
+  pair.tensors.push_back({.name = "layer.b", .shape = {2}, .bytes = pattern_bytes(8, 2)});
+  EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}),
+              FailsWith(ErrorCode::kNotFound, "layer.b"));
+  pair.model.manifest.options.ignore = {"b$"};
+  EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}), IsOk());
+}
+
+TEST(ExpectedTensors, AreRefusedForDataThatTheSaveWasNotAskedToKeep) {
+  Pair pair;
+  pair.add("a", pattern_bytes(8)).add("old", pattern_bytes(8, 2));
+  pair.tensors.pop_back();
+  pair.model.manifest.tensors[1].key.clear();
+  pair.model.manifest.tensors[1].rule.clear();
+  pair.model.graph.node("Add", {"a", "old"}, {"y"}).output("y", kFloat, {2});
+  EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}),
+              FailsWith(ErrorCode::kNotFound, "old"));
+  pair.model.manifest.options.partial = Partial::kAllow;
+  EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}), IsOk());
 }
 
 TEST(ExpectedTensors, AreMappedAnewWithoutAManifestOrWithAnOption) {

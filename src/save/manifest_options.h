@@ -1,0 +1,26 @@
+// The mapping options of a save, as its manifest records them: whoever compares the model with a
+// checkpoint asks for what the save asked for.
+//
+// {"match": "exact"?, "unmatched": "skip" | "keep" | "error"?, "partial": true?, "prefix": TEXT?,
+//  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
+//  "ignore": [RE, ...]?}
+//
+// What Mapping::asked leaves out is no member. Plain values; safe from any thread.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// The JSON object; empty text when no option is set that is recorded.
+[[nodiscard]] std::string options_json(const MappingOptions& options);
+
+// Reads what options_json() writes; members that it does not know are ignored. kCorrupt for values
+// of another kind.
+[[nodiscard]] Result<MappingOptions> parse_options(const Json& json);
+
+}  // namespace onnx_external

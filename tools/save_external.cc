@@ -379,10 +379,10 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
 
 void note_details(const Command& command, const Arguments& arguments, const SaveReport& report) {
   const int threads = arguments.options.write.threads;
-  command.note(fmt::format("verify {}, fsync {}, threads {}, names aligned by '{}'",
-                           arguments.verify ? "on" : "off", arguments.fsync ? "on" : "off",
-                           threads == 0 ? "one per CPU" : std::to_string(threads),
-                           shown(report.alignment)));
+  command.note(fmt::format(
+      "verify {}, fsync {}, threads {}{}", arguments.verify ? "on" : "off",
+      arguments.fsync ? "on" : "off", threads == 0 ? "one per CPU" : std::to_string(threads),
+      report.alignment.empty() ? "" : ", names aligned by " + quote(shown(report.alignment))));
   if (report.bytes_kept > 0) {
     command.note(fmt::format("went on with a killed save: {} of {} were written already",
                              size_text(report.bytes_kept), size_text(report.bytes)));

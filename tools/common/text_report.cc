@@ -406,7 +406,6 @@ std::string save_text(const SaveReport& report, Lists lists) {
   const bool linked = report.linked_bytes > 0;
   const bool has_folder = !linked && report.files_reused == 0;
   const std::string folder = has_folder ? data_folder(report) : "";
-  // The rate of a small save says nothing.
   const bool has_rate = report.bytes >= kMinRatedBytes;
   return fmt::format("{}: {}{}; {}{}\n{}", shown(report.model.string()), totals_text(report),
                      folder.empty() ? "" : " in " + shown(folder) + "/",
@@ -493,9 +492,11 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
 }
 
 std::string speed_text(std::uint64_t bytes, double seconds) {
-  return seconds > 0 ? fmt::format("{:.2f} s, {:.2f} GB/s", seconds,
-                                   static_cast<double>(bytes) / seconds / 1e9)
-                     : "0.00 s";
+  // The rate of a small save says nothing.
+  return seconds > 0 && bytes >= kMinRatedBytes
+             ? fmt::format("{:.2f} s, {:.2f} GB/s", seconds,
+                           static_cast<double>(bytes) / seconds / 1e9)
+             : fmt::format("{:.2f} s", seconds);
 }
 
 std::string peak_memory_text() {

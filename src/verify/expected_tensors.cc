@@ -142,6 +142,8 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
     if (!same_tensor || with_cast(wanted.recipe, false) != with_cast(record.recipe, false)) {
       wanted.disputed = record.tensor;
     }
+    // Mapping has no opinion on conversions.
+    wanted.recipe = with_cast(std::move(wanted.recipe), ends_with_cast(record.recipe));
   }
   return expected;
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -102,17 +103,37 @@ Result<std::vector<ExpectedTensor>> expected_by_options(const Given& given,
   return expected_by(*mapping, given, options.casts);
 }
 
-// The options of the save, and the pairs that somebody gave it.
+// The prefix that the save removed from its keys. Where it removed and added none, the keys' own
+// names are meant.
+std::optional<std::string> prefix_of_save(const Manifest& manifest) {
+  std::optional<std::string> prefix = manifest.options.prefix;
+  if (prefix) {
+    return prefix;
+  }
+  prefix = "";
+  for (const ManifestTensor& record : manifest.tensors) {
+    if (record.rule == rule_name(Rule::kPrefixRemoved) && record.key.ends_with(record.slot)) {
+      return record.key.substr(0, record.key.size() - record.slot.size());
+    }
+    if (record.rule == rule_name(Rule::kPrefixRemoved) ||
+        record.rule == rule_name(Rule::kPrefixAdded) || record.rule == rule_name(Rule::kSuffix)) {
+      prefix.reset();
+    }
+  }
+  return prefix;
+}
+
+// The options of the save, and the pairs that it found: the written model does not tell all that
+// the given graph told, above all of inputs.
 MappingOptions options_of_save(const Manifest& manifest, Casts casts) {
   MappingOptions options = manifest.options;
   options.casts = casts;
+  options.prefix = prefix_of_save(manifest);
   for (const ManifestTensor& record : manifest.tensors) {
-    const bool is_cast = ends_with_cast(record.recipe);
-    options.casts = is_cast ? Casts::kAllow : options.casts;
-    for (const Rule rule : {Rule::kMap, Rule::kTie, Rule::kLearned}) {
-      if (record.rule == rule_name(rule) && record.place == TensorPlace::kInitializer) {
-        options.map.push_back({record.slot, record.key, record.recipe});
-      }
+    options.casts = ends_with_cast(record.recipe) ? Casts::kAllow : options.casts;
+    if (!record.key.empty() && record.place == TensorPlace::kInitializer &&
+        record.rule != rule_name(Rule::kKept)) {
+      options.map.push_back({record.slot, record.key, record.recipe});
     }
   }
   return options;
@@ -148,24 +169,28 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
   return expected;
 }
 
-// What mapping tells without the manifest's pairs, and what the manifest adds to that. Strict all
-// the same: the mapping of the save must succeed again, or the checkpoint has weights that the
-// model lacks, or lacks some of the model's.
+// What mapping tells without the manifest's pairs, and what the manifest adds to that. Where they
+// agree the save's own mapping must succeed again: else the checkpoint has weights that the model
+// lacks, or lacks some of the model's.
 Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
                                                        std::vector<ExpectedTensor> records,
                                                        Casts casts) {
   const MappingOptions options = options_of_save(manifest, casts);
-  auto again = given.map(options);
-  if (!again) {
-    return fail(std::move(again).error());
-  }
   MappingOptions partial;
   partial.casts = options.casts;
   partial.partial = Partial::kAllow;
   partial.unmatched = Unmatched::kSkip;
   const auto mapping = given.map(partial);
-  return mapping ? merged(expected_by(*mapping, given, casts), given.keys, std::move(records))
-                 : std::move(records);
+  auto expected = mapping
+                      ? merged(expected_by(*mapping, given, casts), given.keys, std::move(records))
+                      : std::move(records);
+  const bool is_disputed = std::any_of(expected.begin(), expected.end(),
+                                       [](const auto& tensor) { return tensor.disputed; });
+  if (is_disputed) {
+    return expected;
+  }
+  const auto again = given.map(options);
+  return again ? Result<std::vector<ExpectedTensor>>(std::move(expected)) : fail(again.error());
 }
 
 }  // namespace

@@ -158,10 +158,11 @@ struct ExpectedTensor {
                                                         std::span<const ExpectedTensor> expected,
                                                         const VerifyOptions& options = {});
 
-// Finds out what a saved model's initializers should be: by mapping anew and, when `options` names
-// no mapping option but casts and the checkpoint has all the tensors that the manifest names, by
-// its record where the mapping has no answer. Errors as Model::load and map_tensors: the mapping
-// must succeed with `options` or, where the record serves, with the options of the save.
+// Finds out what a saved model's initializers should be: by mapping anew and, when `options` choose
+// no pairs (match, prefix, renames, map, ties) and the checkpoint has all the tensors that the
+// manifest names, by its record where the mapping has no answer. Errors as Model::load and
+// map_tensors: the mapping must succeed with `options` or, where the record serves, with those of
+// the save besides.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -15,9 +15,10 @@
 namespace onnx_external {
 namespace {
 
-bool names_no_option(MappingOptions options) {
-  options.casts = Casts::kRefuse;
-  return options == MappingOptions();
+// Whether the options choose pairs; the others only say what may be left out.
+bool chooses_pairs(const MappingOptions& options) {
+  return options.match != Match::kAuto || options.prefix || !options.renames.empty() ||
+         !options.map.empty() || !options.ties.empty();
 }
 
 // The model's manifest when it has one that can be read.
@@ -37,8 +38,8 @@ Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& m
   return std::optional<Manifest>(*std::move(found->manifest));
 }
 
-// Nothing when the checkpoint lacks a tensor that the manifest names: it is another one, or was
-// opened in another way.
+// Nothing when the checkpoint lacks a tensor that the manifest names (it is another one, or was
+// opened in another way), and when it names none: the model was saved without a checkpoint.
 std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
                                                     const Checkpoint& checkpoint) {
   NameMap<std::size_t> keys;
@@ -58,7 +59,7 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
         {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kRefuse});
     expected.back().recipe = record.recipe;
   }
-  return expected;
+  return expected.empty() ? std::nullopt : std::optional(std::move(expected));
 }
 
 // What is mapped onto what.
@@ -123,11 +124,20 @@ std::optional<std::string> prefix_of_save(const Manifest& manifest) {
   return prefix;
 }
 
-// The options of the save, and the pairs that it found: the written model does not tell all that
-// the given graph told, above all of inputs.
-MappingOptions options_of_save(const Manifest& manifest, Casts casts) {
+void append(std::vector<std::string>& names, const std::vector<std::string>& more) {
+  names.insert(names.end(), more.begin(), more.end());
+}
+
+// The options of the save with the given ones, and the pairs that it found: the written model does
+// not tell all that the given graph told, above all of inputs.
+MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& given) {
   MappingOptions options = manifest.options;
-  options.casts = casts;
+  options.casts = given.casts;
+  append(options.inputs, given.inputs);
+  append(options.keep, given.keep);
+  append(options.ignore, given.ignore);
+  options.partial = given.partial == Partial::kAllow ? given.partial : options.partial;
+  options.unmatched = given.unmatched == Unmatched::kStrict ? options.unmatched : given.unmatched;
   options.prefix = prefix_of_save(manifest);
   for (const ManifestTensor& record : manifest.tensors) {
     options.casts = ends_with_cast(record.recipe) ? Casts::kAllow : options.casts;
@@ -174,16 +184,16 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
 // lacks, or lacks some of the model's.
 Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
                                                        std::vector<ExpectedTensor> records,
-                                                       Casts casts) {
-  const MappingOptions options = options_of_save(manifest, casts);
+                                                       const MappingOptions& asked) {
+  const MappingOptions options = options_of_save(manifest, asked);
   MappingOptions partial;
   partial.casts = options.casts;
   partial.partial = Partial::kAllow;
   partial.unmatched = Unmatched::kSkip;
   const auto mapping = given.map(partial);
-  auto expected = mapping
-                      ? merged(expected_by(*mapping, given, casts), given.keys, std::move(records))
-                      : std::move(records);
+  auto expected =
+      mapping ? merged(expected_by(*mapping, given, asked.casts), given.keys, std::move(records))
+              : std::move(records);
   const bool is_disputed = std::any_of(expected.begin(), expected.end(),
                                        [](const auto& tensor) { return tensor.disputed; });
   if (is_disputed) {
@@ -199,7 +209,7 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
                                                      const Checkpoint& checkpoint,
                                                      const MappingOptions& options) {
   std::optional<Manifest> manifest;
-  if (names_no_option(options)) {
+  if (!chooses_pairs(options)) {
     auto found = readable_manifest(model_path);
     if (!found) {
       return fail(std::move(found).error());
@@ -211,9 +221,8 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
     return fail(given.error());
   }
   auto records = manifest ? recorded(*manifest, checkpoint) : std::nullopt;
-  auto expected = records
-                      ? expected_by_record(*given, *manifest, *std::move(records), options.casts)
-                      : expected_by_options(*given, options);
+  auto expected = records ? expected_by_record(*given, *manifest, *std::move(records), options)
+                          : expected_by_options(*given, options);
   return expected ? std::move(expected) : fail_in(model_path.string(), std::move(expected).error());
 }
 

@@ -356,6 +356,10 @@ TEST(ExpectedTensors, AreRefusedForACheckpointThatHasMoreThanTheSaveAskedFor) {
   pair.tensors.push_back({.name = "layer.b", .shape = {2}, .bytes = pattern_bytes(8, 2)});
   EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}),
               FailsWith(ErrorCode::kNotFound, "layer.b"));
+  MappingOptions options;
+  options.ignore = {"b$"};
+  EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), options),
+              IsOk());
   pair.model.manifest.options.ignore = {"b$"};
   EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}), IsOk());
 }

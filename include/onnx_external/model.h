@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -113,7 +114,8 @@ enum class TensorPlace : std::uint8_t {
 // of training count behind the main graph's.
 struct ExternalTensor {
   // An initializer's own name; "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an
-  // attribute, by the first output of its node, with ".N" in lists and ".indices" as above.
+  // attribute, by the first output of its node, with ".N" in lists and ".indices" as above;
+  // "DOMAIN::FUNCTION.ATTRIBUTE" of the default value of a function's attribute.
   std::string name;
   TensorPlace place = TensorPlace::kInitializer;
   std::uint32_t graph = 0;
@@ -164,7 +166,8 @@ struct Attachment {
   TensorData data;
 };
 
-class CutTensors;  // src/onnx/cut_tensors.h: data that was left in the model's file
+class CutTensors;       // src/onnx/cut_tensors.h: data that was left in the model's file
+struct LooseAttribute;  // src/onnx/function_attributes.h: what the protobuf classes do not know
 
 enum class MatchedInputs : std::uint8_t {
   kRemove,  // a filled graph input leaves graph.input (when IR version >= 4; below it must stay)
@@ -246,15 +249,18 @@ class Model {
   [[nodiscard]] Status analyze();
   [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs,
                               std::string* encoded);
+  void note_change(const onnx::TensorProto* tensor);
 
   std::shared_ptr<onnx::ModelProto> proto_;
   std::filesystem::path source_dir_;
   GraphFacts facts_;
   std::vector<ExternalTensor> external_;
-  std::vector<onnx::TensorProto*> external_protos_;  // into proto_, same index as external_
+  std::vector<onnx::TensorProto*> external_protos_;  // same index as external_
   std::vector<InlineTensor> inline_;
   std::vector<onnx::TensorProto*> inline_protos_;
   std::shared_ptr<const CutTensors> cuts_;
+  // What external_protos_ and inline_protos_ have outside of proto_.
+  std::map<const onnx::TensorProto*, std::shared_ptr<LooseAttribute>> loose_;
 };
 
 // True for names whose consumers ONNX Runtime must see inline: what feeds scales of Resize or

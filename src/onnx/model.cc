@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
+#include "onnx/function_attributes.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx/load.h"
@@ -89,6 +90,7 @@ Status Model::analyze() {
   external_protos_.clear();
   inline_.clear();
   inline_protos_.clear();
+  loose_.clear();
   Result<std::vector<GraphNode>> graphs = list_graphs(*proto_->mutable_graph());
   if (!graphs) {
     return fail(std::move(graphs).error());
@@ -103,6 +105,9 @@ Status Model::analyze() {
     }
     // The list gives read-only pointers into the model, which is ours.
     auto* proto = const_cast<onnx::TensorProto*>(tensor.proto);
+    if (tensor.loose) {
+      loose_.emplace(proto, tensor.loose);
+    }
     if (is_external(*proto)) {
       Result<ExternalTensor> external = read_external_entries(*proto);
       if (!external) {
@@ -125,11 +130,19 @@ Status Model::analyze() {
 void Model::relocate(std::size_t external_tensor, const TensorData& data) {
   assert(external_tensor < external_.size());
   write_tensor_data(data, cuts_->placeholders(), *external_protos_[external_tensor]);
+  note_change(external_protos_[external_tensor]);
 }
 
 void Model::externalize(std::size_t inline_tensor, const ExternalRef& ref) {
   assert(inline_tensor < inline_.size());
   write_external_entries(ref, *inline_protos_[inline_tensor]);
+  note_change(inline_protos_[inline_tensor]);
+}
+
+void Model::note_change(const onnx::TensorProto* tensor) {
+  if (const auto found = loose_.find(tensor); found != loose_.end()) {
+    write_back(*found->second, *proto_);
+  }
 }
 
 Result<std::string> Model::serialize() const {

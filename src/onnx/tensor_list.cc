@@ -16,8 +16,10 @@ class TensorLister {
   Result<std::vector<ListedTensor>> list(const onnx::ModelProto& model) {
     found_.reserve(static_cast<std::size_t>(model.graph().initializer_size()));
     visit_graph(model.graph());
-    for (const auto& function : model.functions()) {
-      visit_nodes(function.node(), 0);
+    for (int i = 0; i < model.functions_size(); ++i) {
+      if (Status status = visit_function(model, i); !status) {
+        return fail(std::move(status).error());
+      }
     }
     for (const auto& training : model.training_info()) {
       visit_graph(training.initialization());
@@ -40,7 +42,7 @@ class TensorLister {
     ++depth_;
     const std::uint32_t number = graphs_++;
     for (const auto& tensor : graph.initializer()) {
-      found_.push_back({&tensor, TensorPlace::kInitializer, number, tensor.name(), tensor.name()});
+      add(tensor, {nullptr, TensorPlace::kInitializer, number, tensor.name(), tensor.name()});
     }
     for (const auto& sparse : graph.sparse_initializer()) {
       const std::string& name = sparse.values().name();
@@ -48,6 +50,21 @@ class TensorLister {
     }
     visit_nodes(graph.node(), number);
     --depth_;
+  }
+
+  Status visit_function(const onnx::ModelProto& model, int number) {
+    const onnx::FunctionProto& function = model.functions(number);
+    const auto attributes = function_attributes(model, number);
+    if (!attributes) {
+      return fail(attributes.error());
+    }
+    for (const FunctionAttribute& attribute : *attributes) {
+      loose_ = attribute.loose;
+      visit_attribute(*attribute.proto, function.domain() + "::" + function.name(), 0);
+    }
+    loose_.reset();
+    visit_nodes(function.node(), 0);
+    return {};
   }
 
   template <typename Nodes>
@@ -96,10 +113,12 @@ class TensorLister {
 
   void add(const onnx::TensorProto& proto, ListedTensor tensor) {
     tensor.proto = &proto;
+    tensor.loose = loose_;
     found_.push_back(std::move(tensor));
   }
 
   std::vector<ListedTensor> found_;
+  std::shared_ptr<LooseAttribute> loose_;  // what is being visited, if it is one
   std::uint32_t graphs_ = 0;
   std::size_t depth_ = 0;
   bool too_deep_ = false;

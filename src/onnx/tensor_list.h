@@ -4,31 +4,35 @@
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "onnx/function_attributes.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
 
-// A tensor of a model. Points into the ModelProto, which must outlive it.
+// A tensor of a model. Points into the ModelProto, which must outlive it, or into `loose`.
 struct ListedTensor {
   const onnx::TensorProto* proto = nullptr;
   TensorPlace place = TensorPlace::kInitializer;
   std::uint32_t graph = 0;
   // Unique among the tensors of its graph and place, in a valid model: an initializer's own name;
   // "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an attribute, by the first
-  // output of its node, with ".N" in a list and ".indices" of sparse indices.
+  // output of its node, with ".N" in a list and ".indices" of sparse indices; the default value of
+  // a function's attribute has "DOMAIN::FUNCTION" as its output.
   std::string name;
   std::string value;  // what nodes see: the initializer's name, or the first output of the node
+  std::shared_ptr<LooseAttribute> loose = {};  // what the tensor stands in, outside the ModelProto
 
   [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
 };
 
 // Graph by graph: the initializers of a graph, then its sparse ones, then what its nodes hold, each
 // subgraph where its node stands. Graphs are numbered as Slot::graph is, those of functions and
-// training behind them. kUnsupported past kMaxGraphDepth.
+// training behind them. kUnsupported past kMaxGraphDepth; kCorrupt as function_attributes().
 [[nodiscard]] Result<std::vector<ListedTensor>> list_tensors(const onnx::ModelProto& model);
 
 [[nodiscard]] inline bool is_external(const onnx::TensorProto& tensor) {

@@ -29,13 +29,15 @@ struct Child {
   bool once;  // not repeated: protobuf merges twins
 };
 
-// Every way to a TensorProto. Twins of graphs merge by appending, so they need no care.
-constexpr std::array<Child, 16> kChildren{{{Kind::kModel, 7, Kind::kGraph, false},
+// Every way to a TensorProto (tests/unit/onnx/schema_test.cc compares it with the schema). Twins of
+// graphs merge by appending, so they need no care.
+constexpr std::array<Child, 17> kChildren{{{Kind::kModel, 7, Kind::kGraph, false},
                                            {Kind::kModel, 20, Kind::kTraining, false},
                                            {Kind::kModel, 25, Kind::kFunction, false},
                                            {Kind::kTraining, 1, Kind::kGraph, false},
                                            {Kind::kTraining, 2, Kind::kGraph, false},
                                            {Kind::kFunction, 7, Kind::kNode, false},
+                                           {Kind::kFunction, 11, Kind::kAttribute, false},
                                            {Kind::kGraph, 1, Kind::kNode, false},
                                            {Kind::kGraph, 5, Kind::kTensor, false},
                                            {Kind::kGraph, 15, Kind::kSparse, false},

@@ -2,8 +2,9 @@
 // gives the message another form with other bytes in their place: the lengths of what encloses
 // them are put right, everything else stays byte for byte.
 //
-// Source of the field numbers: onnx.proto. The tensors found are those that the protobuf classes
-// know: of all graphs, their subgraphs, functions and training graphs, sparse ones and attributes.
+// Source of the field numbers: onnx.proto. The tensors found are those of all graphs, their
+// subgraphs, functions (default values of their attributes, too) and training graphs, sparse ones
+// and attributes.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "onnx/inline_data.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
+#include "support/function_default.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -97,7 +98,9 @@ onnx::ModelProto full_model() {
     sparse->mutable_indices()->add_int64_data(i * 1000);
   }
   sparse->add_dims(1'000'000);
-  auto* in_function = b.model().add_functions()->add_node();
+  onnx::TensorProto fallback;
+  set_bytes(&fallback, "", 700, 10);
+  auto* in_function = add_function_with_default(b.model(), "fallback", fallback).add_node();
   in_function->add_output("f");
   set_bytes(add_value(in_function), "", 600, 9);
   return b.model();
@@ -198,7 +201,38 @@ TEST_F(GivenWeights, ThatARuntimeNeedsInlineComeBackIntoTheModel) {
 TEST_F(GivenWeights, OfAttributesMoveWhenAsked) {
   ASSERT_THAT(save(given(), "out", with(Layout::kSingle, true)), IsOk());
   EXPECT_THAT(external_names(model_in("out")),
-              testing::IsSupersetOf({"c.value", "f.value", "raw"}));
+              testing::IsSupersetOf({"c.value", "f.value", "d::f.fallback", "raw"}));
+}
+
+// As another tool wrote them: in one file, which a save must bring along.
+TEST_F(GivenWeights, OfFunctionsDefaultsComeAlongFromOtherFiles) {
+  dir_.write("other.bin", noise(4000, 1));
+  onnx::TensorProto outside;
+  set_bytes(&outside, "", 400, 1);
+  outside.clear_raw_data();
+  outside.set_data_location(onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, value] : {std::pair("location", "other.bin"), std::pair("offset", "16"),
+                                   std::pair("length", "1600")}) {
+    auto* entry = outside.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  }
+  GraphBuilder b;
+  b.input("x", kFloat, {4}).node("Use", {"x"}, {"y"}).output("y", kFloat, {4});
+  (void)add_function_with_default(b.model(), "outside", outside);
+  const fs::path model = given(b.model());
+  const auto values = values_of(model);
+  ASSERT_EQ(values.size(), 1U);
+  for (const Layout layout : kLayouts) {
+    const std::string out = "out" + std::to_string(static_cast<int>(layout));
+    ASSERT_THAT(save(model, out, with(layout)), IsOk());
+    EXPECT_EQ(values_of(model_in(out)), values);
+    EXPECT_EQ(external_names(model_in(out)).empty(), layout == Layout::kInline);
+    const auto verified = verify_model(model_in(out));
+    ASSERT_THAT(verified, IsOk());
+    EXPECT_TRUE(verified->ok() && verified->used_manifest);
+    EXPECT_EQ(verified->tensors, layout == Layout::kInline ? 0U : 1U);
+  }
 }
 
 TEST_F(GivenWeights, ComeBackFromEachLayoutToEach) {

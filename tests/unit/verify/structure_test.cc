@@ -7,6 +7,7 @@
 #include <set>
 
 #include "onnx_external/verify.h"
+#include "support/function_default.h"
 #include "support/result_matchers.h"
 #include "unit/verify/written_model.h"
 #include "verify/external_entry.h"
@@ -238,6 +239,21 @@ TEST(VerifyStructure, LooksIntoSubgraphsAttributesAndSparseTensors) {
   EXPECT_EQ(report->tensors, 3U);
   EXPECT_THAT(codes(*report),
               ElementsAre("missing-file sparse", "missing-file inner", "missing-file k.value"));
+}
+
+TEST(VerifyStructure, LooksIntoDefaultValuesOfFunctions) {
+  WrittenModel model;
+  onnx::TensorProto outside;
+  outside.set_data_type(kFloat);
+  outside.set_data_location(onnx::TensorProto::EXTERNAL);
+  auto* entry = outside.add_external_data();
+  entry->set_key("location");
+  entry->set_value("../../../etc/passwd");
+  (void)add_function_with_default(model.graph.model(), "value", outside);
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->tensors, 1U);
+  EXPECT_THAT(codes(*report), ElementsAre("bad-location d::f.value"));
 }
 
 TEST(VerifyStructure, ListsAllFindingsInGraphOrderForAnyNumberOfThreads) {

@@ -1,0 +1,58 @@
+#include "onnx/function_attributes.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/unknown_field_set.h>
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+// Templates, because only a newer schema has the member.
+template <typename Function>
+void add_known(const Function& function, std::vector<FunctionAttribute>& attributes) {
+  if constexpr (requires { function.attribute_proto(); }) {
+    for (const onnx::AttributeProto& attribute : function.attribute_proto()) {
+      attributes.push_back({&attribute, nullptr});
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::vector<FunctionAttribute>> function_attributes(const onnx::ModelProto& model,
+                                                           int function) {
+  const onnx::FunctionProto& proto = model.functions(function);
+  std::vector<FunctionAttribute> attributes;
+  add_known(proto, attributes);
+  const auto& unknown = proto.GetReflection()->GetUnknownFields(proto);
+  for (int i = 0; i < unknown.field_count(); ++i) {
+    const google::protobuf::UnknownField& field = unknown.field(i);
+    if (field.number() != kAttributeProtoField ||
+        field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) {
+      continue;
+    }
+    const google::protobuf::LogSilencer quiet;
+    auto loose = std::make_shared<LooseAttribute>();
+    if (!loose->proto.ParseFromString(field.length_delimited())) {
+      return fail(ErrorCode::kCorrupt, "function " + quote(proto.name()) +
+                                           ": its attribute_proto is no attribute, or is nested "
+                                           "too deeply");
+    }
+    loose->function = function;
+    loose->field = i;
+    attributes.push_back({&loose->proto, loose});
+  }
+  return attributes;
+}
+
+void write_back(const LooseAttribute& attribute, onnx::ModelProto& model) {
+  onnx::FunctionProto& function = *model.mutable_functions(attribute.function);
+  auto* const unknown = function.GetReflection()->MutableUnknownFields(&function);
+  (void)attribute.proto.SerializeToString(
+      unknown->mutable_field(attribute.field)->mutable_length_delimited());
+}
+
+}  // namespace onnx_external

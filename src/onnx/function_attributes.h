@@ -1,0 +1,40 @@
+// Default values of the attributes that functions have: FunctionProto.attribute_proto, which came
+// with onnx 1.13. Protobuf classes made from an older schema keep them as bytes of an unknown
+// field.
+//
+// Source of the field's number: onnx.proto.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+inline constexpr int kAttributeProtoField = 11;  // of FunctionProto
+
+// A message that was parsed from the bytes of an unknown field: no part of the model.
+struct LooseAttribute {
+  onnx::AttributeProto proto;
+  int function = 0;  // index into ModelProto.functions
+  int field = 0;     // index into the unknown fields of the function
+};
+
+struct FunctionAttribute {
+  const onnx::AttributeProto* proto = nullptr;  // of the model, or of `loose`
+  std::shared_ptr<LooseAttribute> loose;        // null: the classes know the field
+};
+
+// Those of one function, in their order. kCorrupt when their bytes are no AttributeProto.
+[[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
+    const onnx::ModelProto& model, int function);
+
+// Makes the bytes in the model what the message is now. Requires: it came from this model, of which
+// no function was changed otherwise.
+void write_back(const LooseAttribute& attribute, onnx::ModelProto& model);
+
+}  // namespace onnx_external

@@ -1,0 +1,30 @@
+// Default values of functions' attributes, for models in tests: a field that the protobuf classes
+// may not know.
+#pragma once
+
+#include <google/protobuf/unknown_field_set.h>
+#include <onnx/onnx_pb.h>
+
+#include <string>
+
+#include "onnx/function_attributes.h"
+
+namespace onnx_external {
+
+// Gives the model a function "f" of the domain "d" whose attribute has `value` as default.
+inline onnx::FunctionProto& add_function_with_default(onnx::ModelProto& model,
+                                                      const std::string& attribute,
+                                                      const onnx::TensorProto& value) {
+  onnx::AttributeProto proto;
+  proto.set_name(attribute);
+  proto.set_type(onnx::AttributeProto::TENSOR);
+  *proto.mutable_t() = value;
+  onnx::FunctionProto& function = *model.add_functions();
+  function.set_domain("d");
+  function.set_name("f");
+  function.GetReflection()->MutableUnknownFields(&function)->AddLengthDelimited(
+      kAttributeProtoField, proto.SerializeAsString());
+  return function;
+}
+
+}  // namespace onnx_external

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/name_map.h"
+
 namespace onnx_external {
 namespace {
 
@@ -15,6 +17,7 @@ class TensorLister {
  public:
   Result<std::vector<ListedTensor>> list(const onnx::ModelProto& model) {
     found_.reserve(static_cast<std::size_t>(model.graph().initializer_size()));
+    has_functions_ = model.functions_size() > 0;
     visit_graph(model.graph());
     for (int i = 0; i < model.functions_size(); ++i) {
       if (Status status = visit_function(model, i); !status) {
@@ -114,10 +117,23 @@ class TensorLister {
   void add(const onnx::TensorProto& proto, ListedTensor tensor) {
     tensor.proto = &proto;
     tensor.loose = loose_;
+    if (has_functions_ && tensor.graph == 0 && tensor.place == TensorPlace::kAttribute) {
+      tell_apart(tensor.name);
+    }
     found_.push_back(std::move(tensor));
   }
 
+  // Bodies of functions see no outer names, so the same ones stand in several.
+  void tell_apart(std::string& name) {
+    const std::size_t twins = seen_[name]++;
+    if (twins > 0) {
+      name.append("#").append(std::to_string(twins + 1));
+    }
+  }
+
   std::vector<ListedTensor> found_;
+  OwnedNameMap<std::size_t> seen_;
+  bool has_functions_ = false;
   std::shared_ptr<LooseAttribute> loose_;  // what is being visited, if it is one
   std::uint32_t graphs_ = 0;
   std::size_t depth_ = 0;

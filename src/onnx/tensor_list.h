@@ -22,7 +22,8 @@ struct ListedTensor {
   // Unique among the tensors of its graph and place, in a valid model: an initializer's own name;
   // "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an attribute, by the first
   // output of its node, with ".N" in a list and ".indices" of sparse indices; the default value of
-  // a function's attribute has "DOMAIN::FUNCTION" as its output.
+  // a function's attribute has "DOMAIN::FUNCTION" as its output. With "#2" and so on where
+  // functions use the same names inside.
   std::string name;
   std::string value;  // what nodes see: the initializer's name, or the first output of the node
   std::shared_ptr<LooseAttribute> loose = {};  // what the tensor stands in, outside the ModelProto

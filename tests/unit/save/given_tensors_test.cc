@@ -235,6 +235,28 @@ TEST_F(GivenWeights, OfFunctionsDefaultsComeAlongFromOtherFiles) {
   }
 }
 
+// Bodies of functions see no outer names, so exporters use the same ones again.
+TEST_F(GivenWeights, OfFunctionsWithTheSameNamesInsideAreToldApart) {
+  onnx::ModelProto model = full_model();
+  for (std::uint32_t seed = 20; seed < 23; ++seed) {
+    onnx::TensorProto fallback;
+    set_bytes(&fallback, "", 700, seed);
+    auto* node = add_function_with_default(model, "fallback", fallback).add_node();
+    node->add_output("f");
+    set_bytes(add_value(node), "", 600, seed + 10);
+  }
+  for (const Layout layout : kLayouts) {
+    const std::string out = "out" + std::to_string(static_cast<int>(layout));
+    ASSERT_THAT(save(given(model), out, with(layout, true)), IsOk());
+    const auto verified = verify_model(model_in(out));
+    ASSERT_THAT(verified, IsOk());
+    EXPECT_TRUE(verified->ok()) << finding_text(verified->findings[0]);
+    SaveOptions again = with(layout, true);
+    again.write.overwrite = Overwrite::kAllow;
+    EXPECT_THAT(save(model_in(out), out, again), IsOk());
+  }
+}
+
 TEST_F(GivenWeights, ComeBackFromEachLayoutToEach) {
   const auto values = values_of(given());
   for (const Layout from : kLayouts) {

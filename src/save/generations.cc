@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -14,9 +15,7 @@
 #include "save/file_names.h"
 
 namespace onnx_external {
-namespace {
 
-// A regular file of a folder, never through a link.
 Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
                                                      const std::string& name) {
   UniqueFd fd(::openat(folder.fd(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -25,6 +24,8 @@ Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
   }
   return SourceFile::adopt(std::move(fd), folder.child(name));
 }
+
+namespace {
 
 // The manifest file, if it is that of this model. kIo: cannot tell.
 Result<Manifest> read_manifest(const Directory& folder, const std::string& name,
@@ -61,8 +62,12 @@ Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
   if (manifest_beside(names, entry)) {
     return read_manifest(out, entry, names.model, model);
   }
-  const auto folder =
-      generation_of(entry, names.folder) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
+  const auto folder = out.open_folder(entry);
+  // A folder of another name may be anybody's: it counts when there is a manifest to be opened.
+  if (!generation_of(entry, names.folder) &&
+      !(folder && open_plain(*folder, std::string(kManifestName)))) {
+    return fail(ErrorCode::kNotFound, "");
+  }
   return folder ? read_manifest(*folder, std::string(kManifestName), names.model, model)
                 : fail(folder.error());
 }
@@ -259,6 +264,25 @@ bool remove_one(const Directory& folder, const std::string& name) {
   return kind && (!*kind || (**kind == EntryKind::kFile && folder.remove_file(name)));
 }
 
+// True when the parts that the manifest lists in this file make the whole of it, by their sizes
+// and, if asked for, by their bytes.
+bool is_as_listed(const Directory& folder, const std::string& name, const Manifest& located,
+                  const std::string& location, bool compare_bytes) {
+  const auto file = open_plain(folder, name);
+  std::uint64_t end = 0;
+  bool equal = file.has_value();
+  for (const ManifestTensor& tensor : located.tensors) {
+    if (!equal || tensor.file != location) {
+      continue;
+    }
+    end = std::max(end, tensor.offset + tensor.length);
+    const auto crc = compare_bytes ? range_crc32(**file, tensor.offset, tensor.length)
+                                   : fail(ErrorCode::kNotFound, "");
+    equal = !compare_bytes || (crc && tensor.crc32 == *crc);
+  }
+  return equal && (*file)->size() == end;
+}
+
 // The N of the generation that `entry` is the manifest of, or has it in it.
 std::uint64_t generation_of_manifest(const GenerationNames& names, const std::string& entry) {
   const auto stem = manifest_beside(names, entry);
@@ -267,39 +291,67 @@ std::uint64_t generation_of_manifest(const GenerationNames& names, const std::st
   return number.value_or(0);
 }
 
-// Removes files of generations up to that of the manifest that `entry` stands for, and folders that
-// are empty then. True when none of the files is there any more.
-bool remove_files(const Directory& out, const GenerationNames& names, const std::string& entry,
-                  const std::set<std::string>& files) {
-  const std::uint64_t newest = generation_of_manifest(names, entry);
-  bool all_gone = true;
-  std::map<std::string, std::optional<Directory>> folders;
-  for (const std::string& file : files) {
-    const auto generation = generation_of_location(names, file);
-    if (!generation || *generation > newest) {
-      continue;
+// Removes the files that a manifest lists, one after another.
+class Remover {
+ public:
+  // `located`: the manifest that `entry` stands for.
+  Remover(const Directory& out, const GenerationNames& names, const std::string& entry,
+          const Manifest& located)
+      : out_(out),
+        names_(names),
+        entry_(entry),
+        located_(located),
+        newest_(generation_of_manifest(names, entry)) {}
+
+  // Folders that are empty then go, too. True when none of the files is there any more.
+  bool remove(const std::set<std::string>& files) {
+    bool all_gone = true;
+    for (const std::string& file : files) {
+      all_gone = remove_file(file) && all_gone;
     }
+    for (const auto& [name, folder] : folders_) {
+      (void)out_.remove_empty_folder(name);
+    }
+    return all_gone && opened_all_;
+  }
+
+ private:
+  // False when it is there and should not be.
+  bool remove_file(const std::string& file) {
+    const auto generation = generation_of_location(names_, file);
+    const bool is_known = generation && *generation <= newest_;
     const auto [folder_name, name] = folder_and_name(file);
     if (folder_name.empty()) {
-      all_gone = remove_one(out, name) && all_gone;
-      continue;
+      return !is_known || remove_one(out_, name);
     }
-    const auto [place, is_new] = folders.try_emplace(folder_name);
-    std::optional<Directory>& folder = place->second;
+    const std::optional<Directory>& folder = open(folder_name);
+    const bool is_ours =
+        folder && name.find('/') == std::string::npos &&
+        (is_known || is_as_listed(*folder, name, located_, file, folder_name != entry_));
+    return !is_ours || remove_one(*folder, name);
+  }
+
+  // Nothing when it is not there, or another model's.
+  const std::optional<Directory>& open(const std::string& name) {
+    const auto [place, is_new] = folders_.try_emplace(name);
     if (is_new) {
-      auto opened = out.open_folder(folder_name);
-      all_gone = all_gone && (opened || opened.error().code == ErrorCode::kNotFound);
-      if (opened && (folder_name == entry || !holds_other_model(*opened, names))) {
-        folder = *std::move(opened);
+      auto opened = out_.open_folder(name);
+      opened_all_ = opened_all_ && (opened || opened.error().code == ErrorCode::kNotFound);
+      if (opened && (name == entry_ || !holds_other_model(*opened, names_))) {
+        place->second = *std::move(opened);
       }
     }
-    all_gone = (!folder || remove_one(*folder, name)) && all_gone;
+    return place->second;
   }
-  for (const auto& [name, folder] : folders) {
-    (void)out.remove_empty_folder(name);
-  }
-  return all_gone;
-}
+
+  const Directory& out_;
+  const GenerationNames& names_;
+  const std::string& entry_;
+  const Manifest& located_;
+  std::uint64_t newest_;
+  std::map<std::string, std::optional<Directory>> folders_;
+  bool opened_all_ = true;
+};
 
 // Removes the manifest that `entry` stands for, and its folder when nothing else is in it.
 bool remove_manifest(const Directory& out, const GenerationNames& names, const std::string& entry) {
@@ -317,19 +369,22 @@ bool remove_manifest(const Directory& out, const GenerationNames& names, const s
 }  // namespace
 
 void remove_twin_manifests(const Directory& out, const GenerationNames& names,
-                           const ModelIdentity& model) {
+                           const ModelIdentity& model, const std::string& newest) {
   struct Twin {
     std::string entry;
     std::set<std::string> files;
   };
   const auto entries = out.entries();
-  std::map<std::uint64_t, Twin> twins;
+  // By generation, but `newest` last.
+  std::map<std::pair<std::uint64_t, std::string>, Twin> twins;
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
     const auto manifest = manifest_of(out, names, entry, model);
     if (manifest && manifest->test_data.empty()) {
-      twins.insert_or_assign(generation_of_manifest(names, entry),
-                             Twin{entry, files_of(located(*manifest, names, entry), {})});
+      const std::uint64_t number = entry == newest ? std::numeric_limits<std::uint64_t>::max()
+                                                   : generation_of_manifest(names, entry);
+      twins.emplace(std::pair(number, entry),
+                    Twin{entry, files_of(located(*manifest, names, entry), {})});
     }
   }
   for (auto twin = twins.begin(); twins.size() > 1; twin = twins.erase(twin)) {
@@ -387,8 +442,8 @@ RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
     if (!is_shared) {
       remove_test_data(out, known, kept);
     }
-    const bool gone =
-        remove_files(out, names, entry, files) && (is_shared || remove_manifest(out, names, entry));
+    const bool gone = Remover(out, names, entry, known).remove(files) &&
+                      (is_shared || remove_manifest(out, names, entry));
     removed.all_gone = removed.all_gone && gone;
   }
   return removed;

@@ -1,6 +1,9 @@
 // What saves have left in an output folder: generations of data, each with the manifest that knows
 // its model, and recorded inputs. Never through a link.
 //
+// A model may have been saved with another data folder's name than this save has. Its folders are
+// known by the manifest in them alone, so what they hold must also be as large as that says.
+//
 // A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
 // ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). A
 // model that kept files of the one before (SavePlan::kept) has data in several generations, and its
@@ -8,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,6 +21,7 @@
 #include <vector>
 
 #include "base/directory.h"
+#include "base/file.h"
 #include "base/name_map.h"
 #include "save/manifest.h"
 #include "save/other_models.h"
@@ -54,6 +59,10 @@ struct ModelIdentity {
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
 
+// A regular file of a folder, never through a link.
+[[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
+                                                                   const std::string& name);
+
 // Nothing when there is no such regular file, or it cannot be read.
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
@@ -81,10 +90,11 @@ struct ModelIdentity {
 [[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                                const ModelIdentity& model);
 
-// Removes manifests that know this model and say that its data is in the same files, but for the
-// newest: a model that links, or keeps all files, is the same file when it is saved again.
+// Removes manifests that know this model and say that its data is in the same files, but for that
+// of `newest`, an entry of `out`, or else of the last generation: a model that links, keeps all
+// files or has none is the same file when it is saved again.
 void remove_twin_manifests(const Directory& out, const GenerationNames& names,
-                           const ModelIdentity& model);
+                           const ModelIdentity& model, const std::string& newest);
 
 // What became of a replaced model's data.
 struct RemovedData {
@@ -97,9 +107,10 @@ struct RemovedData {
 // files that a manifest lists, unless as linked, the manifest last (so that a killed removal can be
 // finished), and folders when nothing else is in them. Only files that saves of this model write
 // are removed, of no later generation than the manifest and from no folder with another model's
-// manifest, whatever the manifest says. What cannot be removed stays; the new model is complete
-// without that. `kept`: current_files(). What is in `others` stays, and the manifest that lists it:
-// a copy of the model is verified by it.
+// manifest, whatever the manifest says; in folders of other names only files of the very size that
+// the manifest records, and where it does not stand in that folder of the very bytes. What cannot
+// be removed stays; the new model is complete without that. `kept`: current_files(). What is in
+// `others` stays, and the manifest that lists it: a copy of the model is verified by it.
 RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model, const FileSet& kept,
                            const FilesInUse& others);

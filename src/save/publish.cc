@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <set>
@@ -20,6 +21,7 @@
 #include "save/journal.h"
 #include "save/manifest.h"
 #include "save/output_names.h"
+#include "save/replaced.h"
 #include "save/target_limits.h"
 
 namespace onnx_external {
@@ -47,19 +49,6 @@ bool is_private(const Directory& folder) {
   struct stat info {};
   return ::fstat(folder.fd(), &info) == 0 && info.st_uid == ::geteuid() &&
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-// The commit point. Where a model is replaced, the two change places: the old one is then in the
-// staging folder and tells, even after a kill, whose data is to be removed.
-Status rename_model(const Directory& staging, const Directory& out, const std::string& name,
-                    Overwrite overwrite) {
-  if (overwrite == Overwrite::kRefuse) {
-    return rename_entry(staging, name, out, name, Replace::kNo);
-  }
-  Status exchanged = exchange_entries(staging, name, out, name);
-  const bool impossible = !exchanged && (exchanged.error().code == ErrorCode::kNotFound ||
-                                         exchanged.error().code == ErrorCode::kUnsupported);
-  return impossible ? rename_entry(staging, name, out, name, Replace::kYes) : exchanged;
 }
 
 }  // namespace
@@ -249,7 +238,8 @@ Status Transaction::take_over(const std::string& name) {
   staging_name_ = name;
   staging_ = *std::move(staging);
   taken_over_ = true;
-  (void)remove_data_of_staged_model(*staging_);  // killed between its renames
+  (void)finish_exchange(*staging_);  // killed between its renames
+  (void)remove_data_of_staged_models(*staging_);
   Status status = clear_staging();
   return status ? open_data() : status;
 }
@@ -278,29 +268,36 @@ void Transaction::remove_stale_staging(const std::string& to_take_over) const {
       continue;  // it may hold what is the current model's
     }
     if (staging) {
-      (void)remove_data_of_staged_model(*staging);
+      (void)remove_data_of_staged_models(*staging);
     }
     (void)out_->remove_tree(entry);
   }
 }
 
-// A model in a staging folder is not the current one: it was replaced, or its saver died between
-// the two renames. Either way its data outside of the folder serves nobody, but for copies of it.
-RemovedData Transaction::remove_data_of_staged_model(const Directory& staging) const {
+// A model in a staging folder, or in its note, is not the current one: it was replaced, or its
+// saver died between the two renames. Either way its data outside of the folder serves nobody, but
+// for copies of it.
+RemovedData Transaction::remove_data_of_staged_models(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
-  if (!staged) {
-    const auto kind = staging.kind_of(options_.model_name);
-    return {kind && *kind != EntryKind::kFile, {}};
+  const auto kind = staging.kind_of(options_.model_name);
+  RemovedData removed{staged || (kind && *kind != EntryKind::kFile), {}};
+  const auto noted = read_replaced(staging);
+  const auto current = staged || noted ? identify(*out_, options_.model_name) : std::nullopt;
+  for (const auto& gone : {staged, noted}) {
+    if (gone && gone == current) {
+      const std::string own = has_manifest_in_folder() ? options_.data_dir : manifest_name();
+      remove_twin_manifests(*out_, generation_names(), *gone, done_ ? own : "");
+    } else if (gone) {
+      const auto kept = current_files(*out_, generation_names(), current);
+      const auto others = files_of_other_models(*out_, options_.model_name);
+      RemovedData data = kept && others
+                             ? remove_data_of(*out_, generation_names(), *gone, *kept, *others)
+                             : RemovedData();
+      removed.all_gone = removed.all_gone && data.all_gone;
+      std::move(data.left_for.begin(), data.left_for.end(), std::back_inserter(removed.left_for));
+    }
   }
-  const auto current = identify(*out_, options_.model_name);
-  if (staged == current) {
-    remove_twin_manifests(*out_, generation_names(), *staged);
-    return {true, {}};
-  }
-  const auto kept = current_files(*out_, generation_names(), current);
-  const auto others = files_of_other_models(*out_, options_.model_name);
-  return kept && others ? remove_data_of(*out_, generation_names(), *staged, *kept, *others)
-                        : RemovedData();
+  return removed;
 }
 
 // Killed after the commit point, a saver left test data of the current model in its staging folder.
@@ -318,8 +315,8 @@ bool Transaction::finish_exchange(const Directory& staging) const {
       is_current =
           is_current && is_as_recorded(*folder, record.file.substr(set.size() + 1), record);
     }
-    if (is_current) {
-      (void)exchange_entries(staging, set, *out_, set);
+    if (is_current && !replace_folder(staging, set)) {
+      return false;
     }
   }
   return current || current.error().code == ErrorCode::kNotFound;
@@ -443,7 +440,7 @@ Status Transaction::publish() {
     status = made_folders_.sync();
   }
   if (status) {
-    status = rename_model(*staging_, *out_, options_.model_name, options_.overwrite);
+    status = commit();
   }
   if (!status) {
     return status;
@@ -463,10 +460,37 @@ Status Transaction::publish() {
   return {};
 }
 
+// Where a model is replaced, the two change places: the old one is then in the staging folder and
+// tells, even after a kill, whose data is to be removed. Where they cannot, a note tells.
+Status Transaction::commit() const {
+  const std::string& name = options_.model_name;
+  if (options_.overwrite == Overwrite::kRefuse) {
+    return rename_entry(*staging_, name, *out_, name, Replace::kNo);
+  }
+  Status exchanged = exchange_entries(*staging_, name, *out_, name);
+  if (exchanged || exchanged.error().code == ErrorCode::kNotFound) {
+    return exchanged ? exchanged : rename_entry(*staging_, name, *out_, name, Replace::kYes);
+  }
+  if (exchanged.error().code != ErrorCode::kUnsupported) {
+    return exchanged;
+  }
+  Status noted = note_replaced();
+  return noted ? rename_entry(*staging_, name, *out_, name, Replace::kYes) : noted;
+}
+
+Status Transaction::note_replaced() const {
+  const auto replaced = identify(*out_, options_.model_name);
+  if (!replaced) {
+    return {};  // a link has no data, and whose an unreadable model's is cannot be told
+  }
+  Status status = write_file(*staging_, std::string(kReplacedName), replaced_text(*replaced));
+  return status ? sync_folder(*staging_) : status;
+}
+
 // What is not done here is done by the next save, as long as the staging folder is there to tell.
 void Transaction::clear_up() {
   try {
-    RemovedData removed = remove_data_of_staged_model(*staging_);
+    RemovedData removed = remove_data_of_staged_models(*staging_);
     data_left_for_ = std::move(removed.left_for);
     if (removed.all_gone) {
       (void)out_->remove_tree(staging_name_);
@@ -502,29 +526,34 @@ Status Transaction::publish_new_folders() {
   return {};
 }
 
-// What was replaced is in the staging folder then, and goes with it.
+// What was replaced is in the staging folder then, and goes with it; what is there after an error
+// stays until the next save can do it.
 Status Transaction::exchange_old_folders() {
   for (const ExtraFolder& extra : extra_) {
-    if (!extra.replaces) {
-      continue;
-    }
-    Status status = exchange_entries(*staging_, extra.name, *out_, extra.name);
-    if (status) {
-      continue;
-    }
-    const ErrorCode code = status.error().code;
-    if (code != ErrorCode::kNotFound && code != ErrorCode::kUnsupported) {
-      return status;  // what is there stays until the next save can do it
-    }
-    status = out_->remove_tree(extra.name);
-    if (status) {
-      status = rename_entry(*staging_, extra.name, *out_, extra.name, Replace::kNo);
-    }
+    Status status = extra.replaces ? replace_folder(*staging_, extra.name) : Status();
     if (!status) {
       return status;
     }
   }
   return {};
+}
+
+// Where folders cannot change places, the old one goes first. The staging folder has the new one
+// until it is in place.
+Status Transaction::replace_folder(const Directory& staging, const std::string& name) const {
+  Status status = exchange_entries(staging, name, *out_, name);
+  if (status || (status.error().code != ErrorCode::kNotFound &&
+                 status.error().code != ErrorCode::kUnsupported)) {
+    return status;
+  }
+  const auto old = out_->open_folder(name);
+  if (old && !holds_only_inputs(*old)) {
+    return fail(ErrorCode::kAlreadyExists, out_->child(name) +
+                                               ": holds other things than recorded inputs; move it "
+                                               "away");
+  }
+  status = out_->remove_tree(name);
+  return status ? rename_entry(staging, name, *out_, name, Replace::kNo) : status;
 }
 
 void Transaction::roll_back() {

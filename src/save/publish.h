@@ -104,6 +104,7 @@ class Transaction {
   [[nodiscard]] std::string find_job_to_take_over() const;
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
   [[nodiscard]] Status check_data_entries() const;
+  [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name) const;
   [[nodiscard]] Status take_over(const std::string& name);
   [[nodiscard]] Status clear_staging() const;
   [[nodiscard]] Status reserve_descriptors();
@@ -117,8 +118,10 @@ class Transaction {
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
   void remove_stale_staging(const std::string& to_take_over) const;
-  RemovedData remove_data_of_staged_model(const Directory& staging) const;
+  RemovedData remove_data_of_staged_models(const Directory& staging) const;
   [[nodiscard]] bool finish_exchange(const Directory& staging) const;
+  [[nodiscard]] Status commit() const;
+  [[nodiscard]] Status note_replaced() const;
   [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -24,6 +25,8 @@ namespace {
 
 std::atomic<Fault> active = Fault::kNone;
 std::atomic<Sabotage> sabotaged = Sabotage::kNone;
+std::atomic<bool> has_exchanges = true;
+std::atomic<bool> has_locks = true;
 std::atomic<std::size_t> target = 0;
 std::atomic<std::size_t> calls = 0;
 std::atomic<int> error_to_give = 0;
@@ -137,6 +140,10 @@ void forget_waiting() {
 
 int rename_now(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
   return apply(judge_uninterruptible(), 0, [&] {
+    if (flags != 0 && !has_exchanges) {
+      errno = EINVAL;
+      return -1;
+    }
     return static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, flags));
   });
 }
@@ -177,6 +184,11 @@ void sabotage(Sabotage step) {
   sabotaged = step;
 }
 
+void pretend(FileSystem abilities) {
+  has_exchanges = abilities.exchanges;
+  has_locks = abilities.locks;
+}
+
 void set_power_cut_target(const char* folder) {
   power_cut_folder = ::open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
@@ -208,6 +220,7 @@ using onnx_external::active;
 using onnx_external::apply;
 using onnx_external::Fault;
 using onnx_external::file_system_syncs;
+using onnx_external::has_locks;
 using onnx_external::judge;
 using onnx_external::judge_uninterruptible;
 using onnx_external::judge_unless_lying;
@@ -289,6 +302,14 @@ int renameat2(int from, const char* old_path, int to, const char* new_path,
 
 int renameat(int from, const char* old_path, int to, const char* new_path) noexcept {
   return onnx_external::rename(from, old_path, to, new_path, 0);
+}
+
+int flock(int fd, int operation) noexcept {
+  if (!has_locks) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_flock, fd, operation));
 }
 
 int fstatvfs(int fd, struct statvfs* info) noexcept {

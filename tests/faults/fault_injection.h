@@ -26,6 +26,15 @@ enum class Sabotage {
   kNoFreeSpace,  // the file system does not tell how much is free
 };
 
+// What the file system can do.
+struct FileSystem {
+  bool exchanges = true;  // renames with flags; many that FUSE makes have none
+  bool locks = true;
+};
+
+// Lasts until it is called again.
+void pretend(FileSystem abilities);
+
 // From now on counts calls anew and applies the fault; cleaning up (unlink) never fails.
 void inject(Fault fault, std::size_t nth = 0, int error_number = 0);
 

@@ -114,6 +114,11 @@ std::vector<Form> all_forms() {
     form.reuse = Reuse::kEqualFiles;
     forms.push_back(form);
   }
+  for (Form form : {main[0], main[1], main[4], main[6]}) {
+    form.name += ", no exchange";
+    form.exchanges = false;
+    forms.push_back(form);
+  }
   return forms;
 }
 
@@ -211,10 +216,12 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   prepare(request);
   const std::vector<fs::path> paths = checkpoints(request);
   const fs::path source = graph(request.form, request.seed);
+  pretend({.exchanges = request.form.exchanges});
   inject(injection.fault, injection.nth, injection.error_number);
   auto report = save_graph_with_external_data(request.out, "model.onnx", "initializers", paths,
                                               source, options);
   const std::size_t counted = stop_injecting();
+  pretend({});
   if (calls != nullptr) {
     *calls = counted;
   }

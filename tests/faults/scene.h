@@ -39,11 +39,12 @@ struct Form {
   PageCache cache = PageCache::kUse;
   Input input = Input::kCheckpoint;
   Reuse reuse = Reuse::kNo;  // with checkpoints that differ in the largest tensor alone
+  bool exchanges = true;     // false: the file system cannot let two entries change places
 };
 // The forms whose experiments take long: one of each layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
-// These, these verified, and those of a checkpoint without syncs, past the page cache, and keeping
-// files of the model that is replaced.
+// These, these verified, and those of a checkpoint without syncs, past the page cache, keeping
+// files of the model that is replaced, and on file systems that cannot exchange entries.
 [[nodiscard]] std::vector<Form> all_forms();
 
 // One thread, so that calls come in the same order in each run and forked children can save.

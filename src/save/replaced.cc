@@ -1,0 +1,41 @@
+#include "save/replaced.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "onnx/external_data.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kMagic = "onnx-external-replaced 1 ";
+constexpr std::uint64_t kMaxNoteBytes = 100;
+constexpr std::size_t kCrcDigits = 8;
+
+}  // namespace
+
+std::string replaced_text(const ModelIdentity& model) {
+  std::string text(kMagic);
+  return text.append(hex_text(model.crc32))
+      .append(" ")
+      .append(std::to_string(model.bytes))
+      .append("\n");
+}
+
+std::optional<ModelIdentity> read_replaced(const Directory& staging) {
+  const auto file = open_plain(staging, std::string(kReplacedName));
+  const auto text = file ? read_file(**file, kMaxNoteBytes) : fail(file.error());
+  if (!text || text->size() < kMagic.size() + kCrcDigits + 2) {
+    return std::nullopt;
+  }
+  const std::string_view said = std::string_view(*text).substr(kMagic.size());
+  const auto crc = hex_number(said.substr(0, kCrcDigits));
+  const auto bytes = parse_decimal(said.substr(kCrcDigits + 1, said.size() - kCrcDigits - 2));
+  if (!crc || !bytes) {
+    return std::nullopt;
+  }
+  const ModelIdentity model{*bytes, *crc};
+  return *text == replaced_text(model) ? std::optional(model) : std::nullopt;
+}
+
+}  // namespace onnx_external

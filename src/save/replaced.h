@@ -1,0 +1,23 @@
+// A note in the staging folder: which model the save replaces. Only written where the file system
+// cannot let two files change places (exFAT, many FUSE file systems): the old model, which would
+// tell otherwise, is gone with the commit then.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/directory.h"
+#include "save/generations.h"
+
+namespace onnx_external {
+
+// Starts like staging folders do, so no model and no data file is called that.
+inline constexpr std::string_view kReplacedName = ".save-external.replaced";
+
+[[nodiscard]] std::string replaced_text(const ModelIdentity& model);
+
+// Nothing when there is no such note, or it is not exactly as replaced_text() writes it.
+[[nodiscard]] std::optional<ModelIdentity> read_replaced(const Directory& staging);
+
+}  // namespace onnx_external

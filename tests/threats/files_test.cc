@@ -74,7 +74,7 @@ std::string forged_manifest(const std::string& model, const std::vector<std::str
 
 TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
   const TempDir outside;
-  outside.write("victim", "victim");
+  outside.write("victim", "v");
   const std::string absolute = (outside.path() / "victim").string();
   const std::vector<std::string> targets{
       absolute,      "../../" + outside.path().filename().string() + "/victim",
@@ -85,12 +85,14 @@ TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
       "model.onnx",  "../c.pt",
       "/",           "link",
       "~/x",         "mine\\u0000",
+      "way/victim",  "folder/four",
       "/etc/passwd"};
   // Where a forged list is looked for: the old model's data folder, that of a save that died, the
   // manifests beside the model.
   const std::vector<std::string> places{"initializers/manifest.json",
                                         "initializers.1/manifest.json", "model.manifest.json",
-                                        "model.1.manifest.json"};
+                                        "model.1.manifest.json",
+                                        "folder/manifest.json"};
   const std::string planted = "a model that someone planted";
   std::size_t cases = 0;
   for (const std::string& target : targets) {
@@ -98,7 +100,13 @@ TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
       fs::remove_all(out_);
       dir_.write("out/mine", "mine");
       dir_.write("out/folder/mine", "mine");
+      dir_.write("out/folder/four", "4");  // as long as the forged lists say
       fs::create_symlink(outside.path() / "victim", out_ / "link");
+      for (const char* const folder : {"folder", "initializers", "initializers.1"}) {
+        fs::create_directories(out_ / folder);
+        fs::create_directory_symlink(outside.path(), out_ / folder / "way");
+      }
+      fs::create_directory_symlink(outside.path(), out_ / "way");
       dir_.write("out/model.onnx", planted);
       dir_.write("out/" + place, forged_manifest(planted, {target}));
       dir_.write("out/.save-external.0123456789abcdef.tmp/model.onnx", planted + "!");
@@ -107,10 +115,11 @@ TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
       fs::create_symlink(outside.path(), out_ / ".save-external.0123456789abcdef.tmp/initializers");
       fs::create_directory_symlink(outside.path(), out_ / ".save-external.fedcba9876543210.tmp");
       ASSERT_THAT(save(checkpoint_), IsOk()) << target << " in " << place;
-      EXPECT_EQ(read_text(outside.path() / "victim"), "victim") << target << " in " << place;
+      EXPECT_EQ(read_text(outside.path() / "victim"), "v") << target << " in " << place;
       EXPECT_EQ(std::distance(fs::directory_iterator(outside.path()), {}), 1);
       EXPECT_EQ(read_text(out_ / "mine"), "mine") << target << " in " << place;
       EXPECT_EQ(read_text(out_ / "folder/mine"), "mine") << target << " in " << place;
+      EXPECT_EQ(read_text(out_ / "folder/four"), "4") << target << " in " << place;
       EXPECT_TRUE(fs::is_symlink(out_ / "link")) << target << " in " << place;
       EXPECT_TRUE(fs::exists(checkpoint_)) << target << " in " << place;
       EXPECT_TRUE(is_whole(out_)) << target << " in " << place;

@@ -76,6 +76,9 @@ struct VerifyReport {
   // record, so that nothing is known of their bytes but that they are there.
   std::uint64_t linked = 0;
   std::uint64_t linked_without_crc = 0;
+  // How many of `tensors` state no length. What their type and dims need is read, but other readers
+  // take the rest of the file, or refuse the model.
+  std::uint64_t without_length = 0;
   std::uint64_t converted = 0;  // of `compared`: with values converted to the model's float type
   bool used_manifest = false;
   [[nodiscard]] bool ok() const { return findings.empty(); }

@@ -103,7 +103,8 @@ class StagedSave {
 // With Sync::kFiles the old files are synced and dropped from the page cache first, so that what is
 // compared comes from the disk. Without an old model, its manifest or such files the plan comes
 // back as it is. The result does not depend on the number of threads. kIo, kCorrupt (the sources),
-// kCancelled; kInvalidArgument with a team.
+// kCancelled; kInvalidArgument with a team; kUnsupported where the file system has no locks, as
+// nothing keeps another save from removing the files then.
 [[nodiscard]] Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model,
                                                 const Checkpoint& checkpoint,
                                                 const std::filesystem::path& out_dir,

@@ -36,6 +36,8 @@ namespace {
 struct SharedFile {
   std::mutex mutex;
   std::optional<OutputFile> output;
+  std::optional<Error>
+      error;  // why there is none: a second try would only find the first one's file
   std::atomic<std::size_t> items_left{0};
 };
 
@@ -469,11 +471,12 @@ class PlanCopier {
 
   Status open_once(std::uint32_t number, SharedFile& file) const {
     const std::lock_guard<std::mutex> lock(file.mutex);
-    if (file.output) {
-      return {};
+    if (file.output || file.error) {
+      return file.error ? Status(fail(Error(*file.error))) : Status();
     }
     auto output = create(number);
     if (!output) {
+      file.error = output.error();
       return fail(std::move(output).error());
     }
     file.output.emplace(*std::move(output));

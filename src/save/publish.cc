@@ -17,11 +17,13 @@
 #include "base/file.h"
 #include "base/output_file.h"
 #include "base/remedy.h"
+#include "base/text.h"
 #include "save/file_names.h"
 #include "save/journal.h"
 #include "save/manifest.h"
 #include "save/output_names.h"
 #include "save/replaced.h"
+#include "save/reuse.h"
 #include "save/target_limits.h"
 
 namespace onnx_external {
@@ -118,11 +120,29 @@ Transaction::~Transaction() {
 }
 
 Status Transaction::lock_and_check_model() {
-  if (out_->try_lock() == false) {
+  const std::optional<bool> locked = out_->try_lock();
+  if (locked == false) {
     return fail(ErrorCode::kIo, out_->path().string() +
                                     ": another save is writing into this folder; wait for its end");
   }
-  return check_model_entry(*out_, options_.model_name, options_.overwrite);
+  if (!locked && options_.keeps_files) {
+    return fail(no_locks_error(*out_));
+  }
+  Status entry = check_model_entry(*out_, options_.model_name, options_.overwrite);
+  return entry ? check_no_data_of_others() : entry;
+}
+
+Status Transaction::check_no_data_of_others() const {
+  const auto kind = out_->kind_of(options_.model_name);
+  const auto files =
+      kind && *kind ? files_of_other_models(*out_, options_.model_name) : std::nullopt;
+  const auto user = files ? files->find(options_.model_name) : FilesInUse::const_iterator();
+  if (!files || user == files->end()) {
+    return {};
+  }
+  return fail(ErrorCode::kAlreadyExists, out_->child(options_.model_name) +
+                                             ": has data of the model " + quote(user->second) +
+                                             " in this folder; give the model another name");
 }
 
 Status Transaction::check_data_entries() const {

@@ -58,7 +58,8 @@ class Transaction {
  public:
   // Makes `out_dir` where it is missing (and removes it again on failure).
   // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
-  // overwritten; kIo when another save holds the folder, and as check_target_limits().
+  // overwritten, or has another model's data; kUnsupported when files are kept where locks do not
+  // work; kIo when another save holds the folder, and as check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);
   Transaction(Transaction&&) noexcept;
@@ -103,6 +104,7 @@ class Transaction {
   [[nodiscard]] std::vector<std::string> staging_folders() const;
   [[nodiscard]] std::string find_job_to_take_over() const;
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
+  [[nodiscard]] Status check_no_data_of_others() const;
   [[nodiscard]] Status check_data_entries() const;
   [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name) const;
   [[nodiscard]] Status take_over(const std::string& name);

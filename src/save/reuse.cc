@@ -347,6 +347,13 @@ Status sync_old_files(const Directory& out, const std::vector<Candidate>& candid
 
 }  // namespace
 
+Error no_locks_error(const Directory& out) {
+  return {ErrorCode::kUnsupported,
+          out.path().string() +
+              ": its file system has no locks, so another save could remove the files that --reuse "
+              "keeps; save without --reuse"};
+}
+
 WrittenParts with_kept_files(const SavePlan& plan, WrittenParts written) {
   std::optional<std::uint32_t> file;
   std::size_t place = 0;  // of the part in its file
@@ -413,6 +420,10 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
       has_files && out ? current_manifest(*out, names) : fail(ErrorCode::kNotFound, "");
   if (!old) {
     return plan;  // a folder that is missing is made by the save
+  }
+  // The lock ends with this descriptor: the save takes its own.
+  if (const auto probe = Directory::open(out_dir); probe && !probe->try_lock().has_value()) {
+    return fail(no_locks_error(*out));
   }
   const OldFiles files = old_files(*old, names);
   const std::vector<Candidate> candidates = find_candidates(plan, files, checkpoint);

@@ -3,12 +3,16 @@
 
 #include <filesystem>
 
+#include "base/directory.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/journal.h"
 
 namespace onnx_external {
+
+// Why files of the old model cannot be kept where Directory::try_lock() has no answer.
+[[nodiscard]] Error no_locks_error(const Directory& out);
 
 // The same parts, and those of kept files with their CRCs.
 [[nodiscard]] WrittenParts with_kept_files(const SavePlan& plan, WrittenParts written);

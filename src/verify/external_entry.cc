@@ -48,6 +48,7 @@ class EntryReader {
       readable_ = false;
     }
     entry_.length = stated;
+    entry_.states_length = values_.contains("length");
     return readable_ ? std::optional(std::move(entry_)) : std::nullopt;
   }
 

@@ -15,6 +15,7 @@ struct ExternalEntry {
   std::string location;  // safe to open beneath the model's folder
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // bytes of type and dims
+  bool states_length = false;
   std::string sha1;          // "checksum" in lower case; empty = not stated
 };
 

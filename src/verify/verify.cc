@@ -129,6 +129,7 @@ class Verifier {
       if (is_external(*tensors[i].proto)) {
         ++report_.tensors;
         subject.entry = read_entry(tensors[i], subject.findings);
+        report_.without_length += subject.entry && !subject.entry->states_length ? 1U : 0U;
         subject.is_compared =
             subject.entry && options_.compared_files.contains(subject.entry->location);
       }

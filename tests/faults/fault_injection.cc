@@ -27,6 +27,7 @@ std::atomic<Fault> active = Fault::kNone;
 std::atomic<Sabotage> sabotaged = Sabotage::kNone;
 std::atomic<bool> has_exchanges = true;
 std::atomic<bool> has_locks = true;
+std::atomic<bool> has_room = true;
 std::atomic<std::size_t> target = 0;
 std::atomic<std::size_t> calls = 0;
 std::atomic<int> error_to_give = 0;
@@ -187,6 +188,7 @@ void sabotage(Sabotage step) {
 void pretend(FileSystem abilities) {
   has_exchanges = abilities.exchanges;
   has_locks = abilities.locks;
+  has_room = abilities.room;
 }
 
 void set_power_cut_target(const char* folder) {
@@ -221,6 +223,7 @@ using onnx_external::apply;
 using onnx_external::Fault;
 using onnx_external::file_system_syncs;
 using onnx_external::has_locks;
+using onnx_external::has_room;
 using onnx_external::judge;
 using onnx_external::judge_uninterruptible;
 using onnx_external::judge_unless_lying;
@@ -270,6 +273,10 @@ int syncfs(int fd) noexcept {
 
 int fallocate(int fd, int mode, off_t offset, off_t length) {
   return apply(judge(), 0, [&] {
+    if (!has_room) {
+      errno = ENOSPC;
+      return -1;
+    }
     return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, length));
   });
 }

@@ -30,6 +30,7 @@ enum class Sabotage {
 struct FileSystem {
   bool exchanges = true;  // renames with flags; many that FUSE makes have none
   bool locks = true;
+  bool room = true;  // false: nothing can be reserved (fallocate)
 };
 
 // Lasts until it is called again.

@@ -339,6 +339,23 @@ TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {
   EXPECT_GT(failures, 10U);
 }
 
+TEST_F(Faults, AFullDiskIsTheErrorWhicheverThreadMeetsItFirst) {
+  const std::vector<TestTensor> tensors = mixed_tensors(1);
+  const Checkpoint checkpoint = open_one(checkpoint_file(1));
+  const PlanOptions inside{.layout = Layout::kInline};
+  WriteOptions options;
+  options.threads = 16;
+  pretend({.room = false});
+  for (const PlanOptions& layout : {single(), shards(), inside}) {
+    for (int round = 0; round < 50; ++round) {
+      Model model = model_for(tensors);
+      EXPECT_THAT(save_all(checkpoint, model, dir_.path() / "out", options, layout),
+                  FailsWith(ErrorCode::kIo, "No space left on device; make room"));
+    }
+  }
+  pretend({});
+}
+
 TEST_F(Faults, ShortTransfersAndInterruptsChangeNothingInSharedFiles) {
   replacement_.before = shards();
   ASSERT_THAT(save(dir_.path() / "whole", 1), IsOk());

@@ -184,5 +184,16 @@ TEST_F(Leftovers, NeverAreAnotherFoldersFilesThatOnlyShareTheName) {
   }
 }
 
+// Another save, which cannot be kept out, would remove them.
+TEST_F(Leftovers, AreNotKeptWhereLocksDoNotWork) {
+  pretend({.locks = false});
+  ASSERT_THAT(save(1, {}, Reuse::kEqualFiles), IsOk());  // there is nothing to keep
+  const auto before = tree_of(out_);
+  EXPECT_THAT(save(1, {}, Reuse::kEqualFiles), FailsWith(ErrorCode::kUnsupported, "has no locks"));
+  EXPECT_EQ(tree_of(out_), before);
+  EXPECT_THAT(save(2, {}), IsOk());
+  EXPECT_TRUE(has_the_model_alone());
+}
+
 }  // namespace
 }  // namespace onnx_external

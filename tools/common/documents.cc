@@ -211,6 +211,7 @@ std::string verify_document(const VerifyReport& report) {
                         {"converted", report.converted},
                         {"linked", report.linked},
                         {"linked_without_crc", report.linked_without_crc},
+                        {"without_length", report.without_length},
                         {"used_manifest", report.used_manifest}});
 }
 

@@ -9,6 +9,7 @@
 
 #include "onnx_external/verify.h"
 #include "save/output_names.h"
+#include "save/publish.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -103,6 +104,15 @@ TEST_F(OtherModels, OfAFolderAreListedWithTheFilesOfEach) {
   const auto files = files_of_other_models(*Directory::open(out_), "model.onnx");
   ASSERT_TRUE(files);
   EXPECT_THAT(*files, ElementsAre(Pair("c/own", "c.onnx"), Pair("shared", "a.onnx")));
+}
+
+TEST_F(OtherModels, LoseNoDataToAModelThatIsGivenItsName) {
+  save(1, Layout::kSingle);
+  const auto before = tree_of(out_);
+  TransactionOptions options{"model.data", "initializers.1", Sync::kNone, Overwrite::kAllow};
+  EXPECT_THAT(Transaction::begin(out_, options),
+              FailsWith(ErrorCode::kAlreadyExists, "has data of the model 'model.onnx'"));
+  EXPECT_EQ(tree_of(out_), before);
 }
 
 TEST_F(OtherModels, TooManyToBeReadKeepEverything) {

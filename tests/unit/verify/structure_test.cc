@@ -54,6 +54,18 @@ TEST(VerifyStructure, AcceptsARangeInsideAFileAndAnAbsentLength) {
   EXPECT_THAT(codes_of({{"location", "w.bin"}, {"prepacked_0", "x|0;8;1"}}), IsEmpty());
 }
 
+TEST(VerifyStructure, CountsEntriesWithoutALength) {
+  WrittenModel model;
+  model.add("w", pattern_bytes(8));
+  model.files().write("v.bin", pattern_bytes(8));
+  model.graph.external("v", kFloat, {2}, {{"location", "v.bin"}});
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(report->ok());
+  EXPECT_EQ(report->tensors, 2U);
+  EXPECT_EQ(report->without_length, 1U);
+}
+
 TEST(VerifyStructure, FailsOnlyWhenThereIsNoModel) {
   const TempDir dir;
   EXPECT_THAT(verify_model(dir.path() / "absent.onnx"),

@@ -350,8 +350,8 @@ Status sync_old_files(const Directory& out, const std::vector<Candidate>& candid
 Error no_locks_error(const Directory& out) {
   return {ErrorCode::kUnsupported,
           out.path().string() +
-              ": its file system has no locks, so another save could remove the files that --reuse "
-              "keeps; save without --reuse"};
+              ": its file system has no locks, so another save could remove what is to be "
+              "kept; write all files anew, without reuse"};
 }
 
 WrittenParts with_kept_files(const SavePlan& plan, WrittenParts written) {

@@ -20,6 +20,13 @@ void add_known(const Function& function, std::vector<FunctionAttribute>& attribu
   }
 }
 
+// Of most there is no need to keep the message.
+bool may_hold_tensors(const onnx::AttributeProto& attribute) {
+  return attribute.has_t() || attribute.has_g() || attribute.has_sparse_tensor() ||
+         attribute.tensors_size() > 0 || attribute.graphs_size() > 0 ||
+         attribute.sparse_tensors_size() > 0;
+}
+
 }  // namespace
 
 Result<std::vector<FunctionAttribute>> function_attributes(const onnx::ModelProto& model,
@@ -40,6 +47,9 @@ Result<std::vector<FunctionAttribute>> function_attributes(const onnx::ModelProt
       return fail(ErrorCode::kCorrupt, "function " + quote(proto.name()) +
                                            ": its attribute_proto is no attribute, or is nested "
                                            "too deeply");
+    }
+    if (!may_hold_tensors(loose->proto)) {
+      continue;
     }
     loose->function = function;
     loose->field = i;

@@ -29,7 +29,8 @@ struct FunctionAttribute {
   std::shared_ptr<LooseAttribute> loose;        // null: the classes know the field
 };
 
-// Those of one function, in their order. kCorrupt when their bytes are no AttributeProto.
+// Those of one function that may hold tensors, in their order. kCorrupt when their bytes are no
+// AttributeProto.
 [[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
     const onnx::ModelProto& model, int function);
 

@@ -1,6 +1,5 @@
 # Every library that this project stands on, as Debian packages them; also used by the installed
 # package's config file, so that both look in the same way.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)  # before ONNX: its targets refer to protobuf::libprotobuf
 find_package(ONNX CONFIG REQUIRED)

@@ -24,7 +24,7 @@ if(library_type STREQUAL SHARED_LIBRARY)
   set(pc_private _private)
 endif()
 set(pc_requires${pc_private} " zlib libdeflate libcrypto re2 fmt")
-set(pc_libs${pc_private} " -fopenmp")
+set(pc_libs${pc_private} " -pthread")
 configure_file(cmake/onnx_external.pc.in onnx_external.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/onnx_external.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A file under src/ includes only its own floor and lower ones; OpenMP stands in one file.
+"""A file under src/ includes only its own floor and lower ones; threads are started in one file.
 
 usage: floors_test.py SOURCE_DIR
 """
@@ -47,8 +47,9 @@ def faults(root):
                 yield f'{relative} (floor {floor}) includes {include} (floor {target[0]})'
             if any({folder, target[1]} == pair for pair in PEERS):
                 yield f'{relative} includes {include}: these two floors must not know each other'
-        if 'pragma omp' in path.read_text() and str(relative) != 'base/parallel.h':
-            yield f'{relative} has an OpenMP pragma; only base/parallel.h may'
+        starts = re.search(r'pragma omp|std::j?thread\b|std::async|pthread_create', path.read_text())
+        if starts and str(relative) != 'base/parallel.cc':
+            yield f'{relative} has {starts.group()}; only base/parallel.cc starts threads'
     for path in sorted((root / 'include').rglob('*.h')):
         own = PUBLIC[path.stem]
         for include in includes(path):

@@ -1,15 +1,14 @@
-// The only file with OpenMP: loops whose steps may fail, and two works at a time.
+// The only file that starts threads: loops whose steps may fail, and two works at a time. Where the
+// system has no thread to give (a limit on processes or on memory), fewer do the same work.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <exception>
-#include <future>
+#include <functional>
 #include <limits>
 #include <mutex>
-#include <new>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "onnx_external/result.h"
@@ -22,18 +21,32 @@ namespace onnx_external {
 // `requested` or, when it is 0, available_threads().
 [[nodiscard]] int thread_count(int requested);
 
-// What work() returns; an exception becomes an error (one that left an OpenMP region would end the
+inline constexpr const char* kOutOfMemory =
+    "out of memory; raise the limit of the process (ulimit -v) or of its container";
+
+// The error that stands for the exception that is being handled. Never throws, whatever memory is
+// left.
+[[nodiscard]] Error error_in_flight() noexcept;
+
+// What work() returns; an exception becomes an error (one that left a thread would end the
 // process).
 template <typename Work>
 [[nodiscard]] Status without_exceptions(const Work& work) {
   try {
     return work();
-  } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kIo, "out of memory");
-  } catch (const std::exception& e) {
-    return fail(ErrorCode::kIo, std::string("unexpected: ") + e.what());
+  } catch (...) {
+    return fail(error_in_flight());
   }
 }
+
+// Calls work(0) on this thread and work(1), ..., work(threads - 1) on new ones, as far as the
+// system has threads, and memory for them, to give; returns when all have ended. `work` must not
+// throw.
+void run_team(int threads, const std::function<void(int)>& work);
+
+// Calls `other` on a new thread and `own` on this one, and returns when both have ended; without a
+// new thread, `other` and then `own`. Neither may throw.
+void run_beside(const std::function<void()>& own, const std::function<void()>& other);
 
 // Calls `own` on this thread and, with two threads or more, `other` on a new one at the same time:
 // what `own` frees is this thread's again, and calls may be nested. Without a second thread `other`
@@ -41,21 +54,15 @@ template <typename Work>
 // wins.
 template <typename Own, typename Other>
 [[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
-  const auto guarded = [&other] { return without_exceptions(other); };
-  std::future<Status> beside;
-  if (threads > 1) {
-    try {
-      beside = std::async(std::launch::async, guarded);
-    } catch (const std::exception&) {  // no thread is to be had
-    }
-  }
+  Status mine;
   Status others;
-  if (!beside.valid()) {
-    others = guarded();
-  }
-  const Status mine = without_exceptions(own);
-  if (beside.valid()) {
-    others = beside.get();
+  const auto do_own = [&] { mine = without_exceptions(own); };
+  const auto do_other = [&] { others = without_exceptions(other); };
+  if (threads > 1) {
+    run_beside(std::cref(do_own), std::cref(do_other));
+  } else {
+    do_other();
+    do_own();
   }
   return mine ? others : mine;
 }
@@ -94,15 +101,8 @@ template <typename Step, typename Own>
       }
     }
   };
-  const int team = threads < 1 ? 1 : threads;
-  if (team == 1 || count <= 1) {
-    work(0);
-  } else {
-#pragma omp parallel for num_threads(team) schedule(static, 1)
-    for (int thread = 0; thread < team; ++thread) {
-      work(thread);
-    }
-  }
+  const std::size_t most = static_cast<std::size_t>(std::max(threads, 1));
+  run_team(static_cast<int>(std::min(most, count)), std::cref(work));
   if (own_status && error) {
     return fail(*std::move(error));
   }

@@ -38,7 +38,7 @@ PlanOptions shards() {
 
 class Faults : public testing::Test {
  protected:
-  // Saves over what is in `out`. One thread: a forked child has no OpenMP threads.
+  // Saves over what is in `out`. One thread: calls are counted.
   Status save(const fs::path& out, std::uint32_t seed, Fault fault = Fault::kNone,
               std::size_t nth = 0, int error_number = 0) {
     const PlanOptions& layout = seed == 1 ? replacement_.before : replacement_.after;

@@ -239,7 +239,7 @@ Tally resume_saves(const Settings& settings) {
       damage(staging, chance, tally);
     }
     tally.run();
-    // In a child, too: a process that had OpenMP threads cannot fork others that use them.
+    // In a child, too: a save that crashes is counted, and ends nothing else.
     const int state = in_child([&] {
       const auto saved = scene.save(request);
       return !saved ? 2 : saved->bytes_kept > 0 ? 1 : 0;

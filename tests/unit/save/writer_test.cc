@@ -413,7 +413,7 @@ TEST_F(Writer, ReportsAllBytesAtTheEndOfTheCopy) {
 }
 
 TEST_F(Writer, ClosesEveryDescriptor) {
-  ASSERT_THAT(save(1, replacing()), IsOk());  // what OpenMP opens stays
+  ASSERT_THAT(save(1, replacing()), IsOk());  // what libraries open once stays
   const auto before = open_descriptors();
   ASSERT_THAT(save(2, replacing()), IsOk());
   EXPECT_THAT(save(3, fast()), FailsWith(ErrorCode::kAlreadyExists, ""));

@@ -1,7 +1,7 @@
+#define OPENSSL_SUPPRESS_DEPRECATED  // they are, and stay
 #include "base/digest.h"
 
 #include <libdeflate.h>
-#include <openssl/evp.h>
 #include <zlib.h>
 
 #include <array>
@@ -32,29 +32,34 @@ std::uint32_t Crc32Appender::operator()(std::uint32_t crc_a, std::uint32_t crc_b
   return crc;
 }
 
-struct Sha::Context {
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> md{EVP_MD_CTX_new(), &EVP_MD_CTX_free};
-};
-
-Sha::Sha(Kind kind) : context_(std::make_unique<Context>()) {
-  EVP_DigestInit_ex(context_->md.get(), kind == Kind::kSha1 ? EVP_sha1() : EVP_sha256(), nullptr);
+Sha::Sha(Kind kind) {
+  if (kind == Kind::kSha1) {
+    SHA1_Init(&state_.emplace<SHA_CTX>());
+  } else {
+    SHA256_Init(&state_.emplace<SHA256_CTX>());
+  }
 }
 
-Sha::Sha(Sha&&) noexcept = default;
-Sha& Sha::operator=(Sha&&) noexcept = default;
-Sha::~Sha() = default;
-
 void Sha::update(std::span<const std::byte> bytes) {
-  EVP_DigestUpdate(context_->md.get(), bytes.data(), bytes.size());
+  if (auto* const sha1 = std::get_if<SHA_CTX>(&state_)) {
+    SHA1_Update(sha1, bytes.data(), bytes.size());
+  } else {
+    SHA256_Update(&std::get<SHA256_CTX>(state_), bytes.data(), bytes.size());
+  }
 }
 
 std::string Sha::hex() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int length = 0;
-  EVP_DigestFinal_ex(context_->md.get(), digest.data(), &length);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  std::size_t length = SHA256_DIGEST_LENGTH;
+  if (auto* const sha1 = std::get_if<SHA_CTX>(&state_)) {
+    SHA1_Final(digest.data(), sha1);
+    length = SHA_DIGEST_LENGTH;
+  } else {
+    SHA256_Final(digest.data(), &std::get<SHA256_CTX>(state_));
+  }
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  for (unsigned int i = 0; i < length; ++i) {
+  for (std::size_t i = 0; i < length; ++i) {
     text += kDigits[digest[i] >> 4U];
     text += kDigits[digest[i] & 0xFU];
   }

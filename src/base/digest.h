@@ -1,12 +1,14 @@
 // Checksums, fed in pieces.
 #pragma once
 
+#include <openssl/sha.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
+#include <variant>
 
 namespace onnx_external {
 
@@ -36,21 +38,18 @@ class Crc32Appender {
   std::array<std::uint32_t, 32> moved_{};  // each bit of crc_a behind so many bytes
 };
 
-// SHA-1 or SHA-256 (OpenSSL). Not thread-safe; one object a thread.
+// SHA-1 or SHA-256 (OpenSSL, by its functions that take no memory: those around them crash when
+// there is none). Not thread-safe; one object a thread.
 class Sha {
  public:
   enum class Kind : std::uint8_t { kSha1, kSha256 };
   explicit Sha(Kind kind);
-  Sha(Sha&&) noexcept;
-  Sha& operator=(Sha&&) noexcept;
-  ~Sha();
   void update(std::span<const std::byte> bytes);
   // Lower-case hex. Call once, last.
   [[nodiscard]] std::string hex();
 
  private:
-  struct Context;
-  std::unique_ptr<Context> context_;
+  std::variant<SHA256_CTX, SHA_CTX> state_;
 };
 
 }  // namespace onnx_external

@@ -49,11 +49,12 @@ void UniqueFd::reset() {
 }
 
 Error errno_error(int error_number, const std::string& what) {
-  const char* const fix = error_number == EMFILE || error_number == ENFILE
-                              ? "; raise the limit of open files (ulimit -n)"
-                          : error_number == ENOSPC || error_number == EDQUOT
-                              ? "; make room on the disk"
-                              : "";
+  const char* const fix =
+      error_number == EMFILE || error_number == ENFILE
+          ? "; raise the limit of open files (ulimit -n)"
+      : error_number == ENOSPC || error_number == EDQUOT ? "; make room on the disk"
+      : error_number == ENOMEM ? "; raise the limit of memory (ulimit -v, or the container's)"
+                               : "";
   return Error{code_for(error_number), what + ": " + std::strerror(error_number) + fix};
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <vector>
 
 namespace onnx_external {
@@ -24,9 +25,17 @@ struct StreamCloser {
 };
 using Stream = std::unique_ptr<z_stream, StreamCloser>;
 
+// What zlib answers, but for a lack of memory.
+int zlib_answer(int state) {
+  if (state == Z_MEM_ERROR) {
+    throw std::bad_alloc();
+  }
+  return state;
+}
+
 Stream open_stream() {
   auto stream = std::make_unique<z_stream>();
-  if (::inflateInit2(stream.get(), -MAX_WBITS) != Z_OK) {
+  if (zlib_answer(::inflateInit2(stream.get(), -MAX_WBITS)) != Z_OK) {
     return nullptr;
   }
   return Stream(stream.release());
@@ -88,7 +97,7 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
     }
     stream->next_out = reinterpret_cast<Bytef*>(out.data());
     stream->avail_out = static_cast<uInt>(out.size());
-    state = ::inflate(stream.get(), Z_NO_FLUSH);
+    state = zlib_answer(::inflate(stream.get(), Z_NO_FLUSH));
     const std::size_t produced = out.size() - stream->avail_out;
     if ((state != Z_OK && state != Z_STREAM_END) ||
         (state == Z_OK && produced == 0 && input.used_up(*stream))) {

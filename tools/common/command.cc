@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <google/protobuf/stubs/common.h>
 #include <libdeflate.h>
-#ifdef ONNX_EXTERNAL_MIMALLOC
-#include <mimalloc.h>
-#endif
 #include <openssl/crypto.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -21,6 +18,8 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/parallel.h"
+#include "common/allocator.h"
 #include "common/error_report.h"
 #include "common/output.h"
 
@@ -29,6 +28,7 @@ namespace {
 
 volatile std::sig_atomic_t arrived_signal = 0;
 bool ends_by_signal = true;
+std::terminate_handler usual_end = nullptr;
 
 void on_signal(int number) {
   arrived_signal = number;
@@ -67,16 +67,6 @@ void raise_descriptor_limit() {
   }
 }
 
-// Asking for the version also makes the linker keep the library.
-std::string allocator_text() {
-#ifdef ONNX_EXTERNAL_MIMALLOC
-  const int version = mi_version();
-  return fmt::format("mimalloc {}.{}.{}\n", version / 100, version / 10 % 10, version % 10);
-#else
-  return "";
-#endif
-}
-
 std::string version_text(const std::string& name) {
   return fmt::format(
              "{} {}\n"
@@ -97,6 +87,35 @@ std::string lower_first(std::string text) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   }
   return text;
+}
+
+void report_exception(const char* name) noexcept {
+  const Error error = error_in_flight();
+  try {
+    write_stderr(fmt::format("{}: error: {}", name, error_text(error, Lists::kShort)));
+  } catch (const std::bad_alloc&) {  // there is none for a formatted text
+    for (const char* text : {name, ": error: ", kOutOfMemory, "\n"}) {
+      (void)!::write(STDERR_FILENO, text, std::strlen(text));
+    }
+  }
+}
+
+// CLI11 has functions that may not throw and take memory: what they throw arrives here, where
+// nothing can be cleared up. Nothing is written while a command line is read.
+void on_terminate() {
+  try {
+    if (std::current_exception()) {
+      throw;
+    }
+  } catch (const std::bad_alloc&) {
+    for (const char* text : {"error: ", kOutOfMemory, "\n"}) {
+      (void)!::write(STDERR_FILENO, text, std::strlen(text));
+    }
+    ::_exit(kFailed);
+  } catch (...) {
+    usual_end();
+  }
+  usual_end();
 }
 
 }  // namespace
@@ -196,18 +215,15 @@ int Command::answer(std::string_view text) const {
 }
 
 int run_command(const char* name, const std::function<int()>& command) {
+  throw_bad_alloc_from_now_on();
+  usual_end = std::set_terminate(on_terminate);
   handle_signals();
   raise_descriptor_limit();
   int code = kFailed;
   try {
     code = command();
-  } catch (const std::bad_alloc&) {
-    // Without a formatted text, for which there may be no memory.
-    for (const char* text : {name, ": error: out of memory\n"}) {
-      (void)!::write(STDERR_FILENO, text, std::strlen(text));
-    }
-  } catch (const std::exception& error) {
-    write_stderr(fmt::format("{}: error: unexpected: {}\n", name, error.what()));
+  } catch (...) {
+    report_exception(name);
   }
   if (interrupted() && ends_by_signal) {
     end_by_signal();

@@ -11,15 +11,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
+#include <new>
 #include <system_error>
 #ifdef ONNX_EXTERNAL_SECCOMP
 #include <sched.h>
 #include <seccomp.h>
 #endif
 
-#include "base/digest.h"
 #include "base/file.h"
+#include "checkpoint/checkpoint_file.h"
 
 namespace onnx_external {
 namespace {
@@ -186,8 +186,16 @@ constexpr int kForbidden[] = {
     SCMP_SYS(setgid),
 };
 
+// libseccomp frees memory twice when realloc() fails. More than it needs is taken and
+// given back before: std::bad_alloc, or the allocator has it at hand.
+void make_room_for_filter() {
+  constexpr std::size_t kRoom = std::size_t{1} << 20U;
+  ::operator delete(::operator new(kRoom));
+}
+
 // "seccomp", or why it does nothing.
 std::string restrict_calls() {
+  make_room_for_filter();
   const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
   bool done = filter != nullptr && forbid_processes(filter);
   for (const int call : kForbidden) {
@@ -204,15 +212,12 @@ std::string restrict_calls() {
 }
 #endif
 
-// Libraries that open files when they are first used do it now.
-void use_lazy_libraries() {
-  Sha(Sha::Kind::kSha256).update({});
-}
-
-// A shard index is JSON, whatever its name.
-bool may_be_index(const fs::path& file) {
-  std::ifstream stream(file);
-  return (stream >> std::ws).peek() == '{';
+// What is no regular file (opening a FIFO would wait) is no index, and open_checkpoint() refuses
+// it.
+bool may_be_index(const fs::path& path) {
+  const auto file = SourceFile::open(path);
+  const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);
+  return format && *format == FileFormat::kJson;
 }
 
 bool is_beneath_root(const std::vector<fs::path>& paths) {
@@ -261,7 +266,6 @@ std::string_view reason_to_stay_out(const CommonArguments& arguments) {
 }  // namespace
 
 std::string restrict_process(const SandboxPaths& paths) {
-  use_lazy_libraries();
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return "off, the kernel refuses";
   }

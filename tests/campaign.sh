@@ -2,14 +2,19 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [mutants] [strict] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
-# fuzz and sanitizers need clang-14 and libomp-14-dev.
+# fuzz and sanitizers need clang-14.
 set -eu
 cd "$(dirname "$0")/.."
 
 faults() {
   python3 tests/faults/campaign.py build/check
+}
+
+limits() {
+  /usr/bin/python3 tests/limits/limits_test.py --bin-dir build/check/tools --work-dir build/check/tests/limits/work \
+    --scarcity build/check/tests/limits/libscarcity.so --fixtures fixtures --page docs/reliability.md
 }
 
 mutants() {
@@ -44,9 +49,9 @@ sanitizers() {
 sh cmake/install-deps.sh test
 cmake -S . -B build/check -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DONNX_EXTERNAL_WERROR=ON >/dev/null
 cmake --build build/check
-for step in ${*:-faults mutants strict fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict fuzz sanitizers}; do
   case $step in
-    faults | mutants | strict | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, mutants, strict, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

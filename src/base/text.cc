@@ -1,11 +1,11 @@
 #include "base/text.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <numeric>
 #include <optional>
-#include <utility>
+#include <vector>
+
+#include "base/nearest_names.h"
 
 namespace onnx_external {
 namespace {
@@ -48,25 +48,6 @@ void append_escaped(std::string& out, unsigned char byte) {
 bool is_c1_control(std::string_view sequence) {
   return sequence.size() == 2 && sequence[0] == '\xC2' &&
          static_cast<unsigned char>(sequence[1]) < 0xA0;
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    std::size_t best = row[0];
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
-      best = std::min(best, row[j]);
-    }
-    if (best > limit) {
-      return limit + 1;
-    }
-  }
-  return row[b.size()];
 }
 
 }  // namespace
@@ -147,23 +128,13 @@ std::string ascii_lower(std::string_view text) {
 
 std::vector<std::string> nearest_names(std::string_view name,
                                        std::span<const std::string> candidates, std::size_t most) {
-  // Long hostile names would make the distance table large; what differs shows in the tail.
-  static constexpr std::size_t kComparedBytes = 256;
-  const auto tail = [](std::string_view text) {
-    return text.size() > kComparedBytes ? text.substr(text.size() - kComparedBytes) : text;
-  };
-  const std::size_t limit = std::max<std::size_t>(2, tail(name).size() / 3);
-  std::vector<std::pair<std::size_t, std::size_t>> found;  // (distance, index)
-  for (std::size_t i = 0; i < candidates.size() && i < kMaxNearestCandidates; ++i) {
-    const std::size_t distance = edit_distance(tail(name), tail(candidates[i]), limit);
-    if (distance <= limit) {
-      found.emplace_back(distance, i);
-    }
-  }
-  std::sort(found.begin(), found.end());
+  const std::vector<std::string_view> views(
+      candidates.begin(),
+      candidates.begin() + static_cast<std::ptrdiff_t>(
+                               std::min(candidates.size(), kMaxNearestCandidates)));
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < found.size() && i < most; ++i) {
-    names.push_back(candidates[found[i].second]);
+  for (const std::size_t place : NearestNames().of(name, views, most)) {
+    names.push_back(candidates[place]);
   }
   return names;
 }

@@ -14,13 +14,14 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint32_t kSeveral = 0xFFFFFFFF;
+constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
 using PlacedName = std::pair<std::uint32_t, std::string_view>;  // graph, name
 
 // Which slot an Identity's slot reads: of its own graph, or the only one of that name.
 class SlotFinder {
  public:
-  explicit SlotFinder(const GraphFacts& graph) : graph_(graph) {
+  explicit SlotFinder(const GraphFacts& graph) : graph_(graph), roots_(graph.slots.size()) {
     for (std::uint32_t i = 0; i < graph.slots.size(); ++i) {
       own_.emplace(PlacedName(graph.slots[i].graph, graph.slots[i].name), i);
       const auto [entry, fresh] = any_.emplace(graph.slots[i].name, i);
@@ -30,28 +31,37 @@ class SlotFinder {
     }
   }
 
-  // The slot that `slot` has its data from.
-  [[nodiscard]] std::optional<std::uint32_t> root(std::uint32_t slot) const {
-    for (std::size_t steps = 0; steps <= graph_.slots.size(); ++steps) {
-      const Slot& here = graph_.slots[slot];
-      if (here.kind != SlotKind::kIdentityOutput) {
-        return slot;
+  // The slot that `slot` has its data from; nothing in a circle.
+  [[nodiscard]] std::optional<std::uint32_t> root(std::uint32_t slot) {
+    std::vector<std::uint32_t> path;
+    while (!roots_[slot]) {
+      const bool is_root = graph_.slots[slot].kind != SlotKind::kIdentityOutput;
+      roots_[slot] = is_root ? slot : kNone;  // a circle ends here
+      const auto next = is_root ? std::nullopt : source_of(graph_.slots[slot]);
+      if (!is_root) {
+        path.push_back(slot);
       }
-      const auto own = own_.find(PlacedName(here.graph, here.merged_into));
-      const auto any = any_.find(here.merged_into);
-      if (own != own_.end()) {
-        slot = own->second;
-      } else if (any != any_.end() && any->second != kSeveral) {
-        slot = any->second;
-      } else {
-        return std::nullopt;
-      }
+      slot = next.value_or(slot);
     }
-    return std::nullopt;  // a circle
+    for (const std::uint32_t each : path) {
+      roots_[each] = roots_[slot];
+    }
+    return *roots_[slot] == kNone ? std::nullopt : roots_[slot];
   }
 
  private:
+  [[nodiscard]] std::optional<std::uint32_t> source_of(const Slot& identity) const {
+    const auto own = own_.find(PlacedName(identity.graph, identity.merged_into));
+    if (own != own_.end()) {
+      return own->second;
+    }
+    const auto any = any_.find(identity.merged_into);
+    return any != any_.end() && any->second != kSeveral ? std::optional(any->second)
+                                                        : std::nullopt;
+  }
+
   const GraphFacts& graph_;
+  std::vector<std::optional<std::uint32_t>> roots_;  // of the slots asked for; kNone: there is none
   std::map<PlacedName, std::uint32_t> own_;
   NameMap<std::uint32_t> any_;
 };
@@ -106,7 +116,7 @@ std::vector<std::optional<std::uint32_t>> held_by_slots(const GraphFacts& graph,
       initializers.emplace(PlacedName(held[i].graph(), held[i].name()), i);
     }
   }
-  const SlotFinder finder(graph);
+  SlotFinder finder(graph);
   std::vector<std::optional<std::uint32_t>> places(graph.slots.size());
   for (std::uint32_t slot = 0; slot < graph.slots.size(); ++slot) {
     const auto root = finder.root(slot);

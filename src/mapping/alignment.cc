@@ -20,39 +20,58 @@ namespace {
 
 using Kind = Alignment::Kind;
 
-// How much speaks for a candidate; `agreeing` is never below the score that it will get.
-struct Evidence {
-  std::uint64_t agreeing = 0;
-  std::uint64_t names = 0;
-};
-
+// A prefix that makes names meet, and how much speaks for it.
 struct Candidate {
-  Alignment alignment;
-  Evidence evidence;
+  std::string_view prefix;  // of a name of the task
+  Kind kind = Kind::kNone;
+  std::uint64_t agreeing = 0;  // never below the score that it will get
+  std::uint64_t names = 0;
 };
 
 // Enough to tell a bucket of names that refine alike from one where something fits.
 constexpr std::size_t kMaxLookedAt = 8;
 
+// What is wanted of an alignment: every prefix that makes two names meet is tried, so what it fills
+// must cost no more than the names that it makes meet.
+enum class Detail : std::uint8_t {
+  kFits,        // Aligned::fits and its score
+  kEverything,  // also what clashes, or is in doubt
+};
+
 class Aligner {
  public:
   explicit Aligner(const MappingTask& task)
-      : task_(task), keys_(index_keys(task)), slots_(index_slots(task)) {}
+      : task_(task), keys_(index_keys(task)), slots_(index_slots(task)) {
+    for (const SlotName& name : task.slot_names) {
+      most_slots_ = std::max<std::uint64_t>(most_slots_, name.slots.size());
+    }
+  }
 
   // Every prefix that makes at least one name meet another, found by looking each suffix at a
-  // component boundary up in the other side's index.
+  // component boundary up in the other side's index; what most speaks for comes first.
   [[nodiscard]] std::vector<Candidate> candidates() {
-    Evidence none;
-    NameMap<Evidence> removed;
-    NameMap<Evidence> added;
+    std::vector<Candidate> all(1);  // the first one is no prefix at all
+    const auto prefix_at = [&all](std::uint32_t place) { return all[place].prefix; };
+    NamePlaces removed(prefix_at);
+    NamePlaces added(prefix_at);
+    const auto candidate = [&all](std::string_view prefix, Kind kind,
+                                  NamePlaces& known) -> Candidate& {
+      const auto next = static_cast<std::uint32_t>(all.size());
+      all.push_back({.prefix = prefix, .kind = kind});
+      const std::uint32_t place = known.add(next);
+      if (place != next) {
+        all.pop_back();
+      }
+      return all[place];
+    };
     const bool only_none = task_.options.match == Match::kExact ||
                            (task_.options.prefix && task_.options.prefix->empty());
     for (const NameIndex::Entry& key : keys_.all()) {
-      count(slots_.refined_as(key.refined), {&key.id, 1}, none);
+      count(slots_.refined_as(key.refined), {&key.id, 1}, all.front());
       for (const std::size_t at : only_none ? std::vector<std::size_t>() : boundaries(key.name)) {
         const auto met = slots_.refined_as(key.refined.substr(at));
         if (!met.empty()) {
-          count(met, {&key.id, 1}, removed[key.name.substr(0, at)]);
+          count(met, {&key.id, 1}, candidate(key.name.substr(0, at), Kind::kRemove, removed));
         }
       }
     }
@@ -61,14 +80,15 @@ class Aligner {
       for (const std::size_t at : boundaries(slot.name)) {
         const auto met = keys_.refined_as(slot.refined.substr(at));
         if (!met.empty()) {
-          count({&slot.id, 1}, met, added[slot.name.substr(0, at)]);
+          count({&slot.id, 1}, met, candidate(slot.name.substr(0, at), Kind::kAdd, added));
         }
       }
     }
-    return sorted(none, removed, added);
+    sort(all);
+    return all;
   }
 
-  [[nodiscard]] Aligned apply(const Alignment& alignment) {
+  [[nodiscard]] Aligned apply(const Alignment& alignment, Detail detail) {
     Aligned aligned;
     aligned.alignment = alignment;
     const bool add = alignment.kind == Kind::kAdd;
@@ -76,8 +96,9 @@ class Aligner {
     NameIndex& met = add ? keys_ : slots_;
     // Grouped by the bucket they meet: names that refine alike are settled together.
     std::vector<std::pair<std::span<const std::uint32_t>, std::uint32_t>> hits;
-    hits.reserve(walked.all().size());
-    for (const NameIndex::Entry& entry : walked.under(alignment.prefix)) {
+    const std::span<const NameIndex::Entry> under = walked.under(alignment.prefix);
+    hits.reserve(under.size());
+    for (const NameIndex::Entry& entry : under) {
       if (entry.name.size() == alignment.prefix.size()) {
         continue;
       }
@@ -99,12 +120,7 @@ class Aligner {
       for (; i < hits.size() && hits[i].first.data() == bucket.data(); ++i) {
         members.push_back(hits[i].second);
       }
-      if (bucket.size() == 1 && members.size() == 1) {
-        pair_only(add ? members[0] : bucket[0], add ? bucket[0] : members[0], aligned);
-        continue;
-      }
-      settle(add ? members : std::vector<std::uint32_t>(bucket.begin(), bucket.end()),
-             add ? std::vector<std::uint32_t>(bucket.begin(), bucket.end()) : members, aligned);
+      settle_bucket(members, bucket, detail, aligned);
     }
     // In the order of the graph, so that messages list what a reader meets first.
     for (std::vector<AlignedPair>* pairs : {&aligned.fits, &aligned.clashes}) {
@@ -113,6 +129,9 @@ class Aligner {
       });
     }
     return aligned;
+  }
+  [[nodiscard]] Aligned apply(const Candidate& candidate, Detail detail) {
+    return apply(Alignment{candidate.kind, std::string(candidate.prefix)}, detail);
   }
 
   // True when every open slot has got the key of its own name: nothing else is meant then.
@@ -148,9 +167,10 @@ class Aligner {
   }
 
   void count(std::span<const std::uint32_t> slot_names, std::span<const std::uint32_t> keys,
-             Evidence& evidence) const {
+             Candidate& candidate) const {
+    const bool all_seen = slot_names.size() <= kMaxLookedAt && keys.size() <= kMaxLookedAt;
     std::uint64_t most = 0;
-    std::uint64_t agreeing = 0;
+    std::uint64_t agreeing = all_seen ? 0 : most_slots_;
     for (const std::uint32_t slot : slot_names.first(std::min(slot_names.size(), kMaxLookedAt))) {
       most = std::max<std::uint64_t>(most, task_.slot_names[slot].slots.size());
       for (const std::uint32_t key : keys.first(std::min(keys.size(), kMaxLookedAt))) {
@@ -159,29 +179,32 @@ class Aligner {
         }
       }
     }
-    evidence.names += most;
-    evidence.agreeing += agreeing;
+    candidate.names += most;
+    candidate.agreeing += agreeing;
   }
 
-  static std::vector<Candidate> sorted(const Evidence& none, const NameMap<Evidence>& removed,
-                                       const NameMap<Evidence>& added) {
-    std::vector<Candidate> all;
-    if (none.names > 0) {
-      all.push_back({{Kind::kNone, ""}, none});
-    }
-    for (const auto& [prefix, evidence] : removed) {
-      all.push_back({{Kind::kRemove, std::string(prefix)}, evidence});
-    }
-    for (const auto& [prefix, evidence] : added) {
-      all.push_back({{Kind::kAdd, std::string(prefix)}, evidence});
+  static void sort(std::vector<Candidate>& all) {
+    if (all.front().names == 0) {
+      all.erase(all.begin());
     }
     const auto order = [](const Candidate& c) {
-      return std::tuple(~c.evidence.agreeing, ~c.evidence.names, c.alignment.kind,
-                        c.alignment.prefix.size(), std::string_view(c.alignment.prefix));
+      return std::tuple(~c.agreeing, ~c.names, c.kind, c.prefix.size(), c.prefix);
     };
     std::sort(all.begin(), all.end(),
               [&](const Candidate& a, const Candidate& b) { return order(a) < order(b); });
-    return all;
+  }
+
+  void settle_bucket(const std::vector<std::uint32_t>& members,
+                     std::span<const std::uint32_t> bucket, Detail detail, Aligned& aligned) {
+    const bool add = aligned.alignment.kind == Kind::kAdd;
+    if (bucket.size() == 1 && members.size() == 1) {
+      pair_only(add ? members[0] : bucket[0], add ? bucket[0] : members[0], aligned);
+    } else if (detail == Detail::kFits && bucket.size() > members.size()) {
+      settle_few(members, bucket, aligned);
+    } else {
+      std::vector<std::uint32_t> met(bucket.begin(), bucket.end());
+      settle(add ? members : met, add ? met : members, aligned);
+    }
   }
 
   // The name that stays when the alignment has taken or given its prefix.
@@ -214,6 +237,42 @@ class Aligner {
       pair(slots[0], keys[0], false, aligned);
     } else if (!slots.empty() && !keys.empty()) {
       aligned.conflicts.push_back({std::move(slots), std::move(keys)});
+    }
+  }
+
+  // The pairs that settle() finds, at the cost of the members: where the bucket has more, one of
+  // each can never be left.
+  void settle_few(const std::vector<std::uint32_t>& members, std::span<const std::uint32_t> bucket,
+                  Aligned& aligned) {
+    const bool add = aligned.alignment.kind == Kind::kAdd;
+    NameMap<std::vector<std::uint32_t>> taken;  // of the bucket, by their names
+    NameMap<std::vector<std::uint32_t>> left;   // of the members, by what the prefix leaves
+    const auto pair_met = [&](std::uint32_t member, std::uint32_t met) {
+      pair(add ? member : met, add ? met : member, true, aligned);
+    };
+    for (const std::uint32_t member : members) {
+      const auto same = add ? task_.key_by_name.find(task_.first_slot(member).name)
+                            : task_.slot_name_called(task_.keys.keys[member].name);
+      if (same && std::binary_search(bucket.begin(), bucket.end(), *same)) {
+        taken[tail(!add, *same, aligned.alignment)].push_back(*same);
+        pair_met(member, *same);
+      } else {
+        left[tail(add, member, aligned.alignment)].push_back(member);
+      }
+    }
+    for (const auto& [name, own] : left) {
+      const std::span<const NameIndex::Entry> same = (add ? keys_ : slots_).called(name);
+      const auto found = taken.find(name);
+      std::vector<std::uint32_t> gone =
+          found == taken.end() ? std::vector<std::uint32_t>() : found->second;
+      if (own.size() == 1 && same.size() == gone.size() + 1) {
+        std::sort(gone.begin(), gone.end());
+        const auto is_gone = [](std::uint32_t id, const NameIndex::Entry& entry) {
+          return id == entry.id;
+        };
+        pair_met(own[0],
+                 std::mismatch(gone.begin(), gone.end(), same.begin(), is_gone).second->id);
+      }
     }
   }
 
@@ -256,6 +315,7 @@ class Aligner {
   const MappingTask& task_;
   NameIndex keys_;
   NameIndex slots_;
+  std::uint64_t most_slots_ = 0;  // of one name
 };
 
 std::string spoken(const Alignment& alignment) {
@@ -342,36 +402,42 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
   return spoken(aligned.alignment);
 }
 
-// The candidates that can be the best or rival it, in order of evidence; when none fills a slot,
-// the one under which most names meet.
-std::vector<Aligned> worth_comparing(Aligner& aligner) {
-  std::vector<Aligned> all;
-  if (auto plain = aligner.apply({}); aligner.fills_all(plain)) {
-    all.push_back(std::move(plain));
-    return all;
-  }
-  std::uint64_t best = 0;
-  for (const Candidate& candidate : aligner.candidates()) {
-    const std::uint64_t at_most = candidate.evidence.agreeing;
-    if (!all.empty() && (at_most == 0 || at_most * 2 < best)) {
-      break;
-    }
-    all.push_back(aligner.apply(candidate.alignment));
-    best = std::max(best, all.back().score);
-  }
-  return all;
+// Whether a candidate with so much evidence may fill half as many slots as the best one.
+bool may_rival(const Candidate& candidate, const Aligned& best) {
+  return candidate.agreeing > 0 && candidate.agreeing * 2 >= best.score;
 }
 
-Status refuse_rivals(const MappingTask& task, const std::vector<Aligned>& all,
+// The first one of the highest score; when none fills a slot, the one under which most names meet.
+std::size_t find_best(Aligner& aligner, const std::vector<Candidate>& candidates) {
+  std::size_t best = 0;
+  std::uint64_t score = 0;
+  for (std::size_t i = 0; i < candidates.size() && candidates[i].agreeing > score; ++i) {
+    if (const Aligned aligned = aligner.apply(candidates[i], Detail::kFits);
+        aligned.score > score) {
+      best = i;
+      score = aligned.score;
+    }
+  }
+  return best;
+}
+
+Status refuse_rivals(const MappingTask& task, Aligner& aligner,
+                     const std::vector<Candidate>& candidates, std::size_t best_place,
                      const Aligned& best) {
   const Rivalry rivalry(task, best);
   std::string fits;
   std::vector<Remedy> choices;
   std::size_t listed = 0;
-  for (const Aligned& other : all) {
-    const std::optional<std::uint32_t> slot =
-        &other == &best ? std::nullopt : rivalry.contested(other);
-    if (!slot || listed == kMaxListed) {
+  for (std::size_t i = 0; i < candidates.size() && listed < kMaxListed; ++i) {
+    if (!may_rival(candidates[i], best)) {
+      break;
+    }
+    if (i == best_place) {
+      continue;
+    }
+    const Aligned other = aligner.apply(candidates[i], Detail::kFits);
+    const std::optional<std::uint32_t> slot = rivalry.contested(other);
+    if (!slot) {
       continue;
     }
     if (listed++ == 0) {
@@ -404,18 +470,21 @@ std::string alignment_text(const Alignment& alignment) {
 
 Result<Aligned> choose_alignment(const MappingTask& task) {
   Aligner aligner(task);
-  std::vector<Aligned> all = worth_comparing(aligner);
-  if (all.empty()) {
+  if (auto plain = aligner.apply(Alignment{}, Detail::kEverything); aligner.fills_all(plain)) {
+    return plain;
+  }
+  const std::vector<Candidate> candidates = aligner.candidates();
+  if (candidates.empty()) {
     return Aligned{};
   }
-  const auto best = std::max_element(
-      all.begin(), all.end(), [](const Aligned& a, const Aligned& b) { return a.score < b.score; });
-  if (best->score > 0) {
-    if (Status status = refuse_rivals(task, all, *best); !status) {
+  const std::size_t place = find_best(aligner, candidates);
+  Aligned best = aligner.apply(candidates[place], Detail::kEverything);
+  if (best.score > 0) {
+    if (Status status = refuse_rivals(task, aligner, candidates, place, best); !status) {
       return fail(std::move(status).error());
     }
   }
-  return std::move(*best);
+  return best;
 }
 
 }  // namespace onnx_external

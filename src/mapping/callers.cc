@@ -166,8 +166,7 @@ class InputSorter {
   // "mask.1" beside an input "mask": torch renames attributes, not arguments.
   [[nodiscard]] bool was_renamed(std::string_view name) const {
     const auto base = name_before_number(name);
-    const std::vector<std::string>& inputs = task_.graph.graph_inputs;
-    return base && std::find(inputs.begin(), inputs.end(), *base) != inputs.end();
+    return base && inputs_.contains(*base);
   }
 
   // A filled input that may be the caller's all the same: an exporter puts the caller's inputs
@@ -200,6 +199,7 @@ class InputSorter {
   const MappingTask& task_;
   Leftovers& leftovers_;
   std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
+  NameSet inputs_;                                   // of the graph
   NameSet merged_weights_;                           // what filled Identity slots read
   bool holds_weights_ = false;
   bool has_larger_input_ = false;  // one that no key fills, of several dimensions or symbolic ones

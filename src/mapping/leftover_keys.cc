@@ -3,6 +3,7 @@
 #include <re2/set.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -80,7 +81,7 @@ class KeySorter {
     return {};
   }
 
-  // Used keys by their bytes and by their forms, and every module that holds one.
+  // Used keys by their bytes, by their forms and by their names.
   void list_used() {
     const std::vector<MappingKey>& keys = task_.keys.keys;
     for (std::uint32_t key = 0; key < keys.size(); ++key) {
@@ -94,19 +95,12 @@ class KeySorter {
       if (alike.size() < kMaxCandidates) {
         alike.push_back(key);
       }
-      mark_modules_of(key);
+      used_names_.push_back(keys[key].name);
       if (const std::string_view module = parent_of(keys[key].name);
           keys[key].name.substr(module.size()) == ".weight") {
         layers_.insert(module);
       }
     }
-  }
-
-  void mark_modules_of(std::uint32_t key) {
-    std::string_view module = task_.keys.keys[key].name;
-    do {
-      module = parent_of(module);
-    } while (used_modules_.insert(module).second && !module.empty());
   }
 
   Status sort_one(std::uint32_t key, std::vector<std::uint32_t>& weights) {
@@ -193,22 +187,29 @@ class KeySorter {
   }
 
   // The outermost module around the key of which nothing is used; nothing when its own module is.
+  // A module is used when a used name starts with it and a dot; so the used names beside this one in
+  // the order of names tell. Requires: used_names_ is sorted.
   [[nodiscard]] std::optional<std::string_view> unused_module(std::string_view name) const {
-    std::optional<std::string_view> outermost;
-    for (std::string_view module = parent_of(name); !used_modules_.contains(module);
-         module = parent_of(module)) {
-      outermost = module;
-      if (module.empty()) {
-        break;
+    if (used_names_.empty()) {
+      return "";
+    }
+    const auto after = std::lower_bound(used_names_.begin(), used_names_.end(), name);
+    std::size_t shared = 1;  // a dot in the first place is that of the root, which is used
+    for (const auto& beside : {after, after == used_names_.begin() ? after : std::prev(after)}) {
+      if (beside != used_names_.end()) {
+        const auto differ = std::mismatch(name.begin(), name.end(), beside->begin(), beside->end());
+        shared = std::max(shared, static_cast<std::size_t>(differ.first - name.begin()));
       }
     }
-    return outermost;
+    const std::size_t dot = name.find('.', shared);
+    return dot == std::string_view::npos ? std::nullopt : std::optional(name.substr(0, dot));
   }
 
   void sort_weights(const std::vector<std::uint32_t>& weights) {
     for (const TiedKey& tied : leftovers_.tied) {
-      mark_modules_of(tied.key);  // the module is used under another name
+      used_names_.push_back(task_.keys.keys[tied.key].name);  // its module is used as well
     }
+    std::sort(used_names_.begin(), used_names_.end());
     std::map<std::string_view, std::vector<std::uint32_t>> modules;
     for (const std::uint32_t key : weights) {
       if (const auto module = unused_module(task_.keys.keys[key].name)) {
@@ -268,7 +269,7 @@ class KeySorter {
   std::unique_ptr<RE2::Set> ignored_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
   std::map<Form, std::vector<std::uint32_t>> by_form_;
-  NameSet used_modules_;
+  std::vector<std::string_view> used_names_;
   NameSet layers_;            // modules of which the weight is used
   std::vector<bool> shared_;  // by key, made when it is asked for
   std::size_t comparisons_ = 0;

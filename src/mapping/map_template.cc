@@ -1,11 +1,11 @@
 // What a refused or partial mapping leaves to be completed by hand.
 #include <algorithm>
 #include <map>
-#include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
-#include "base/text.h"
+#include "base/nearest_names.h"
 #include "mapping/task.h"
 #include "onnx_external/mapping.h"
 
@@ -15,20 +15,21 @@ namespace {
 // Keys that nothing uses, by their form; a form is a type and a shape.
 class UnusedKeys {
  public:
-  UnusedKeys(const MappingKeys& keys, const Mapping& mapping) : keys_(keys.keys) {
-    std::vector<bool> used(keys_.size());
+  UnusedKeys(const MappingKeys& given, const Mapping& mapping) {
+    const std::vector<MappingKey>& keys = given.keys;
+    std::vector<bool> used(keys.size());
     for (const MappedPair& pair : mapping.pairs) {
       used[pair.key] = true;
     }
-    for (std::uint32_t key = 0; key < keys_.size(); ++key) {
+    for (std::uint32_t key = 0; key < keys.size(); ++key) {
       if (!used[key]) {
-        by_form_[{onnx_data_type(keys_[key].dtype), keys_[key].shape}].push_back(key);
+        by_form_[{onnx_data_type(keys[key].dtype), keys[key].shape}].push_back(keys[key].name);
       }
     }
   }
 
-  // The nearest name first, then in the checkpoint's order.
-  [[nodiscard]] std::vector<MapEntry> fitting(const Slot& slot) const {
+  // The nearest name first, then in the checkpoint's order (in a hostile file just that).
+  [[nodiscard]] std::vector<MapEntry> fitting(const Slot& slot) {
     std::vector<MapEntry> found;
     if (!slot.shape || slot.elem_type == 0) {
       return found;
@@ -51,29 +52,26 @@ class UnusedKeys {
 
  private:
   void add(const Slot& slot, const Shape& shape, const Recipe& recipe,
-           std::vector<MapEntry>& found) const {
+           std::vector<MapEntry>& found) {
     const auto fitting = by_form_.find({slot.elem_type, shape});
     if (fitting == by_form_.end()) {
       return;
     }
-    std::vector<std::string> names;
-    for (const std::uint32_t key : fitting->second) {
-      names.push_back(keys_[key].name);
+    const std::vector<std::string_view>& names = fitting->second;
+    NameSet listed;
+    for (const std::size_t place : search_.of(slot.name, names, kMaxCandidates)) {
+      listed.insert(names[place]);
+      found.push_back({slot.name, std::string(names[place]), recipe});
     }
-    const std::vector<std::string> nearest = nearest_names(slot.name, names, kMaxCandidates);
-    for (const std::string& name : nearest) {
-      found.push_back({slot.name, name, recipe});
-    }
-    const NameSet listed(nearest.begin(), nearest.end());
     for (std::size_t i = 0; i < names.size() && found.size() < 2 * kMaxCandidates; ++i) {
       if (!listed.contains(names[i])) {
-        found.push_back({slot.name, names[i], recipe});
+        found.push_back({slot.name, std::string(names[i]), recipe});
       }
     }
   }
 
-  const std::vector<MappingKey>& keys_;
-  std::map<std::pair<std::int32_t, Shape>, std::vector<std::uint32_t>> by_form_;
+  std::map<std::pair<std::int32_t, Shape>, std::vector<std::string_view>> by_form_;
+  NearestNames search_;
 };
 
 Mapping as_far_as_possible(const GraphFacts& graph, const MappingKeys& keys,
@@ -113,7 +111,7 @@ MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
     found.map.push_back({slot, keys.keys[pair.key].name, pair.recipe});
     open.erase(slot);
   }
-  const UnusedKeys unused(keys, mapping);
+  UnusedKeys unused(keys, mapping);
   for (const Slot& slot : graph.slots) {
     if (open.erase(slot.name) > 0) {
       // A key of that shape would not have the value of what was computed at export.

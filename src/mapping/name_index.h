@@ -13,7 +13,7 @@
 namespace onnx_external {
 
 // Holds views of the names, which must outlive it. Refined lookups are constant after the first,
-// which builds their table in linear time; prefix lookups logarithmic after the first, which sorts.
+// which builds their table in linear time; look-ups of names and prefixes logarithmic after the first, which sorts.
 // One thread at a time.
 class NameIndex {
  public:
@@ -44,18 +44,22 @@ class NameIndex {
     if (prefix.empty()) {
       return entries_;
     }
-    if (!sorted_) {
-      build();  // while the ids still ascend
-      std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-        return std::pair(a.name, a.id) < std::pair(b.name, b.id);
-      });
-      sorted_ = true;
-    }
+    sort();
     const auto cut = [&](const Entry& e) { return e.name.substr(0, prefix.size()); };
     const auto first = std::partition_point(entries_.begin(), entries_.end(),
                                             [&](const Entry& e) { return cut(e) < prefix; });
     const auto last = std::partition_point(first, entries_.end(),
                                            [&](const Entry& e) { return cut(e) == prefix; });
+    return {first, last};
+  }
+
+  // All that have this very name, by rising id.
+  [[nodiscard]] std::span<const Entry> called(std::string_view name) {
+    sort();
+    const auto first = std::partition_point(entries_.begin(), entries_.end(),
+                                            [&](const Entry& e) { return e.name < name; });
+    const auto last = std::partition_point(first, entries_.end(),
+                                           [&](const Entry& e) { return e.name == name; });
     return {first, last};
   }
 
@@ -67,6 +71,17 @@ class NameIndex {
     std::uint32_t first = 0;  // of its ids
     std::uint32_t count = 0;  // how many
   };
+
+  void sort() {
+    if (sorted_) {
+      return;
+    }
+    build();  // while the ids still ascend
+    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.name, a.id) < std::pair(b.name, b.id);
+    });
+    sorted_ = true;
+  }
 
   // The table of refined forms, unless it is there.
   void build() {

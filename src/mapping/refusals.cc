@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/nearest_names.h"
 #include "base/text.h"
 #include "mapping/advice.h"
 #include "mapping/known_names.h"
@@ -17,13 +18,23 @@ namespace {
 constexpr std::size_t kNearest = 2;
 constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get candidates: they cost
 
-std::vector<std::string> names_of(const MappingTask& task, std::span<const std::uint32_t> keys) {
-  std::vector<std::string> names;
-  for (const std::uint32_t key : keys) {
-    names.push_back(task.keys.keys[key].name);
+// Looks for the nearest names to the items of one list.
+class NearItems {
+ public:
+  void add(std::string_view name) { names_.push_back(name); }
+
+  [[nodiscard]] std::vector<std::string> nearest(std::string_view name) {
+    std::vector<std::string> found;
+    for (const std::size_t place : search_.of(name, names_, kNearest)) {
+      found.emplace_back(names_[place]);
+    }
+    return found;
   }
-  return names;
-}
+
+ private:
+  NearestNames search_;
+  std::vector<std::string_view> names_;
+};
 
 std::string escaped(std::string_view name) {
   std::string text;
@@ -162,7 +173,10 @@ std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& s
 void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::vector<std::uint32_t> left = leftovers.unused;
   left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
-  const std::vector<std::string> left_names = names_of(task, left);
+  NearItems near;
+  for (const std::uint32_t key : left) {
+    near.add(task.keys.keys[key].name);
+  }
   std::vector<ErrorItem> items;
   bool invented = false;
   for (const std::uint32_t i : leftovers.missing) {
@@ -172,7 +186,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
                                        : use_text(slot));
     invented = invented || is_invented_name(slot.name) || !slot.folded_from.empty();
     if (items.size() < kMaxNearestSearched) {
-      item.candidates = nearest_names(slot.name, left_names, kNearest);
+      item.candidates = near.nearest(slot.name);
       const auto fits = only_fitting(task, slot, left);
       if (item.candidates.empty() && fits && !is_invented_name(slot.name)) {
         item.candidates.push_back(task.keys.keys[*fits].name);
@@ -238,9 +252,9 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
 }
 
 void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::vector<std::string> missing_names;
+  NearItems near;
   for (const std::uint32_t slot : leftovers.missing) {
-    missing_names.push_back(task.graph.slots[slot].name);
+    near.add(task.graph.slots[slot].name);
   }
   std::vector<ErrorItem> items;
   bool batch_norm = false;
@@ -248,7 +262,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& r
     const MappingKey& key = task.keys.keys[i];
     ErrorItem item = item_of(key);
     if (items.size() < kMaxNearestSearched) {
-      item.candidates = nearest_names(key.name, missing_names, kNearest);
+      item.candidates = near.nearest(key.name);
     }
     batch_norm = batch_norm || key.name.ends_with("running_mean");
     items.push_back(std::move(item));

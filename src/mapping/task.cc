@@ -14,6 +14,9 @@
 namespace onnx_external {
 namespace {
 
+// One key fits slots of more types only when it may be cast, and casts make four.
+constexpr std::size_t kMaxSharedTypes = 8;
+
 // A view of what is no given name.
 std::string_view keep(std::string name, MappingTask& task) {
   return task.changed_names.emplace_back(std::move(name));
@@ -198,6 +201,60 @@ void group_slots(MappingTask& task) {
   }
 }
 
+// --- what slots of one name ask for --------------------------------------------------------------
+
+// The dimensions that fit both; false when there are none. Requires: equal ranks.
+bool meet_dims(const SymbolicShape& other, SymbolicShape& shape) {
+  bool possible = true;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    possible = possible && (!shape[i] || !other[i] || *shape[i] == *other[i]);
+    shape[i] = shape[i] ? shape[i] : other[i];
+  }
+  return possible;
+}
+
+// What broadcasts to both: of two different sizes only 1 does.
+void meet_bound(const SymbolicShape& other, SymbolicShape& bound) {
+  const std::size_t rank = std::min(bound.size(), other.size());
+  bound.erase(bound.begin(), bound.end() - static_cast<std::ptrdiff_t>(rank));
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::optional<std::int64_t>& dim = other[other.size() - rank + i];
+    const bool differs = bound[i] && dim && *bound[i] != *dim;
+    bound[i] = differs ? std::optional<std::int64_t>(1) : bound[i] ? bound[i] : dim;
+  }
+}
+
+void meet(const Slot& slot, SharedForm& form) {
+  std::vector<std::int32_t>& types = form.elem_types;
+  if (slot.elem_type != 0 && std::find(types.begin(), types.end(), slot.elem_type) == types.end()) {
+    types.push_back(slot.elem_type);
+    form.possible = form.possible && types.size() <= kMaxSharedTypes;
+  }
+  if (slot.shape && form.shape) {
+    form.possible = form.possible && slot.shape->size() == form.shape->size() &&
+                    meet_dims(*slot.shape, *form.shape);
+  } else if (slot.shape) {
+    form.shape = slot.shape;
+  } else if (slot.bound && form.bound) {
+    meet_bound(*slot.bound, *form.bound);
+  } else if (slot.bound) {
+    form.bound = slot.bound;
+  }
+}
+
+void share_forms(MappingTask& task) {
+  for (SlotName& name : task.slot_names) {
+    if (name.slots.size() < 2) {
+      continue;
+    }
+    SharedForm& form = task.shared_forms.emplace_back();
+    for (std::size_t i = 0; i < name.slots.size() && form.possible; ++i) {
+      meet(task.graph.slots[name.slots[i]], form);
+    }
+    name.form = &form;
+  }
+}
+
 // The least that one of several slots of a name allows decides for all.
 void add_role(const SlotUse& use, SlotName& name) {
   if (use.role != SlotRole::kByName && name.role == SlotRole::kByName) {
@@ -274,6 +331,7 @@ Status list_slots(MappingTask& task) {
     return status;
   }
   group_slots(task);
+  share_forms(task);
   for (SlotName& name : task.slot_names) {
     name.open = name.role == SlotRole::kByName || name.role == SlotRole::kKept;
   }
@@ -310,7 +368,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
 
 Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                               const MappingOptions& options) {
-  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   task.fills.resize(graph.slots.size());
   task.key_used.resize(keys.keys.size());
   if (Status status = list_keys(task); !status) {
@@ -324,11 +382,11 @@ Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
 
 namespace {
 
-bool type_agrees(const Slot& slot, const MappingKey& key, Casts casts) {
-  if (slot.elem_type == 0 || slot.elem_type == onnx_data_type(key.dtype)) {
+bool type_agrees(std::int32_t elem_type, const MappingKey& key, Casts casts) {
+  if (elem_type == 0 || elem_type == onnx_data_type(key.dtype)) {
     return true;
   }
-  const auto target = dtype_from_onnx(slot.elem_type);
+  const auto target = dtype_from_onnx(elem_type);
   return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
 }
 
@@ -341,22 +399,36 @@ bool broadcasts_to(const Shape& shape, const SymbolicShape& bound) {
                     });
 }
 
-bool shape_agrees(const Slot& slot, const Shape& shape) {
-  if (!slot.shape) {
-    return !slot.bound || broadcasts_to(shape, *slot.bound);
-  }
-  return std::equal(slot.shape->begin(), slot.shape->end(), shape.begin(), shape.end(),
+bool dims_agree(const SymbolicShape& wanted, const Shape& shape) {
+  return std::equal(wanted.begin(), wanted.end(), shape.begin(), shape.end(),
                     [](const std::optional<std::int64_t>& dim, std::int64_t size) {
                       return !dim || *dim == size;
                     });
+}
+
+bool shape_agrees(const Slot& slot, const Shape& shape) {
+  return slot.shape ? dims_agree(*slot.shape, shape)
+                    : !slot.bound || broadcasts_to(shape, *slot.bound);
+}
+
+bool agrees_with_all(const SharedForm& form, const MappingKey& key, const Shape& shape,
+                     Casts casts) {
+  return form.possible &&
+         std::all_of(form.elem_types.begin(), form.elem_types.end(),
+                     [&](std::int32_t type) { return type_agrees(type, key, casts); }) &&
+         (!form.shape || dims_agree(*form.shape, shape)) &&
+         (!form.bound || broadcasts_to(shape, *form.bound));
+}
+
+Casts casts_of(const MappingTask& task, const Recipe& recipe) {
+  return ends_with_cast(recipe) ? Casts::kAllow : task.options.casts;
 }
 
 }  // namespace
 
 bool agrees(const MappingTask& task, const Slot& slot, const MappingKey& key,
             const Recipe& recipe) {
-  const Casts casts = ends_with_cast(recipe) ? Casts::kAllow : task.options.casts;
-  if (!type_agrees(slot, key, casts)) {
+  if (!type_agrees(slot.elem_type, key, casts_of(task, recipe))) {
     return false;
   }
   if (recipe.empty()) {
@@ -372,7 +444,7 @@ bool agrees_once_cast(const MappingTask& task, std::uint32_t slot_name, std::uin
   return made && !agrees(task, slot_name, key) &&
          std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
            const Slot& wanted = task.graph.slots[slot];
-           return type_agrees(wanted, task.keys.keys[key], Casts::kAllow) &&
+           return type_agrees(wanted.elem_type, task.keys.keys[key], Casts::kAllow) &&
                   shape_agrees(wanted, *made);
          });
 }
@@ -383,10 +455,13 @@ bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key)
 
 bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
             const Recipe& recipe) {
-  const std::span<const std::uint32_t> slots = task.slot_names[slot_name].slots;
-  return std::all_of(slots.begin(), slots.end(), [&](std::uint32_t slot) {
-    return agrees(task, task.graph.slots[slot], task.keys.keys[key], recipe);
-  });
+  const SlotName& name = task.slot_names[slot_name];
+  const MappingKey& wanted = task.keys.keys[key];
+  if (name.form == nullptr) {
+    return agrees(task, task.graph.slots[name.slots.front()], wanted, recipe);
+  }
+  const auto made = apply_recipe(recipe, wanted.shape);
+  return made && agrees_with_all(*name.form, wanted, *made, casts_of(task, recipe));
 }
 
 std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,

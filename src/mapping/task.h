@@ -22,12 +22,22 @@ struct KeyName {
   bool usable = true;        // false: not under --prefix
 };
 
+// What several slots of one name ask of a key together: a file can give one name to thousands of
+// slots, and meet it with thousands of keys.
+struct SharedForm {
+  bool possible = true;  // false: no key can be what all of them are
+  std::vector<std::int32_t> elem_types;  // those stated
+  std::optional<SymbolicShape> shape;
+  std::optional<SymbolicShape> bound;
+};
+
 // Slots of one name: one, or several in different subgraphs (the branches of an If). They are
 // filled together.
 struct SlotName {
   std::string_view name;  // wrappers dropped; of a folded weight, that weight's
   std::string_view refined;
   std::span<const std::uint32_t> slots;
+  const SharedForm* form = nullptr;  // of several slots
   SlotRole role = SlotRole::kByName;
   bool transposed = false;  // a folded weight: a key is transposed to fill it
   bool open = true;         // false: names do not fill it, or it is filled
@@ -53,6 +63,7 @@ struct MappingTask {
   std::vector<KeyName> key_names;  // same index as keys.keys
   std::vector<SlotName> slot_names;
   std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
+  std::deque<SharedForm> shared_forms;        // SlotName::form of all
   std::deque<std::string> changed_names;      // where names are views of no given one
   NamePlaces key_by_name;                     // -> keys.keys, by the checkpoint's spelling
   NamePlaces slot_by_name;  // -> graph.slots, by the graph's spelling; the first of it

@@ -185,6 +185,20 @@ class GraphTies {
   std::size_t comparisons_ = 0;
 };
 
+Status fill_metadata_tie(std::uint32_t slot_name, std::uint32_t key, const std::string& dropped,
+                         MappingTask& task) {
+  if (!task.slot_names[slot_name].open) {
+    return {};
+  }
+  if (!agrees(task, slot_name, key)) {
+    return fail(ErrorCode::kMismatch,
+                "safetensors ties " + quote(dropped) + " to " + quote(task.keys.keys[key].name) +
+                    ", but " + clash_text(task, slot_name, key, task.recipe_of(slot_name)));
+  }
+  task.fill_by_name(slot_name, key, Rule::kMetadataTie);
+  return {};
+}
+
 }  // namespace
 
 Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
@@ -204,18 +218,17 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
     if (!key || !name || task.key_by_name.contains(dropped)) {
       continue;
     }
-    for (const std::uint32_t slot : slots.refined_as(refine(*name))) {
-      const bool same =
-          slots.refined_as(refine(*name)).size() == 1 || task.slot_names[slot].name == *name;
-      if (!same || !task.slot_names[slot].open) {
-        continue;
+    const auto alike = slots.refined_as(refine(*name));
+    if (alike.size() == 1) {
+      if (Status status = fill_metadata_tie(alike.front(), *key, dropped, task); !status) {
+        return status;
       }
-      if (!agrees(task, slot, *key)) {
-        return fail(ErrorCode::kMismatch, "safetensors ties " + quote(dropped) + " to " +
-                                              quote(kept) + ", but " +
-                                              clash_text(task, slot, *key, task.recipe_of(slot)));
+      continue;
+    }
+    for (const NameIndex::Entry& slot : slots.called(*name)) {
+      if (Status status = fill_metadata_tie(slot.id, *key, dropped, task); !status) {
+        return status;
       }
-      task.fill_by_name(slot, *key, Rule::kMetadataTie);
     }
   }
   return {};

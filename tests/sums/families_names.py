@@ -1,0 +1,202 @@
+"""Hostile names: graphs and checkpoints whose names meet in many ways. SIZE is bytes, about, of both files."""
+
+import encode as e
+
+SAVE = ["save-external", "g.onnx", "c.safetensors", "--dry-run"]
+
+
+def pair(slots, keys, dims=(1,), key_shape=(1,), metadata=None, options=()):
+    files = {"g.onnx": e.graph_of_names(slots, dims), "c.safetensors": e.safetensors(dict.fromkeys(keys, key_shape), metadata)}
+    return files, SAVE + list(options)
+
+
+def shared_suffix(draw, size):
+    """Every suffix of every key is a slot: each key has a prefix for each of its components."""
+    depth = draw.choice([4, 16, 60])
+    tail = ["a"] * depth
+    slots = [".".join(tail[i:]) for i in range(depth)]
+    count = max(1, size // (2 * depth + 70))
+    return pair(slots, [f"{i}." + ".".join(tail) for i in range(count)])
+
+
+def nested_prefix(draw, size):
+    """Keys below each other: p.p.p.w, with slots that each prefix but one leaves."""
+    depth = draw.choice([8, 40, 64])
+    count = max(1, size // (2 * depth + 150))
+    keys = [".".join(["p"] * (i % depth) + [f"w{i // depth}"]) for i in range(count)]
+    slots = [".".join(["p"] * draw.randrange(depth) + [f"w{i // depth}"]) for i in range(count)]
+    return pair(sorted(set(slots)), sorted(set(keys)))
+
+
+def added_prefix(draw, size):
+    depth = draw.choice([4, 16, 60])
+    tail = ["a"] * depth
+    count = max(1, size // (4 * depth + 40))
+    return pair([f"{i}." + ".".join(tail) for i in range(count)], [".".join(tail[i:]) for i in range(depth)])
+
+
+def twin_names(bits, count, letter="a"):
+    """Different names that are one when dots are underscores."""
+    return ["".join(letter + ("." if i >> bit & 1 else "_") for bit in range(bits)) + "z" for i in range(count)]
+
+
+def refined_ties(draw, size):
+    """One bucket of names that refine alike meets as many prefixes."""
+    count = max(2, size // 150)
+    bits = max(3, count.bit_length())
+    slots = twin_names(bits, count)
+    keys = [f"{i}.{draw.choice(slots)}" for i in range(count)]
+    return pair(slots, keys, dims=draw.choice([(1,), None]))
+
+
+def refined_ties_added(draw, size):
+    count = max(2, size // 150)
+    keys = twin_names(max(3, count.bit_length()), count)
+    return pair([f"{i}.{draw.choice(keys)}" for i in range(count)], keys)
+
+
+def refined_bucket(draw, size):
+    """All slots and all keys are one name when dots are underscores, equal or not."""
+    count = max(2, size // 150)
+    names = twin_names(max(3, count.bit_length() + 1), 2 * count)
+    draw.shuffle(names)
+    return pair(names[:count], names[draw.randrange(count) : draw.randrange(count, 2 * count) + 1])
+
+
+def metadata_ties(draw, size):
+    """Each dropped name stands for a slot of a large bucket."""
+    count = max(2, size // 120)
+    slots = twin_names(max(3, count.bit_length()), count)
+    return pair(slots + ["kept"], ["kept"], metadata=dict.fromkeys(slots, "kept"))
+
+
+def metadata_wrapped(draw, size):
+    """The same through names of wrappers, which are left out."""
+    count = max(2, size // 200)
+    parts = ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"]
+    names = [".".join(draw.choice(parts) for _ in range(draw.randrange(1, 9))) + f".w{i % 7}" for i in range(count)]
+    return pair(sorted(set(names)) + ["kept"], ["kept"], metadata=dict.fromkeys(names, "kept"))
+
+
+def one_last_segment(draw, size):
+    count = max(2, size // 130)
+    return pair([f"x{i}.weight" for i in range(count)], [f"y{i}.weight" for i in range(count)],
+                options=draw.choice([[], ["-v"], ["--json"]]))
+
+
+def suffix_rule(draw, size):
+    """Nothing has a common prefix, so that suffixes are looked at; long ones, many each."""
+    count, depth = max(2, size // 400), draw.choice([3, 20, 40])
+    tail = ".".join(["s"] * depth)
+    slots = [f"{'s.' * (i % depth)}{i % 50}_{tail}"[-200:] for i in range(count)]
+    return pair(sorted(set(slots)), [f"k{i}.{tail}" for i in range(count)], dims=None)
+
+
+def near_names(draw, size):
+    """Long names that differ a little: the nearest ones are looked for."""
+    length = draw.choice([20, 250, 1000])
+    count = max(2, size // (2 * length + 100))
+    stem = "n" * (length - 8)
+    return pair([f"{stem}{i:07}a" for i in range(count)], [f"{stem}{i:07}b" for i in range(count)])
+
+
+def long_names(draw, size):
+    length = max(10, size // draw.choice([2, 8, 40]))
+    count = max(1, size // (2 * length + 80))
+    stem = draw.choice(["a.", "a_", "_.", "/a", "_orig_mod."]) * (length // 2)
+    keys = [f"{i}.{stem}w"[:length] + "w" for i in range(count)]
+    return pair([f"{stem}w"[:length] + "w", *(f"{i}{stem}w"[:length] + "x" for i in range(count))], keys)
+
+
+def one_shape(draw, size):
+    """Nothing meets, everything fits: candidates of a map file."""
+    count = max(2, size // 160)
+    return pair([f"s{i}.q" for i in range(count)], [f"k{i}.r" for i in range(count)],
+                dims=(1, 1), key_shape=(1, 1), options=["--save-map", "map.json"])
+
+
+def partial(draw, size):
+    """A part meets; the others are missing or left over, and have one form."""
+    count = max(2, size // 160)
+    slots = [f"m{i % 97}.a{i}" for i in range(count)]
+    keys = [f"m{i % 97}.{'a' if i % 3 else 'b'}{i}" for i in range(count)]
+    return pair(slots, keys, options=draw.choice([["--partial", "--unmatched", "skip", "--save-map", "map.json"], ["--save-map", "m.json"], ["--unmatched", "keep"], ["--partial"], []]))
+
+
+def subgraph_slots(draw, size):
+    """One name in the branches of many If nodes, of different forms."""
+    count = max(2, size // 260)
+    bodies = []
+    for i in range(count):
+        dims = draw.choice([(1,), ("n",), ("m", 1)]) if draw.random() < 0.01 else (1,)
+        values = [e.value_info("w", dims)]
+        bodies.append(e.graph_attribute("then_branch", e.graph([e.node("Neg", ["w"], ["o"])], values=values)))
+    nodes = [e.node("If", ["c"], [f"o{i}"], attributes=[body]) for i, body in enumerate(bodies)]
+    keys = {f"k{i}.w": (1,) for i in range(count)}
+    return {"g.onnx": e.model(e.graph(nodes)), "c.safetensors": e.safetensors(keys)}, SAVE
+
+
+def many_inputs(draw, size):
+    """Inputs x.N beside inputs x: torch makes names unique so."""
+    count = max(2, size // 100)
+    dims = draw.choice([(1,), (1, 1)])
+    names = [f"x{i}" for i in range(count // 2)] + [f"x{i}.1" for i in range(count // 2)]
+    inputs = [e.value_info(name, dims, draw.choice([e.FLOAT, e.INT64])) for name in names]
+    nodes = [e.node("Sum", [*names, "w"], ["out"])]
+    keys = {"w": (1,), **{f"x{i}": (1,) for i in range(count // 2)}} if draw.random() < 0.5 else {"w": (1,)}
+    return {"g.onnx": e.model(e.graph(nodes, inputs=inputs)), "c.safetensors": e.safetensors(keys)}, SAVE
+
+
+def identities(draw, size):
+    """A chain of Identity nodes over one weight, forwards or in a star."""
+    count = max(2, size // 40)
+    chain = draw.random() < 0.5
+    nodes = [e.node("Identity", [f"i{i - 1}" if chain and i else "w"], [f"i{i}"]) for i in range(count)]
+    nodes.append(e.node("Sum", [f"i{i}" for i in range(count)], ["out"]))
+    held = [e.tensor("w", (1,), b"\0\0\0\0")] if draw.random() < 0.7 else []
+    keys = {draw.choice(["w", f"i{count - 1}"]): (1,), "other": (1,)}
+    return {"g.onnx": e.model(e.graph(nodes, held)), "c.safetensors": e.safetensors(keys)}, SAVE
+
+
+def numbered(draw, size):
+    count = max(2, size // 130)
+    nodes = [e.node("Relu", ["w"], [f"mask{i}"]) for i in range(count)]
+    names = [f"mask{i}.1" for i in range(count)]
+    keys = {f"mask{i}": (1,) for i in range(count)} | {"w": (1,)}
+    graph = e.graph([*nodes, e.node("Sum", names, ["out"])], values=[e.value_info(n, (1,)) for n in names])
+    return {"g.onnx": e.model(graph), "c.safetensors": e.safetensors(keys)}, SAVE
+
+
+def modules(draw, size):
+    """Left-over keys deep in modules of which nothing, or something, is used."""
+    depth = draw.choice([3, 100, 1000])
+    count = max(2, size // (depth * 2 + 120))
+    keys = {f"{i}." + "m." * depth + draw.choice(["weight", "bias", "running_mean"]): (1,) for i in range(count)}
+    keys["used.weight"] = (1,)
+    nodes = [e.node("Sum", ["used.weight"], ["out"], name=f"/{i}/m") for i in range(count)]
+    graph = e.graph(nodes[:1], values=[e.value_info("used.weight", (1,))])
+    return {"g.onnx": e.model(graph), "c.safetensors": e.safetensors(keys)}, SAVE
+
+
+def options_of_names(draw, size):
+    """Expressions over long and many names."""
+    count = max(2, size // 200)
+    keys = ["a" * draw.choice([3, 100, 5000]) + f".{i}" for i in range(max(2, count // 20))]
+    expression = draw.choice(["(a*)*b", "(a|aa)+$", "(.*)(.*)(.*)(.*)x", "a{1,500}b"])
+    option = draw.choice([["--ignore", expression], ["--rename", f"s/{expression}|a/b/g"]])
+    return pair(["a", "b"], keys, options=option)
+
+
+def map_file(draw, size):
+    """A map, or ties, of every slot to the same key; the last name is wrong."""
+    count = max(2, size // 130)
+    slots = [f"s{i}" for i in range(count)]
+    last = draw.choice(["s0", "no"])
+    text = "{" + "".join(f'"s{i}": "k",' for i in range(count)) + f'"{last}": "kk"}}'
+    files, command = pair(slots, ["k", *(f"k{i}" for i in range(count))], options=["--map", "m.json"])
+    return {**files, "m.json": text.encode()}, command
+
+
+FAMILIES = [shared_suffix, nested_prefix, added_prefix, refined_ties, refined_ties_added, refined_bucket, metadata_ties,
+            metadata_wrapped, one_last_segment, suffix_rule, near_names, long_names, one_shape, partial, subgraph_slots,
+            many_inputs, identities, numbered, modules, options_of_names, map_file]

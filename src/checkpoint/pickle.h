@@ -25,8 +25,8 @@ namespace onnx_external {
 
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
 inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
-// Marks, stack, memo and the children of containers together.
-inline constexpr std::size_t kMaxPickleReferences = 40'000'000;
+// Marks, stack, memo and the children of containers together, for each node that is allowed.
+inline constexpr std::size_t kMaxReferencesPerNode = 2;
 
 using NodeId = std::uint32_t;
 
@@ -83,6 +83,8 @@ struct PickleText {
   std::string bytes;
   std::uint64_t begin = 0;     // of the pickle in its source
   std::vector<Cut> cuts = {};  // in order
+  // Of a compressed pickle fewer: its bytes cost the writer little.
+  std::size_t max_nodes = kMaxPickleNodes;
 
   // Where a position in `bytes` lies in the source.
   [[nodiscard]] std::uint64_t place(std::size_t position) const;
@@ -95,7 +97,8 @@ class Pickle {
 
   // Parses up to STOP; bytes after it are ignored, as torch ignores them. kCorrupt with
   // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
-  // out-of-band buffers) and for more than kMaxPickleNodes or kMaxPickleReferences.
+  // out-of-band buffers) and for more than PickleText::max_nodes, or
+  // kMaxReferencesPerNode times as many references.
   [[nodiscard]] static Result<Pickle> parse(std::string bytes);
   [[nodiscard]] static Result<Pickle> parse(PickleText text);
 

@@ -378,10 +378,11 @@ Result<std::size_t> PickleMachine::take_mark() {
   return from;
 }
 
-Status PickleMachine::too_many_references() {
-  return fail(ErrorCode::kUnsupported, "the pickle holds more than " +
-                                           std::to_string(kMaxPickleReferences) +
-                                           " references to objects");
+Status PickleMachine::too_many_references() const {
+  return fail(ErrorCode::kUnsupported,
+              "the pickle holds more than " +
+                  std::to_string(kMaxReferencesPerNode * pickle_.text_.max_nodes) +
+                  " references to objects");
 }
 
 }  // namespace onnx_external

@@ -98,9 +98,10 @@ class PickleMachine {
     constexpr std::size_t kFarWeight = 8;  // what a tree's node takes beside a dense entry
     const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
                              kFarWeight * far_memo_.size() + pickle_.children_.size();
-    return live <= kMaxPickleReferences ? Status() : too_many_references();
+    return live <= kMaxReferencesPerNode * pickle_.text_.max_nodes ? Status()
+                                                                    : too_many_references();
   }
-  [[nodiscard]] static Status too_many_references();
+  [[nodiscard]] Status too_many_references() const;
   [[nodiscard]] Status push_new(const PickleNode& node) { return push(add(node)); }
 
   Pickle pickle_;

@@ -1,5 +1,6 @@
 #include "checkpoint/torch_records.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,11 @@ namespace {
 // caffe2/serialize/versions.h: kMinSupportedFileFormatVersion, kMaxSupportedFileFormatVersion.
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
+
+// Nodes of a compressed pickle: a byte of it can stand for a thousand, and each takes 16 bytes and
+// more. torch writes a dozen for a tensor, whose record takes 150 bytes at least.
+constexpr std::uint64_t kAlwaysInflatedNodes = 500'000;
+constexpr std::uint64_t kBytesPerNode = 2;  // of the file
 
 }  // namespace
 
@@ -60,7 +66,12 @@ Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
   if (!bytes) {
     return fail(std::move(bytes).error());
   }
-  auto pickle = Pickle::parse(*std::move(bytes));
+  PickleText text{.bytes = *std::move(bytes)};
+  if (entry.compression != Compression::kNone) {
+    text.max_nodes = std::min<std::uint64_t>(kMaxPickleNodes,
+                                             kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
+  }
+  auto pickle = Pickle::parse(std::move(text));
   if (!pickle) {
     return fail_in(zip.name() + ": record " + quote(entry.name), std::move(pickle).error());
   }

@@ -116,6 +116,13 @@ Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t
                                              " bytes, more than the limit of " +
                                              std::to_string(max_bytes));
   }
+  if (entry.compression != Compression::kNone && entry.size > most_inflated_bytes()) {
+    return fail(ErrorCode::kUnsupported,
+                where + ": it inflates to " + std::to_string(entry.size) + " bytes, in a file of " +
+                    std::to_string(file_->size()) + " bytes more than the limit of " +
+                    std::to_string(most_inflated_bytes()) +
+                    "; if the file is trusted, zip its records again without compression");
+  }
   const auto place = locate_zip_entry(*file_, directory_offset_, entry);
   if (!place) {
     return fail(place.error());

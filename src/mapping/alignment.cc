@@ -24,7 +24,7 @@ using Kind = Alignment::Kind;
 struct Candidate {
   std::string_view prefix;  // of a name of the task
   Kind kind = Kind::kNone;
-  std::uint64_t agreeing = 0;  // never below the score that it will get
+  std::uint64_t agreeing = 0;  // slots that it may fill
   std::uint64_t names = 0;
 };
 
@@ -41,11 +41,7 @@ enum class Detail : std::uint8_t {
 class Aligner {
  public:
   explicit Aligner(const MappingTask& task)
-      : task_(task), keys_(index_keys(task)), slots_(index_slots(task)) {
-    for (const SlotName& name : task.slot_names) {
-      most_slots_ = std::max<std::uint64_t>(most_slots_, name.slots.size());
-    }
-  }
+      : task_(task), keys_(index_keys(task)), slots_(index_slots(task)) {}
 
   // Every prefix that makes at least one name meet another, found by looking each suffix at a
   // component boundary up in the other side's index; what most speaks for comes first.
@@ -168,9 +164,8 @@ class Aligner {
 
   void count(std::span<const std::uint32_t> slot_names, std::span<const std::uint32_t> keys,
              Candidate& candidate) const {
-    const bool all_seen = slot_names.size() <= kMaxLookedAt && keys.size() <= kMaxLookedAt;
     std::uint64_t most = 0;
-    std::uint64_t agreeing = all_seen ? 0 : most_slots_;
+    std::uint64_t agreeing = 0;
     for (const std::uint32_t slot : slot_names.first(std::min(slot_names.size(), kMaxLookedAt))) {
       most = std::max<std::uint64_t>(most, task_.slot_names[slot].slots.size());
       for (const std::uint32_t key : keys.first(std::min(keys.size(), kMaxLookedAt))) {
@@ -315,7 +310,6 @@ class Aligner {
   const MappingTask& task_;
   NameIndex keys_;
   NameIndex slots_;
-  std::uint64_t most_slots_ = 0;  // of one name
 };
 
 std::string spoken(const Alignment& alignment) {
@@ -402,37 +396,38 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
   return spoken(aligned.alignment);
 }
 
-// Whether a candidate with so much evidence may fill half as many slots as the best one.
-bool may_rival(const Candidate& candidate, const Aligned& best) {
-  return candidate.agreeing > 0 && candidate.agreeing * 2 >= best.score;
-}
+struct Comparison {
+  std::size_t best = 0;      // the first one of the highest score
+  std::size_t compared = 0;  // the first so many can be the best or rival it
+};
 
-// The first one of the highest score; when none fills a slot, the one under which most names meet.
-std::size_t find_best(Aligner& aligner, const std::vector<Candidate>& candidates) {
-  std::size_t best = 0;
+// In order of evidence; when none fills a slot, the one under which most names meet is the best.
+Comparison compare(Aligner& aligner, const std::vector<Candidate>& candidates) {
+  Comparison found;
   std::uint64_t score = 0;
-  for (std::size_t i = 0; i < candidates.size() && candidates[i].agreeing > score; ++i) {
-    if (const Aligned aligned = aligner.apply(candidates[i], Detail::kFits);
-        aligned.score > score) {
-      best = i;
+  for (; found.compared < candidates.size(); ++found.compared) {
+    const std::uint64_t expected = candidates[found.compared].agreeing;
+    if (found.compared > 0 && (expected == 0 || expected * 2 < score)) {
+      break;
+    }
+    const Aligned aligned = aligner.apply(candidates[found.compared], Detail::kFits);
+    if (aligned.score > score) {
+      found.best = found.compared;
       score = aligned.score;
     }
   }
-  return best;
+  return found;
 }
 
 Status refuse_rivals(const MappingTask& task, Aligner& aligner,
-                     const std::vector<Candidate>& candidates, std::size_t best_place,
-                     const Aligned& best) {
+                     std::span<const Candidate> candidates, const Aligned& best) {
   const Rivalry rivalry(task, best);
   std::string fits;
   std::vector<Remedy> choices;
   std::size_t listed = 0;
   for (std::size_t i = 0; i < candidates.size() && listed < kMaxListed; ++i) {
-    if (!may_rival(candidates[i], best)) {
-      break;
-    }
-    if (i == best_place) {
+    if (candidates[i].kind == best.alignment.kind &&
+        candidates[i].prefix == best.alignment.prefix) {
       continue;
     }
     const Aligned other = aligner.apply(candidates[i], Detail::kFits);
@@ -477,10 +472,11 @@ Result<Aligned> choose_alignment(const MappingTask& task) {
   if (candidates.empty()) {
     return Aligned{};
   }
-  const std::size_t place = find_best(aligner, candidates);
-  Aligned best = aligner.apply(candidates[place], Detail::kEverything);
+  const Comparison found = compare(aligner, candidates);
+  Aligned best = aligner.apply(candidates[found.best], Detail::kEverything);
   if (best.score > 0) {
-    if (Status status = refuse_rivals(task, aligner, candidates, place, best); !status) {
+    const std::span<const Candidate> rivals = std::span(candidates).first(found.compared);
+    if (Status status = refuse_rivals(task, aligner, rivals, best); !status) {
       return fail(std::move(status).error());
     }
   }

@@ -29,6 +29,7 @@ bool is_weight_name(std::string_view name) {
 class InputSorter {
  public:
   InputSorter(const MappingTask& task, Leftovers& leftovers) : task_(task), leftovers_(leftovers) {
+    inputs_.insert(task.graph.graph_inputs.begin(), task.graph.graph_inputs.end());
     slots_.resize(task.graph.graph_inputs.size());
     NameSet initializers;
     for (std::uint32_t i = 0; i < task.graph.slots.size(); ++i) {

@@ -120,7 +120,7 @@ def partial(draw, size):
     count = max(2, size // 160)
     slots = [f"m{i % 97}.a{i}" for i in range(count)]
     keys = [f"m{i % 97}.{'a' if i % 3 else 'b'}{i}" for i in range(count)]
-    return pair(slots, keys, options=draw.choice([["--partial", "--unmatched", "skip", "--save-map", "map.json"], ["--save-map", "m.json"], ["--unmatched", "keep"], ["--partial"], []]))
+    return pair(slots, keys, options=draw.choice([["--partial", "--unmatched", "skip", "--save-map", "map.json"], ["--save-map", "map.json"], ["--unmatched", "keep"], ["--partial"], []]))
 
 
 def subgraph_slots(draw, size):

@@ -15,10 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import families_files
+import families_models
 import families_names
 
 MIB = 1 << 20
-FAMILIES = families_names.FAMILIES
+FAMILIES = families_names.FAMILIES + families_files.FAMILIES + families_models.FAMILIES
 
 
 def write(folder: Path, files: dict) -> int:

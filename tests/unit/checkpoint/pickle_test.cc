@@ -140,9 +140,9 @@ TEST(Pickle, MemoizesUnderTheNumberOfEntriesAsPythonDoes) {
 }
 
 TEST(Pickle, LimitsMarksStackAndMemoTogether) {
-  EXPECT_THAT(Pickle::parse(std::string(kMaxPickleReferences + 1, '(')),
+  EXPECT_THAT(Pickle::parse(std::string(kMaxReferencesPerNode * kMaxPickleNodes + 1, '(')),
               FailsWith(ErrorCode::kUnsupported, "references to objects"));
-  EXPECT_THAT(Pickle::parse(std::string(kMaxPickleReferences + 1, 'N')),
+  EXPECT_THAT(Pickle::parse(std::string(kMaxReferencesPerNode * kMaxPickleNodes + 1, 'N')),
               FailsWith(ErrorCode::kUnsupported, "references to objects"));
 }
 

@@ -12,6 +12,7 @@
 #include "checkpoint/contents.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
+#include "save/given_bytes.h"
 #include "save/planned_bytes.h"
 #include "verify/recorded_bytes.h"
 
@@ -330,6 +331,11 @@ Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, con
   plan_options.casts = options.mapping.casts;
   plan_options.dtype = options.dtype;
   auto plan = make_plan(model, checkpoint, mapping, plan_options);
+  if (plan) {
+    if (Status status = check_given_bytes(*plan, model, options.open.max_expand); !status) {
+      return fail(std::move(status).error());
+    }
+  }
   if (plan && options.layout == Layout::kLink) {
     plan = link_files(*std::move(plan), model, checkpoint, target.folder);
   }

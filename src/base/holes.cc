@@ -54,6 +54,16 @@ bool may_have_holes(int fd) {
                                         static_cast<std::uint64_t>(info.st_size);
 }
 
+std::uint64_t stored_bytes(int fd, std::uint64_t size) {
+  std::uint64_t stored = may_have_holes(fd) ? 0 : size;
+  for (std::uint64_t offset = stored; offset < size;) {
+    const FileRun run = next_run(fd, offset, size);
+    stored += run.is_hole ? 0 : run.bytes;
+    offset += run.bytes;
+  }
+  return stored;
+}
+
 std::uint32_t crc32_of_zeros(std::uint64_t count) {
   constexpr std::array<std::byte, 1> kZero{};
   Crc32 one;

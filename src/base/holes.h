@@ -25,6 +25,9 @@ struct FileRun {
 // False when the file has all its blocks; costs less than looking for holes.
 [[nodiscard]] bool may_have_holes(int fd);
 
+// How many of the first `size` bytes of the open file are no holes.
+[[nodiscard]] std::uint64_t stored_bytes(int fd, std::uint64_t size);
+
 // The CRC-32 of so many zero bytes, without reading them.
 [[nodiscard]] std::uint32_t crc32_of_zeros(std::uint64_t count);
 

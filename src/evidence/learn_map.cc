@@ -23,6 +23,9 @@ namespace {
 // Integers of fewer elements are axes, shapes and counters as often as weights.
 constexpr std::uint64_t kMinTellingIntegers = 8;
 
+// Keys of which any may have gone into a value: so many are named with each value.
+constexpr std::size_t kMaxNamedAsLost = 64;
+
 // A key for a slot, and how it fits.
 struct Choice {
   std::uint32_t key = 0;
@@ -120,10 +123,12 @@ class Learner {
       }
     }
     if (telling) {
-      auto same = fresh_.all_equal(keys);
+      const auto known = all_equal_.find(&content);
+      auto same = known != all_equal_.end() ? Result<bool>(known->second) : fresh_.all_equal(keys);
       if (!same) {
         return fail(std::move(same).error());
       }
+      all_equal_.emplace(&content, *same);
       return *same ? std::optional(Choice{keys.front(), false}) : std::nullopt;
     }
     return std::nullopt;
@@ -374,6 +379,9 @@ class Learner {
         changed_sizes.insert(task_.elements_of_key(key));
       }
     }
+    const std::vector<std::string> named =
+        names_of({lost.begin(), lost.begin() + static_cast<std::ptrdiff_t>(
+                                                   std::min(lost.size(), kMaxNamedAsLost))});
     for (const Unknown& unknown : unknown_) {
       const std::uint64_t elements = task_.elements_of(unknown.held);
       const bool uniform = is_uniform(unknown.held);
@@ -381,7 +389,7 @@ class Learner {
       const bool made_of_lost =
           elements > 1 ? !lost.empty() && (unknown.slot || !uniform) : one_is_lost;
       if (made_of_lost) {
-        refuse(Doubt::kComputed, unknown, names_of(lost));
+        refuse(Doubt::kComputed, unknown, named);
       } else if (elements > 1 && !found_changed_ && missing_sizes_.contains(elements)) {
         refuse(Doubt::kOtherModel, unknown, {});
       } else if (changed_sizes.contains(elements) && !uniform) {
@@ -461,6 +469,7 @@ class Learner {
   FreshValues fresh_;
   std::vector<bool> homed_;  // of the old keys: it is known what becomes of them
   Contents contents_;
+  std::map<const Content*, bool> all_equal_;  // in the new checkpoint
   std::map<std::uint32_t, const Content*> content_of_key_;
   std::map<std::uint32_t, std::uint32_t> simple_in_nodes_;  // key -> held
   bool found_any_ = false;

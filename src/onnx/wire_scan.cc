@@ -22,6 +22,11 @@ enum class Kind : std::uint8_t {
   kTensor,
 };
 
+// Each message costs hundreds of bytes of memory, and a few bytes of the file can say that there is
+// one. What exporters write has 20 bytes and more, names among them.
+constexpr std::uint64_t kAlwaysMessages = 20'000;
+constexpr std::uint64_t kLeastMessageBytes = 12;  // on average
+
 struct Child {
   Kind parent;
   std::uint32_t field;
@@ -87,7 +92,10 @@ bool is_data(WireTag tag) {
 
 class Scanner {
  public:
-  Scanner(const WireInput& input, const WireFilter& filter) : reader_(input), filter_(filter) {}
+  Scanner(const WireInput& input, const WireFilter& filter)
+      : reader_(input),
+        filter_(filter),
+        most_messages_(kAlwaysMessages + input.size() / kLeastMessageBytes) {}
 
   Result<WireScan> scan(std::uint64_t size) {
     if (!scan_message(Kind::kModel, size, 0)) {
@@ -122,6 +130,11 @@ class Scanner {
         return false;
       }
       const Child* child = child_of(kind, tag);
+      const bool is_message =
+          child != nullptr || (kind == Kind::kGraph && tag.type == WireType::kLength);
+      if (is_message && !count_message()) {
+        return false;
+      }
       if (child == nullptr) {
         if (!reader_.skip_value(tag, depth)) {
           return false;
@@ -138,6 +151,13 @@ class Scanner {
       }
     }
     return true;
+  }
+
+  bool count_message() {
+    return ++messages_ <= most_messages_ ||
+           reader_.stop(ErrorCode::kUnsupported,
+                        "more than " + std::to_string(most_messages_) +
+                            " nodes, tensors and values: no model of this size has so many");
   }
 
   bool scan_child(Kind kind, std::uint64_t parent_end, int depth) {
@@ -237,6 +257,8 @@ class Scanner {
 
   WireReader reader_;
   const WireFilter& filter_;
+  std::uint64_t messages_ = 0;
+  std::uint64_t most_messages_;
   std::vector<Open> open_;  // outermost first; without the model itself
   WireScan scan_;
 };

@@ -12,10 +12,13 @@
 #include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/remedy.h"
 #include "base/safe_path.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
@@ -67,16 +70,44 @@ bool gets_digest(const Inspection& inspection, std::size_t index, const InspectO
          (!options.digest_if || options.digest_if(index, tensor));
 }
 
+// What the tensors are read from.
+struct StoredBytes {
+  std::string where;
+  std::uint64_t bytes = 0;  // without holes
+
+  void add(const SourceFile& file) {
+    bytes = add_bytes(bytes, std::min(file.size(), stored_bytes(file.fd(), file.size())));
+  }
+};
+
+// Tensors may share their bytes, and files may have holes: a few bytes could ask for any reading.
+Status check_reading(std::uint64_t bytes, const StoredBytes& stored, std::uint64_t max_expand) {
+  if (bytes <= kAlwaysExpandedBytes ||
+      bytes / std::max<std::uint64_t>(max_expand, 1) <= stored.bytes) {
+    return {};
+  }
+  return fail_with(ErrorCode::kUnsupported,
+                   stored.where + ": the tensors to read have " + size_text(bytes) +
+                       ", in files that store " + size_text(stored.bytes) + "; at most " +
+                       std::to_string(max_expand) + " times is allowed",
+                   {{"max-expand", "N", "if they are trusted to grow N times"}});
+}
+
 // Fills in the digests that are asked for; digest(index, sha, feeder) feeds one.
 template <typename Digest>
-Status add_digests(Inspection& inspection, const InspectOptions& options, const Digest& digest) {
+Status add_digests(Inspection& inspection, const InspectOptions& options,
+                   const StoredBytes& stored, const Digest& digest) {
   if (options.digests == Digests::kNone) {
     return {};
   }
   ProgressMeter meter(options.progress);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
-    bytes += gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0;
+    bytes = add_bytes(
+        bytes, gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0);
+  }
+  if (Status status = check_reading(bytes, stored, options.open.max_expand); !status) {
+    return status;
   }
   meter.begin(Phase::kVerify, bytes);
   const int threads = thread_count(options.threads);
@@ -228,12 +259,17 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
     }
   }
   list_ties(*checkpoint, inspection);
-  Status status = add_digests(inspection, options, [&](std::size_t i, Sha& sha, Feeder& feeder) {
+  StoredBytes stored{paths.front().string()};
+  for (const auto& file : checkpoint->files()) {
+    stored.add(*file);
+  }
+  const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {
     return feeder.feed(sha, inspection.tensors[i].nbytes,
                        [&](std::uint64_t first, std::span<std::byte> out) {
                          return checkpoint->read(i, first, out);
                        });
-  });
+  };
+  Status status = add_digests(inspection, options, stored, digest);
   if (status) {
     status = check_storages(*checkpoint, inspection, options);
   }
@@ -307,7 +343,7 @@ std::string version_text(const onnx::ModelProto& model) {
   return text;
 }
 
-void add_model_facts(const ModelFile& model, Inspection& inspection) {
+StoredBytes add_model_facts(const ModelFile& model, Inspection& inspection) {
   inspection.version = version_text(*model.proto);
   inspection.producer = model.proto->producer_name();
   if (!inspection.producer.empty() && !model.proto->producer_version().empty()) {
@@ -322,15 +358,29 @@ void add_model_facts(const ModelFile& model, Inspection& inspection) {
   }
   inspection.files = 1 + files.size();
   inspection.file_bytes = model.bytes;
+  StoredBytes stored{model.file->name()};
+  stored.add(*model.file);
   for (const std::string_view name : files) {
     if (const auto file = open_beneath(model.folder, name)) {
       inspection.file_bytes = add_bytes(inspection.file_bytes, (*file)->size());
+      stored.add(**file);
+    }
+  }
+  return stored;
+}
+
+// A model with bad entries still has tensors to show, but no slots.
+void add_open_slots(const std::filesystem::path& path, Inspection& inspection) {
+  if (auto loaded = Model::load(path)) {
+    for (const Slot& slot : loaded->facts().slots) {
+      if (is_open(slot)) {
+        inspection.open_slots.push_back(slot);
+      }
     }
   }
 }
 
-Result<Inspection> inspect_model_file(const std::filesystem::path& path, const ModelFile& model,
-                                      const InspectOptions& options) {
+Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptions& options) {
   Inspection inspection;
   inspection.format = kModelFormat;
   auto tensors = list_tensors(*model.proto);
@@ -339,22 +389,16 @@ Result<Inspection> inspect_model_file(const std::filesystem::path& path, const M
   }
   std::vector<ListedTensor>& listed = *tensors;
   std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer(); });
+  inspection.tensors.reserve(listed.size());
   for (const ListedTensor& tensor : listed) {
     inspection.tensors.push_back(inspect_initializer(tensor, *model.cuts));
     inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
-  add_model_facts(model, inspection);
-  // A model with bad entries still has tensors to show, but no slots.
-  if (auto loaded = Model::load(path)) {
-    for (const Slot& slot : loaded->facts().slots) {
-      if (is_open(slot)) {
-        inspection.open_slots.push_back(slot);
-      }
-    }
-  }
-  Status status = add_digests(inspection, options, [&](std::size_t i, Sha& sha, Feeder& feeder) {
+  const StoredBytes stored = add_model_facts(model, inspection);
+  const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {
     return digest_initializer(model, listed[i], inspection.tensors[i], sha, feeder);
-  });
+  };
+  Status status = add_digests(inspection, options, stored, digest);
   if (!status) {
     return fail(std::move(status).error());
   }
@@ -367,7 +411,11 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
     if (!model) {
       return fail(std::move(model).error());
     }
-    auto inspection = inspect_model_file(path, *model, options);
+    auto inspection = inspect_model_file(*model, options);
+    model->proto.reset();  // two of it would take twice the memory
+    if (inspection) {
+      add_open_slots(path, *inspection);
+    }
     if (reads == kMaxModelReads || is_current(path, *model) ||
         (!inspection && inspection.error().code == ErrorCode::kCancelled)) {
       return inspection;

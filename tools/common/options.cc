@@ -16,7 +16,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint64_t kMaxThreads = 1024;
-constexpr std::uint64_t kMaxExpand = 1'000'000;
+constexpr std::uint64_t kMaxExpand = 1'000'000'000'000;
 constexpr std::uint64_t kMaxShardBytes = std::uint64_t{1} << 62;
 
 [[noreturn]] void refuse(const std::string& option, const std::string& why) {

@@ -1,0 +1,18 @@
+// What the data that a model brings along may grow to.
+#pragma once
+
+#include <cstdint>
+
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Many tensors of a small model may refer to one range, and data files may have holes. What is
+// copied of them may be at most `max_expand` times what they store, or kAlwaysExpandedBytes,
+// whichever is more. kUnsupported; errors as in opening the files.
+[[nodiscard]] Status check_given_bytes(const SavePlan& plan, const Model& model,
+                                       std::uint64_t max_expand);
+
+}  // namespace onnx_external

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "onnx_external/mapping.h"
 
@@ -69,6 +71,90 @@ void bm_prefix_removed(benchmark::State& state) {
 void bm_prefix_removed_underscored(benchmark::State& state) {
   run(state, "module.model.", true);
 }
+
+// --- hostile names -----------------------------------------------------------------------------
+// Each family at N and 2 N: the time must not grow more than the names.
+
+Problem problem_of(const std::vector<std::string>& slots, const std::vector<std::string>& keys) {
+  Problem problem;
+  for (const std::string& name : slots) {
+    Slot& slot = problem.graph.slots.emplace_back();
+    slot.name = name;
+    slot.kind = SlotKind::kUndefinedName;
+    slot.elem_type = onnx_data_type(DType::kFloat32);
+    slot.shape = SymbolicShape{1};
+    slot.consumer_count = 1;
+  }
+  for (const std::string& name : keys) {
+    MappingKey& key = problem.keys.keys.emplace_back();
+    key.name = name;
+    key.shape = {1};
+  }
+  problem.graph.ir_version = 8;
+  return problem;
+}
+
+void run_hostile(benchmark::State& state, const Problem& problem) {
+  for (auto _ : state) {
+    const auto mapping = map_tensors(problem.graph, problem.keys, {});
+    benchmark::DoNotOptimize(mapping.has_value());
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+std::string repeated(std::string_view component, std::int64_t times) {
+  std::string text;
+  for (std::int64_t i = 0; i < times; ++i) {
+    text += component;
+  }
+  return text;
+}
+
+// The number in dots and underscores: all names are one once they are refined.
+std::string twin(std::int64_t number) {
+  std::string name;
+  for (unsigned bit = 0; bit < 20; ++bit) {
+    name += ((number >> bit) & 1) != 0 ? "a." : "a_";
+  }
+  return name + "z";
+}
+
+void bm_shared_suffixes(benchmark::State& state) {
+  constexpr std::int64_t kDepth = 40;
+  std::vector<std::string> slots;
+  std::vector<std::string> keys;
+  for (std::int64_t i = 0; i < kDepth; ++i) {
+    slots.push_back(repeated("a.", i) + "a");
+  }
+  for (std::int64_t i = 0; i < state.range(0); ++i) {
+    keys.push_back(std::to_string(i) + "." + slots.back());
+  }
+  run_hostile(state, problem_of(slots, keys));
+}
+
+void bm_nested_prefixes(benchmark::State& state) {
+  std::vector<std::string> slots;
+  std::vector<std::string> keys;
+  for (std::int64_t i = 0; i < state.range(0); ++i) {
+    slots.push_back(repeated("p.", i % 37) + "w" + std::to_string(i));
+    keys.push_back(repeated("p.", i % 60) + "w" + std::to_string(i));
+  }
+  run_hostile(state, problem_of(slots, keys));
+}
+
+void bm_many_ties(benchmark::State& state) {
+  std::vector<std::string> slots;
+  std::vector<std::string> keys;
+  for (std::int64_t i = 0; i < state.range(0); ++i) {
+    slots.push_back(twin(i));
+    keys.push_back(std::to_string(i) + "." + twin(2 * i));
+  }
+  run_hostile(state, problem_of(slots, keys));
+}
+
+BENCHMARK(bm_shared_suffixes)->Arg(10'000)->Arg(20'000)->Unit(benchmark::kMillisecond);
+BENCHMARK(bm_nested_prefixes)->Arg(10'000)->Arg(20'000)->Unit(benchmark::kMillisecond);
+BENCHMARK(bm_many_ties)->Arg(10'000)->Arg(20'000)->Unit(benchmark::kMillisecond);
 
 BENCHMARK(bm_equal_names)->Arg(1'000)->Arg(20'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 BENCHMARK(bm_prefix_removed)->Arg(20'000)->Arg(100'000)->Unit(benchmark::kMillisecond);

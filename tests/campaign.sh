@@ -2,8 +2,9 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
+# SUMS_SEED: draws other hostile files (default 5).
 # fuzz and sanitizers need clang-14.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,6 +31,10 @@ strict() {
     $common --work-dir build/check/tests/strict --exporter modern --cases 6000
 }
 
+sums() {
+  python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1500000 --seed "${SUMS_SEED:-5}"
+}
+
 fuzz() {
   CC=clang-14 CXX=clang++-14 cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS_RELEASE=-O2 -DONNX_EXTERNAL_BUILD_FUZZERS=ON -DONNX_EXTERNAL_BUILD_TESTS=OFF \
@@ -49,9 +54,9 @@ sanitizers() {
 sh cmake/install-deps.sh test
 cmake -S . -B build/check -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DONNX_EXTERNAL_WERROR=ON >/dev/null
 cmake --build build/check
-for step in ${*:-faults limits mutants strict fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

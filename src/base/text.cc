@@ -129,9 +129,8 @@ std::string ascii_lower(std::string_view text) {
 std::vector<std::string> nearest_names(std::string_view name,
                                        std::span<const std::string> candidates, std::size_t most) {
   const std::vector<std::string_view> views(
-      candidates.begin(),
-      candidates.begin() + static_cast<std::ptrdiff_t>(
-                               std::min(candidates.size(), kMaxNearestCandidates)));
+      candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                   candidates.size(), kMaxNearestCandidates)));
   std::vector<std::string> names;
   for (const std::size_t place : NearestNames().of(name, views, most)) {
     names.push_back(candidates[place]);

@@ -99,7 +99,7 @@ class PickleMachine {
     const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
                              kFarWeight * far_memo_.size() + pickle_.children_.size();
     return live <= kMaxReferencesPerNode * pickle_.text_.max_nodes ? Status()
-                                                                    : too_many_references();
+                                                                   : too_many_references();
   }
   [[nodiscard]] Status too_many_references() const;
   [[nodiscard]] Status push_new(const PickleNode& node) { return push(add(node)); }

@@ -102,8 +102,8 @@ Result<std::string_view> PickleMachine::line() {
 
 Result<NodeId> PickleMachine::add(const PickleNode& node) {
   if (pickle_.nodes_.size() >= pickle_.text_.max_nodes) {
-    return fail(ErrorCode::kUnsupported,
-                "the pickle holds more than " + std::to_string(pickle_.text_.max_nodes) + " objects");
+    return fail(ErrorCode::kUnsupported, "the pickle holds more than " +
+                                             std::to_string(pickle_.text_.max_nodes) + " objects");
   }
   pickle_.nodes_.push_back(node);
   return static_cast<NodeId>(pickle_.nodes_.size() - 1);

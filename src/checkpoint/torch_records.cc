@@ -68,8 +68,8 @@ Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
   }
   PickleText text{.bytes = *std::move(bytes)};
   if (entry.compression != Compression::kNone) {
-    text.max_nodes = std::min<std::uint64_t>(kMaxPickleNodes,
-                                             kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
+    text.max_nodes = std::min<std::uint64_t>(
+        kMaxPickleNodes, kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
   }
   auto pickle = Pickle::parse(std::move(text));
   if (!pickle) {

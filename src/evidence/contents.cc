@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "evidence/place_sum.h"
+#include "evidence/read_budget.h"
 
 namespace onnx_external {
 namespace {
@@ -111,6 +112,9 @@ class Search {
     std::uint64_t bytes = 0;
     for (const Job& job : jobs_) {
       bytes += job.form.elements * byte_size(job.form.dtype);
+    }
+    if (Status status = ReadBudget(given_.model, given_.checkpoint).take(bytes); !status) {
+      return status;
     }
     meter.begin(Phase::kCompare, bytes);
     digests_.resize(jobs_.size());

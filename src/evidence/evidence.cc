@@ -12,6 +12,7 @@
 #include "evidence/byte_stream.h"
 #include "evidence/held_tensors.h"
 #include "evidence/place_sum.h"
+#include "evidence/read_budget.h"
 #include "tensor/strided_gather.h"
 
 namespace onnx_external {
@@ -27,7 +28,8 @@ class Evidence {
       : model_(model),
         checkpoint_(checkpoint),
         held_(held_tensors(model)),
-        held_by_slots_(held_by_slots(model.facts(), held_)) {}
+        held_by_slots_(held_by_slots(model.facts(), held_)),
+        budget_(model, checkpoint) {}
 
   Result<bool> same_bytes(std::uint32_t key, std::uint32_t other) {
     const TensorView& one = checkpoint_.tensors()[key];
@@ -41,7 +43,7 @@ class Evidence {
       return false;
     }
     return remembered(same_, {std::min(key, other), std::max(key, other)}, [&] {
-      return equal_streams(key_stream(checkpoint_, key), key_stream(checkpoint_, other));
+      return equal(key_stream(checkpoint_, key), key_stream(checkpoint_, other));
     });
   }
 
@@ -85,13 +87,13 @@ class Evidence {
     return remembered(same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&] {
       const auto first = held_stream(model_, held_[*one]);
       const auto second = first ? held_stream(model_, held_[*two]) : first;
-      return second ? equal_streams(*first, *second) : fail(second.error());
+      return second ? equal(*first, *second) : fail(second.error());
     });
   }
 
   Result<bool> key_is_uniform(std::uint32_t key) {
     const TensorView& view = checkpoint_.tensors()[key];
-    return is_uniform(key_stream(checkpoint_, key), byte_size(view.dtype));
+    return is_uniform(budget_.counted(key_stream(checkpoint_, key)), byte_size(view.dtype));
   }
 
   Result<bool> slot_is_uniform(std::uint32_t slot) {
@@ -101,7 +103,7 @@ class Evidence {
       return true;
     }
     const auto stream = held_stream(model_, held_[*place]);
-    return stream ? is_uniform(*stream, byte_size(*dtype)) : fail(stream.error());
+    return stream ? is_uniform(budget_.counted(*stream), byte_size(*dtype)) : fail(stream.error());
   }
 
  private:
@@ -136,10 +138,13 @@ class Evidence {
     return answer;
   }
 
+  Result<bool> equal(const ByteStream& one, const ByteStream& other) {
+    return equal_streams(budget_.counted(one), other);
+  }
+
   Result<bool> holds(std::uint32_t place, std::uint32_t key) {
     auto stream = held_stream(model_, held_[place]);
-    return stream ? equal_streams(*stream, key_stream(checkpoint_, key))
-                  : fail(std::move(stream).error());
+    return stream ? equal(*stream, key_stream(checkpoint_, key)) : fail(std::move(stream).error());
   }
 
   Result<bool> holds_transposed(std::uint32_t place, std::uint32_t key) {
@@ -186,8 +191,9 @@ class Evidence {
       return fail(std::move(stream).error());
     }
     return kept(place, held_sums_,
-                place_sum(*stream, {byte_size(dtype), static_cast<std::uint64_t>(dims[0]),
-                                    static_cast<std::uint64_t>(dims[1]), PlaceSum::Places::kOwn}));
+                place_sum(budget_.counted(*stream),
+                          {byte_size(dtype), static_cast<std::uint64_t>(dims[0]),
+                           static_cast<std::uint64_t>(dims[1]), PlaceSum::Places::kOwn}));
   }
 
   Result<std::uint64_t> transposed_sum(std::uint32_t key) {
@@ -197,7 +203,7 @@ class Evidence {
     const TensorView& view = checkpoint_.tensors()[key];
     return kept(
         key, transposed_sums_,
-        place_sum(key_stream(checkpoint_, key),
+        place_sum(budget_.counted(key_stream(checkpoint_, key)),
                   {byte_size(view.dtype), static_cast<std::uint64_t>(view.shape[0]),
                    static_cast<std::uint64_t>(view.shape[1]), PlaceSum::Places::kTransposed}));
   }
@@ -217,6 +223,7 @@ class Evidence {
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_data_;     // places
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, bool> holds_;  // place, key, transposed
+  ReadBudget budget_;
   Sums held_sums_;
   Sums transposed_sums_;
 };

@@ -56,8 +56,7 @@ class SlotFinder {
       return own->second;
     }
     const auto any = any_.find(identity.merged_into);
-    return any != any_.end() && any->second != kSeveral ? std::optional(any->second)
-                                                        : std::nullopt;
+    return any != any_.end() && any->second != kSeveral ? std::optional(any->second) : std::nullopt;
   }
 
   const GraphFacts& graph_;

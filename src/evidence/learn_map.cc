@@ -379,9 +379,9 @@ class Learner {
         changed_sizes.insert(task_.elements_of_key(key));
       }
     }
-    const std::vector<std::string> named =
-        names_of({lost.begin(), lost.begin() + static_cast<std::ptrdiff_t>(
-                                                   std::min(lost.size(), kMaxNamedAsLost))});
+    const std::vector<std::string> named = names_of(
+        {lost.begin(),
+         lost.begin() + static_cast<std::ptrdiff_t>(std::min(lost.size(), kMaxNamedAsLost))});
     for (const Unknown& unknown : unknown_) {
       const std::uint64_t elements = task_.elements_of(unknown.held);
       const bool uniform = is_uniform(unknown.held);

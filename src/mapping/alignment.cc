@@ -265,8 +265,7 @@ class Aligner {
         const auto is_gone = [](std::uint32_t id, const NameIndex::Entry& entry) {
           return id == entry.id;
         };
-        pair_met(own[0],
-                 std::mismatch(gone.begin(), gone.end(), same.begin(), is_gone).second->id);
+        pair_met(own[0], std::mismatch(gone.begin(), gone.end(), same.begin(), is_gone).second->id);
       }
     }
   }

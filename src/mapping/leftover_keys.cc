@@ -187,8 +187,8 @@ class KeySorter {
   }
 
   // The outermost module around the key of which nothing is used; nothing when its own module is.
-  // A module is used when a used name starts with it and a dot; so the used names beside this one in
-  // the order of names tell. Requires: used_names_ is sorted.
+  // A module is used when a used name starts with it and a dot; so the used names beside this one
+  // in the order of names tell. Requires: used_names_ is sorted.
   [[nodiscard]] std::optional<std::string_view> unused_module(std::string_view name) const {
     if (used_names_.empty()) {
       return "";

@@ -13,8 +13,8 @@
 namespace onnx_external {
 
 // Holds views of the names, which must outlive it. Refined lookups are constant after the first,
-// which builds their table in linear time; look-ups of names and prefixes logarithmic after the first, which sorts.
-// One thread at a time.
+// which builds their table in linear time; look-ups of names and prefixes logarithmic after the
+// first, which sorts. One thread at a time.
 class NameIndex {
  public:
   struct Entry {
@@ -58,8 +58,8 @@ class NameIndex {
     sort();
     const auto first = std::partition_point(entries_.begin(), entries_.end(),
                                             [&](const Entry& e) { return e.name < name; });
-    const auto last = std::partition_point(first, entries_.end(),
-                                           [&](const Entry& e) { return e.name == name; });
+    const auto last =
+        std::partition_point(first, entries_.end(), [&](const Entry& e) { return e.name == name; });
     return {first, last};
   }
 

@@ -25,7 +25,7 @@ struct KeyName {
 // What several slots of one name ask of a key together: a file can give one name to thousands of
 // slots, and meet it with thousands of keys.
 struct SharedForm {
-  bool possible = true;  // false: no key can be what all of them are
+  bool possible = true;                  // false: no key can be what all of them are
   std::vector<std::int32_t> elem_types;  // those stated
   std::optional<SymbolicShape> shape;
   std::optional<SymbolicShape> bound;

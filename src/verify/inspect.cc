@@ -95,16 +95,16 @@ Status check_reading(std::uint64_t bytes, const StoredBytes& stored, std::uint64
 
 // Fills in the digests that are asked for; digest(index, sha, feeder) feeds one.
 template <typename Digest>
-Status add_digests(Inspection& inspection, const InspectOptions& options,
-                   const StoredBytes& stored, const Digest& digest) {
+Status add_digests(Inspection& inspection, const InspectOptions& options, const StoredBytes& stored,
+                   const Digest& digest) {
   if (options.digests == Digests::kNone) {
     return {};
   }
   ProgressMeter meter(options.progress);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
-    bytes = add_bytes(
-        bytes, gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0);
+    bytes =
+        add_bytes(bytes, gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0);
   }
   if (Status status = check_reading(bytes, stored, options.open.max_expand); !status) {
     return status;

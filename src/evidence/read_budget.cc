@@ -1,0 +1,60 @@
+#include "evidence/read_budget.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/file.h"
+#include "base/holes.h"
+#include "base/name_map.h"
+#include "onnx/model_source.h"
+
+namespace onnx_external {
+namespace {
+
+std::uint64_t stored(const SourceFile& file) {
+  return std::min(file.size(), stored_bytes(file.fd(), file.size()));
+}
+
+}  // namespace
+
+ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const auto& file : checkpoint.files()) {
+    bytes += stored(*file);
+  }
+  NameSet locations;
+  for (const ExternalTensor& tensor : model.external_tensors()) {
+    if (!locations.insert(tensor.location).second) {
+      continue;
+    }
+    if (const auto file = open_external(model, tensor)) {
+      bytes += stored(**file);
+    }
+  }
+  for (const InlineTensor& tensor : model.inline_tensors()) {
+    bytes += tensor.length;
+  }
+  left_ += checked_mul(bytes, kMaxTimesRead).value_or(UINT64_MAX / 2);
+}
+
+Status ReadBudget::take(std::uint64_t bytes) {
+  if (bytes > left_) {
+    return fail(ErrorCode::kUnsupported,
+                "to compare its tensors would take to read more than " +
+                    std::to_string(kMaxTimesRead) +
+                    " times what the files store: they share their bytes, or are holes of a file");
+  }
+  left_ -= bytes;
+  return {};
+}
+
+ByteStream ReadBudget::counted(ByteStream stream) {
+  return {stream.nbytes, [this, next = std::move(stream.next)](std::span<std::byte> out) {
+            Status status = take(out.size());
+            return status ? next(out) : status;
+          }};
+}
+
+}  // namespace onnx_external

@@ -32,7 +32,7 @@ strict() {
 }
 
 sums() {
-  python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1500000 --seed "${SUMS_SEED:-5}"
+  python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1000000 --seed "${SUMS_SEED:-5}"
 }
 
 fuzz() {

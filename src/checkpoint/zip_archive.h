@@ -79,7 +79,7 @@ class ZipArchive {
     return kAlwaysInflatedBytes + kMaxInflatedTimes * file_->size();
   }
   [[nodiscard]] std::uint64_t file_bytes() const { return file_->size(); }
-  static constexpr std::uint64_t kAlwaysInflatedBytes = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t kAlwaysInflatedBytes = kAlwaysExpandedBytes;  // arrays of zeros
   static constexpr std::uint64_t kMaxInflatedTimes = 16;
 
  private:

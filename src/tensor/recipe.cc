@@ -70,8 +70,10 @@ Recipe with_cast(Recipe recipe, bool cast) {
 }
 
 Recipe turned_once_more(Recipe recipe) {
-  recipe.insert(recipe.end() - (ends_with_cast(recipe) ? 1 : 0), RecipeStep::kTranspose);
-  return recipe;
+  const bool cast = ends_with_cast(recipe);
+  recipe = with_cast(std::move(recipe), false);
+  recipe.push_back(RecipeStep::kTranspose);
+  return with_cast(std::move(recipe), cast);
 }
 
 Result<Shape> apply_recipe(const Recipe& recipe, Shape shape) {

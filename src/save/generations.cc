@@ -111,16 +111,21 @@ void remove_test_data(const Directory& out, const Manifest& manifest, const File
 
 }  // namespace
 
-std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
+Result<ModelIdentity> read_identity(const Directory& folder, const std::string& model_name) {
   const auto file = open_plain(folder, model_name);
   if (!file) {
-    return std::nullopt;
+    return fail(file.error());
   }
   const auto crc = range_crc32(**file, 0, (*file)->size());
   if (!crc) {
-    return std::nullopt;
+    return fail(crc.error());
   }
   return ModelIdentity{(*file)->size(), *crc};
+}
+
+std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
+  const auto model = read_identity(folder, model_name);
+  return model ? std::optional(*model) : std::nullopt;
 }
 
 bool holds_only_inputs(const Directory& folder) {
@@ -368,18 +373,20 @@ bool remove_manifest(const Directory& out, const GenerationNames& names, const s
 
 }  // namespace
 
-void remove_twin_manifests(const Directory& out, const GenerationNames& names,
+bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model, const std::string& newest) {
   struct Twin {
     std::string entry;
     std::set<std::string> files;
   };
   const auto entries = out.entries();
+  bool all_gone = entries.has_value();
   // By generation, but `newest` last.
   std::map<std::pair<std::uint64_t, std::string>, Twin> twins;
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
     const auto manifest = manifest_of(out, names, entry, model);
+    all_gone = all_gone && (manifest || manifest.error().code != ErrorCode::kIo);
     if (manifest && manifest->test_data.empty()) {
       const std::uint64_t number = entry == newest ? std::numeric_limits<std::uint64_t>::max()
                                                    : generation_of_manifest(names, entry);
@@ -389,9 +396,10 @@ void remove_twin_manifests(const Directory& out, const GenerationNames& names,
   }
   for (auto twin = twins.begin(); twins.size() > 1; twin = twins.erase(twin)) {
     if (twin->second.files == twins.rbegin()->second.files) {
-      (void)remove_manifest(out, names, twin->second.entry);
+      all_gone = remove_manifest(out, names, twin->second.entry) && all_gone;
     }
   }
+  return all_gone;
 }
 
 std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,

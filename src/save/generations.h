@@ -63,6 +63,9 @@ struct ModelIdentity {
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
                                                                    const std::string& name);
 
+// kNotFound when there is no such file.
+[[nodiscard]] Result<ModelIdentity> read_identity(const Directory& folder,
+                                                  const std::string& model_name);
 // Nothing when there is no such regular file, or it cannot be read.
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
@@ -92,9 +95,10 @@ struct ModelIdentity {
 
 // Removes manifests that know this model and say that its data is in the same files, but for that
 // of `newest`, an entry of `out`, or else of the last generation: a model that links, keeps all
-// files or has none is the same file when it is saved again.
-void remove_twin_manifests(const Directory& out, const GenerationNames& names,
-                           const ModelIdentity& model, const std::string& newest);
+// files or has none is the same file when it is saved again. False when something could not be
+// removed, or read to tell.
+[[nodiscard]] bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
+                                         const ModelIdentity& model, const std::string& newest);
 
 // What became of a replaced model's data.
 struct RemovedData {

@@ -1,7 +1,9 @@
 #include "save/output_names.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,6 +21,7 @@
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/generations.h"
+#include "save/journal.h"
 
 namespace onnx_external {
 namespace {
@@ -49,14 +52,22 @@ Status check_output_name(std::string_view name, const char* what) {
   return {};
 }
 
-// Entries of the output folder that belong to models which dead savers never put in place.
+bool is_link(const Directory& folder, const std::string& name) {
+  struct stat info {};
+  return ::fstatat(folder.fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISLNK(info.st_mode);
+}
+
+// Entries of the output folder that belong to models which dead savers never put in place. Where
+// there is no journal any more, their data could not be removed.
 std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
                                           const std::vector<std::string>& entries) {
   std::set<std::string> dead;
   for (const std::string& entry : entries) {
     const auto staging =
         is_staging_name(entry) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
-    const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
+    const auto journal = staging ? staging->kind_of(std::string(kJournalName)) : std::nullopt;
+    const auto staged = journal && *journal ? identify(*staging, names.model) : std::nullopt;
     if (staged && staged != identify(out, names.model)) {
       dead.merge(entries_of(out, names, *staged));
     }
@@ -106,6 +117,10 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
     if (Status link = check_no_dangling_link(out.path() / model_name); !link) {
       return link;
     }
+  }
+  if (*kind == EntryKind::kOther && !is_link(out, model_name)) {
+    return fail(ErrorCode::kAlreadyExists,
+                out.child(model_name) + ": is not a regular file; move it away");
   }
   if (*kind && overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",

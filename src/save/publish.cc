@@ -31,8 +31,10 @@ namespace {
 
 constexpr mode_t kStagingMode = 0700;
 constexpr mode_t kDataMode = 0777;
+// One allocation that fails must not leave the old data.
+constexpr int kClearUpAttempts = 2;
 
-Status remove_all_but(const Directory& folder, const std::set<std::string, std::less<>>& kept) {
+Status remove_all_but(const Directory& folder, const EntryNames& kept) {
   const auto entries = folder.entries();
   if (!entries) {
     return fail(entries.error());
@@ -83,10 +85,10 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
     status = transaction.take_over(dead);
   }
   if (status) {
-    transaction.remove_stale_staging(dead);
+    transaction.remove_stale_staging();
     status = transaction.check_data_entries();
   }
-  if (status && dead.empty()) {
+  if (status && !transaction.staging_) {
     status = transaction.make_staging();
   }
   if (!status) {
@@ -250,27 +252,30 @@ Status Transaction::reserve_descriptors() {
 }
 
 // What only this job can have left there is kept: its journal, and files that it will check.
+// Nothing is taken over while the folder tells of data that could not be removed.
 Status Transaction::take_over(const std::string& name) {
   auto staging = out_->open_folder(name);
   if (!staging) {
     return fail(std::move(staging).error());
   }
+  if (!finish_exchange(*staging) ||  // killed between its renames
+      !remove_data_of_staged_models(*staging).all_gone) {
+    return {};
+  }
   staging_name_ = name;
   staging_ = *std::move(staging);
   taken_over_ = true;
-  (void)finish_exchange(*staging_);  // killed between its renames
-  (void)remove_data_of_staged_models(*staging_);
   Status status = clear_staging();
   return status ? open_data() : status;
 }
 
 Status Transaction::clear_staging() const {
   const bool has_folder = options_.layout == Layout::kPerTensor;
-  std::set<std::string, std::less<>> files;
+  EntryNames files;
   for (const PlannedFile& file : options_.files) {
     files.insert(file.name);
   }
-  std::set<std::string, std::less<>> top = has_folder ? decltype(files){options_.data_dir} : files;
+  EntryNames top = has_folder ? EntryNames{options_.data_dir} : files;
   top.emplace(kJournalName);
   Status status = remove_all_but(*staging_, top);
   const auto data = status && has_folder ? staging_->open_folder(options_.data_dir)
@@ -278,17 +283,19 @@ Status Transaction::clear_staging() const {
   return data ? remove_all_but(*data, files) : status;
 }
 
-void Transaction::remove_stale_staging(const std::string& to_take_over) const {
+// What tells whose data is to go stays as long as there is such data.
+void Transaction::remove_stale_staging() const {
   for (const std::string& entry : staging_folders()) {
-    if (entry == to_take_over) {
+    if (entry == staging_name_) {
       continue;
     }
     const auto staging = out_->open_folder(entry);
     if (staging && !finish_exchange(*staging)) {
       continue;  // it may hold what is the current model's
     }
-    if (staging) {
-      (void)remove_data_of_staged_models(*staging);
+    if (staging && !remove_data_of_staged_models(*staging).all_gone) {
+      (void)remove_all_but(*staging, {options_.model_name, std::string(kReplacedName)});
+      continue;
     }
     (void)out_->remove_tree(entry);
   }
@@ -300,13 +307,16 @@ void Transaction::remove_stale_staging(const std::string& to_take_over) const {
 RemovedData Transaction::remove_data_of_staged_models(const Directory& staging) const {
   const auto staged = identify(staging, options_.model_name);
   const auto kind = staging.kind_of(options_.model_name);
-  RemovedData removed{staged || (kind && *kind != EntryKind::kFile), {}};
-  const auto noted = read_replaced(staging);
+  const auto note = read_replaced(staging);
+  const auto noted = note ? *note : std::nullopt;
+  RemovedData removed{note && (staged || (kind && *kind != EntryKind::kFile)), {}};
   const auto current = staged || noted ? identify(*out_, options_.model_name) : std::nullopt;
   for (const auto& gone : {staged, noted}) {
     if (gone && gone == current) {
       const std::string own = has_manifest_in_folder() ? options_.data_dir : manifest_name();
-      remove_twin_manifests(*out_, generation_names(), *gone, done_ ? own : "");
+      removed.all_gone =
+          remove_twin_manifests(*out_, generation_names(), *gone, done_ ? own : "") &&
+          removed.all_gone;
     } else if (gone) {
       const auto kept = current_files(*out_, generation_names(), current);
       const auto others = files_of_other_models(*out_, options_.model_name);
@@ -327,15 +337,23 @@ bool Transaction::finish_exchange(const Directory& staging) const {
   for (std::size_t i = 0; current && i < current->test_data.size();) {
     const std::string& file = current->test_data[i].file;
     const std::string set = file.substr(0, file.find('/'));
-    const auto folder = staging.open_folder(set);
-    bool is_current = folder.has_value();
+    const auto staged = staging.open_folder(set);
+    const auto published = out_->open_folder(set);
+    const auto is_in = [&](const Result<Directory>& folder, const std::string& name) {
+      return folder && is_as_recorded(*folder, name, current->test_data[i]);
+    };
+    EntryNames names;
+    bool is_there = true;  // all of it is in one of the two, and not all in place
+    bool is_in_place = true;
     for (; i < current->test_data.size() && current->test_data[i].file.starts_with(set + "/");
          ++i) {
-      const ManifestFile& record = current->test_data[i];
-      is_current =
-          is_current && is_as_recorded(*folder, record.file.substr(set.size() + 1), record);
+      const std::string name = current->test_data[i].file.substr(set.size() + 1);
+      names.insert(name);
+      const bool has_place = is_in(published, name);
+      is_in_place = is_in_place && has_place;
+      is_there = is_there && (has_place || is_in(staged, name));
     }
-    if (is_current && !replace_folder(staging, set)) {
+    if (is_there && !is_in_place && !replace_folder(staging, set, names)) {
       return false;
     }
   }
@@ -499,9 +517,13 @@ Status Transaction::commit() const {
 }
 
 Status Transaction::note_replaced() const {
-  const auto replaced = identify(*out_, options_.model_name);
-  if (!replaced) {
-    return {};  // a link has no data, and whose an unreadable model's is cannot be told
+  const auto kind = out_->kind_of(options_.model_name);
+  if (kind && *kind != EntryKind::kFile) {
+    return {};  // a link has no data
+  }
+  const auto replaced = kind ? read_identity(*out_, options_.model_name) : fail(kind.error());
+  if (!replaced) {  // its data would stay for ever
+    return fail(replaced.error());
   }
   Status status = write_file(*staging_, std::string(kReplacedName), replaced_text(*replaced));
   return status ? sync_folder(*staging_) : status;
@@ -509,14 +531,16 @@ Status Transaction::note_replaced() const {
 
 // What is not done here is done by the next save, as long as the staging folder is there to tell.
 void Transaction::clear_up() {
-  try {
-    RemovedData removed = remove_data_of_staged_models(*staging_);
-    data_left_for_ = std::move(removed.left_for);
-    if (removed.all_gone) {
-      (void)out_->remove_tree(staging_name_);
+  for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
+    try {
+      RemovedData removed = remove_data_of_staged_models(*staging_);
+      data_left_for_ = std::move(removed.left_for);
+      if (removed.all_gone) {
+        (void)out_->remove_tree(staging_name_);
+      }
+      return;
+    } catch (const std::bad_alloc&) {  // what the attempt held is free again
     }
-  } catch (const std::bad_alloc&) {
-    return;
   }
 }
 
@@ -550,7 +574,12 @@ Status Transaction::publish_new_folders() {
 // stays until the next save can do it.
 Status Transaction::exchange_old_folders() {
   for (const ExtraFolder& extra : extra_) {
-    Status status = extra.replaces ? replace_folder(*staging_, extra.name) : Status();
+    if (!extra.replaces) {
+      continue;
+    }
+    const auto names = extra.folder->entries();
+    Status status = names ? replace_folder(*staging_, extra.name, {names->begin(), names->end()})
+                          : fail(names.error());
     if (!status) {
       return status;
     }
@@ -558,22 +587,40 @@ Status Transaction::exchange_old_folders() {
   return {};
 }
 
-// Where folders cannot change places, the old one goes first. The staging folder has the new one
-// until it is in place.
-Status Transaction::replace_folder(const Directory& staging, const std::string& name) const {
+// Where folders cannot change places, files do, one after another: none of them is ever missing.
+Status Transaction::replace_folder(const Directory& staging, const std::string& name,
+                                   const EntryNames& files) const {
   Status status = exchange_entries(staging, name, *out_, name);
   if (status || (status.error().code != ErrorCode::kNotFound &&
                  status.error().code != ErrorCode::kUnsupported)) {
     return status;
   }
   const auto old = out_->open_folder(name);
-  if (old && !holds_only_inputs(*old)) {
+  if (!old) {
+    return old.error().code == ErrorCode::kNotFound
+               ? rename_entry(staging, name, *out_, name, Replace::kNo)
+               : fail(old.error());
+  }
+  if (!holds_only_inputs(*old)) {
     return fail(ErrorCode::kAlreadyExists, out_->child(name) +
                                                ": holds other things than recorded inputs; move it "
                                                "away");
   }
-  status = out_->remove_tree(name);
-  return status ? rename_entry(staging, name, *out_, name, Replace::kNo) : status;
+  status = remove_all_but(*old, files);
+  const auto folder = status ? staging.open_folder(name) : fail(status.error());
+  return folder ? replace_files(*folder, *old, files) : fail(folder.error());
+}
+
+// What is not in `folder` any more has been put in place before.
+Status Transaction::replace_files(const Directory& folder, const Directory& old,
+                                  const EntryNames& files) const {
+  for (const std::string& file : files) {
+    Status renamed = rename_entry(folder, file, old, file, Replace::kYes);
+    if (!renamed && renamed.error().code != ErrorCode::kNotFound) {
+      return renamed;
+    }
+  }
+  return sync_folder(old);
 }
 
 void Transaction::roll_back() {

@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,8 @@
 #include "save/generations.h"
 
 namespace onnx_external {
+
+using EntryNames = std::set<std::string, std::less<>>;
 
 struct TransactionOptions {
   std::string model_name;
@@ -106,7 +109,10 @@ class Transaction {
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
   [[nodiscard]] Status check_no_data_of_others() const;
   [[nodiscard]] Status check_data_entries() const;
-  [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name) const;
+  [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name,
+                                      const EntryNames& files) const;
+  [[nodiscard]] Status replace_files(const Directory& folder, const Directory& old,
+                                     const EntryNames& files) const;
   [[nodiscard]] Status take_over(const std::string& name);
   [[nodiscard]] Status clear_staging() const;
   [[nodiscard]] Status reserve_descriptors();
@@ -119,7 +125,7 @@ class Transaction {
   [[nodiscard]] std::string manifest_name() const;
   [[nodiscard]] std::vector<std::string> data_entries() const;
   [[nodiscard]] GenerationNames generation_names() const;
-  void remove_stale_staging(const std::string& to_take_over) const;
+  void remove_stale_staging() const;
   RemovedData remove_data_of_staged_models(const Directory& staging) const;
   [[nodiscard]] bool finish_exchange(const Directory& staging) const;
   [[nodiscard]] Status commit() const;

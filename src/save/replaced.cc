@@ -22,20 +22,45 @@ std::string replaced_text(const ModelIdentity& model) {
       .append("\n");
 }
 
-std::optional<ModelIdentity> read_replaced(const Directory& staging) {
-  const auto file = open_plain(staging, std::string(kReplacedName));
-  const auto text = file ? read_file(**file, kMaxNoteBytes) : fail(file.error());
-  if (!text || text->size() < kMagic.size() + kCrcDigits + 2) {
+namespace {
+
+std::optional<ModelIdentity> parse_replaced(std::string_view text) {
+  if (text.size() < kMagic.size() + kCrcDigits + 2) {
     return std::nullopt;
   }
-  const std::string_view said = std::string_view(*text).substr(kMagic.size());
+  const std::string_view said = text.substr(kMagic.size());
   const auto crc = hex_number(said.substr(0, kCrcDigits));
   const auto bytes = parse_decimal(said.substr(kCrcDigits + 1, said.size() - kCrcDigits - 2));
   if (!crc || !bytes) {
     return std::nullopt;
   }
   const ModelIdentity model{*bytes, *crc};
-  return *text == replaced_text(model) ? std::optional(model) : std::nullopt;
+  return text == replaced_text(model) ? std::optional(model) : std::nullopt;
+}
+
+}  // namespace
+
+Result<std::optional<ModelIdentity>> read_replaced(const Directory& staging) {
+  const std::string name(kReplacedName);
+  const auto kind = staging.kind_of(name);
+  if (!kind) {
+    return fail(kind.error());
+  }
+  const auto file =
+      *kind == EntryKind::kFile ? open_plain(staging, name) : fail(ErrorCode::kNotFound, "");
+  if (!file) {
+    return file.error().code == ErrorCode::kNotFound
+               ? Result<std::optional<ModelIdentity>>(std::nullopt)
+               : fail(file.error());
+  }
+  if ((*file)->size() > kMaxNoteBytes) {
+    return std::nullopt;
+  }
+  const auto text = read_file(**file, kMaxNoteBytes);
+  if (!text) {
+    return fail(text.error());
+  }
+  return parse_replaced(*text);
 }
 
 }  // namespace onnx_external

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/directory.h"
+#include "onnx_external/result.h"
 #include "save/generations.h"
 
 namespace onnx_external {
@@ -17,7 +18,8 @@ inline constexpr std::string_view kReplacedName = ".save-external.replaced";
 
 [[nodiscard]] std::string replaced_text(const ModelIdentity& model);
 
-// Nothing when there is no such note, or it is not exactly as replaced_text() writes it.
-[[nodiscard]] std::optional<ModelIdentity> read_replaced(const Directory& staging);
+// Nothing when there is no such note, or it is not exactly as replaced_text() writes it: a commit
+// waits for a whole one. An error when it cannot be read, so that it cannot be told.
+[[nodiscard]] Result<std::optional<ModelIdentity>> read_replaced(const Directory& staging);
 
 }  // namespace onnx_external

@@ -31,7 +31,7 @@ namespace {
 
 constexpr mode_t kStagingMode = 0700;
 constexpr mode_t kDataMode = 0777;
-// One allocation that fails must not leave the old data.
+// One call or allocation that fails must not leave the old data.
 constexpr int kClearUpAttempts = 2;
 
 Status remove_all_but(const Directory& folder, const EntryNames& kept) {
@@ -537,9 +537,10 @@ void Transaction::clear_up() {
       data_left_for_ = std::move(removed.left_for);
       if (removed.all_gone) {
         (void)out_->remove_tree(staging_name_);
+        return;
       }
-      return;
-    } catch (const std::bad_alloc&) {  // what the attempt held is free again
+    } catch (const std::bad_alloc&) {
+      continue;  // what the attempt held is free again
     }
   }
 }

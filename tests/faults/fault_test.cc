@@ -11,6 +11,7 @@
 #include "faults/fault_injection.h"
 #include "onnx_external/test_data.h"
 #include "onnx_external/verify.h"
+#include "save/publish.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -286,6 +287,49 @@ TEST_F(Faults, AKilledReplacementOfTestDataIsClearedUpByTheNextSave) {
     fs::remove_all(out);
   }
   EXPECT_TRUE(has_model_and_sets(out, 3));
+}
+
+// The old one or the new one, where the folders of test data cannot change places either.
+TEST_F(Faults, AKilledReplacementNeverMissesAFileOfTestData) {
+  const fs::path out = dir_.path() / "out";
+  pretend({.exchanges = false});
+  for (std::size_t nth = 0;; ++nth) {
+    ASSERT_THAT(save_with_inputs(out, 1, 1), IsOk());
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::_exit(save_with_inputs(out, 2, 1, Fault::kKill, nth) ? 0 : 1);
+    }
+    int state = 0;
+    ASSERT_EQ(::waitpid(child, &state, 0), child);
+    ASSERT_TRUE(fs::exists(out / "test_data_set_0/input_0.pb")) << "call " << nth;
+    if (WIFEXITED(state)) {
+      ASSERT_EQ(WEXITSTATUS(state), 0);
+      break;
+    }
+    ASSERT_THAT(save_with_inputs(out, 3, 1), IsOk()) << "call " << nth;
+    ASSERT_TRUE(has_model_and_sets(out, 1)) << "call " << nth;
+    fs::remove_all(out);
+  }
+  EXPECT_TRUE(has_model_and_sets(out, 1));
+  pretend({});
+}
+
+TEST_F(Faults, AKilledExchangeOfTestDataIsFinishedByTheNextSaveFileByFile) {
+  const fs::path out = dir_.path() / "out";
+  const fs::path staging = out / ".save-external.0123456789abcdef.tmp/test_data_set_0";
+  pretend({.exchanges = false});
+  ASSERT_THAT(save_with_inputs(out, 1, 1), IsOk());
+  const std::string mine = read_text(out / "test_data_set_0/input_0.pb");
+  fs::create_directories(staging);
+  fs::rename(out / "test_data_set_0/input_0.pb", staging / "input_0.pb");
+  dir_.write("out/test_data_set_0/input_0.pb", "old");
+  dir_.write("out/test_data_set_0/input_1.pb", "old");
+  ASSERT_THAT(
+      Transaction::begin(out, {"model.onnx", "initializers.1", Sync::kNone, Overwrite::kAllow}),
+      IsOk());
+  EXPECT_EQ(read_text(out / "test_data_set_0/input_0.pb"), mine);
+  EXPECT_TRUE(has_model_and_sets(out, 1));
+  pretend({});
 }
 
 TEST_F(Faults, AnErrorInAnyCallLeavesTheOldTestDataWithTheOldModel) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "faults/fault_injection.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
+#include "save/other_models.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -180,6 +182,45 @@ TEST_F(Leftovers, NeverAreAnotherFoldersFilesThatOnlyShareTheName) {
     ASSERT_THAT(save(2, {Layout::kPerTensor, "weights"}), IsOk());
     EXPECT_EQ(read_text(out_ / "initializers/note"), mine);
     EXPECT_EQ(fs::exists(out_ / "initializers/a"), size_of == "other");
+    fs::remove_all(out_);
+  }
+}
+
+// What tells of them outlives any number of saves that could not remove them.
+TEST_F(Leftovers, ThatCouldNotBeRemovedAreRemovedOnceTheyCan) {
+  for (const bool exchanges : {true, false}) {
+    pretend({.exchanges = exchanges});
+    ASSERT_THAT(save(0, {}), IsOk());
+    for (std::size_t i = 0; i <= kMaxOtherModels; ++i) {  // then nothing is said of any
+      dir_.write("out/other" + std::to_string(i) + ".onnx", "");
+    }
+    ASSERT_THAT(save(1, {}), IsOk());
+    ASSERT_THAT(save(2, {}), IsOk());
+    ASSERT_FALSE(has_the_model_alone());
+    for (std::size_t i = 0; i <= kMaxOtherModels; ++i) {
+      fs::remove(out_ / ("other" + std::to_string(i) + ".onnx"));
+    }
+    ASSERT_THAT(save(0, {}), IsOk());
+    EXPECT_TRUE(has_the_model_alone()) << (exchanges ? "with" : "without") << " exchanges";
+    fs::remove_all(out_);
+  }
+}
+
+// The next save removes them, at the latest.
+TEST_F(Leftovers, AreNoneAfterAnyFailureWhereEntriesCannotBeExchanged) {
+  for (const Fault fault : {Fault::kFailOnce, Fault::kFailForever}) {
+    pretend({.exchanges = false});
+    for (std::size_t nth = 0;; ++nth) {
+      ASSERT_THAT(save(0, {}), IsOk());
+      inject(fault, nth, EIO);
+      (void)save(1, {});
+      if (stop_injecting() <= nth) {
+        break;
+      }
+      ASSERT_THAT(save(2, {}), IsOk());
+      ASSERT_TRUE(has_the_model_alone()) << "call " << nth;
+      fs::remove_all(out_);
+    }
     fs::remove_all(out_);
   }
 }

@@ -119,6 +119,16 @@ TEST(Transaction, RefusesAModelNameThatIsAFolder) {
               FailsWith(ErrorCode::kAlreadyExists, "is a folder"));
 }
 
+TEST(Transaction, RefusesAModelNameThatIsAFifo) {
+  TempDir dir;
+  ASSERT_EQ(::mkfifo((dir.path() / "model.onnx").c_str(), 0600), 0);
+  for (const Overwrite overwrite : {Overwrite::kRefuse, Overwrite::kAllow}) {
+    EXPECT_THAT(begin(dir.path(), overwrite),
+                FailsWith(ErrorCode::kAlreadyExists, "model.onnx: is not a regular file"));
+  }
+  EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
+}
+
 TEST(Transaction, FailsWhenTheDataFolderAppearsMeanwhile) {
   TempDir dir;
   auto transaction = begin(dir.path());

@@ -21,7 +21,6 @@
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/generations.h"
-#include "save/journal.h"
 
 namespace onnx_external {
 namespace {
@@ -58,16 +57,14 @@ bool is_link(const Directory& folder, const std::string& name) {
          S_ISLNK(info.st_mode);
 }
 
-// Entries of the output folder that belong to models which dead savers never put in place. Where
-// there is no journal any more, their data could not be removed.
+// Entries of the output folder that belong to models which dead savers never put in place.
 std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
                                           const std::vector<std::string>& entries) {
   std::set<std::string> dead;
   for (const std::string& entry : entries) {
     const auto staging =
         is_staging_name(entry) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
-    const auto journal = staging ? staging->kind_of(std::string(kJournalName)) : std::nullopt;
-    const auto staged = journal && *journal ? identify(*staging, names.model) : std::nullopt;
+    const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
     if (staged && staged != identify(out, names.model)) {
       dead.merge(entries_of(out, names, *staged));
     }

@@ -20,7 +20,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,29 +30,11 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
-#include "save/generations.h"
+#include "save/predecessors.h"
+#include "save/staging.h"
+#include "save/transaction_options.h"
 
 namespace onnx_external {
-
-using EntryNames = std::set<std::string, std::less<>>;
-
-struct TransactionOptions {
-  std::string model_name;
-  std::string data_dir;
-  Sync sync = Sync::kFiles;
-  Overwrite overwrite = Overwrite::kRefuse;
-  // Not kPerTensor: there is no data folder, and the files stand beside the model. In kInline the
-  // only one is the model itself.
-  Layout layout = Layout::kPerTensor;
-  std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
-  // Some data stays in files of the model that is replaced (SavePlan::kept): the manifest stands
-  // beside the model then, and there may be no data folder.
-  bool keeps_files = false;
-  std::uint64_t hole_bytes = 0;  // in `files`: need no room on the disk
-  // The name of a job (save/journal.h): a dead saver's staging folder with its journal is taken
-  // over.
-  std::string job = {};
-};
 
 // Rolls back on destruction unless publish() succeeded. One thread at a time; data() may be used
 // from any thread.
@@ -70,21 +51,20 @@ class Transaction {
   ~Transaction();
 
   // Where data files are written.
-  [[nodiscard]] const Directory& data() const { return *data_; }
+  [[nodiscard]] const Directory& data() const { return staging_.data(); }
   // Where the journal and the model file are.
-  [[nodiscard]] const Directory& staging() const { return *staging_; }
+  [[nodiscard]] const Directory& staging() const { return staging_.folder(); }
   // True when the staging folder is a dead saver's. It holds nothing but its journal and files with
   // names of options().files, in any state.
-  [[nodiscard]] bool is_taken_over() const { return taken_over_; }
+  [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
 
   // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
   // object. kAlreadyExists when the output folder has an entry of that name, unless overwriting is
   // allowed and it is a folder with files of recorded inputs alone.
   [[nodiscard]] Result<const Directory*> add_test_data_folder(const std::string& name);
 
-  [[nodiscard]] const std::filesystem::path& staging_path() const { return staging_->path(); }
+  [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
-  [[nodiscard]] std::string manifest_location() const;  // relative to staging()
 
   // Writes the manifest, then makes all names in the staging folder durable. Model and data files
   // must be complete (and synced by whoever wrote them).
@@ -103,31 +83,13 @@ class Transaction {
 
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
+  [[nodiscard]] Predecessors predecessors() const { return {*out_, options_}; }
   [[nodiscard]] Status lock_and_check_model();
-  [[nodiscard]] std::vector<std::string> staging_folders() const;
-  [[nodiscard]] std::string find_job_to_take_over() const;
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
   [[nodiscard]] Status check_no_data_of_others() const;
   [[nodiscard]] Status check_data_entries() const;
-  [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name,
-                                      const EntryNames& files) const;
-  [[nodiscard]] Status replace_files(const Directory& folder, const Directory& old,
-                                     const EntryNames& files) const;
-  [[nodiscard]] Status take_over(const std::string& name);
-  [[nodiscard]] Status clear_staging() const;
   [[nodiscard]] Status reserve_descriptors();
-  [[nodiscard]] Status make_staging();
-  [[nodiscard]] Status open_data();
-  [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
-                                  std::string_view content) const;
-  [[nodiscard]] Status sync_folder(const Directory& folder) const;
-  [[nodiscard]] bool has_manifest_in_folder() const;
-  [[nodiscard]] std::string manifest_name() const;
-  [[nodiscard]] std::vector<std::string> data_entries() const;
-  [[nodiscard]] GenerationNames generation_names() const;
-  void remove_stale_staging() const;
-  RemovedData remove_data_of_staged_models(const Directory& staging) const;
-  [[nodiscard]] bool finish_exchange(const Directory& staging) const;
+  [[nodiscard]] Status open_staging(const std::string& dead);
   [[nodiscard]] Status commit() const;
   [[nodiscard]] Status note_replaced() const;
   [[nodiscard]] Status publish_data();
@@ -140,10 +102,7 @@ class Transaction {
   NewFolders made_folders_;  // on the way to the output folder
   std::optional<Directory> out_;
   std::vector<UniqueFd> reserve_;  // for roll_back(), when no other descriptor can be had
-  std::string staging_name_;       // empty until it exists
-  bool taken_over_ = false;
-  std::optional<Directory> staging_;
-  std::optional<Directory> data_;
+  Staging staging_;
   struct ExtraFolder {
     std::string name;
     std::unique_ptr<Directory> folder;

@@ -16,6 +16,9 @@ namespace onnx_external {
 // Starts like staging folders do, so no model and no data file is called that.
 inline constexpr std::string_view kReplacedName = ".save-external.replaced";
 
+// The replaced model itself, once a later save could not remove its data either.
+inline constexpr std::string_view kReplacedModelName = ".save-external.replaced.onnx";
+
 [[nodiscard]] std::string replaced_text(const ModelIdentity& model);
 
 // Nothing when there is no such note, or it is not exactly as replaced_text() writes it: a commit

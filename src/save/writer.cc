@@ -72,7 +72,7 @@ std::string StagedSave::manifest_location() const {
   if (!state_->transaction) {
     return {};
   }
-  return state_->transaction->manifest_location();
+  return onnx_external::manifest_location(state_->transaction->options());
 }
 
 std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() const {

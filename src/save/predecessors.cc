@@ -1,0 +1,200 @@
+#include "save/predecessors.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "save/journal.h"
+#include "save/other_models.h"
+#include "save/output_names.h"
+#include "save/replaced.h"
+
+namespace onnx_external {
+namespace {
+
+// This user's, and nobody else may write into it.
+bool is_private(const Directory& folder) {
+  struct stat info {};
+  return ::fstat(folder.fd(), &info) == 0 && info.st_uid == ::geteuid() &&
+         (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// The models that are in the staging folder, or were.
+struct StagedModels {
+  std::vector<ModelIdentity> found;
+  bool all_read = true;
+};
+
+StagedModels staged_models(const Directory& staging, const std::string& model_name) {
+  StagedModels models;
+  for (const std::string& name : {model_name, std::string(kReplacedModelName)}) {
+    const auto kind = staging.kind_of(name);
+    if (const auto model = identify(staging, name)) {
+      models.found.push_back(*model);
+    } else {
+      models.all_read = models.all_read && kind && *kind != EntryKind::kFile;
+    }
+  }
+  const auto note = read_replaced(staging);
+  models.all_read = models.all_read && note;
+  if (note && *note) {
+    models.found.push_back(**note);
+  }
+  return models;
+}
+
+// The model gets a name by which it is no more that of a job to be gone on with, whose data must
+// have the same names.
+void keep_what_tells(const Directory& staging, const std::string& model_name) {
+  const std::string kept(kReplacedModelName);
+  (void)rename_entry(staging, model_name, staging, kept, Replace::kYes);
+  (void)remove_all_but(staging, {model_name, kept, std::string(kReplacedName)});
+}
+
+}  // namespace
+
+// Those of dead savers: the lock on the output folder is ours. None where locks do not work.
+std::vector<std::string> Predecessors::staging_folders() const {
+  auto entries = out_.try_lock() == true ? out_.entries() : std::vector<std::string>();
+  if (!entries) {
+    return {};
+  }
+  std::erase_if(*entries, [](const std::string& entry) { return !is_staging_name(entry); });
+  return *std::move(entries);
+}
+
+std::string Predecessors::find_job() const {
+  if (options_.job.empty()) {
+    return {};
+  }
+  for (const std::string& entry : staging_folders()) {
+    const auto staging = out_.open_folder(entry);
+    if (staging && is_private(*staging) && has_journal_of(*staging, options_.job)) {
+      return entry;
+    }
+  }
+  return {};
+}
+
+bool Predecessors::settle(const std::string& staging_name) const {
+  const auto staging = out_.open_folder(staging_name);
+  return staging && finish_exchange(*staging) &&
+         remove_data_of_staged_models(*staging, "").all_gone;
+}
+
+void Predecessors::remove_stale_staging(std::string_view own) const {
+  for (const std::string& entry : staging_folders()) {
+    if (entry == own) {
+      continue;
+    }
+    const auto staging = out_.open_folder(entry);
+    if (staging && !finish_exchange(*staging)) {
+      continue;  // it may hold what is the current model's
+    }
+    if (staging && !remove_data_of_staged_models(*staging, "").all_gone) {
+      keep_what_tells(*staging, options_.model_name);
+      continue;
+    }
+    (void)out_.remove_tree(entry);
+  }
+}
+
+RemovedData Predecessors::remove_data_of_staged_models(const Directory& staging,
+                                                       const std::string& newest) const {
+  const StagedModels models = staged_models(staging, options_.model_name);
+  RemovedData removed{models.all_read, {}};
+  const auto current = models.found.empty() ? std::nullopt : identify(out_, options_.model_name);
+  for (const ModelIdentity& gone : models.found) {
+    if (gone == current) {
+      removed.all_gone = remove_twin_manifests(out_, names_, gone, newest) && removed.all_gone;
+      continue;
+    }
+    const auto kept = current_files(out_, names_, current);
+    const auto others = files_of_other_models(out_, options_.model_name);
+    RemovedData data =
+        kept && others ? remove_data_of(out_, names_, gone, *kept, *others) : RemovedData();
+    removed.all_gone = removed.all_gone && data.all_gone;
+    std::move(data.left_for.begin(), data.left_for.end(), std::back_inserter(removed.left_for));
+  }
+  return removed;
+}
+
+// Killed after the commit point, a saver left test data of the current model in its staging folder.
+// False when it cannot be told whether it did.
+bool Predecessors::finish_exchange(const Directory& staging) const {
+  const auto current = current_manifest(out_, names_);
+  for (std::size_t i = 0; current && i < current->test_data.size();) {
+    const std::string& file = current->test_data[i].file;
+    const std::string set = file.substr(0, file.find('/'));
+    const auto staged = staging.open_folder(set);
+    const auto published = out_.open_folder(set);
+    const auto is_in = [&](const Result<Directory>& folder, const std::string& name) {
+      return folder && is_as_recorded(*folder, name, current->test_data[i]);
+    };
+    EntryNames names;
+    bool is_staged = true;    // all of it
+    bool is_in_place = true;  // all of it
+    bool is_there = true;     // each file in one of the two
+    for (; i < current->test_data.size() && current->test_data[i].file.starts_with(set + "/");
+         ++i) {
+      const std::string name = current->test_data[i].file.substr(set.size() + 1);
+      names.insert(name);
+      const bool has_place = is_in(published, name);
+      const bool has_stage = is_in(staged, name);
+      is_in_place = is_in_place && has_place;
+      is_staged = is_staged && has_stage;
+      is_there = is_there && (has_place || has_stage);
+    }
+    if (is_in_place || !is_there) {
+      continue;
+    }
+    if (!(is_staged ? replace_folder(staging, set, names) : replace_files(staging, set, names))) {
+      return false;
+    }
+  }
+  return current || current.error().code == ErrorCode::kNotFound;
+}
+
+Status Predecessors::replace_folder(const Directory& staging, const std::string& name,
+                                    const EntryNames& files) const {
+  Status status = exchange_entries(staging, name, out_, name);
+  if (status || (status.error().code != ErrorCode::kNotFound &&
+                 status.error().code != ErrorCode::kUnsupported)) {
+    return status;
+  }
+  return replace_files(staging, name, files);
+}
+
+// Where folders cannot change places, files do, one after another: none of them is ever missing.
+// What is not in the staging folder any more has been put in place before.
+Status Predecessors::replace_files(const Directory& staging, const std::string& name,
+                                   const EntryNames& files) const {
+  const auto old = out_.open_folder(name);
+  if (!old) {
+    return old.error().code == ErrorCode::kNotFound
+               ? rename_entry(staging, name, out_, name, Replace::kNo)
+               : fail(old.error());
+  }
+  if (!holds_only_inputs(*old)) {
+    return fail(ErrorCode::kAlreadyExists,
+                out_.child(name) + ": holds other things than recorded inputs; move it away");
+  }
+  Status status = remove_all_but(*old, files);
+  const auto folder = status ? staging.open_folder(name) : fail(std::move(status).error());
+  if (!folder) {
+    return fail(folder.error());
+  }
+  for (const std::string& file : files) {
+    Status renamed = rename_entry(*folder, file, *old, file, Replace::kYes);
+    if (!renamed && renamed.error().code != ErrorCode::kNotFound) {
+      return renamed;
+    }
+  }
+  return sync_folder(*old, options_.sync);
+}
+
+}  // namespace onnx_external

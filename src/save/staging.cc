@@ -1,0 +1,123 @@
+#include "save/staging.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "base/file.h"
+#include "base/output_file.h"
+#include "save/journal.h"
+#include "save/output_names.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr mode_t kStagingMode = 0700;
+
+}  // namespace
+
+Status remove_all_but(const Directory& folder, const EntryNames& kept) {
+  const auto entries = folder.entries();
+  if (!entries) {
+    return fail(entries.error());
+  }
+  for (const std::string& entry : *entries) {
+    Status removed = kept.contains(entry) ? Status() : folder.remove_tree(entry);
+    if (!removed) {
+      return removed;
+    }
+  }
+  return {};
+}
+
+Status write_file(const Directory& folder, const std::string& name, std::string_view content,
+                  Sync sync) {
+  auto file = OutputFile::create(folder, name);
+  if (!file) {
+    return fail(std::move(file).error());
+  }
+  Status status = file->preallocate(content.size());
+  if (status) {
+    status = file->write(0, std::as_bytes(std::span(content)));
+  }
+  if (status && sync == Sync::kFiles) {
+    status = file->sync();
+  }
+  return status ? file->close() : status;
+}
+
+Status sync_folder(const Directory& folder, Sync sync) {
+  return sync == Sync::kFiles ? folder.sync() : Status();
+}
+
+Status Staging::take_over(const Directory& out, const std::string& name,
+                          const TransactionOptions& options) {
+  auto folder = out.open_folder(name);
+  if (!folder) {
+    return fail(std::move(folder).error());
+  }
+  name_ = name;
+  folder_ = *std::move(folder);
+  taken_over_ = true;
+  Status status = clear(options);
+  return status ? open_data(out, options) : status;
+}
+
+Status Staging::clear(const TransactionOptions& options) const {
+  const bool has_folder = options.layout == Layout::kPerTensor;
+  EntryNames files;
+  for (const PlannedFile& file : options.files) {
+    files.insert(file.name);
+  }
+  EntryNames top = has_folder ? EntryNames{options.data_dir} : files;
+  top.emplace(kJournalName);
+  Status status = remove_all_but(*folder_, top);
+  const auto data = status && has_folder ? folder_->open_folder(options.data_dir)
+                                         : fail(ErrorCode::kNotFound, "");
+  return data ? remove_all_but(*data, files) : status;
+}
+
+Status Staging::make(const Directory& out, const TransactionOptions& options) {
+  auto name = random_staging_name();
+  if (!name) {
+    return fail(std::move(name).error());
+  }
+  if (Status made = out.make_folder(*name, kStagingMode); !made) {
+    if (::faccessat(out.fd(), ".", W_OK | X_OK, AT_EACCESS) == 0) {
+      return made;
+    }
+    Error error = errno_error(errno, out.path().string() + ": cannot write into the folder");
+    error.message += "; change its permissions, or name another folder";
+    return fail(std::move(error));
+  }
+  name_ = *std::move(name);
+  auto folder = out.open_folder(name_);
+  if (!folder) {
+    return fail(std::move(folder).error());
+  }
+  folder_ = *std::move(folder);
+  return open_data(out, options);
+}
+
+// Makes the data folder where it is missing.
+Status Staging::open_data(const Directory& out, const TransactionOptions& options) {
+  const bool has_folder = options.layout == Layout::kPerTensor;
+  if (has_folder) {
+    Status made = folder_->make_folder(options.data_dir, kPublishedFolderMode);
+    if (!made && made.error().code != ErrorCode::kAlreadyExists) {
+      return made;
+    }
+  }
+  auto data = has_folder ? folder_->open_folder(options.data_dir) : out.open_folder(name_);
+  if (!data) {
+    return fail(std::move(data).error());
+  }
+  data_ = *std::move(data);
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,60 @@
+// The folder in which a save writes everything before any of it is published.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/directory.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+#include "save/transaction_options.h"
+
+namespace onnx_external {
+
+// Names in a folder.
+using EntryNames = std::set<std::string, std::less<>>;
+
+// What is published gets its mode from the umask.
+inline constexpr mode_t kPublishedFolderMode = 0777;
+
+[[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& kept);
+
+// Both wait for the disk with Sync::kFiles alone.
+[[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
+                                std::string_view content, Sync sync);
+[[nodiscard]] Status sync_folder(const Directory& folder, Sync sync);
+
+class Staging {
+ public:
+  // A new folder in `out`. After an error name() says what there is to be removed.
+  [[nodiscard]] Status make(const Directory& out, const TransactionOptions& options);
+
+  // A dead saver's of the same job: what only that job can have left there is kept, which is its
+  // journal, and files that it will check.
+  [[nodiscard]] Status take_over(const Directory& out, const std::string& name,
+                                 const TransactionOptions& options);
+
+  // Empty until the folder exists.
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] bool is_taken_over() const { return taken_over_; }
+
+  // Requires: make() or take_over() succeeded.
+  [[nodiscard]] const Directory& folder() const { return *folder_; }
+  [[nodiscard]] const Directory& data() const { return *data_; }
+
+ private:
+  [[nodiscard]] Status clear(const TransactionOptions& options) const;
+  [[nodiscard]] Status open_data(const Directory& out, const TransactionOptions& options);
+
+  std::string name_;
+  bool taken_over_ = false;
+  std::optional<Directory> folder_;
+  std::optional<Directory> data_;
+};
+
+}  // namespace onnx_external

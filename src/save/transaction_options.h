@@ -1,0 +1,47 @@
+// What a save is told to put into its output folder, and the names that this gives there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "onnx_external/plan.h"
+#include "onnx_external/writer.h"
+#include "save/generations.h"
+
+namespace onnx_external {
+
+using EntryNames = std::set<std::string, std::less<>>;
+
+struct TransactionOptions {
+  std::string model_name;
+  std::string data_dir;
+  Sync sync = Sync::kFiles;
+  Overwrite overwrite = Overwrite::kRefuse;
+  // Not kPerTensor: there is no data folder, and the files stand beside the model. In kInline the
+  // only one is the model itself.
+  Layout layout = Layout::kPerTensor;
+  std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
+  // Some data stays in files of the model that is replaced (SavePlan::kept): the manifest stands
+  // beside the model then, and there may be no data folder.
+  bool keeps_files = false;
+  std::uint64_t hole_bytes = 0;  // in `files`: need no room on the disk
+  // The name of a job (save/journal.h): a dead saver's staging folder with its journal is taken
+  // over.
+  std::string job = {};
+};
+
+[[nodiscard]] bool has_manifest_in_folder(const TransactionOptions& options);
+[[nodiscard]] std::string manifest_name(const TransactionOptions& options);
+// Relative to the output folder, and to the staging folder.
+[[nodiscard]] std::string manifest_location(const TransactionOptions& options);
+
+// What comes to stand beside the model. The manifest is the first: by it the next save finds what a
+// killed one left.
+[[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
+
+[[nodiscard]] GenerationNames generation_names(const TransactionOptions& options);
+
+}  // namespace onnx_external

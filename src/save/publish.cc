@@ -262,7 +262,7 @@ Status Transaction::note_replaced() const {
   }
   const auto replaced = kind ? read_identity(*out_, options_.model_name) : fail(kind.error());
   if (!replaced) {  // its data would stay for ever
-    return fail(replaced.error());
+    return fail_in("the model to be replaced cannot be read; move it away", replaced.error());
   }
   Status status = write_file(staging_.folder(), std::string(kReplacedName),
                              replaced_text(*replaced), options_.sync);

@@ -121,7 +121,7 @@ struct SavePlan {
   std::vector<PlannedFile> files;
   std::map<std::uint32_t, KeptFile> kept;  // by index into `files`: these are not written
   std::uint64_t bytes = 0;                 // of all data files that are written
-  MappingOptions asked = {};           // Mapping::asked, for the manifest
+  MappingOptions asked = {};               // Mapping::asked, for the manifest
   std::vector<std::size_t> oversized;  // tensors with a shard of their own that is past the limit
 
   // Relative to the model's folder, as the model spells it. Not for kInline.

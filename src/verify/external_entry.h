@@ -16,7 +16,7 @@ struct ExternalEntry {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // bytes of type and dims
   bool states_length = false;
-  std::string sha1;          // "checksum" in lower case; empty = not stated
+  std::string sha1;  // "checksum" in lower case; empty = not stated
 };
 
 // A name as a finding holds it: whole names of files could be millions of bytes, and each finding

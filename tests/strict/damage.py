@@ -194,7 +194,7 @@ class Maker:
 
     def _adapters(self):
         key = self._key(lambda v: v.dim() == 2, [k for k in self._floats if k.rsplit(".", 1)[-1] == "weight"])
-        if not key:
+        if not key or key.rsplit(".", 1)[-1] != "weight":  # adapters stand beside a layer's weight
             return
         stem, (rows, columns) = key[: -len("weight")], self._state[key].shape
         lora = {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/name_map.h"
@@ -48,6 +49,7 @@ class Learner {
     status = status ? decide_slotless() : std::move(status);
     status = status ? decide_keys() : std::move(status);
     refuse_twins();
+    status = status ? refuse_broken_ties() : std::move(status);
     status = status ? refusals_.status() : std::move(status);
     if (!status) {
       return fail(std::move(status).error());
@@ -226,6 +228,30 @@ class Learner {
         refusals_.add(Doubt::kTwins, task_.graph.slots[slot], {});
       }
     }
+  }
+
+  // Keys that are the same bytes of the old file are one parameter of the module, which has one
+  // value: of two values torch would take the last, for all of its names.
+  Status refuse_broken_ties() {
+    using Place = std::tuple<std::uint32_t, std::uint64_t, Shape, Shape>;
+    std::map<Place, const Pair*> first_of;
+    for (const Pair& pair : pairs_) {
+      const TensorView& key = task_.old.tensors()[pair.key];
+      const Place place{key.storage, key.storage_offset, key.shape, key.strides};
+      const Pair& first = *first_of.emplace(place, &pair).first->second;
+      if (first.key == pair.key) {
+        continue;
+      }
+      const std::vector<std::uint32_t> keys{first.key, pair.key};
+      const auto same = fresh_.all_equal(keys);
+      if (!same) {
+        return fail(same.error());
+      }
+      if (!*same) {
+        refusals_.add(Doubt::kEqualBytes, task_.graph.slots[pair.slot], names_of(keys));
+      }
+    }
+    return {};
   }
 
   // torch's own exporter gives a merged weight an Identity, so a name there is one weight alone.

@@ -95,6 +95,16 @@ std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& giv
   return expected;
 }
 
+std::vector<std::string> inputs_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const Slot& slot : model.facts().slots) {
+    if (slot.kind == SlotKind::kGraphInput) {
+      names.push_back(slot.name);
+    }
+  }
+  return names;
+}
+
 Result<std::vector<ExpectedTensor>> expected_by_options(const Given& given,
                                                         const MappingOptions& options) {
   auto mapping = given.map(options);
@@ -185,7 +195,10 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
 Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
                                                        std::vector<ExpectedTensor> records,
                                                        const MappingOptions& asked) {
-  const MappingOptions options = options_of_save(manifest, asked);
+  MappingOptions options = options_of_save(manifest, asked);
+  if (options.inputs.empty()) {
+    options.inputs = inputs_of(given.model);  // what the save left open it left to the caller
+  }
   MappingOptions partial;
   partial.casts = options.casts;
   partial.partial = Partial::kAllow;

@@ -89,6 +89,25 @@ TEST_F(Learn, AGraphInHalfPrecisionIsPairedWithTheCheckpointInFull) {
   EXPECT_THAT(learned->map, ElementsAre(MapEntry{"h", "k", {RecipeStep::kCast}}));
 }
 
+TEST_F(Learn, ABrokenTieIsRefused) {
+  GraphBuilder b;
+  b.input("x", kFloat, {3, 4}).initializer("wte", kFloat, {3, 4}, f32(kW));
+  b.initializer("onnx::MatMul_7", kFloat, {4, 3}, turned(kW, 3, 4));
+  b.node("Add", {"x", "wte"}, {"s"}).node("MatMul", {"s", "onnx::MatMul_7"}, {"y"});
+  b.model().mutable_graph()->mutable_node(1)->set_name("/head/MatMul");
+  TestTensor tied{.name = "head.weight", .shape = {3, 4}, .shares = "wte"};
+  const std::vector<TestTensor> old = {tensor("wte", {3, 4}, kW), tied};
+  const std::string fresh = noise(48, 1);
+  EXPECT_THAT(learn(b.model(), old,
+                    {{.name = "wte", .shape = {3, 4}, .bytes = fresh},
+                     {.name = "head.weight", .shape = {3, 4}, .bytes = fresh}}),
+              IsOk());
+  EXPECT_THAT(learn(b.model(), old,
+                    {{.name = "wte", .shape = {3, 4}, .bytes = fresh},
+                     {.name = "head.weight", .shape = {3, 4}, .bytes = noise(48, 2)}}),
+              FailsWith(ErrorCode::kAmbiguous, "they differ in the new one"));
+}
+
 TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {
   GraphBuilder b;
   b.input("x", kFloat, {3, 4});

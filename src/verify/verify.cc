@@ -203,8 +203,7 @@ class Verifier {
     const bool same_type = proto.data_type() == onnx_data_type(view.dtype);
     const auto target = dtype_from_onnx(proto.data_type());
     const bool casts = wanted.casts == Casts::kAllow || ends_with_cast(wanted.recipe);
-    const bool castable = casts && can_cast_from(view.dtype) && target &&
-                          can_cast_to(*target);
+    const bool castable = casts && can_cast_from(view.dtype) && target && can_cast_to(*target);
     if (shape && dims_of(proto) == *shape && (same_type || castable)) {
       subject.equals = {wanted.tensor, wanted.recipe, same_type ? std::nullopt : target};
       subject.written_crc = wanted.written_crc;

@@ -91,8 +91,7 @@ TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
   // manifests beside the model.
   const std::vector<std::string> places{"initializers/manifest.json",
                                         "initializers.1/manifest.json", "model.manifest.json",
-                                        "model.1.manifest.json",
-                                        "folder/manifest.json"};
+                                        "model.1.manifest.json", "folder/manifest.json"};
   const std::string planted = "a model that someone planted";
   std::size_t cases = 0;
   for (const std::string& target : targets) {

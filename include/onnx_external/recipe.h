@@ -34,6 +34,8 @@ inline constexpr std::size_t kMaxRecipeSteps = 8;
 // "transpose", "transpose, cast"; "" for an empty recipe.
 [[nodiscard]] std::string recipe_text(const Recipe& recipe);
 
+// Whether the matrix that it makes is the transposed one: two transposes make none.
+[[nodiscard]] bool transposes(const Recipe& recipe);
 [[nodiscard]] bool ends_with_cast(const Recipe& recipe);
 // The recipe with or without the cast at its end.
 [[nodiscard]] Recipe with_cast(Recipe recipe, bool cast);

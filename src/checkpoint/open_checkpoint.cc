@@ -14,6 +14,7 @@
 #include "checkpoint/computed_storages.h"
 #include "checkpoint/contents.h"
 #include "checkpoint/dcp.h"
+#include "checkpoint/expansion_limit.h"
 #include "checkpoint/shard_index.h"
 #include "onnx_external/checkpoint.h"
 
@@ -177,7 +178,7 @@ Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
     files += file->size();
   }
   const auto is_too_much = [&](std::uint64_t bytes) {
-    return bytes > kAlwaysExpandedBytes && bytes / std::max<std::uint64_t>(max_expand, 1) > files;
+    return expands_too_far(bytes, files, max_expand);
   };
   std::vector<std::uint32_t> views(all.tensors.size());
   std::iota(views.begin(), views.end(), 0U);

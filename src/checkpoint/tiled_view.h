@@ -38,8 +38,9 @@ class TiledView {
 
   // Gives the bytes [first, first + length) of the row-major tensor to `take`: each row from its
   // start to its end, but rows side by side. The result is their CRC-32. `tile` grows to
-  // kTileBytes. Stops at the first error of `take`. Errors as Checkpoint::read(). Requires: both
-  // are multiples of piece_bytes(1), but that the last piece is shorter.
+  // kTileBytes, and by at most 128 bytes a row between rows. Stops at the first error of `take`.
+  // Errors as Checkpoint::read(). Requires: both are multiples of piece_bytes(1), but that the last
+  // piece is shorter.
   [[nodiscard]] Result<std::uint32_t> read(std::uint64_t first, std::uint64_t length,
                                            IoBuffer& tile, const TakeRun& take) const;
 

@@ -61,14 +61,13 @@ class Evidence {
     if (!fits || held_[place].data_type() != onnx_data_type(view.dtype)) {
       return false;
     }
-    const bool transposes =
-        std::count(recipe.begin(), recipe.end(), RecipeStep::kTranspose) % 2 != 0;
-    return remembered(holds_, {place, key, transposes}, [&]() -> Result<bool> {
-      if (transposes && view.dtype == DType::kFloat4E2M1FnX2) {
+    const bool transposed = transposes(recipe);
+    return remembered(holds_, {place, key, transposed}, [&]() -> Result<bool> {
+      if (transposed && view.dtype == DType::kFloat4E2M1FnX2) {
         return false;  // no byte holds neighbours of a column
       }
       // One row or column reads the same both ways.
-      const bool turned = transposes && std::none_of(view.shape.begin(), view.shape.end(),
+      const bool turned = transposed && std::none_of(view.shape.begin(), view.shape.end(),
                                                      [](std::int64_t size) { return size <= 1; });
       return turned ? holds_transposed(place, key) : holds(place, key);
     });

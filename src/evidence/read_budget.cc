@@ -1,6 +1,5 @@
 #include "evidence/read_budget.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -11,18 +10,11 @@
 #include "onnx/model_source.h"
 
 namespace onnx_external {
-namespace {
-
-std::uint64_t stored(const SourceFile& file) {
-  return std::min(file.size(), stored_bytes(file.fd(), file.size()));
-}
-
-}  // namespace
 
 ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
   std::uint64_t bytes = 0;
   for (const auto& file : checkpoint.files()) {
-    bytes += stored(*file);
+    bytes += stored_bytes(file->fd(), file->size());
   }
   NameSet locations;
   for (const ExternalTensor& tensor : model.external_tensors()) {
@@ -30,7 +22,7 @@ ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
       continue;
     }
     if (const auto file = open_external(model, tensor)) {
-      bytes += stored(**file);
+      bytes += stored_bytes((*file)->fd(), (*file)->size());
     }
   }
   for (const InlineTensor& tensor : model.inline_tensors()) {

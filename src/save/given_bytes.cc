@@ -1,14 +1,12 @@
 #include "save/given_bytes.h"
 
-#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/holes.h"
-#include "base/remedy.h"
-#include "base/size_text.h"
+#include "checkpoint/expansion_limit.h"
 #include "onnx/model_source.h"
 #include "onnx_external/checkpoint.h"
 
@@ -34,16 +32,9 @@ Status check_given_bytes(const SavePlan& plan, const Model& model, std::uint64_t
     if (!file) {
       return fail(file.error());
     }
-    stored += std::min((*file)->size(), stored_bytes((*file)->fd(), (*file)->size()));
+    stored += stored_bytes((*file)->fd(), (*file)->size());
   }
-  if (copied / std::max<std::uint64_t>(max_expand, 1) <= stored) {
-    return {};
-  }
-  return fail_with(ErrorCode::kUnsupported,
-                   "the tensors that the model brings along have " + size_text(copied) +
-                       ", in files that store " + size_text(stored) + "; at most " +
-                       std::to_string(max_expand) + " times is allowed",
-                   {{"max-expand", "N", "if they are trusted to grow N times"}});
+  return check_expanded("the tensors that the model brings along", copied, stored, max_expand);
 }
 
 }  // namespace onnx_external

@@ -6,8 +6,8 @@
 namespace onnx_external {
 namespace {
 
-std::ptrdiff_t transposes_of(const Recipe& recipe) {
-  return std::count(recipe.begin(), recipe.end(), RecipeStep::kTranspose);
+bool has_transpose(const Recipe& recipe) {
+  return std::find(recipe.begin(), recipe.end(), RecipeStep::kTranspose) != recipe.end();
 }
 
 Status check_steps(const Recipe& recipe, std::size_t rank) {
@@ -19,7 +19,7 @@ Status check_steps(const Recipe& recipe, std::size_t rank) {
       std::find(recipe.begin(), recipe.end(), RecipeStep::kCast) < recipe.end() - 1) {
     return fail(ErrorCode::kInvalidArgument, "a cast is the last step of a recipe");
   }
-  if (transposes_of(recipe) > 0 && rank != 2) {
+  if (has_transpose(recipe) && rank != 2) {
     return fail(ErrorCode::kMismatch, "only a matrix can be transposed, and this tensor has " +
                                           std::to_string(rank) + " dimensions");
   }
@@ -56,6 +56,10 @@ std::string recipe_text(const Recipe& recipe) {
   return text;
 }
 
+bool transposes(const Recipe& recipe) {
+  return std::count(recipe.begin(), recipe.end(), RecipeStep::kTranspose) % 2 != 0;
+}
+
 bool ends_with_cast(const Recipe& recipe) {
   return !recipe.empty() && recipe.back() == RecipeStep::kCast;
 }
@@ -80,7 +84,7 @@ Result<Shape> apply_recipe(const Recipe& recipe, Shape shape) {
   if (Status status = check_steps(recipe, shape.size()); !status) {
     return fail(std::move(status).error());
   }
-  if (transposes_of(recipe) % 2 != 0) {
+  if (transposes(recipe)) {
     std::swap(shape[0], shape[1]);
   }
   return shape;
@@ -90,10 +94,10 @@ Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view) {
   if (Status status = check_steps(recipe, view.shape.size()); !status) {
     return fail(std::move(status).error());
   }
-  if (transposes_of(recipe) > 0 && view.dtype == DType::kFloat4E2M1FnX2) {
+  if (has_transpose(recipe) && view.dtype == DType::kFloat4E2M1FnX2) {
     return fail(ErrorCode::kMismatch, "two of its values share a byte, so it cannot be transposed");
   }
-  if (transposes_of(recipe) % 2 != 0) {
+  if (transposes(recipe)) {
     std::swap(view.shape[0], view.shape[1]);
     std::swap(view.strides[0], view.strides[1]);
   }

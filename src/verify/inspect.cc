@@ -16,10 +16,9 @@
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
-#include "base/remedy.h"
 #include "base/safe_path.h"
-#include "base/size_text.h"
 #include "base/text.h"
+#include "checkpoint/expansion_limit.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
 #include "verify/external_entry.h"
@@ -76,22 +75,9 @@ struct StoredBytes {
   std::uint64_t bytes = 0;  // without holes
 
   void add(const SourceFile& file) {
-    bytes = add_bytes(bytes, std::min(file.size(), stored_bytes(file.fd(), file.size())));
+    bytes = add_bytes(bytes, stored_bytes(file.fd(), file.size()));
   }
 };
-
-// Tensors may share their bytes, and files may have holes: a few bytes could ask for any reading.
-Status check_reading(std::uint64_t bytes, const StoredBytes& stored, std::uint64_t max_expand) {
-  if (bytes <= kAlwaysExpandedBytes ||
-      bytes / std::max<std::uint64_t>(max_expand, 1) <= stored.bytes) {
-    return {};
-  }
-  return fail_with(ErrorCode::kUnsupported,
-                   stored.where + ": the tensors to read have " + size_text(bytes) +
-                       ", in files that store " + size_text(stored.bytes) + "; at most " +
-                       std::to_string(max_expand) + " times is allowed",
-                   {{"max-expand", "N", "if they are trusted to grow N times"}});
-}
 
 // Fills in the digests that are asked for; digest(index, sha, feeder) feeds one.
 template <typename Digest>
@@ -106,7 +92,10 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
     bytes =
         add_bytes(bytes, gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0);
   }
-  if (Status status = check_reading(bytes, stored, options.open.max_expand); !status) {
+  // Tensors may share their bytes, and files may have holes: a few bytes could ask for any reading.
+  if (Status status = check_expanded(stored.where + ": the tensors to read", bytes, stored.bytes,
+                                     options.open.max_expand);
+      !status) {
     return status;
   }
   meter.begin(Phase::kVerify, bytes);

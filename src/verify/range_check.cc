@@ -20,6 +20,7 @@
 #include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "checkpoint/tiled_view.h"
+#include "evidence/read_budget.h"
 #include "tensor/derived_view.h"
 
 namespace onnx_external {
@@ -32,10 +33,6 @@ constexpr std::uint64_t kGatherStep = std::uint64_t{1} << 20;
 // A tensor larger than this is shared by several threads.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
 
-// Ranges that overlap are read once each, so a small model could ask for any amount of reading.
-// Below kAlwaysRead bytes nobody minds.
-constexpr std::uint64_t kMaxTimesRead = 16;
-constexpr std::uint64_t kAlwaysRead = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxPieces = 4096;
 
 struct Piece {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/pickle.h"
-#include "checkpoint/torch_names.h"
+#include "checkpoint/naming/torch_names.h"
+#include "checkpoint/pickle/pickle.h"
 #include "onnx_external/checkpoint.h"
 #include "support/legacy_builder.h"
 #include "support/pickle_builder.h"

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/new_folders.h"
 #include "base/parallel.h"
-#include "checkpoint/contents.h"
+#include "checkpoint/storage/file_contents.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
 #include "save/given_bytes.h"

@@ -15,8 +15,8 @@
 #include "common/sandbox.h"
 #include "common/text_report.h"
 #include "common/treemap_svg.h"
-#include "verify/inspect.h"
-#include "verify/listing.h"
+#include "inspect/inspect.h"
+#include "inspect/listing.h"
 
 namespace onnx_external {
 namespace {

@@ -131,7 +131,7 @@ struct FormatFacts {
 // the lifetime of the object.
 class Checkpoint {
  public:
-  struct Contents;  // src/checkpoint/contents.h: what the readers fill in
+  struct Contents;  // src/checkpoint/storage/file_contents.h: what the readers fill in
   explicit Checkpoint(std::unique_ptr<Contents> contents);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;

@@ -25,8 +25,8 @@
 
 namespace onnx_external {
 
-class Pickle;         // src/checkpoint/pickle.h
-class ObjectVisitor;  // src/checkpoint/object_tree.h: pays for what is looked at
+class Pickle;         // src/checkpoint/pickle/pickle.h
+class ObjectVisitor;  // src/checkpoint/naming/object_tree.h: pays for what is looked at
 
 enum class PickledKind : std::uint8_t {
   kNone,

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -178,9 +179,7 @@ Status RangeCopier::splice_range(Range& range, bool& supported) {
                                            std::to_string(range.length) +
                                            " more bytes were expected; was it cut or changed?");
     }
-    if (Status status = drain_pipe(range, static_cast<std::size_t>(got), supported); !status) {
-      return status;
-    }
+    TRY(drain_pipe(range, static_cast<std::size_t>(got), supported));
   }
   return {};
 }
@@ -189,18 +188,14 @@ Status RangeCopier::copy_buffered(Range& range, Crc32* crc, Sha* sha) {
   while (range.length > 0) {
     const std::span<std::byte> piece =
         buffer_.first(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
-    if (Status status = range.source.read(range.source_offset, piece); !status) {
-      return status;
-    }
+    TRY(range.source.read(range.source_offset, piece));
     if (crc != nullptr) {
       crc->update(piece);
     }
     if (sha != nullptr) {
       sha->update(piece);
     }
-    if (Status status = range.target.write(range.target_offset, piece); !status) {
-      return status;
-    }
+    TRY(range.target.write(range.target_offset, piece));
     if (!range.advance(piece.size())) {
       return cancelled();
     }
@@ -212,9 +207,7 @@ Status RangeCopier::copy(const SourceFile& source, std::uint64_t source_offset,
                          std::uint64_t length, const OutputFile& target,
                          std::uint64_t target_offset, const StepFn& step) {
   Range range{source, source_offset, length, target, target_offset, step};
-  if (Status status = range.check(); !status) {
-    return status;
-  }
+  TRY(range.check());
   if (asks_file_system(range)) {
     bool supported = true;
     Status status = ask_file_system(range, supported);
@@ -241,9 +234,7 @@ Status RangeCopier::copy_with_digests(const SourceFile& source, std::uint64_t so
                                       std::uint64_t target_offset, const StepFn& step, Crc32& crc,
                                       Sha* sha) {
   Range range{source, source_offset, length, target, target_offset, step};
-  if (Status status = range.check(); !status) {
-    return status;
-  }
+  TRY(range.check());
   return copy_buffered(range, &crc, sha);
 }
 

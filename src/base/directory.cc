@@ -14,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -30,17 +32,11 @@ Status remove_tree_in(const Directory& folder, const std::string& name, int dept
   if (depth == 0) {
     return fail(ErrorCode::kUnsupported, folder.child(name) + ": nested too deep to remove");
   }
-  auto tree = folder.open_folder(name);
-  if (!tree) {
-    return fail(std::move(tree).error());
-  }
-  auto names = tree->entries();
-  if (!names) {
-    return fail(std::move(names).error());
-  }
+  TRY_ASSIGN(auto tree, folder.open_folder(name));
+  TRY_ASSIGN(auto names, tree.entries());
   Status first_error;
-  for (const std::string& entry : *names) {
-    if (Status status = remove_tree_in(*tree, entry, depth - 1); !status && first_error) {
+  for (const std::string& entry : names) {
+    if (Status status = remove_tree_in(tree, entry, depth - 1); !status && first_error) {
       first_error = std::move(status);
     }
   }

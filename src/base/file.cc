@@ -10,6 +10,7 @@
 
 #include "base/checked_math.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -208,10 +209,7 @@ Result<std::string> read_file(const SourceFile& file, std::uint64_t max_bytes) {
                                              std::to_string(max_bytes));
   }
   std::string text(static_cast<std::size_t>(file.size()), '\0');
-  Status status = file.read(0, std::as_writable_bytes(std::span(text)));
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(file.read(0, std::as_writable_bytes(std::span(text))));
   return text;
 }
 

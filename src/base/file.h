@@ -61,6 +61,12 @@ void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
 [[nodiscard]] Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                                const std::string& name);
 
+// A run of bytes of a file, or of a text in one.
+struct BytesPlace {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
 // A regular file held open for reading. Immutable; all members may be called from any thread.
 class SourceFile {
  public:

@@ -7,6 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -53,9 +55,7 @@ class Input {
     }
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(left_, buffer_.size()));
     const auto piece = std::span(buffer_).first(count);
-    if (auto status = file_.read(offset_, piece); !status) {
-      return status;
-    }
+    TRY(file_.read(offset_, piece));
     offset_ += count;
     left_ -= count;
     stream.next_in = reinterpret_cast<Bytef*>(piece.data());
@@ -92,9 +92,7 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
       chunk_for(std::min(range.size, kChunkBytes) + 1);  // one too many shows
   std::uint64_t total = 0;
   for (int state = Z_OK; state != Z_STREAM_END;) {
-    if (auto status = input.refill(*stream); !status) {
-      return status;
-    }
+    TRY(input.refill(*stream));
     stream->next_out = reinterpret_cast<Bytef*>(out.data());
     stream->avail_out = static_cast<uInt>(out.size());
     state = zlib_answer(::inflate(stream.get(), Z_NO_FLUSH));
@@ -108,9 +106,7 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
                                            std::to_string(range.size) + " bytes");
     }
     total += produced;
-    if (auto status = sink(std::span(out).first(produced)); !status) {
-      return status;
-    }
+    TRY(sink(std::span(out).first(produced)));
   }
   if (total != range.size || !input.used_up(*stream)) {
     return fail(ErrorCode::kCorrupt, where + ": deflate stream gives " + std::to_string(total) +
@@ -121,13 +117,10 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
 
 Result<std::string> inflate_to_string(const SourceFile& file, const DeflatedRange& range) {
   std::string text;
-  auto status = inflate_range(file, range, [&](std::span<const std::byte> piece) -> Status {
+  TRY(inflate_range(file, range, [&](std::span<const std::byte> piece) -> Status {
     text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     return {};
-  });
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  }));
   return text;
 }
 

@@ -10,6 +10,7 @@
 #include "base/directory.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 
@@ -74,10 +75,7 @@ Status check_no_dangling_link(const std::filesystem::path& path) {
 Status NewFolders::sync() const {
   for (const std::filesystem::path& made : made_) {
     const auto parent = Directory::open(made.parent_path());
-    Status status = parent ? parent->sync() : fail(parent.error());
-    if (!status) {
-      return status;
-    }
+    TRY(parent ? parent->sync() : fail(parent.error()));
   }
   return {};
 }

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/try.h"
+
 namespace onnx_external {
 
 Result<OutputFile> OutputFile::create(const Directory& folder, const std::string& name) {
@@ -58,9 +60,7 @@ Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes)
   constexpr std::size_t kWrittenAtOnce = std::size_t{256} << 10;
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), kWrittenAtOnce));
-    if (Status status = write_all(fd(), offset, piece, name_); !status) {
-      return status;
-    }
+    TRY(write_all(fd(), offset, piece, name_));
     offset += piece.size();
     bytes = bytes.subspan(piece.size());
   }

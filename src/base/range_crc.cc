@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "base/io_buffer.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -19,9 +20,7 @@ Result<std::uint32_t> range_crc32(const SourceFile& file, std::uint64_t offset,
   Crc32 crc;
   for (std::uint64_t done = 0; done < length;) {
     const auto piece = buffer.first(std::min(kStepBytes, length - done));
-    if (Status status = file.read(offset + done, piece); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(file.read(offset + done, piece));
     crc.update(piece);
     done += piece.size();
   }

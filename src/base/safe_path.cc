@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -97,23 +98,14 @@ Status check_relative_location(std::string_view location) {
 
 Result<std::shared_ptr<const SourceFile>> open_beneath(const std::filesystem::path& folder,
                                                        std::string_view location) {
-  Status status = check_relative_location(location);
-  if (!status) {
-    return fail(std::move(status).error());
-  }
-  auto directory = Directory::open(folder);
-  if (!directory) {
-    return fail(std::move(directory).error());
-  }
-  return open_beneath(*directory, location);
+  TRY(check_relative_location(location));
+  TRY_ASSIGN(auto directory, Directory::open(folder));
+  return open_beneath(directory, location);
 }
 
 Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
                                                        std::string_view location) {
-  Status status = check_relative_location(location);
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(check_relative_location(location));
   const std::filesystem::path path = folder.path() / location;
   UniqueFd fd(open_in(folder.fd(), location));
   if (!fd) {

@@ -7,8 +7,9 @@
 #include "base/checked_math.h"
 #include "base/io_buffer.h"
 #include "base/range_crc.h"
-#include "checkpoint/contents.h"
-#include "checkpoint/element_reader.h"
+#include "base/try.h"
+#include "checkpoint/storage/element_reader.h"
+#include "checkpoint/storage/file_contents.h"
 #include "tensor/cast.h"
 
 namespace onnx_external {
@@ -47,19 +48,15 @@ Status with_reader(Checkpoint::Contents& contents, const TensorView& view, const
       return file.read(storage.offset + offset, piece);
     }));
   }
-  const auto place = contents.inflated.get(view.storage, storage, file);
-  if (!place) {
-    return fail(place.error());
-  }
+  TRY_ASSIGN(const auto place, contents.inflated.get(view.storage, storage, file));
   return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
-    return read_exact(place->fd, place->offset + offset, piece,
-                      "inflated record of " + file.name());
+    return read_exact(place.fd, place.offset + offset, piece, "inflated record of " + file.name());
   }));
 }
 
 }  // namespace
 
-void append_part(CheckpointPart& whole, CheckpointPart part) {
+void append_contents(FileContents& whole, FileContents part) {
   if (whole.files.empty()) {
     whole.facts = std::move(part.facts);
   } else {
@@ -185,9 +182,7 @@ Status Checkpoint::read_as(const TensorView& view, DType dtype, std::uint64_t fi
   for (std::uint64_t done = 0; done < count; done += step) {
     const std::uint64_t elements = std::min(step, count - done);
     const auto piece = buffer.first(elements * byte_size(from));
-    if (Status status = read(view, (first / unit + done) * byte_size(from), piece); !status) {
-      return status;
-    }
+    TRY(read(view, (first / unit + done) * byte_size(from), piece));
     cast_elements(from, dtype, piece,
                   out.subspan(static_cast<std::size_t>(done * unit),
                               static_cast<std::size_t>(elements * unit)));
@@ -210,9 +205,7 @@ Status Checkpoint::check_storage(std::uint32_t index) const {
   if (const auto parts = contents_->all.made_of.find(index);
       parts != contents_->all.made_of.end()) {
     for (const std::uint32_t part : parts->second) {
-      if (auto status = check_storage(part); !status) {
-        return status;
-      }
+      TRY(check_storage(part));
     }
   }
   const Storage& storage = storages()[index];
@@ -221,14 +214,11 @@ Status Checkpoint::check_storage(std::uint32_t index) const {
     return {};
   }
   if (storage.compression != Compression::kNone) {
-    const auto place = contents_->inflated.get(index, storage, file);
-    return place ? Status() : fail(place.error());
+    TRY(contents_->inflated.get(index, storage, file));
+    return {};
   }
-  const auto crc = range_crc32(file, storage.offset, storage.bytes);
-  if (!crc) {
-    return fail(crc.error());
-  }
-  if (*crc != *storage.crc32) {
+  TRY_ASSIGN(const auto crc, range_crc32(file, storage.offset, storage.bytes));
+  if (crc != *storage.crc32) {
     return fail(ErrorCode::kCorrupt,
                 file.name() + ": byte " + std::to_string(storage.offset) + ": a record of " +
                     std::to_string(storage.bytes) +
@@ -239,9 +229,7 @@ Status Checkpoint::check_storage(std::uint32_t index) const {
 
 Status Checkpoint::check_unchanged() const {
   for (const auto& file : files()) {
-    if (auto status = file->check_unchanged(); !status) {
-      return status;
-    }
+    TRY(file->check_unchanged());
   }
   return {};
 }

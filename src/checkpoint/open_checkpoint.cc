@@ -10,12 +10,13 @@
 #include "base/remedy.h"
 #include "base/size_text.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint_file.h"
-#include "checkpoint/computed_storages.h"
-#include "checkpoint/contents.h"
-#include "checkpoint/dcp.h"
-#include "checkpoint/expansion_limit.h"
-#include "checkpoint/shard_index.h"
+#include "base/try.h"
+#include "checkpoint/dcp/dcp.h"
+#include "checkpoint/formats/checkpoint_file.h"
+#include "checkpoint/formats/shard_index.h"
+#include "checkpoint/storage/computed_storages.h"
+#include "checkpoint/storage/expansion_limit.h"
+#include "checkpoint/storage/file_contents.h"
 #include "onnx_external/checkpoint.h"
 
 namespace onnx_external {
@@ -28,14 +29,11 @@ constexpr std::array<std::string_view, 4> kFolderFiles = {
     "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json",
     "pytorch_model.bin"};
 
-Result<CheckpointPart> read_file_or_index(std::shared_ptr<const SourceFile> file,
-                                          const OpenOptions& options) {
-  const auto format = sniff_format(*file);
-  if (!format) {
-    return fail(format.error());
-  }
-  return *format == FileFormat::kJson ? read_shard_index(*file, options)
-                                      : read_checkpoint_file(std::move(file), options);
+Result<FileContents> read_file_or_index(std::shared_ptr<const SourceFile> file,
+                                        const OpenOptions& options) {
+  TRY_ASSIGN(const auto format, sniff_format(*file));
+  return format == FileFormat::kJson ? read_shard_index(*file, options)
+                                     : read_checkpoint_file(std::move(file), options);
 }
 
 bool is_checkpoint_format(FileFormat format, std::string_view name) {
@@ -78,48 +76,40 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
   return names;
 }
 
-Result<CheckpointPart> read_folder(const std::filesystem::path& folder,
-                                   const OpenOptions& options) {
+Result<FileContents> read_folder(const std::filesystem::path& folder, const OpenOptions& options) {
   std::error_code ignored;
   for (const std::string_view name : kFolderFiles) {
     if (!std::filesystem::exists(std::filesystem::symlink_status(folder / name, ignored))) {
       continue;
     }
-    auto file = open_shard(folder, name);
-    return file ? read_file_or_index(*std::move(file), options)
-                : Result<CheckpointPart>(fail(std::move(file).error()));
+    TRY_ASSIGN(auto file, open_shard(folder, name));
+    return read_file_or_index(std::move(file), options);
   }
   if (std::filesystem::exists(
           std::filesystem::symlink_status(folder / kDcpMetadataName, ignored))) {
-    auto metadata = open_shard(folder, kDcpMetadataName);
-    return metadata ? read_dcp(*std::move(metadata), options)
-                    : Result<CheckpointPart>(fail(std::move(metadata).error()));
+    TRY_ASSIGN(auto metadata, open_shard(folder, kDcpMetadataName));
+    return read_dcp(std::move(metadata), options);
   }
-  const auto names = list_checkpoints(folder);
-  if (!names) {
-    return fail(names.error());
-  }
-  if (std::any_of(names->begin(), names->end(),
+  TRY_ASSIGN(const auto names, list_checkpoints(folder));
+  if (std::any_of(names.begin(), names.end(),
                   [](const std::string& name) { return name.ends_with(kDcpSuffix); })) {
     return fail(ErrorCode::kNotFound, folder.string() +
                                           ": a distributed checkpoint (DCP) without its file "
                                           "'.metadata'; was it saved or copied to its end?");
   }
-  if (names->empty()) {
+  if (names.empty()) {
     return fail(ErrorCode::kNotFound, folder.string() + ": no checkpoint file in this folder");
   }
-  if (names->size() > 1) {
+  if (names.size() > 1) {
     return fail(ErrorCode::kAmbiguous, folder.string() + ": several checkpoint files: " +
-                                           quote_list(*names, kMaxListedFiles) +
+                                           quote_list(names, kMaxListedFiles) +
                                            "; name the ones to read");
   }
-  auto file = open_shard(folder, names->front());
-  return file ? read_file_or_index(*std::move(file), options)
-              : Result<CheckpointPart>(fail(std::move(file).error()));
+  TRY_ASSIGN(auto file, open_shard(folder, names.front()));
+  return read_file_or_index(std::move(file), options);
 }
 
-Result<CheckpointPart> read_argument(const std::filesystem::path& path,
-                                     const OpenOptions& options) {
+Result<FileContents> read_argument(const std::filesystem::path& path, const OpenOptions& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     return read_folder(path, options);
@@ -133,7 +123,7 @@ Result<CheckpointPart> read_argument(const std::filesystem::path& path,
     return read_dcp(*std::move(file), options);
   }
   return file ? read_file_or_index(*std::move(file), options)
-              : Result<CheckpointPart>(fail(std::move(file).error()));
+              : Result<FileContents>(fail(std::move(file).error()));
 }
 
 auto view_key(const TensorView& tensor) {
@@ -158,11 +148,8 @@ Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors,
                                    std::span<const std::uint32_t> views) {
   std::uint64_t total = 0;
   for (const std::uint32_t view : views) {
-    const auto nbytes = contiguous_nbytes(tensors[view].dtype, tensors[view].shape);
-    if (!nbytes) {
-      return fail(nbytes.error());
-    }
-    if (__builtin_add_overflow(total, *nbytes, &total)) {
+    TRY_ASSIGN(const auto nbytes, contiguous_nbytes(tensors[view].dtype, tensors[view].shape));
+    if (__builtin_add_overflow(total, nbytes, &total)) {
       return fail(ErrorCode::kCorrupt, "the tensors have more than 2^64 bytes");
     }
   }
@@ -170,7 +157,7 @@ Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors,
 }
 
 // A few bytes of file can be viewed as an output of any size: stride 0, or many overlapping views.
-Status check_expansion(const CheckpointPart& all, std::uint64_t max_expand,
+Status check_expansion(const FileContents& all, std::uint64_t max_expand,
                        const std::string& where) {
   // Bytes of the files, not of inflated records: those cost the writer a thousandth of their size.
   std::uint64_t files = 0;
@@ -260,13 +247,10 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   }
   auto contents = std::make_unique<Checkpoint::Contents>(options.scratch_dir);
   for (std::uint32_t argument = 0; argument < paths.size(); ++argument) {
-    auto part = read_argument(paths[argument], options);
-    if (!part) {
-      return fail(std::move(part).error());
-    }
+    TRY_ASSIGN(auto part, read_argument(paths[argument], options));
     std::string& format = contents->all.format;
-    format = argument == 0 || format == part->format ? part->format : "mixed";
-    append_part(contents->all, *std::move(part));
+    format = argument == 0 || format == part.format ? part.format : "mixed";
+    append_contents(contents->all, std::move(part));
     contents->arguments.resize(contents->all.tensors.size(), argument);
     if (auto status = MemoryBudget(contents->all, options.max_expand).check(); !status) {
       return fail_in(paths[argument].string(), std::move(status).error());

@@ -6,7 +6,7 @@
 
 #include "base/checked_math.h"
 #include "base/holes.h"
-#include "checkpoint/expansion_limit.h"
+#include "checkpoint/storage/expansion_limit.h"
 #include "onnx/model_source.h"
 #include "onnx_external/checkpoint.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "checkpoint/tiled_view.h"
+#include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -81,9 +83,7 @@ Recipe turned_once_more(Recipe recipe) {
 }
 
 Result<Shape> apply_recipe(const Recipe& recipe, Shape shape) {
-  if (Status status = check_steps(recipe, shape.size()); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(check_steps(recipe, shape.size()));
   if (transposes(recipe)) {
     std::swap(shape[0], shape[1]);
   }
@@ -91,9 +91,7 @@ Result<Shape> apply_recipe(const Recipe& recipe, Shape shape) {
 }
 
 Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view) {
-  if (Status status = check_steps(recipe, view.shape.size()); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(check_steps(recipe, view.shape.size()));
   if (has_transpose(recipe) && view.dtype == DType::kFloat4E2M1FnX2) {
     return fail(ErrorCode::kMismatch, "two of its values share a byte, so it cannot be transposed");
   }

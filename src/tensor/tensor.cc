@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/checked_math.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -37,21 +38,15 @@ Result<std::uint64_t> element_count(std::span<const std::int64_t> shape) {
   }
   std::uint64_t count = 1;
   for (const std::int64_t dim : shape) {
-    auto product = bounded_product(count, static_cast<std::uint64_t>(dim), shape);
-    if (!product) {
-      return product;
-    }
-    count = *product;
+    TRY_ASSIGN(auto product, bounded_product(count, static_cast<std::uint64_t>(dim), shape));
+    count = product;
   }
   return count;
 }
 
 Result<std::uint64_t> contiguous_nbytes(DType dtype, std::span<const std::int64_t> shape) {
-  auto count = element_count(shape);
-  if (!count) {
-    return count;
-  }
-  return bounded_product(*count, byte_size(dtype), shape);
+  TRY_ASSIGN(auto count, element_count(shape));
+  return bounded_product(count, byte_size(dtype), shape);
 }
 
 std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape) {
@@ -131,15 +126,12 @@ Result<std::uint64_t> onnx_nbytes(std::int32_t data_type, std::span<const std::i
                                              " (" + std::to_string(data_type) +
                                              ") has no fixed size");
   }
-  auto count = element_count(dims);
-  if (!count) {
-    return count;
-  }
+  TRY_ASSIGN(auto count, element_count(dims));
   if (bits >= 8) {
-    return bounded_product(*count, bits / 8, dims);
+    return bounded_product(count, bits / 8, dims);
   }
   const std::uint64_t per_byte = 8 / bits;
-  return *count / per_byte + (*count % per_byte == 0 ? 0 : 1);
+  return count / per_byte + (count % per_byte == 0 ? 0 : 1);
 }
 
 // More than any library has; a file may state millions.

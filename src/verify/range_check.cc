@@ -19,7 +19,7 @@
 #include "base/parallel.h"
 #include "base/range_crc.h"
 #include "base/safe_path.h"
-#include "checkpoint/tiled_view.h"
+#include "checkpoint/storage/tiled_view.h"
 #include "evidence/read_budget.h"
 #include "tensor/derived_view.h"
 

@@ -4,10 +4,10 @@
 #include <csignal>
 
 #include "faults/scene.h"
+#include "inspect/inspect.h"
 #include "onnx_external/verify.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
-#include "verify/inspect.h"
 
 namespace onnx_external {
 namespace {

@@ -54,14 +54,14 @@ TARGETS = {
 # The readers: what takes bytes of a file apart.
 READERS = re.compile(
     r"base/(byte_reader\.h|inflate|json|safe_path)|"
-    r"checkpoint/(?!cache_classes|checkpoint\.|choose_mapping|class_flattening|open_checkpoint)|"
+    r"checkpoint/(?!naming/(cache_classes|choose_state_dict|class_flattening)|checkpoint\.|open_checkpoint)|"
     r"onnx/(?!attach|placeholder)|mapping/map_file|save/(journal|manifest)\.|verify/external_entry")
 
 # Those of them that take apart a format; the others make tensors and names of what they found.
 PARSERS = re.compile(
     r"base/(byte_reader|inflate|json)|mapping/map_file|save/(journal|manifest)\.|"
-    r"onnx/(external_data|wire_reader|wire_scan|cut_tensors)|checkpoint/(zip_(archive|directory)|pickle|safetensors|"
-    r"shard_index|legacy_file|torch_(legacy|tar|script)|tar_members|dcp|exported_program)")
+    r"onnx/(external_data|wire_reader|wire_scan|cut_tensors)|checkpoint/(container/|pickle/|dcp/|torch/(legacy_file|pickle_bytes)|"
+    r"formats/(pickle_file|safetensors|shard_index|torch_(legacy|tar|script)|exported_program))")
 
 ALLOWED_MIB = 256  # beside what the sanitizers and libFuzzer need themselves
 SLOW_SECONDS = 1

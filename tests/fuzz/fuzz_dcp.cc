@@ -1,5 +1,5 @@
 // Any bytes as the .metadata of a distributed checkpoint, beside the parts of an honest one.
-#include "checkpoint/dcp.h"
+#include "checkpoint/dcp/dcp.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
 #include "fuzz/read_part.h"

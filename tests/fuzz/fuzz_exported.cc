@@ -1,5 +1,5 @@
 // Any bytes as the JSON that says where the weights of an exported program are.
-#include "checkpoint/exported_program.h"
+#include "checkpoint/formats/exported_program.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/read_part.h"
 #include "fuzz/seeds.h"

@@ -1,5 +1,5 @@
 // Any bytes as a shard index, beside honest shards.
-#include "checkpoint/shard_index.h"
+#include "checkpoint/formats/shard_index.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/read_part.h"
 #include "fuzz/seeds.h"

@@ -1,5 +1,5 @@
 // Any bytes as a file whose start tells what it is: mostly a legacy torch file or a plain pickle.
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/formats/checkpoint_file.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
 #include "fuzz/read_part.h"

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "checkpoint/pickle.h"
-#include "checkpoint/tensor_declaration.h"
-#include "checkpoint/torch_names.h"
+#include "checkpoint/naming/torch_names.h"
+#include "checkpoint/pickle/pickle.h"
+#include "checkpoint/torch/tensor_declaration.h"
 #include "fuzz/pickle_mutator.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

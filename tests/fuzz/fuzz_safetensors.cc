@@ -1,5 +1,5 @@
 // Any bytes as a safetensors file.
-#include "checkpoint/safetensors.h"
+#include "checkpoint/formats/safetensors.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/read_part.h"
 

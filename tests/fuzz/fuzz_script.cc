@@ -1,7 +1,7 @@
 // Any bytes as the two pickles and the code of a TorchScript archive.
 #include <string_view>
 
-#include "checkpoint/zip_checkpoint.h"
+#include "checkpoint/formats/zip_checkpoint.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
 #include "fuzz/pieces.h"

@@ -2,7 +2,7 @@
 // any bytes as a tar file.
 #include <string_view>
 
-#include "checkpoint/torch_tar.h"
+#include "checkpoint/formats/torch_tar.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
 #include "fuzz/pieces.h"

@@ -1,6 +1,6 @@
 // Any bytes as the pickle of a torch zip file, beside records that honest tensors view: what is
 // sparse, quantized, widened, nested or a numpy value is put together and read.
-#include "checkpoint/zip_checkpoint.h"
+#include "checkpoint/formats/zip_checkpoint.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/pickle_mutator.h"
 #include "fuzz/read_part.h"

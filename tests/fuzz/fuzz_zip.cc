@@ -1,5 +1,5 @@
 // Any bytes as a torch zip file: opened, and every tensor looked into.
-#include "checkpoint/zip_checkpoint.h"
+#include "checkpoint/formats/zip_checkpoint.h"
 #include "fuzz/memory_file.h"
 #include "fuzz/read_part.h"
 #include "fuzz/zip_mutator.h"

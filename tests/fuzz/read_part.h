@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/contents.h"
+#include "checkpoint/storage/file_contents.h"
 
 namespace onnx_external {
 
@@ -22,7 +22,7 @@ inline Selection selection_for(std::size_t size) {
 }
 
 // The start and the end of every tensor are read.
-inline void read_part(Result<CheckpointPart> part) {
+inline void read_part(Result<FileContents> part) {
   constexpr std::size_t kStart = 4096;
   constexpr std::size_t kEnd = 64;
   if (!part) {
@@ -30,7 +30,7 @@ inline void read_part(Result<CheckpointPart> part) {
   }
   static const std::filesystem::path scratch = std::filesystem::temp_directory_path();
   auto contents = std::make_unique<Checkpoint::Contents>(scratch);
-  append_part(contents->all, *std::move(part));
+  append_contents(contents->all, *std::move(part));
   const Checkpoint checkpoint(std::move(contents));
   static std::array<std::byte, kStart> bytes;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {

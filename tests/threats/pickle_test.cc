@@ -1,5 +1,5 @@
 // Pickles that attack: rows P1 to P5 of docs/security.md.
-#include "checkpoint/pickle.h"
+#include "checkpoint/pickle/pickle.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

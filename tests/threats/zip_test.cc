@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "checkpoint/zip_archive.h"
+#include "checkpoint/container/zip_archive.h"
 #include "mutants/meter.h"
 #include "support/save_fixture.h"
 #include "threats/threats.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "verify/difference.h"
+#include "inspect/difference.h"
 
 namespace onnx_external {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "inspect/inspect.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
-#include "verify/inspect.h"
 
 namespace onnx_external {
 

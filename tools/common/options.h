@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "common/progress_bar.h"
+#include "inspect/listing.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/class_flattening.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
-#include "verify/listing.h"
 
 namespace onnx_external {
 

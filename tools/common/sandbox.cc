@@ -19,7 +19,7 @@
 #endif
 
 #include "base/file.h"
-#include "checkpoint/checkpoint_file.h"
+#include "checkpoint/formats/checkpoint_file.h"
 
 namespace onnx_external {
 namespace {

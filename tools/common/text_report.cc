@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "common/documents.h"
 #include "common/output.h"
-#include "verify/module_tree.h"
+#include "inspect/module_tree.h"
 
 namespace onnx_external {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/output.h"
-#include "verify/module_tree.h"
-#include "verify/treemap.h"
+#include "inspect/module_tree.h"
+#include "inspect/treemap.h"
 
 namespace onnx_external {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "verify/inspect.h"
+#include "inspect/inspect.h"
 
 namespace onnx_external {
 

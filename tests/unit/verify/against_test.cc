@@ -7,7 +7,7 @@
 #include "onnx_external/verify.h"
 #include "support/pickle_builder.h"
 #include "support/result_matchers.h"
-#include "unit/verify/written_model.h"
+#include "support/written_model.h"
 
 namespace onnx_external {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "onnx_external/verify.h"
 #include "support/result_matchers.h"
-#include "unit/verify/written_model.h"
+#include "support/written_model.h"
 
 namespace onnx_external {
 namespace {

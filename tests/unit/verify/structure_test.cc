@@ -9,7 +9,7 @@
 #include "onnx_external/verify.h"
 #include "support/function_default.h"
 #include "support/result_matchers.h"
-#include "unit/verify/written_model.h"
+#include "support/written_model.h"
 #include "verify/external_entry.h"
 
 namespace onnx_external {

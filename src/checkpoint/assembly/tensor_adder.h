@@ -1,0 +1,70 @@
+// Turns declarations into views: finds their storages, and puts together what has none.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/assembly/quantizer_numbers.h"
+#include "checkpoint/assembly/torch_tensors.h"
+#include "checkpoint/storage/computed_storages.h"
+#include "checkpoint/storage/view_source.h"
+
+namespace onnx_external {
+
+// Fills one part. What several names share (a numpy array's bytes, the indices of a sparse tensor)
+// is kept once.
+class TensorAdder {
+ public:
+  // All of them must outlive the adder.
+  TensorAdder(const Pickle& pickle, const OpenOptions& options, const FindStorage& find,
+              FileContents& part);
+
+  // Adds the tensor; a quantized one with its scale and zero point under names of their own.
+  [[nodiscard]] Status add(std::string name, NodeId node);
+  [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
+
+ private:
+  // Any tensor but its quantizer.
+  [[nodiscard]] Result<TensorView> view_of(const TensorDeclaration& declared);
+  [[nodiscard]] Result<TensorView> strided_view(const TensorDeclaration& declared);
+  [[nodiscard]] Result<std::uint32_t> storage_of(const TensorDeclaration& declared);
+  [[nodiscard]] Result<std::uint32_t> storage_of_bytes(const TensorDeclaration& declared);
+  [[nodiscard]] Result<TensorView> widened(const TensorView& halves);
+  [[nodiscard]] Result<TensorView> dense_view(const TensorDeclaration& declared);
+  [[nodiscard]] Result<TensorView> part_view(NodeId node);  // of a sparse or quantized tensor
+
+  // The tensors beside quantized integers.
+  using Views = std::vector<TensorView>;
+  [[nodiscard]] Result<Views> quantizer_views(const std::string& name, const TensorView& integers,
+                                              const Quantizer& quantizer);
+  [[nodiscard]] Result<Views> channel_views(const std::string& name, const TensorView& integers,
+                                            const Quantizer& quantizer);
+  [[nodiscard]] Result<Numbers> channel_numbers(NodeId node, std::int64_t channels);
+  [[nodiscard]] TensorView memory_view(std::string name, Shape shape, Numbers numbers);
+
+  [[nodiscard]] ReadSource source_of(const TensorView& view) const {
+    return view_source(part_, view, inflated_);
+  }
+
+  const Pickle& pickle_;
+  const OpenOptions& options_;
+  const FindStorage& find_;
+  FileContents& part_;
+  MemoryBudget budget_;
+  std::shared_ptr<InflatedStorages> inflated_;  // of what is computed from compressed records
+
+  struct HeldBytes {
+    std::uint32_t storage = 0;
+    bool lower_halves_are_zero = false;  // as float32, little-endian
+  };
+  std::map<std::pair<SpelledBytes, ByteOrder>, HeldBytes> held_;
+  std::map<std::pair<NodeId, SparseLayout>, TensorView> dense_;
+  using ViewKey = std::tuple<std::uint32_t, std::uint64_t, Shape, std::vector<std::int64_t>>;
+  std::map<ViewKey, std::uint32_t> widened_;
+};
+
+}  // namespace onnx_external

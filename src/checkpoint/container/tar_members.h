@@ -1,0 +1,18 @@
+// The members of a tar file.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/file.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Names of regular members and where their bytes lie. Long names, sparse files and the like are
+// passed over. Reads headers only. kCorrupt: a bad checksum or size, twin names; kUnsupported: more
+// than kMaxTarMembers.
+inline constexpr std::size_t kMaxTarMembers = 10'000;
+[[nodiscard]] Result<std::map<std::string, BytesPlace>> tar_members(const SourceFile& file);
+
+}  // namespace onnx_external

@@ -1,0 +1,142 @@
+#include "checkpoint/container/zip_archive.h"
+
+#include <utility>
+
+#include "base/digest.h"
+#include "base/inflate.h"
+#include "base/name_map.h"
+#include "base/parallel.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/container/zip_directory.h"
+
+namespace onnx_external {
+namespace {
+
+// torch's own reader looks names up ignoring ASCII case.
+std::uint64_t folded_hash(std::string_view name) {
+  return NameHash{}(ascii_lower(name));
+}
+
+}  // namespace
+
+Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
+  auto archive = open_names(std::move(file));
+  TRY(archive ? archive->locate() : Status());
+  return archive;
+}
+
+Result<ZipArchive> ZipArchive::open_names(std::shared_ptr<const SourceFile> file) {
+  TRY_ASSIGN(auto range, find_zip_directory(*file));
+  ZipArchive archive;
+  archive.directory_ = std::make_unique<std::string>(static_cast<std::size_t>(range.size), '\0');
+  auto status = file->read(range.offset, std::as_writable_bytes(std::span(*archive.directory_)));
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  TRY_ASSIGN(auto entries, parse_zip_directory(*file, *archive.directory_, range));
+  archive.entries_ = std::move(entries);
+  archive.file_ = std::move(file);
+  archive.directory_offset_ = range.offset;
+  if (status = archive.index_names(); !status) {
+    return fail(std::move(status).error());
+  }
+  return archive;
+}
+
+Status ZipArchive::locate() {
+  const auto tell = [this](std::size_t found) {
+    locating_->found.store(found, std::memory_order_release);
+    locating_->found.notify_all();
+  };
+  // Whoever waits must hear of the end, whatever it is.
+  Status located = without_exceptions(
+      [&] { return locate_zip_data(*file_, directory_offset_, entries_, tell); });
+  locating_->failed = !located.has_value();
+  tell(kEnded);
+  return located;
+}
+
+Status ZipArchive::wait_for(const ZipEntry& entry) const {
+  const auto index = static_cast<std::size_t>(&entry - entries_.data());
+  std::size_t found = locating_->found.load(std::memory_order_acquire);
+  while (found <= index) {
+    locating_->found.wait(found, std::memory_order_acquire);
+    found = locating_->found.load(std::memory_order_acquire);
+  }
+  if (found == kEnded && locating_->failed) {
+    return fail(ErrorCode::kCorrupt, file_->name() + ": its records could not be located");
+  }
+  return {};
+}
+
+Status ZipArchive::index_names() {
+  const bool flat = !entries_.empty() && entries_[0].name.find('/') == std::string_view::npos;
+  for (const ZipEntry& entry : flat ? std::span<const ZipEntry>() : std::span(entries_)) {
+    const std::size_t slash = entry.name.find('/');
+    if (slash == std::string_view::npos || slash == 0) {
+      return fail(ErrorCode::kUnsupported,
+                  file_->name() + ": record " + quote(entry.name) +
+                      ": lies in no folder; this zip file is not a PyTorch checkpoint");
+    }
+    const std::string_view folder = entry.name.substr(0, slash);
+    if (root_.empty()) {
+      root_ = folder;
+    }
+    if (folder != root_) {
+      return fail(ErrorCode::kCorrupt, file_->name() + ": record " + quote(entry.name) +
+                                           ": lies outside the folder " + quote(root_));
+    }
+  }
+  by_name_ = table_for<decltype(by_name_)>(entries_.size());
+  for (std::uint32_t i = 0; i < entries_.size(); ++i) {
+    if (!by_name_.emplace(folded_hash(name_in_root(entries_[i])), i).second) {
+      return fail(ErrorCode::kCorrupt, file_->name() + ": record " + quote(entries_[i].name) +
+                                           ": two zip records have this name");
+    }
+  }
+  return {};
+}
+
+const ZipEntry* ZipArchive::find(std::string_view name) const {
+  const auto found = by_name_.find(folded_hash(name));
+  const bool is_there = found != by_name_.end() && name_in_root(entries_[found->second]) == name;
+  return is_there ? &entries_[found->second] : nullptr;
+}
+
+Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t max_bytes) const {
+  const std::string where = file_->name() + ": record " + quote(entry.name);
+  if (entry.size > max_bytes) {
+    return fail(ErrorCode::kUnsupported, where + ": " + std::to_string(entry.size) +
+                                             " bytes, more than the limit of " +
+                                             std::to_string(max_bytes));
+  }
+  if (entry.compression != Compression::kNone && entry.size > most_inflated_bytes()) {
+    return fail(ErrorCode::kUnsupported,
+                where + ": it inflates to " + std::to_string(entry.size) + " bytes, in a file of " +
+                    std::to_string(file_->size()) + " bytes more than the limit of " +
+                    std::to_string(most_inflated_bytes()) +
+                    "; if the file is trusted, zip its records again without compression");
+  }
+  TRY_ASSIGN(const auto place, locate_zip_entry(*file_, directory_offset_, entry));
+  std::string text;
+  if (entry.compression == Compression::kDeflate) {
+    TRY_ASSIGN(
+        auto inflated,
+        inflate_to_string(*file_, {.offset = place, .stored = entry.stored, .size = entry.size}));
+    text = std::move(inflated);
+  } else {
+    text.resize(static_cast<std::size_t>(entry.size));
+    TRY(file_->read(place, std::as_writable_bytes(std::span(text))));
+  }
+  Crc32 crc;
+  crc.update(std::as_bytes(std::span(text)));
+  if (entry.crc != 0 && crc.value() != entry.crc) {
+    return fail(
+        ErrorCode::kCorrupt,
+        where + ": its bytes are damaged (CRC-32 differs); copy or download the file again");
+  }
+  return text;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,85 @@
+// Tensors that are cut into chunks: boxes of elements, each stored on its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/storage/element_reader.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+// What check_cover() compares at most: 8 bytes of memory for each corner. Meshes of today have up
+// to 4 dimensions; more would let a small file ask for much work.
+inline constexpr std::size_t kMaxCutDimensions = 8;
+inline constexpr std::uint64_t kMaxChunkCorners = std::uint64_t{1} << 24;
+
+// A box of elements in a tensor. Both have the tensor's rank.
+struct ChunkBox {
+  std::vector<std::int64_t> offsets;
+  Shape sizes;  // none is 0
+};
+
+// kCorrupt unless every element of `shape` lies in exactly one box: the message names the first
+// element (in row-major order) that lies in none, or in more than one. Time: n log n in the corners
+// of the boxes, which are 2^k for each box, k the number of dimensions that are cut. kUnsupported
+// above kMaxCutDimensions or kMaxChunkCorners.
+// Requires: element_count(shape) succeeds and is not 0.
+[[nodiscard]] Status check_cover(std::span<const std::int64_t> shape,
+                                 std::span<const ChunkBox> boxes);
+
+// A chunk and the tensor that holds its elements.
+struct ChunkSource {
+  ChunkBox box;
+  TensorView view;  // its shape is the box's
+  Storage storage;  // a plain range of `file`
+  std::shared_ptr<const SourceFile> file;
+};
+
+// Reads the whole tensor. Immutable: read() may be called from several threads at once.
+class ChunkedTensor {
+ public:
+  // Requires: check_cover() of the boxes succeeded.
+  ChunkedTensor(DType dtype, const Shape& shape, std::vector<ChunkSource> chunks);
+  ChunkedTensor(const ChunkedTensor&) = delete;  // the readers point into chunks_
+  ChunkedTensor& operator=(const ChunkedTensor&) = delete;
+
+  // Bytes [first, first + out.size()) of the contiguous, little-endian, row-major tensor. Each
+  // chunk that they touch is read in runs as long as they allow: straight into `out` where its
+  // bytes are neighbours there too, else through kScatterBytes of scratch.
+  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
+  static constexpr std::uint64_t kScatterBytes = std::uint64_t{256} << 10;
+
+ private:
+  // Dimensions in bytes: the innermost that is cut and all inner ones are one, counted in bytes.
+  struct Dims {
+    std::vector<std::uint64_t> sizes;
+    std::vector<std::uint64_t> steps;  // bytes from one index to the next
+  };
+  struct Chunk {
+    std::vector<std::uint64_t> offsets;
+    Dims dims;
+    std::uint64_t first = 0;     // byte of the tensor where it starts
+    std::uint64_t end = 0;       // after its last byte
+    std::uint64_t furthest = 0;  // `end` of this one or of any before it
+    ElementReader reader;
+  };
+  struct Box;  // bytes of `out` that are a box of the tensor
+  [[nodiscard]] Box largest_box(std::uint64_t first, std::uint64_t left) const;
+  [[nodiscard]] Status read_box(const Box& box, std::span<std::byte> out) const;
+  [[nodiscard]] Status read_chunk(const Chunk& chunk, const Box& box,
+                                  std::span<std::byte> out) const;
+  [[nodiscard]] Status scatter(const Chunk& chunk, std::uint64_t begin, std::uint64_t length,
+                               const Box& box, std::span<std::byte> out) const;
+
+  std::vector<ChunkSource> sources_;
+  Dims dims_;
+  std::vector<Chunk> chunks_;  // by `first`
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,53 @@
+// The `.metadata` file of a distributed checkpoint: which tensors there are and where each of their
+// chunks lies.
+//
+// Source: torch/distributed/checkpoint/{metadata,filesystem,planner_helpers}.py (and the same under
+// torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "checkpoint/pickle/pickle.h"
+#include "onnx_external/dtype.h"
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+// A run of bytes in a file beside `.metadata`; nothing is checked against that file yet.
+struct DcpSlice {
+  std::string file;  // a plain name
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+// Its rank is the tensor's; no size is 0 (empty chunks, which idle ranks write, are left out).
+struct DcpChunk {
+  std::vector<std::int64_t> offsets;  // elements, of its first element in the tensor
+  Shape sizes;
+  DcpSlice slice;
+};
+
+// Keys and indexes from the root of the object that was saved.
+using DcpPath = std::vector<std::variant<std::string, std::int64_t>>;
+
+struct DcpItem {
+  std::string name;
+  DcpPath path;  // {"model", "fc.weight"}; {name} where the planner recorded none
+  bool is_tensor = false;
+  std::string refusal;  // why the tensor cannot be read; "" = it can
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  std::vector<DcpChunk> chunks;
+};
+
+// In the order of the file; names are unique. kUnsupported: no such metadata, transformed bytes.
+// kCorrupt: values of the wrong kind, a chunk without a place, an unsafe file name. Work is bounded
+// by the size of the pickle, however much its parts are shared.
+[[nodiscard]] Result<std::vector<DcpItem>> parse_dcp_metadata(const Pickle& pickle);
+
+}  // namespace onnx_external

@@ -1,0 +1,30 @@
+// Which items of a distributed checkpoint are listed, and under which names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/dcp/dcp_metadata.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct NamedDcpTensor {
+  std::string name;
+  std::uint32_t item = 0;  // index into the items
+};
+
+struct NamedDcpItems {
+  std::vector<NamedDcpTensor> tensors;
+  std::vector<OpaqueObject> opaque;  // bytes items
+  std::vector<RefusedTensor> refused;
+};
+
+// The paths of the items are a tree, from which tensors are chosen and named exactly as from the
+// tree in a torch.save file: errors and meaning of `options` are those of name_tensors().
+[[nodiscard]] Result<NamedDcpItems> name_dcp_items(const std::vector<DcpItem>& items,
+                                                   const OpenOptions& options);
+
+}  // namespace onnx_external

@@ -1,0 +1,33 @@
+// One file: what format its content has, and its tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/file.h"
+#include "checkpoint/storage/file_contents.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+enum class FileFormat : std::uint8_t {
+  kTorchZip,  // any zip file; which kind is decided by its records
+  kSafetensors,
+  kJson,         // perhaps a shard index
+  kTorchLegacy,  // torch before 1.6, or _use_new_zipfile_serialization=False
+  kTorchTar,     // torch before 0.2
+  kPickle,       // a pickle without torch's framing
+  kLfsPointer,   // of Git: the file itself was not fetched
+  kOther,        // known, but no checkpoint: gzip, 7z, npy
+  kUnknown,
+};
+
+// Looks at the first bytes. kIo.
+[[nodiscard]] Result<FileFormat> sniff_format(const SourceFile& file);
+
+// Reads a file that holds tensors itself, told by content. kUnsupported names any other format.
+[[nodiscard]] Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
+                                                        const OpenOptions& options);
+
+}  // namespace onnx_external

@@ -1,0 +1,26 @@
+// The JSON beside the weights of a PT2 archive: which record holds which tensor, seen how.
+//
+// Source: torch/_export/serde/schema.py (PayloadConfig, PayloadMeta, TensorMeta, ScalarType).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/torch/tensor_declaration.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct Payload {
+  std::string name;    // of the tensor
+  std::string record;  // plain name, in the folder of its kind
+  bool pickled = false;
+  TensorDeclaration tensor;  // unless pickled; without a storage
+  std::string refusal;       // why it cannot be read; "" = it can
+};
+
+// Payloads in the order of the file. kCorrupt for what is no payload config.
+[[nodiscard]] Result<std::vector<Payload>> parse_payload_config(std::string_view json);
+
+}  // namespace onnx_external

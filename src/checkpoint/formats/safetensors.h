@@ -1,0 +1,24 @@
+// safetensors files: a JSON header with places, then the bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/file.h"
+#include "checkpoint/storage/file_contents.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// The reference crate's limit (safetensors/src/tensor.rs, MAX_HEADER_SIZE).
+inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
+
+// Format "safetensors"; one Storage: the whole data section. Strict: the tensors cover the data
+// section without holes or overlaps and end with the file; unknown members, twin keys and types
+// that torch does not have are errors (types: `refused` with kEverything). `options.key` must be
+// empty: there is one flat mapping.
+[[nodiscard]] Result<FileContents> read_safetensors(std::shared_ptr<const SourceFile> file,
+                                                    const OpenOptions& options);
+
+}  // namespace onnx_external

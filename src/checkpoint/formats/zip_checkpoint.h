@@ -1,0 +1,18 @@
+// A zip file: which of torch's formats it is, by its records.
+#pragma once
+
+#include <memory>
+
+#include "base/file.h"
+#include "checkpoint/storage/file_contents.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Reads a torch.save file, a TorchScript archive or an exported program.
+// kUnsupported names any other zip file, and the kinds of torch's that hold no readable weights.
+[[nodiscard]] Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
+                                                       const OpenOptions& options);
+
+}  // namespace onnx_external

@@ -1,0 +1,81 @@
+// The one rule by which nested values flatten: which parts a value of a pickle has, and how each is
+// called in a dotted name.
+//
+// Keys of mappings and attribute names stand as they are, elements of lists, tuples and sets by
+// their index, classes in the caller's table as their function says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/pickle/pickle.h"
+#include "checkpoint/torch/torch_objects.h"
+#include "onnx_external/class_flattening.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// How much a walk may do for a pickle of so many nodes: sharing makes a small file name the same
+// tensor under many paths, and honest files do so a few times, not thousands of times.
+class WalkBudget {
+ public:
+  explicit WalkBudget(const Pickle& pickle)
+      : visits_(65'536 + 16 * std::uint64_t{pickle.node_count()}),
+        name_bytes_((std::uint64_t{16} << 20) + 64 * std::uint64_t{pickle.node_count()}) {}
+
+  // kUnsupported when the budget is used up.
+  [[nodiscard]] Status visit(std::uint64_t count = 1) { return take(visits_, count); }
+  [[nodiscard]] Status name(std::size_t bytes) { return take(name_bytes_, bytes); }
+  static tl::unexpected<Error> too_much();
+
+ private:
+  [[nodiscard]] static Status take(std::uint64_t& left, std::uint64_t count);
+
+  std::uint64_t visits_;
+  std::uint64_t name_bytes_;
+};
+
+// One part of a value. Keys are not copied: a small pickle may use one long key a million times.
+struct Child {
+  static constexpr NodeId kIndex = 0xffffffff;  // called by its index
+  static constexpr NodeId kNamed = 0xfffffffe;  // called Children::names[index]
+  NodeId key;
+  std::uint32_t index;
+  NodeId node;
+};
+struct Children {
+  std::vector<Child> list;
+  std::vector<std::string> names;  // from a class's function
+};
+
+// A key or index as a component of a path; "#index" for a key that is neither string nor int.
+// The view lives as long as `buffer` and `children` are not changed.
+[[nodiscard]] std::string_view component(const Pickle& pickle, const Children& children,
+                                         const Child& child, std::string& buffer);
+
+// True for what children_of() may find parts in.
+[[nodiscard]] bool has_children(const Pickle& pickle, NodeId id);
+
+// True for what a state dict's tensors may stand in: mappings, lists, tuples, objects made from
+// arguments alone (as named tuples are), and classes of the table.
+[[nodiscard]] bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
+
+// True for an object whose class is in the table.
+[[nodiscard]] bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
+
+// The parts of a value, paid for: a shared container each time that it is expanded, because the
+// copy is work, and memory. The state of a mapping is not its content (state_dict()'s `_metadata`
+// stands there); of other objects arguments, added elements and attributes are.
+// kCorrupt for twin keys; kUnsupported when the budget is used up; errors of a class's function.
+[[nodiscard]] Result<Children> children_of(const Pickle& pickle, NodeId id,
+                                           const ClassFlattening* classes, WalkBudget& budget);
+
+// The items of a mapping, paid for: one for each, and more for long keys. A dict has no twin keys,
+// so a pickle that sets one twice (Python would keep the later value) was not written by torch.
+// Requires: is_mapping(pickle, id).
+[[nodiscard]] Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget);
+
+}  // namespace onnx_external

@@ -1,0 +1,198 @@
+// A pickle, read as data: protocols 0 to 5 become a graph of inert nodes.
+//
+// Nothing that a pickle names is imported or called: a GLOBAL is a symbol, REDUCE, NEWOBJ, INST and
+// OBJ give an opaque object that keeps the symbol and its arguments, BUILD adds a state to it. What
+// the symbols mean is decided by the reader above (torch_objects.h).
+//
+// Nodes are numbers into an arena: building, walking and destroying never recurses, whatever the
+// nesting, and cycles are harmless. Every length is checked against the bytes present before use;
+// memory is at most about 60 bytes for each byte of the pickle, time linear. Opcodes: Lib/pickle.py
+// and Lib/pickletools.py of CPython.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
+inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
+// Marks, stack, memo and the children of containers together, for each node that is allowed.
+inline constexpr std::size_t kMaxReferencesPerNode = 2;
+
+using NodeId = std::uint32_t;
+
+enum class NodeKind : std::uint8_t {
+  kNone,
+  kBool,
+  kInteger,     // fits 64 bits
+  kBigInteger,  // does not; the value is not kept
+  kFloat,
+  kString,
+  kBytes,
+  kTuple,
+  kList,
+  kDict,
+  kSet,
+  kGlobal,      // a symbol: module and name
+  kObject,      // something made by a call that did not happen
+  kPersistent,  // a persistent id, as torch uses for storages
+  kBlock,       // internal: a run of children of a list, dict, set or object
+};
+
+// Sixteen bytes: a checkpoint has a dozen for each tensor. What the fields mean depends on the
+// kind; use Pickle's members.
+struct PickleNode {
+  NodeKind kind = NodeKind::kNone;
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+  std::uint32_t third = 0;
+
+  // Of a bool, integer or float (its bits), which need two fields.
+  [[nodiscard]] static PickleNode of_number(NodeKind kind, std::int64_t value) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    return {.kind = kind,
+            .second = static_cast<std::uint32_t>(bits),
+            .third = static_cast<std::uint32_t>(bits >> 32U)};
+  }
+  [[nodiscard]] std::int64_t number() const {
+    return static_cast<std::int64_t>(std::uint64_t{third} << 32U | second);
+  }
+};
+
+// The text of one pickle in a larger source, long byte strings perhaps left out (pickle_stream.h).
+struct PickleText {
+  struct Cut {
+    std::size_t at = 0;  // the position in `bytes` where they would stand
+    BytesPlace place;
+  };
+  std::string bytes;
+  std::uint64_t begin = 0;     // of the pickle in its source
+  std::vector<Cut> cuts = {};  // in order
+  // Of a compressed pickle fewer: its bytes cost the writer little.
+  std::size_t max_nodes = kMaxPickleNodes;
+
+  // Where a position in `bytes` lies in the source.
+  [[nodiscard]] std::uint64_t place(std::size_t position) const;
+};
+
+// Immutable once parsed and edited, movable; then safe to read from several threads.
+class Pickle {
+ public:
+  static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+
+  // Parses up to STOP; bytes after it are ignored, as torch ignores them. kCorrupt with
+  // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
+  // out-of-band buffers) and for more than PickleText::max_nodes, or
+  // kMaxReferencesPerNode times as many references.
+  [[nodiscard]] static Result<Pickle> parse(std::string bytes);
+  [[nodiscard]] static Result<Pickle> parse(PickleText text);
+
+  [[nodiscard]] NodeId root() const { return root_; }
+  // What PROTO says; 0 without one, as in protocols 0 and 1.
+  [[nodiscard]] int protocol() const;
+  [[nodiscard]] NodeKind kind(NodeId id) const { return nodes_[id].kind; }
+  [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
+
+  [[nodiscard]] std::optional<std::int64_t> integer(NodeId id) const;  // not for bools
+  [[nodiscard]] std::optional<bool> boolean(NodeId id) const;
+  [[nodiscard]] std::optional<double> real(NodeId id) const;              // floats only
+  [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
+
+  // Where a byte string lies in the source; nothing for other kinds.
+  [[nodiscard]] std::optional<BytesPlace> bytes_place(NodeId id) const;
+
+  // The content of a byte string; nothing for other kinds and for one that was left out.
+  [[nodiscard]] std::optional<std::string_view> bytes(NodeId id) const;
+
+  // The elements of a tuple; none for anything else.
+  [[nodiscard]] std::span<const NodeId> tuple(NodeId id) const;
+
+  [[nodiscard]] bool is_sequence(NodeId id) const {  // a list or a tuple
+    return kind(id) == NodeKind::kList || kind(id) == NodeKind::kTuple;
+  }
+
+  // The elements of a list or set, or those appended to an object; the first `most` of them.
+  // Copies.
+  [[nodiscard]] std::vector<NodeId> elements(NodeId id, std::size_t most = kAll) const;
+
+  // The (key, value) pairs of a dict, or those set on an object, in order; twins are kept; the
+  // first `most` of them. Copies.
+  [[nodiscard]] std::vector<std::pair<NodeId, NodeId>> items(NodeId id,
+                                                             std::size_t most = kAll) const;
+
+  // True when items were set on an object, or elements appended to it.
+  // Requires: kind(id) == kObject.
+  [[nodiscard]] bool has_items(NodeId id) const { return parts(id).items.head != 0; }
+  [[nodiscard]] bool has_elements(NodeId id) const { return parts(id).elements.head != 0; }
+
+  // Requires: kind(id) == kGlobal.
+  [[nodiscard]] std::string_view module(NodeId id) const { return text(nodes_[id].first); }
+  [[nodiscard]] std::string_view name(NodeId id) const { return text(nodes_[id].second); }
+  [[nodiscard]] std::uint32_t label(NodeId id) const { return nodes_[id].third; }
+
+  // Of an object: what would have been called, with what.
+  // Requires: kind(id) == kObject.
+  [[nodiscard]] NodeId callable(NodeId id) const { return nodes_[id].first; }
+  [[nodiscard]] NodeId arguments(NodeId id) const { return nodes_[id].second; }
+  // Of BUILD, in order; the first `most` of them.
+  [[nodiscard]] std::vector<NodeId> states(NodeId id, std::size_t most = kAll) const;
+
+  // Requires: kind(id) == kPersistent.
+  [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
+
+  // Editing, for readers that put other nodes in the place of what the file spells: those that
+  // today's torch would have written, or that are walked as is. Views and spans from before are
+  // invalid.
+  [[nodiscard]] NodeId add_integer(std::int64_t value);
+  [[nodiscard]] NodeId add_string(std::string_view text);
+  [[nodiscard]] NodeId add_global(std::string_view module, std::string_view name);
+  [[nodiscard]] NodeId add_tuple(const std::vector<NodeId>& elements);
+  [[nodiscard]] NodeId add_dict(const std::vector<std::pair<NodeId, NodeId>>& items);
+  [[nodiscard]] NodeId add_call(NodeId callable, NodeId arguments);
+  // The persistent id ('storage', module.name, key, 'cpu', numel).
+  [[nodiscard]] NodeId add_storage(std::string_view module, std::string_view name,
+                                   std::string_view key, std::int64_t numel);
+  void replace(NodeId id, NodeId with) { nodes_[id] = nodes_[with]; }
+  // A number that the reader above keeps with a global; 0 before.
+  // Requires: kind(id) == kGlobal.
+  void set_label(NodeId id, std::uint32_t label) { nodes_[id].third = label; }
+  void shorten_tuple(NodeId id, std::uint32_t count) { nodes_[id].second = count; }
+
+ private:
+  friend class PickleMachine;
+  struct Chain {  // of kBlock nodes; 0 = none
+    NodeId head = 0;
+    NodeId tail = 0;
+  };
+  struct ObjectParts {
+    Chain elements;
+    Chain items;
+    Chain states;
+  };
+  enum TextIn : std::uint32_t { kText, kDecoded, kCut };  // `third` of a string or byte string
+  [[nodiscard]] std::string_view text(NodeId id) const;
+  NodeId add(const PickleNode& node);
+  void link(NodeId owner, NodeKind part, NodeId block);  // adds a block of children at the end
+  [[nodiscard]] std::vector<NodeId> collect(NodeId head, std::size_t most) const;
+  [[nodiscard]] const ObjectParts& parts(NodeId id) const { return objects_[nodes_[id].third]; }
+
+  PickleText text_;      // strings point into it
+  std::string decoded_;  // text of protocol 0, unescaped
+  std::vector<PickleNode> nodes_;
+  std::vector<NodeId> children_;
+  // The first is of all objects without parts, which most are.
+  std::vector<ObjectParts> objects_ = std::vector<ObjectParts>(1);
+  NodeId root_ = 0;
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,224 @@
+#include "checkpoint/storage/tiled_view.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/digest.h"
+#include "tensor/cast.h"
+#include "tensor/strided_gather.h"
+
+namespace onnx_external {
+namespace {
+
+// Smaller matrices are read at once as they are.
+constexpr std::uint64_t kMinTiledBytes = std::uint64_t{1} << 20;
+// What is converted at once stays in the second-level cache.
+constexpr std::uint64_t kCastBytes = std::uint64_t{128} << 10;
+
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kLeastRows = 64;
+
+constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
+  return count > of ? count / of * of : count;
+}
+
+}  // namespace
+
+std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const TensorView& view,
+                                       std::optional<DType> cast_to) {
+  std::vector<Dim> dims;
+  for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    const Dim dim{static_cast<std::uint64_t>(view.shape[i]),
+                  static_cast<std::uint64_t>(view.strides[i])};
+    if (dim.size == 0) {
+      return std::nullopt;
+    }
+    if (dim.size == 1) {
+      continue;
+    }
+    if (!dims.empty() && dims.back().stride == dim.size * dim.stride) {
+      dims.back() = {dims.back().size * dim.size, dim.stride};
+    } else {
+      dims.push_back(dim);
+    }
+  }
+  if (dims.size() < 2 || dims[dims.size() - 2].stride != 1 || dims.back().stride < 2) {
+    return std::nullopt;
+  }
+  TiledView tiled(checkpoint, view, cast_to);
+  tiled.unit_ = byte_size(view.dtype);
+  tiled.out_unit_ = byte_size(cast_to.value_or(view.dtype));
+  tiled.columns_ = dims.back();
+  tiled.rows_ = dims[dims.size() - 2];
+  dims.resize(dims.size() - 2);
+  tiled.matrices_ = std::move(dims);
+  if (tiled.rows_.size * tiled.columns_.size * tiled.unit_ <= kMinTiledBytes) {
+    return std::nullopt;
+  }
+  tiled.choose_tile();
+  return tiled;
+}
+
+// What a byte costs, in nanoseconds as they were measured (docs/performance.md). Narrow tiles are
+// read together with what lies between their columns, which is cheaper than a system call for each;
+// each run that is written is a call of its own, unless rows follow each other.
+double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {
+  constexpr double kReadByte = 0.055;
+  constexpr double kReadCall = 1000;
+  constexpr double kWriteCall = 2200;
+  const std::uint64_t window = rows * unit_;
+  const std::uint64_t pitch = columns_.stride * unit_;
+  const auto bytes = static_cast<double>(window);
+  const double reading = pitch <= window + kReadOverGapBytes
+                             ? kReadByte * static_cast<double>(pitch) / bytes
+                             : kReadCall / bytes + 4 * kReadByte;
+  return columns == columns_.size ? reading
+                                  : reading + kWriteCall / static_cast<double>(columns * out_unit_);
+}
+
+void TiledView::choose_tile() {
+  const std::uint64_t elements = kTileBytes / std::max(unit_, out_unit_);
+  std::optional<double> best;
+  const auto consider = [&](std::uint64_t rows) {
+    rows = std::clamp<std::uint64_t>(rows, 1, rows_.size);
+    const std::uint64_t columns =
+        elements / rows >= columns_.size
+            ? columns_.size
+            : whole_multiple(elements / rows, std::max<std::uint64_t>(kPageBytes / out_unit_, 1));
+    const double found = cost(rows, columns);
+    if (!best || found < *best) {
+      best = found;
+      tile_rows_ = rows;
+      tile_columns_ = columns;
+    }
+  };
+  consider(elements / columns_.size);  // whole rows, as many as there is room for
+  consider(std::min(rows_.size, elements));
+  for (std::uint64_t rows = kLeastRows; rows < std::min(rows_.size, elements); rows *= 2) {
+    consider(rows);
+  }
+}
+
+std::uint64_t TiledView::piece_bytes(std::uint64_t least) const {
+  const std::uint64_t band = tile_rows_ * columns_.size * out_unit_;
+  return (least + band - 1) / band * band;
+}
+
+std::uint64_t TiledView::element_of_matrix(std::uint64_t number) const {
+  std::uint64_t element = 0;
+  for (std::size_t d = matrices_.size(); d-- > 0; number /= matrices_[d].size) {
+    element += number % matrices_[d].size * matrices_[d].stride;
+  }
+  return element;
+}
+
+// Some rows of one matrix.
+class TiledView::Band {
+ public:
+  Band(const TiledView& all, std::uint64_t first_row, std::uint64_t rows, IoBuffer& tile,
+       const TakeRun& take)
+      : all_(all),
+        first_row_(first_row),
+        rows_(rows),
+        row_bytes_(all.columns_.size * all.out_unit_),
+        tile_(tile),
+        take_(take),
+        is_run_(all.tile_columns_ == all.columns_.size),
+        crcs_(is_run_ ? 1 : rows) {}
+
+  // Their CRC-32.
+  Result<std::uint32_t> read() {
+    for (std::uint64_t column = 0; column < all_.columns_.size; column += all_.tile_columns_) {
+      const std::uint64_t columns = std::min(all_.tile_columns_, all_.columns_.size - column);
+      if (Status status = read_tile(column, columns); !status) {
+        return fail(std::move(status).error());
+      }
+    }
+    if (is_run_) {
+      return crcs_[0].value();
+    }
+    const Crc32Appender append(row_bytes_);
+    std::uint32_t crc = 0;
+    for (const Crc32& row : crcs_) {
+      crc = append(crc, row.value());
+    }
+    return crc;
+  }
+
+ private:
+  Status read_tile(std::uint64_t column, std::uint64_t columns) {
+    const std::uint64_t in_matrix = first_row_ % all_.rows_.size;
+    TensorView view = all_.view_;
+    view.shape = {static_cast<std::int64_t>(rows_), static_cast<std::int64_t>(columns)};
+    view.strides = {1, static_cast<std::int64_t>(all_.columns_.stride)};
+    view.storage_offset += (all_.element_of_matrix(first_row_ / all_.rows_.size) + in_matrix +
+                            column * all_.columns_.stride) *
+                           all_.unit_;
+    const std::uint64_t line_bytes = columns * all_.unit_;
+    const std::uint64_t pitch = is_run_ ? line_bytes : spread_rows(line_bytes);
+    const std::span<std::byte> bytes = tile_.first(rows_ * pitch);
+    if (Status status = all_.checkpoint_.read_rows(view, pitch, bytes); !status) {
+      return status;
+    }
+    const std::uint64_t run_bytes = is_run_ ? bytes.size() : line_bytes;
+    for (std::size_t row = 0; row < crcs_.size(); ++row) {
+      const std::uint64_t at = (first_row_ + row) * row_bytes_ + column * all_.out_unit_;
+      const auto run = bytes.subspan(row * pitch, run_bytes);
+      Status status = all_.cast_to_ ? give_converted(row, at, run) : give(row, at, run);
+      if (!status) {
+        return status;
+      }
+    }
+    return {};
+  }
+
+  Status give(std::size_t row, std::uint64_t at, std::span<const std::byte> run) {
+    crcs_[row].update(run);
+    return take_(at, run);
+  }
+
+  Status give_converted(std::size_t row, std::uint64_t at, std::span<const std::byte> run) {
+    const std::size_t step =
+        static_cast<std::size_t>(kCastBytes / std::max(all_.unit_, all_.out_unit_) * all_.unit_);
+    for (; !run.empty(); run = run.subspan(std::min(step, run.size()))) {
+      const auto from = run.first(std::min(step, run.size()));
+      const auto to = converted_.first(from.size() / all_.unit_ * all_.out_unit_);
+      cast_elements(all_.view_.dtype, *all_.cast_to_, from, to);
+      if (Status status = give(row, at, to); !status) {
+        return status;
+      }
+      at += to.size();
+    }
+    return {};
+  }
+
+  const TiledView& all_;
+  std::uint64_t first_row_;  // counted through all matrices
+  std::uint64_t rows_;
+  std::uint64_t row_bytes_;
+  IoBuffer& tile_;
+  const TakeRun& take_;
+  IoBuffer converted_;
+  bool is_run_;              // the rows follow each other in a tile, too
+  std::vector<Crc32> crcs_;  // of each row, or of all
+};
+
+Result<std::uint32_t> TiledView::read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
+                                      const TakeRun& take) const {
+  const std::uint64_t row_bytes = columns_.size * out_unit_;
+  const std::uint64_t end = (first + length) / row_bytes;
+  std::uint32_t crc = 0;
+  for (std::uint64_t row = first / row_bytes; row < end;) {
+    const std::uint64_t rows = std::min({tile_rows_, rows_.size - row % rows_.size, end - row});
+    const auto band = Band(*this, row, rows, tile, take).read();
+    if (!band) {
+      return band;
+    }
+    crc = crc32_concat(crc, *band, rows * row_bytes);
+    row += rows;
+  }
+  return crc;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,167 @@
+#include "checkpoint/torch/numpy_arrays.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/bad_input.h"
+#include "base/checked_math.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/torch/pickle_bytes.h"
+#include "checkpoint/torch/torch_symbols.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, DType>, 14> kArrayTypes = {{
+    {"f8", DType::kFloat64},
+    {"f4", DType::kFloat32},
+    {"f2", DType::kFloat16},
+    {"i8", DType::kInt64},
+    {"i4", DType::kInt32},
+    {"i2", DType::kInt16},
+    {"i1", DType::kInt8},
+    {"u8", DType::kUInt64},
+    {"u4", DType::kUInt32},
+    {"u2", DType::kUInt16},
+    {"u1", DType::kUInt8},
+    {"b1", DType::kBool},
+    {"c16", DType::kComplex128},
+    {"c8", DType::kComplex64},
+}};
+
+// numpy.dtype("f4", False, True) with the state (3, "<", None, None, None, -1, -1, 0).
+Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
+  if (call_of(pickle, id) != Call::kArrayType) {
+    return unsupported("its element type is " + quote(type_name(pickle, id)) +
+                       ", which is not read");
+  }
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
+  const std::string_view code =
+      arguments.empty() ? "" : pickle.string(arguments[0]).value_or("a class");
+  const auto* const found = std::find_if(kArrayTypes.begin(), kArrayTypes.end(),
+                                         [&](const auto& known) { return known.first == code; });
+  if (found == kArrayTypes.end()) {
+    return unsupported("its numpy dtype " + quote(code) +
+                       " is no number that a tensor can hold; leave it out, or save numbers");
+  }
+  array.dtype = found->second;
+  const std::vector<NodeId> states = pickle.states(id, 2);
+  const Arguments state = states.size() == 1 ? pickle.tuple(states[0]) : Arguments();
+  const auto order = state.size() >= 2 ? pickle.string(state[1]) : std::nullopt;
+  if (!states.empty() && order != "<" && order != ">" && order != "|" && order != "=") {
+    return corrupt("its numpy dtype has no valid byte order");
+  }
+  // Without a state, or as "=", it is the order of the machine that wrote it: little-endian ones
+  // write "<", so torch's own loader would read these as such too.
+  array.byte_order = order == ">" ? ByteOrder::kBig : ByteOrder::kLittle;
+  return {};
+}
+
+// Row-major strides, or column-major ones for Fortran order.
+std::vector<std::int64_t> strides_of(const Shape& shape, bool fortran) {
+  if (!fortran) {
+    return contiguous_strides(shape);
+  }
+  auto strides = contiguous_strides(Shape(shape.rbegin(), shape.rend()));
+  std::reverse(strides.begin(), strides.end());
+  return strides;
+}
+
+Status read_shape(const Pickle& pickle, NodeId id, bool fortran, TensorDeclaration& array) {
+  auto shape = read_integers(pickle, id, "shape");
+  TRY(shape ? element_count(*shape) : Result<std::uint64_t>(fail(shape.error())));
+  array.shape = *std::move(shape);
+  array.strides = strides_of(array.shape, fortran);
+  return {};
+}
+
+// The parts of an array; a scalar has no shape.
+struct Parts {
+  NodeId type;
+  std::optional<NodeId> shape;
+  bool fortran = false;
+  NodeId bytes;
+};
+
+Result<TensorDeclaration> read_parts(const Pickle& pickle, const Parts& parts) {
+  TensorDeclaration array;
+  auto status = read_type(pickle, parts.type, array);
+  if (status && parts.shape) {
+    status = read_shape(pickle, *parts.shape, parts.fortran, array);
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  array.bytes = spelled_bytes(pickle, parts.bytes);
+  return array.bytes ? Result<TensorDeclaration>(std::move(array))
+                     : corrupt("its data are no bytes");
+}
+
+// The state (1, shape, dtype, is Fortran, bytes).
+Result<TensorDeclaration> from_state(const Pickle& pickle, NodeId id) {
+  const std::vector<NodeId> states = pickle.states(id, 2);
+  const Arguments state = states.size() == 1 ? pickle.tuple(states[0]) : Arguments();
+  const auto fortran = state.size() == 5 ? pickle.boolean(state[3]) : std::nullopt;
+  if (!fortran || pickle.integer(state[0]) != 1) {
+    return unsupported("it is a numpy array without a state (1, shape, dtype, order, bytes)");
+  }
+  return read_parts(pickle,
+                    {.type = state[2], .shape = state[1], .fortran = *fortran, .bytes = state[4]});
+}
+
+Result<TensorDeclaration> from_buffer(const Pickle& pickle, Arguments arguments) {
+  const auto order = arguments.size() == 4 ? pickle.string(arguments[3]) : std::nullopt;
+  if (order != "C" && order != "F") {
+    return corrupt("its numpy buffer is not (bytes, dtype, shape, order)");
+  }
+  return read_parts(pickle, {.type = arguments[1],
+                             .shape = arguments[2],
+                             .fortran = order == "F",
+                             .bytes = arguments[0]});
+}
+
+Result<TensorDeclaration> from_scalar(const Pickle& pickle, Arguments arguments) {
+  if (arguments.size() != 2) {
+    return corrupt("its numpy scalar is not (dtype, bytes)");
+  }
+  return read_parts(pickle, {.type = arguments[0], .shape = std::nullopt, .bytes = arguments[1]});
+}
+
+}  // namespace
+
+bool is_array(const Pickle& pickle, NodeId id) {
+  switch (call_of(pickle, id)) {
+    case Call::kArray: {
+      const Arguments arguments = pickle.tuple(pickle.arguments(id));
+      return !arguments.empty() && pickle.kind(arguments[0]) == NodeKind::kGlobal &&
+             pickle.module(arguments[0]) == "numpy" && pickle.name(arguments[0]) == "ndarray";
+    }
+    case Call::kBufferArray:
+    case Call::kArrayScalar:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id) {
+  if (pickle.has_items(id) || pickle.has_elements(id)) {
+    return corrupt("the pickle adds items to a numpy array");
+  }
+  const Arguments arguments = pickle.tuple(pickle.arguments(id));
+  const Call call = call_of(pickle, id);
+  if (call == Call::kArray) {
+    return from_state(pickle, id);
+  }
+  if (!pickle.states(id, 1).empty()) {
+    return unsupported("a state is set on a finished numpy value");
+  }
+  return call == Call::kBufferArray ? from_buffer(pickle, arguments)
+                                    : from_scalar(pickle, arguments);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,71 @@
+// The tensors of a torch pickle as the calls that would rebuild them declare them.
+//
+// Sources: torch/_utils.py (rebuild functions and their arguments), torch/_tensor.py,
+// torch/serialization.py (persistent ids); docs/formats.md lists them. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/pickle/pickle.h"
+#include "checkpoint/torch/pickle_bytes.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+// How integers stand for fractions: value = (integer - zero point) * scale.
+struct Quantizer {
+  bool per_channel = false;
+  double scale = 0;             // of the whole tensor
+  std::int64_t zero_point = 0;  // likewise
+  NodeId scales = 0;            // per channel: tensors, one number for each index of `axis`
+  NodeId zero_points = 0;
+  std::int64_t axis = 0;
+};
+
+enum class SparseLayout : std::uint8_t { kCoo, kCsr, kCsc, kBsr, kBsc };
+
+// The parts of a sparse tensor; its shape stands in the declaration.
+struct SparseParts {
+  SparseLayout layout = SparseLayout::kCoo;
+  NodeId data = 0;        // the tuple that holds the parts: the same tuple, the same tensor
+  NodeId compressed = 0;  // not of COO
+  NodeId indices = 0;
+  NodeId values = 0;
+};
+
+// A tensor as its rebuild call declares it; nothing is checked against a storage yet.
+struct TensorDeclaration {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  std::vector<std::int64_t> strides;  // elements
+  std::int64_t offset = 0;            // elements
+  bool conj = false;                  // torch's lazy bits
+  bool neg = false;
+  std::string storage_key;          // its record is data/<key>
+  std::uint64_t storage_bytes = 0;  // that the persistent id declares
+
+  // A numpy value has its bytes in the pickle, and no storage.
+  std::optional<SpelledBytes> bytes;
+  ByteOrder byte_order = ByteOrder::kLittle;  // of those
+  bool upper_halves = false;  // bfloat16 that was widened to float32: the lower halves are zeros
+
+  std::optional<Quantizer> quantizer;
+  std::optional<SparseParts> sparse;  // dtype, strides and storage are unknown then
+};
+
+// Reads ('storage', class, key, location, numel): sets dtype, storage_key and storage_bytes.
+// kUnsupported: an unknown class. kCorrupt.
+[[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
+
+// Unwraps parameters and subclasses and reads the rebuild call.
+// kUnsupported with the reason: nested, meta, wrapper subclasses, packed quantized tensors, unknown
+// element types. kCorrupt: arguments of the wrong kind.
+// Requires: is_tensor(pickle, id) (torch_objects.h).
+[[nodiscard]] Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id);
+
+}  // namespace onnx_external

@@ -1,0 +1,113 @@
+#include "checkpoint/torch/torch_records.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "base/try.h"
+
+namespace onnx_external {
+namespace {
+
+// caffe2/serialize/versions.h: kMinSupportedFileFormatVersion, kMaxSupportedFileFormatVersion.
+constexpr int kMinVersion = 1;
+constexpr int kMaxVersion = 10;
+
+// Nodes of a compressed pickle: a byte of it can stand for a thousand, and each takes 16 bytes and
+// more. torch writes a dozen for a tensor, whose record takes 150 bytes at least.
+constexpr std::uint64_t kAlwaysInflatedNodes = 500'000;
+constexpr std::uint64_t kBytesPerNode = 2;  // of the file
+
+}  // namespace
+
+Status check_version(const ZipArchive& zip, FormatFacts& facts) {
+  const ZipEntry* entry = zip.find(".data/version");
+  entry = entry == nullptr ? zip.find("version") : entry;
+  if (entry == nullptr) {
+    return {};
+  }
+  TRY_ASSIGN(const auto text, zip.read_record(*entry, kMaxSmallRecord));
+  int version = 0;
+  std::from_chars(text.data(), text.data() + text.size(), version);
+  if (version < kMinVersion || version > kMaxVersion) {
+    return fail(ErrorCode::kUnsupported, zip.name() + ": record " + quote(entry->name) +
+                                             ": torch format version " + quote(text) +
+                                             "; versions 1 to 10 are read");
+  }
+  facts.version = std::to_string(version);
+  return {};
+}
+
+Result<ByteOrder> read_byte_order(const ZipArchive& zip) {
+  const ZipEntry* entry = zip.find("byteorder");
+  if (entry == nullptr) {
+    return ByteOrder::kLittle;
+  }
+  TRY_ASSIGN(const auto text, zip.read_record(*entry, kMaxSmallRecord));
+  if (text == "little") {
+    return ByteOrder::kLittle;
+  }
+  if (text == "big") {
+    return ByteOrder::kBig;
+  }
+  return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(entry->name) + ": byte order " +
+                                       quote(text) + " is neither 'little' nor 'big'");
+}
+
+Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
+                                   Result<std::string> bytes) {
+  if (!bytes) {
+    return fail(std::move(bytes).error());
+  }
+  PickleText text{.bytes = *std::move(bytes)};
+  if (entry.compression != Compression::kNone) {
+    text.max_nodes = std::min<std::uint64_t>(
+        kMaxPickleNodes, kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
+  }
+  auto pickle = Pickle::parse(std::move(text));
+  if (!pickle) {
+    return fail_in(zip.name() + ": record " + quote(entry.name), std::move(pickle).error());
+  }
+  return pickle;
+}
+
+Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) {
+  const ZipEntry* entry = zip.find(name);
+  if (entry == nullptr) {
+    return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(name) + " is missing");
+  }
+  return parse_pickle_record(zip, *entry, zip.read_record(*entry, kMaxPickleBytes));
+}
+
+Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_t bytes) {
+  const ZipEntry* entry = zip_.find(name);
+  if (entry == nullptr) {
+    return fail(ErrorCode::kCorrupt,
+                "its record " + quote(name) + " is missing; copy or download the file again");
+  }
+  if (entry->size != bytes) {
+    return fail(ErrorCode::kCorrupt, "its record " + quote(entry->name) + " has " +
+                                         std::to_string(entry->size) + " bytes, the pickle says " +
+                                         std::to_string(bytes));
+  }
+  auto& known = storages_[static_cast<std::size_t>(entry - zip_.entries().data())];
+  if (!known) {
+    TRY(zip_.wait_for(*entry));
+    known = static_cast<std::uint32_t>(part_.storages.size());
+    Storage storage{.offset = entry->data_offset,
+                    .stored_bytes = entry->stored,
+                    .bytes = entry->size,
+                    .compression = entry->compression,
+                    .byte_order = order_,
+                    .crc32 = std::nullopt};
+    if (entry->crc != 0) {  // 0 is what torch writes when told not to compute CRCs
+      storage.crc32 = entry->crc;
+    }
+    part_.storages.push_back(storage);
+  }
+  return *known;
+}
+
+}  // namespace onnx_external

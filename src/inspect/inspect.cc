@@ -1,0 +1,433 @@
+#include "inspect/inspect.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+#include "base/checked_math.h"
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/holes.h"
+#include "base/io_buffer.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/storage/expansion_limit.h"
+#include "onnx/inline_data.h"
+#include "onnx_external/dtype.h"
+#include "verify/external_entry.h"
+#include "verify/model_file.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kStrings = "string";  // no fixed size, no raw bytes
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kMaxBlanks = 4096;
+constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
+
+std::string type_text(std::int32_t data_type) {
+  const auto dtype = dtype_from_onnx(data_type);
+  return dtype ? std::string(torch_name(*dtype)) : ascii_lower(onnx_type_name(data_type));
+}
+
+// Feeds bytes in steps through one buffer a thread, counted and cancellable.
+class Feeder {
+ public:
+  explicit Feeder(ProgressMeter& meter) : meter_(meter) {}
+
+  // read(first, out) gives the bytes [first, first + out.size()).
+  template <typename Read>
+  [[nodiscard]] Status feed(Sha& sha, std::uint64_t nbytes, const Read& read) {
+    for (std::uint64_t first = 0; first < nbytes; first += kStep) {
+      const auto bytes = buffer_.first(std::min(kStep, nbytes - first));
+      TRY(read(first, bytes));
+      sha.update(bytes);
+      if (!meter_.add(bytes.size())) {
+        return fail(ErrorCode::kCancelled, "cancelled");
+      }
+    }
+    return {};
+  }
+
+ private:
+  ProgressMeter& meter_;
+  IoBuffer buffer_;
+};
+
+bool gets_digest(const Inspection& inspection, std::size_t index, const InspectOptions& options) {
+  const InspectedTensor& tensor = inspection.tensors[index];
+  return options.digests != Digests::kNone && tensor.problem.empty() && tensor.dtype != kStrings &&
+         (!options.digest_if || options.digest_if(index, tensor));
+}
+
+// What the tensors are read from.
+struct StoredBytes {
+  std::string where;
+  std::uint64_t bytes = 0;  // without holes
+
+  void add(const SourceFile& file) {
+    bytes = add_bytes(bytes, stored_bytes(file.fd(), file.size()));
+  }
+};
+
+// Fills in the digests that are asked for; digest(index, sha, feeder) feeds one.
+template <typename Digest>
+Status add_digests(Inspection& inspection, const InspectOptions& options, const StoredBytes& stored,
+                   const Digest& digest) {
+  if (options.digests == Digests::kNone) {
+    return {};
+  }
+  ProgressMeter meter(options.progress);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
+    bytes =
+        add_bytes(bytes, gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0);
+  }
+  // Tensors may share their bytes, and files may have holes: a few bytes could ask for any reading.
+  TRY(check_expanded(stored.where + ": the tensors to read", bytes, stored.bytes,
+                     options.open.max_expand));
+  meter.begin(Phase::kVerify, bytes);
+  const int threads = thread_count(options.threads);
+  std::vector<Feeder> feeders;
+  feeders.reserve(static_cast<std::size_t>(threads));
+  for (int i = 0; i < threads; ++i) {
+    feeders.emplace_back(meter);
+  }
+  Status status =
+      parallel_for(inspection.tensors.size(), threads, [&](std::size_t i, int thread) -> Status {
+        InspectedTensor& tensor = inspection.tensors[i];
+        if (!gets_digest(inspection, i, options)) {
+          return {};
+        }
+        Sha sha(Sha::Kind::kSha256);
+        if (auto fed = digest(i, sha, feeders[static_cast<std::size_t>(thread)]); !fed) {
+          return fail_in(quote(tensor.name), std::move(fed).error());
+        }
+        tensor.sha256 = sha.hex();
+        return {};
+      });
+  return status ? meter.finish() : status;
+}
+
+std::string relative_name(const std::filesystem::path& file,
+                          const std::filesystem::path& argument) {
+  std::error_code ignored;
+  const auto base =
+      std::filesystem::is_directory(argument, ignored) ? argument : argument.parent_path();
+  const auto relative = file.lexically_relative(base.empty() ? "." : base);
+  return relative.empty() || *relative.begin() == ".." ? file.string() : relative.string();
+}
+
+InspectedView view_of(const Checkpoint& checkpoint, std::size_t index,
+                      const std::filesystem::path& argument) {
+  const TensorView& tensor = checkpoint.tensors()[index];
+  const Storage& storage = checkpoint.storages()[tensor.storage];
+  InspectedView view;
+  if (!storage.computed) {
+    view.file = relative_name(checkpoint.files()[storage.file]->path(), argument);
+    view.deflated = storage.compression != Compression::kNone;
+    view.offset = storage.offset + (view.deflated ? 0 : tensor.storage_offset);
+    view.big_endian = storage.byte_order == ByteOrder::kBig;
+  }
+  if (!is_contiguous(tensor.shape, tensor.strides)) {
+    view.strides = tensor.strides;
+  }
+  for (std::size_t i = 0; i < view.strides.size(); ++i) {
+    view.expanded = view.expanded || (view.strides[i] == 0 && tensor.shape[i] > 1);
+  }
+  view.conj = tensor.conj;
+  view.neg = tensor.neg;
+  return view;
+}
+
+void add_file_facts(const Checkpoint& checkpoint, Inspection& inspection) {
+  inspection.version = checkpoint.facts().version;
+  inspection.pickle_protocol = checkpoint.facts().pickle_protocol;
+  inspection.files = checkpoint.files().size();
+  for (const auto& file : checkpoint.files()) {
+    inspection.file_bytes = add_bytes(inspection.file_bytes, file->size());
+  }
+  for (const Storage& storage : checkpoint.storages()) {
+    const std::string order = storage.byte_order == ByteOrder::kBig ? "big" : "little";
+    if (!storage.computed && order != inspection.byte_order) {
+      inspection.byte_order = inspection.byte_order.empty() ? order : "mixed";
+    }
+  }
+}
+
+// Tensors whose bytes are the same range of the same storage in the same order.
+void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
+  using Bytes =
+      std::tuple<std::uint32_t, std::uint64_t, DType, Shape, std::vector<std::int64_t>, bool, bool>;
+  std::map<Bytes, std::size_t> seen;
+  const auto& tensors = checkpoint.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& view = tensors[i];
+    if (checkpoint.nbytes(i) == 0) {
+      continue;
+    }
+    const auto [first, is_new] = seen.try_emplace({view.storage, view.storage_offset, view.dtype,
+                                                   view.shape, view.strides, view.conj, view.neg},
+                                                  i);
+    if (!is_new) {
+      inspection.tied.emplace_back(view.name, tensors[first->second].name);
+    }
+  }
+}
+
+// A digest of damaged bytes would look like any other. Inflated records are checked as they are
+// read.
+Status check_storages(const Checkpoint& checkpoint, const Inspection& inspection,
+                      const InspectOptions& options) {
+  std::set<std::uint32_t> used;
+  for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
+    if (gets_digest(inspection, i, options)) {
+      used.insert(checkpoint.tensors()[i].storage);
+    }
+  }
+  const std::vector<std::uint32_t> storages(used.begin(), used.end());
+  return parallel_for(storages.size(), thread_count(options.threads), [&](std::size_t i, int) {
+    const Storage& storage = checkpoint.storages()[storages[i]];
+    return storage.compression == Compression::kNone ? checkpoint.check_storage(storages[i])
+                                                     : Status();
+  });
+}
+
+// Why the checkpoint cannot be opened for saving; nothing = it can.
+std::optional<Error> refusal_of(std::span<const std::filesystem::path> paths, OpenOptions open) {
+  open.selection = Selection::kStateDict;
+  auto checkpoint = open_checkpoint(paths, open);
+  return checkpoint ? std::nullopt : std::optional(std::move(checkpoint).error());
+}
+
+Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> paths,
+                                      const InspectOptions& options) {
+  OpenOptions open = options.open;
+  open.threads = options.threads;
+  // Before the other one is open: two at once would take twice the memory.
+  std::optional<Error> refusal =
+      options.selection == Selection::kEverything ? refusal_of(paths, open) : std::nullopt;
+  open.selection = options.selection;
+  TRY_ASSIGN(auto checkpoint, open_checkpoint(paths, open));
+  Inspection inspection;
+  inspection.format = checkpoint.format();
+  inspection.refusal = std::move(refusal);
+  inspection.opaque_objects = checkpoint.opaque_objects();
+  inspection.refused_tensors = checkpoint.refused_tensors();
+  inspection.tied_names = checkpoint.tied_names();
+  add_file_facts(checkpoint, inspection);
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    const TensorView& view = checkpoint.tensors()[i];
+    InspectedTensor& tensor = inspection.tensors.emplace_back();
+    tensor.name = view.name;
+    tensor.dtype = torch_name(view.dtype);
+    tensor.shape = view.shape;
+    tensor.nbytes = checkpoint.nbytes(i);
+    inspection.bytes = add_bytes(inspection.bytes, tensor.nbytes);
+    const auto& argument = paths[checkpoint.argument_of(i)];
+    if (const auto range = checkpoint.plain_range(i)) {
+      tensor.file = relative_name(checkpoint.files()[range->file]->path(), argument);
+      tensor.offset = range->offset;
+    } else {
+      tensor.view = view_of(checkpoint, i, argument);
+    }
+  }
+  list_ties(checkpoint, inspection);
+  StoredBytes stored{paths.front().string()};
+  for (const auto& file : checkpoint.files()) {
+    stored.add(*file);
+  }
+  const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {
+    return feeder.feed(sha, inspection.tensors[i].nbytes,
+                       [&](std::uint64_t first, std::span<std::byte> out) {
+                         return checkpoint.read(i, first, out);
+                       });
+  };
+  Status status = add_digests(inspection, options, stored, digest);
+  if (status) {
+    status = check_storages(checkpoint, inspection, options);
+  }
+  if (!status) {
+    return fail(std::move(status).error());
+  }
+  return inspection;
+}
+
+// Without data, and not surely an input of the caller: those have a symbolic dimension.
+bool is_open(const Slot& slot) {
+  const bool symbolic = slot.shape && std::find(slot.shape->begin(), slot.shape->end(),
+                                                std::nullopt) != slot.shape->end();
+  return !slot.has_data && slot.kind != SlotKind::kIdentityOutput &&
+         !(slot.kind == SlotKind::kGraphInput && symbolic);
+}
+
+InspectedTensor inspect_initializer(const ListedTensor& listed, const CutTensors& cuts) {
+  InspectedTensor tensor;
+  tensor.name = listed.name;
+  tensor.dtype = type_text(listed.proto->data_type());
+  tensor.shape = {listed.proto->dims().begin(), listed.proto->dims().end()};
+  if (const auto nbytes = onnx_nbytes(listed.proto->data_type(), tensor.shape)) {
+    tensor.nbytes = *nbytes;
+  } else if (tensor.dtype != kStrings) {
+    tensor.problem = nbytes.error().message;
+  }
+  if (is_external(*listed.proto)) {
+    std::vector<Finding> findings;
+    if (const auto entry = read_entry(listed, findings)) {
+      tensor.file = entry->location;
+      tensor.offset = entry->offset;
+    }
+    if (!findings.empty()) {
+      tensor.problem = findings.front().message;
+    }
+  } else if (has_inline_data(*listed.proto) && tensor.problem.empty() && tensor.dtype != kStrings) {
+    if (const auto reader = InlineReader::open(*listed.proto, cuts); !reader) {
+      tensor.problem = reader.error().message;
+    }
+  }
+  return tensor;
+}
+
+Status digest_initializer(const ModelFile& model, const ListedTensor& listed,
+                          const InspectedTensor& tensor, Sha& sha, Feeder& feeder) {
+  if (!tensor.file) {
+    TRY_ASSIGN(auto reader, InlineReader::open(*listed.proto, *model.cuts));
+    return feeder.feed(sha, reader.nbytes(),
+                       [&](std::uint64_t, std::span<std::byte> out) { return reader.read(out); });
+  }
+  TRY_ASSIGN(auto file, open_beneath(model.folder, *tensor.file));
+  return feeder.feed(sha, tensor.nbytes, [&](std::uint64_t first, std::span<std::byte> out) {
+    return file->read(tensor.offset + first, out);
+  });
+}
+
+// "ir 8, opset 17, com.microsoft 1".
+std::string version_text(const onnx::ModelProto& model) {
+  std::string text = "ir " + std::to_string(model.ir_version());
+  for (const auto& opset : model.opset_import()) {
+    text += ", " + (opset.domain().empty() ? "opset" : opset.domain()) + " " +
+            std::to_string(opset.version());
+  }
+  return text;
+}
+
+StoredBytes add_model_facts(const ModelFile& model, Inspection& inspection) {
+  inspection.version = version_text(*model.proto);
+  inspection.producer = model.proto->producer_name();
+  if (!inspection.producer.empty() && !model.proto->producer_version().empty()) {
+    inspection.producer += " " + model.proto->producer_version();
+  }
+  inspection.byte_order = "little";
+  std::set<std::string_view> files;
+  for (const InspectedTensor& tensor : inspection.tensors) {
+    if (tensor.file) {
+      files.insert(*tensor.file);
+    }
+  }
+  inspection.files = 1 + files.size();
+  inspection.file_bytes = model.bytes;
+  StoredBytes stored{model.file->name()};
+  stored.add(*model.file);
+  for (const std::string_view name : files) {
+    if (const auto file = open_beneath(model.folder, name)) {
+      inspection.file_bytes = add_bytes(inspection.file_bytes, (*file)->size());
+      stored.add(**file);
+    }
+  }
+  return stored;
+}
+
+// A model with bad entries still has tensors to show, but no slots.
+void add_open_slots(const std::filesystem::path& path, Inspection& inspection) {
+  if (auto loaded = Model::load(path)) {
+    for (const Slot& slot : loaded->facts().slots) {
+      if (is_open(slot)) {
+        inspection.open_slots.push_back(slot);
+      }
+    }
+  }
+}
+
+Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptions& options) {
+  Inspection inspection;
+  inspection.format = kModelFormat;
+  TRY_ASSIGN(auto tensors, list_tensors(*model.proto));
+  std::vector<ListedTensor>& listed = tensors;
+  std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer(); });
+  inspection.tensors.reserve(listed.size());
+  for (const ListedTensor& tensor : listed) {
+    inspection.tensors.push_back(inspect_initializer(tensor, *model.cuts));
+    inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
+  }
+  const StoredBytes stored = add_model_facts(model, inspection);
+  const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {
+    return digest_initializer(model, listed[i], inspection.tensors[i], sha, feeder);
+  };
+  TRY(add_digests(inspection, options, stored, digest));
+  return inspection;
+}
+
+Result<Inspection> inspect_model(const std::filesystem::path& path, const InspectOptions& options) {
+  for (int reads = 1;; ++reads) {
+    TRY_ASSIGN(auto model, read_model_file(path));
+    auto inspection = inspect_model_file(model, options);
+    model.proto.reset();  // two of it would take twice the memory
+    if (inspection) {
+      add_open_slots(path, *inspection);
+    }
+    if (reads == kMaxModelReads || is_current(path, model) ||
+        (!inspection && inspection.error().code == ErrorCode::kCancelled)) {
+      return inspection;
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b) {
+  return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+Result<bool> looks_like_model(const std::filesystem::path& path) {
+  TRY_ASSIGN(auto file, SourceFile::open(path));
+  // safetensors: 8 bytes of header length, then '{', which blanks may precede.
+  std::array<char, kLengthBytes + kMaxBlanks> start{};
+  const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), file->size()));
+  TRY(file->read(0, std::as_writable_bytes(std::span(start).first(size))));
+  std::uint64_t header = 0;
+  std::memcpy(&header, start.data(), sizeof(header));
+  const std::string_view text(start.data(), size);
+  const std::size_t first = text.find_first_not_of(" \t\n\r", kLengthBytes);
+  if (first != std::string_view::npos && text[first] == '{' && header < file->size()) {
+    return false;
+  }
+  if (text.starts_with("(dp") || text.starts_with("(lp")) {  // a dict or list in pickle protocol 0
+    return false;
+  }
+  // Tags of ModelProto's fields 1 to 8 and 14; zip, other pickles, tar and JSON start with none of
+  // them.
+  static constexpr std::string_view kTags = "\x08\x12\x1a\x22\x28\x32\x3a\x42\x72";
+  return size > 0 && kTags.find(start[0]) != std::string_view::npos;
+}
+
+Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
+                           const InspectOptions& options) {
+  std::error_code ignored;
+  if (paths.size() == 1 && !std::filesystem::is_directory(paths.front(), ignored)) {
+    TRY_ASSIGN(auto is_model, looks_like_model(paths.front()));
+    if (is_model) {
+      return inspect_model(paths.front(), options);
+    }
+  }
+  return inspect_checkpoint(paths, options);
+}
+
+}  // namespace onnx_external

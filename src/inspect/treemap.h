@@ -1,0 +1,54 @@
+// A treemap: nested boxes, each as large as its part of the bytes.
+//
+// Squarified layout: Bruls, Huizing, van Wijk, "Squarified Treemaps" (2000). Pure and
+// deterministic; time n log n. Lengths are pixels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "inspect/module_tree.h"
+
+namespace onnx_external {
+
+struct Rect {
+  double x = 0;
+  double y = 0;
+  double width = 0;
+  double height = 0;
+
+  [[nodiscard]] double area() const { return width * height; }
+};
+
+// Places for `sizes` that fill `area` in proportion, in the same order; the squarest when they
+// descend.
+// Requires: sizes are positive.
+[[nodiscard]] std::vector<Rect> squarify(std::span<const double> sizes, const Rect& area);
+
+enum class BoxKind : std::uint8_t {
+  kTensor,
+  kModule,  // drawn around its parts, which follow it
+  kClosed,  // a module too small to show its parts
+  kMore,    // what is too small to be boxes of their own
+};
+
+struct TreemapBox {
+  BoxKind kind = BoxKind::kTensor;
+  Rect place = {};
+  std::size_t node = 0;   // of kMore: the module that they lie in
+  std::size_t count = 0;  // tensors
+  std::uint64_t bytes = 0;
+  bool has_header = false;  // an open module with room for its name
+};
+
+inline constexpr std::size_t kMaxTreemapBoxes = 10'000;
+inline constexpr double kModuleHeader = 16;  // height of the strip for a module's name
+
+// The boxes of node 0's parts, parents before children. Those that hold most are opened first, so
+// that no more than kMaxTreemapBoxes are made whatever the number of tensors.
+[[nodiscard]] std::vector<TreemapBox> lay_out_treemap(std::span<const ModuleNode> tree,
+                                                      const Rect& area);
+
+}  // namespace onnx_external

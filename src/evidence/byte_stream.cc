@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/io_buffer.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -33,9 +34,7 @@ Status for_each_piece(const ByteStream& stream,
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < stream.nbytes;) {
     const auto piece = buffer.first(std::min(kStreamStepBytes, stream.nbytes - done));
-    if (Status status = stream.next(piece); !status) {
-      return status;
-    }
+    TRY(stream.next(piece));
     if (!take(piece)) {
       return {};
     }

@@ -11,6 +11,7 @@
 
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/try.h"
 #include "evidence/place_sum.h"
 #include "evidence/read_budget.h"
 
@@ -61,9 +62,7 @@ class Search {
   Result<Contents> run() {
     list_wanted();
     list_jobs();
-    if (Status status = read_all(); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(read_all());
     return join();
   }
 
@@ -113,9 +112,7 @@ class Search {
     for (const Job& job : jobs_) {
       bytes += job.form.elements * byte_size(job.form.dtype);
     }
-    if (Status status = ReadBudget(given_.model, given_.checkpoint).take(bytes); !status) {
-      return status;
-    }
+    TRY(ReadBudget(given_.model, given_.checkpoint).take(bytes));
     meter.begin(Phase::kCompare, bytes);
     digests_.resize(jobs_.size());
     const int threads = std::min(thread_count(given_.threads), kMaxReaders);
@@ -126,12 +123,8 @@ class Search {
   }
 
   Status read(const Job& job, Digest& digest, ProgressMeter& meter) const {
-    Result<ByteStream> stream = job.is_key
-                                    ? key_stream(given_.checkpoint, job.index, job.form.dtype)
-                                    : held_stream(given_.model, given_.held[job.index]);
-    if (!stream) {
-      return fail(std::move(stream).error());
-    }
+    TRY_ASSIGN(auto stream, job.is_key ? key_stream(given_.checkpoint, job.index, job.form.dtype)
+                                       : held_stream(given_.model, given_.held[job.index]));
     const std::uint32_t unit = byte_size(job.form.dtype);
     PlaceSum own(unit, 1, job.form.elements, PlaceSum::Places::kOwn);
     PlaceSum turned = own;
@@ -142,7 +135,7 @@ class Search {
     }
     std::vector<std::byte> first;
     bool cancelled = false;
-    Status status = for_each_piece(*stream, [&](std::span<const std::byte> piece) {
+    Status status = for_each_piece(stream, [&](std::span<const std::byte> piece) {
       own.add(piece);
       if (job.turns) {
         turned.add(piece);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/try.h"
 #include "evidence/byte_stream.h"
 #include "evidence/held_tensors.h"
 #include "evidence/place_sum.h"
@@ -83,11 +84,12 @@ class Evidence {
     if (*one == *two) {
       return true;
     }
-    return remembered(same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&] {
-      const auto first = held_stream(model_, held_[*one]);
-      const auto second = first ? held_stream(model_, held_[*two]) : first;
-      return second ? equal(*first, *second) : fail(second.error());
-    });
+    return remembered(
+        same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&]() -> Result<bool> {
+          const auto first = held_stream(model_, held_[*one]);
+          TRY_ASSIGN(const auto second, first ? held_stream(model_, held_[*two]) : first);
+          return equal(*first, second);
+        });
   }
 
   Result<bool> key_is_uniform(std::uint32_t key) {
@@ -101,8 +103,8 @@ class Evidence {
     if (!dtype) {
       return true;
     }
-    const auto stream = held_stream(model_, held_[*place]);
-    return stream ? is_uniform(budget_.counted(*stream), byte_size(*dtype)) : fail(stream.error());
+    TRY_ASSIGN(const auto stream, held_stream(model_, held_[*place]));
+    return is_uniform(budget_.counted(stream), byte_size(*dtype));
   }
 
  private:
@@ -111,7 +113,7 @@ class Evidence {
     const auto bytes = static_cast<std::size_t>(element_bytes);
     bool uniform = true;
     std::vector<std::byte> first;
-    Status read = for_each_piece(stream, [&](std::span<const std::byte> piece) {
+    TRY(for_each_piece(stream, [&](std::span<const std::byte> piece) {
       if (first.empty()) {
         first.assign(piece.begin(),
                      piece.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, piece.size())));
@@ -120,8 +122,8 @@ class Evidence {
                 std::equal(piece.begin() + static_cast<std::ptrdiff_t>(first.size()), piece.end(),
                            piece.begin());
       return uniform;
-    });
-    return read ? Result<bool>(uniform) : fail(std::move(read).error());
+    }));
+    return uniform;
   }
 
   template <typename Known, typename Find>
@@ -142,8 +144,8 @@ class Evidence {
   }
 
   Result<bool> holds(std::uint32_t place, std::uint32_t key) {
-    auto stream = held_stream(model_, held_[place]);
-    return stream ? equal(*stream, key_stream(checkpoint_, key)) : fail(std::move(stream).error());
+    TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
+    return equal(stream, key_stream(checkpoint_, key));
   }
 
   Result<bool> holds_transposed(std::uint32_t place, std::uint32_t key) {
@@ -152,8 +154,8 @@ class Evidence {
       return starts_alike;
     }
     const auto held = held_sum(place);
-    const auto made = held ? transposed_sum(key) : held;
-    return made ? Result<bool>(*held == *made) : fail(made.error());
+    TRY_ASSIGN(const auto made, held ? transposed_sum(key) : held);
+    return *held == made;
   }
 
   // Whether the first elements of the graph's data are those of the key's first column.
@@ -162,13 +164,10 @@ class Evidence {
     const std::uint64_t unit = byte_size(view.dtype);
     const auto rows = static_cast<std::uint64_t>(view.shape[0]);
     const auto columns = static_cast<std::uint64_t>(view.shape[1]);
-    auto stream = held_stream(model_, held_[place]);
-    if (!stream) {
-      return fail(std::move(stream).error());
-    }
+    TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
     std::vector<std::byte> held(
-        static_cast<std::size_t>(std::min(kSampleElements * unit, stream->nbytes)));
-    Status status = stream->next(held);
+        static_cast<std::size_t>(std::min(kSampleElements * unit, stream.nbytes)));
+    Status status = stream.next(held);
     std::vector<std::byte> element(unit);
     for (std::uint64_t row = 0; status && row < std::min(rows, kSampleElements); ++row) {
       status = checkpoint_.read(key, row * columns * unit, element);
@@ -185,12 +184,9 @@ class Evidence {
     }
     const Shape& dims = held_[place].dims();
     const DType dtype = *dtype_from_onnx(held_[place].data_type());
-    auto stream = held_stream(model_, held_[place]);
-    if (!stream) {
-      return fail(std::move(stream).error());
-    }
+    TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
     return kept(place, held_sums_,
-                place_sum(budget_.counted(*stream),
+                place_sum(budget_.counted(stream),
                           {byte_size(dtype), static_cast<std::uint64_t>(dims[0]),
                            static_cast<std::uint64_t>(dims[1]), PlaceSum::Places::kOwn}));
   }

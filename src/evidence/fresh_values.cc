@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/try.h"
 #include "evidence/byte_stream.h"
 #include "evidence/place_sum.h"
 
@@ -36,11 +37,9 @@ Result<bool> FreshValues::equal(const Checkpoint& one, std::size_t tensor,
 
 Result<bool> FreshValues::unchanged(std::uint32_t key) {
   if (!unchanged_[key]) {
-    const auto same = places_[key] ? equal(old_, key, *places_[key]) : Result<bool>(false);
-    if (!same) {
-      return same;
-    }
-    unchanged_[key] = *same;
+    TRY_ASSIGN(const auto same,
+               places_[key] ? equal(old_, key, *places_[key]) : Result<bool>(false));
+    unchanged_[key] = same;
   }
   return *unchanged_[key];
 }
@@ -55,13 +54,10 @@ Result<bool> FreshValues::all_equal(std::span<const std::uint32_t> keys) {
       continue;
     }
     const auto known = equal_.find(both);
-    const auto same = known != equal_.end() ? Result<bool>(known->second)
-                                            : equal(fresh_, both.first, both.second);
+    TRY_ASSIGN(const auto same, known != equal_.end() ? Result<bool>(known->second)
+                                                      : equal(fresh_, both.first, both.second));
+    equal_.emplace(both, same);
     if (!same) {
-      return same;
-    }
-    equal_.emplace(both, *same);
-    if (!*same) {
       return false;
     }
   }
@@ -76,13 +72,12 @@ Result<bool> FreshValues::is_symmetric(std::uint32_t key) const {
   const auto size = static_cast<std::uint64_t>(view->shape[0]);
   PlaceSum own(byte_size(view->dtype), size, size, PlaceSum::Places::kOwn);
   PlaceSum turned(byte_size(view->dtype), size, size, PlaceSum::Places::kTransposed);
-  Status status =
-      for_each_piece(key_stream(fresh_, *places_[key]), [&](std::span<const std::byte> piece) {
-        own.add(piece);
-        turned.add(piece);
-        return true;
-      });
-  return status ? Result<bool>(own.value() == turned.value()) : fail(std::move(status).error());
+  TRY(for_each_piece(key_stream(fresh_, *places_[key]), [&](std::span<const std::byte> piece) {
+    own.add(piece);
+    turned.add(piece);
+    return true;
+  }));
+  return own.value() == turned.value();
 }
 
 }  // namespace onnx_external

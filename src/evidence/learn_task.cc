@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "evidence/name_proof.h"
 #include "mapping/name_refinement.h"
 
@@ -156,9 +157,7 @@ Result<LearnTask> make_learn_task(const Model& model, const Checkpoint& old,
       model, model.facts(), old, held_tensors(model), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
       {}};
   task.held_of_slot = held_by_slots(task.graph, task.held);
-  if (Status status = list_keys(options, task); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(list_keys(options, task));
   list_slots(options, task);
   list_readers(task);
   list_open_slots(task);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -86,13 +87,10 @@ void PlaceSum::add(std::span<const std::byte> elements) {
 }
 
 Result<std::uint64_t> place_sum(const ByteStream& stream, PlaceSum sum) {
-  Status status = for_each_piece(stream, [&](std::span<const std::byte> piece) {
+  TRY(for_each_piece(stream, [&](std::span<const std::byte> piece) {
     sum.add(piece);
     return true;
-  });
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  }));
   return sum.value();
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_list.h"
@@ -200,26 +201,21 @@ Result<std::string> Model::attach_encoded(std::span<const Attachment> attachment
                                           MatchedInputs inputs) {
   std::string encoded;
   encoded.reserve(encoded_bytes(attachments));
-  Status attached = attach(attachments, inputs, &encoded);
-  return attached ? Result<std::string>(std::move(encoded)) : fail(std::move(attached).error());
+  TRY(attach(attachments, inputs, &encoded));
+  return encoded;
 }
 
 // Into subgraphs nothing goes encoded: there are few such tensors.
 Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inputs,
                      std::string* encoded) {
-  if (Status status = check_attachments(facts_, attachments); !status) {
-    return status;
-  }
-  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_->mutable_graph());
-  if (!graphs) {
-    return fail(std::move(graphs).error());
-  }
-  const std::vector<std::vector<Placed>> placed = by_graph(facts_, attachments, graphs->size());
+  TRY(check_attachments(facts_, attachments));
+  TRY_ASSIGN(auto graphs, list_graphs(*proto_->mutable_graph()));
+  const std::vector<std::vector<Placed>> placed = by_graph(facts_, attachments, graphs.size());
   for (std::size_t g = 0; g < placed.size(); ++g) {
-    put_initializers(placed[g], cuts_->placeholders(), *(*graphs)[g].graph,
+    put_initializers(placed[g], cuts_->placeholders(), *graphs[g].graph,
                      g == 0 ? encoded : nullptr);
   }
-  onnx::GraphProto& main = *(*graphs)[0].graph;
+  onnx::GraphProto& main = *graphs[0].graph;
   if (facts_.ir_version < kFirstIrWithoutInputs) {
     add_missing_inputs(placed[0], main);
   } else if (inputs == MatchedInputs::kRemove) {
@@ -228,7 +224,7 @@ Status Model::attach(std::span<const Attachment> attachments, MatchedInputs inpu
   // Innermost graphs first: removing a node frees the subgraphs in it (an Identity has none, but
   // the file may say otherwise).
   for (std::size_t g = placed.size(); g-- > 0;) {
-    remove_identities(placed[g], *(*graphs)[g].graph);
+    remove_identities(placed[g], *graphs[g].graph);
   }
   external_protos_.clear();
   inline_protos_.clear();

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -87,22 +89,16 @@ Result<ModelPieces> fill_placeholders(std::string model, const CutTensors& cuts)
     return ModelPieces{std::move(model), {{ModelPiece::From::kText, 0, 0, bytes}}, bytes};
   }
   const WireInput input(model);
-  auto scan = scan_model(input, {Placeholder::kBytes, Placeholder::kBytes});
-  if (!scan) {
-    return fail(std::move(scan).error());
-  }
-  const std::vector<Filling> fillings = find_fillings(*scan, model, cuts);
+  TRY_ASSIGN(auto scan, scan_model(input, {Placeholder::kBytes, Placeholder::kBytes}));
+  const std::vector<Filling> fillings = find_fillings(scan, model, cuts);
   std::vector<WireEdit> edits;
   edits.reserve(fillings.size());
   for (const Filling& filling : fillings) {
     edits.push_back(filling.edit);
   }
-  const auto steps = rewrite(*scan, edits, model.size());
-  if (!steps) {
-    return fail(steps.error());
-  }
+  TRY_ASSIGN(const auto steps, rewrite(scan, edits, model.size()));
   PieceList list;
-  for (const WireStep& step : *steps) {
+  for (const WireStep& step : steps) {
     switch (step.kind) {
       case WireStep::Kind::kCopy:
         list.add_text(std::string_view(model).substr(step.from, step.bytes));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -59,23 +60,18 @@ Result<std::uint64_t> number(const std::string& text, std::string_view key) {
 // than our table the stated length is all there is to go by.
 Result<std::uint64_t> data_length(const ExternalTensor& tensor,
                                   const std::optional<std::string>& stated) {
-  if (auto count = element_count(tensor.dims); !count) {
-    return fail(std::move(count).error());
-  }
+  TRY(element_count(tensor.dims));
   Result<std::uint64_t> computed = onnx_nbytes(tensor.data_type, tensor.dims);
   if (!stated) {
     return computed;
   }
-  Result<std::uint64_t> length = number(*stated, "length");
-  if (!length) {
-    return length;
-  }
+  TRY_ASSIGN(auto length, number(*stated, "length"));
   const bool newer_type = tensor.data_type > onnx::TensorProto::BFLOAT16;
   if (!computed && !newer_type) {
     return computed;
   }
-  if (computed && *length != *computed) {
-    return fail(ErrorCode::kCorrupt, "external_data length is " + std::to_string(*length) +
+  if (computed && length != *computed) {
+    return fail(ErrorCode::kCorrupt, "external_data length is " + std::to_string(length) +
                                          ", but " + std::string(onnx_type_name(tensor.data_type)) +
                                          " " + shape_text(tensor.dims) + " takes " +
                                          std::to_string(*computed) + " bytes");
@@ -103,29 +99,20 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text) {
 }
 
 Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor) {
-  Result<Entries> entries = collect_entries(tensor);
-  if (!entries) {
-    return fail(std::move(entries).error());
-  }
-  if (!entries->location || entries->location->empty()) {
+  TRY_ASSIGN(auto entries, collect_entries(tensor));
+  if (!entries.location || entries.location->empty()) {
     return fail(ErrorCode::kCorrupt, "external_data has no location");
   }
   ExternalTensor external;
   external.data_type = tensor.data_type();
   external.dims.assign(tensor.dims().begin(), tensor.dims().end());
-  external.location = *entries->location;
-  if (entries->offset) {
-    Result<std::uint64_t> offset = number(*entries->offset, "offset");
-    if (!offset) {
-      return fail(std::move(offset).error());
-    }
-    external.offset = *offset;
+  external.location = *entries.location;
+  if (entries.offset) {
+    TRY_ASSIGN(auto offset, number(*entries.offset, "offset"));
+    external.offset = offset;
   }
-  Result<std::uint64_t> length = data_length(external, entries->length);
-  if (!length) {
-    return fail(std::move(length).error());
-  }
-  external.length = *length;
+  TRY_ASSIGN(auto length, data_length(external, entries.length));
+  external.length = length;
   constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
   if (external.offset > kMaxEnd - std::min(external.length, kMaxEnd)) {
     return fail(ErrorCode::kCorrupt, "external_data offset + length passes 2^63-1");

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 
+#include "base/try.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
@@ -20,14 +21,10 @@ Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
   for (onnx::NodeProto& node : *graph.mutable_node()) {
     for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
       if (attribute.has_g()) {
-        if (Status status = visit(*attribute.mutable_g(), self, depth + 1, list); !status) {
-          return status;
-        }
+        TRY(visit(*attribute.mutable_g(), self, depth + 1, list));
       }
       for (onnx::GraphProto& each : *attribute.mutable_graphs()) {
-        if (Status status = visit(each, self, depth + 1, list); !status) {
-          return status;
-        }
+        TRY(visit(each, self, depth + 1, list));
       }
     }
   }
@@ -38,9 +35,7 @@ Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
 
 Result<std::vector<GraphNode>> list_graphs(onnx::GraphProto& main) {
   std::vector<GraphNode> list;
-  if (Status status = visit(main, 0, 0, list); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(visit(main, 0, 0, list));
   return list;
 }
 

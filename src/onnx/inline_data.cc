@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/try.h"
 #include "onnx/wire_reader.h"
 #include "onnx_external/dtype.h"
 #include "onnx_external/tensor.h"
@@ -206,17 +207,14 @@ InlineReader& InlineReader::operator=(InlineReader&& other) noexcept {
 InlineReader::~InlineReader() = default;
 
 Result<InlineReader> InlineReader::open(const onnx::TensorProto& tensor, const CutTensors& cuts) {
-  const auto wanted =
-      onnx_nbytes(tensor.data_type(), Shape(tensor.dims().begin(), tensor.dims().end()));
-  if (!wanted) {
-    return fail(wanted.error());
-  }
+  TRY_ASSIGN(const auto wanted,
+             onnx_nbytes(tensor.data_type(), Shape(tensor.dims().begin(), tensor.dims().end())));
   InlineReader reader;
-  reader.nbytes_ = *wanted;
+  reader.nbytes_ = wanted;
   if (const auto pieces = cuts.find(tensor)) {
     CutValue value = value_of(tensor.data_type(), *pieces);
-    if (is_plain(value) && payload_bytes(value.pieces.front()) != *wanted) {
-      return wrong_size(payload_bytes(value.pieces.front()), *wanted);
+    if (is_plain(value) && payload_bytes(value.pieces.front()) != wanted) {
+      return wrong_size(payload_bytes(value.pieces.front()), wanted);
     }
     reader.decoder_ = std::make_unique<Decoder>(cuts.file(), std::move(value));
     return reader;
@@ -227,8 +225,8 @@ Result<InlineReader> InlineReader::open(const onnx::TensorProto& tensor, const C
     reader.own_ = typed_bytes(tensor);
     reader.bytes_ = reader.own_;
   }
-  if (reader.bytes_.size() != *wanted) {
-    return wrong_size(reader.bytes_.size(), *wanted);
+  if (reader.bytes_.size() != wanted) {
+    return wrong_size(reader.bytes_.size(), wanted);
   }
   return reader;
 }
@@ -269,20 +267,14 @@ bool has_inline_data(const onnx::TensorProto& tensor) {
 }
 
 Result<std::string> inline_bytes(const onnx::TensorProto& tensor, const CutTensors& cuts) {
-  auto reader = InlineReader::open(tensor, cuts);
-  if (!reader) {
-    return fail(std::move(reader).error());
-  }
+  TRY_ASSIGN(auto reader, InlineReader::open(tensor, cuts));
   // What the dims say is not trusted with memory: no number takes less than a byte in the file.
   constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
   std::string bytes;
-  while (bytes.size() < reader->nbytes()) {
+  while (bytes.size() < reader.nbytes()) {
     const std::size_t before = bytes.size();
-    bytes.resize(before + static_cast<std::size_t>(std::min(kStep, reader->nbytes() - before)));
-    if (Status status = reader->read(std::as_writable_bytes(std::span(bytes)).subspan(before));
-        !status) {
-      return fail(std::move(status).error());
-    }
+    bytes.resize(before + static_cast<std::size_t>(std::min(kStep, reader.nbytes() - before)));
+    TRY(reader.read(std::as_writable_bytes(std::span(bytes)).subspan(before)));
   }
   return bytes;
 }

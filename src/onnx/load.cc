@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/size_text.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/wire_scan.h"
 
 namespace onnx_external {
@@ -52,9 +53,7 @@ class SourceStream final : public google::protobuf::io::CopyingInputStream {
 
 Result<std::string> first_bytes(const SourceFile& file) {
   std::string head(static_cast<std::size_t>(std::min(file.size(), kSniffBytes)), '\0');
-  if (Status status = file.read(0, std::as_writable_bytes(std::span(head))); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(file.read(0, std::as_writable_bytes(std::span(head))));
   return head;
 }
 
@@ -143,13 +142,10 @@ std::vector<WireEdit> cuts_of(const WireScan& scan) {
 // The file with placeholders instead of what is cut.
 Result<std::string> skeleton_of(const SourceFile& file, const WireScan& scan,
                                 const Placeholders& placeholders) {
-  const auto steps = rewrite(scan, cuts_of(scan), file.size());
-  if (!steps) {
-    return fail(steps.error());
-  }
+  TRY_ASSIGN(const auto steps, rewrite(scan, cuts_of(scan), file.size()));
   std::string out;
   std::uint32_t tensors = 0;
-  for (const WireStep& step : *steps) {
+  for (const WireStep& step : steps) {
     if (step.kind == WireStep::Kind::kLength) {
       append_varint(out, step.from);
     } else if (step.kind == WireStep::Kind::kEdit) {
@@ -159,30 +155,25 @@ Result<std::string> skeleton_of(const SourceFile& file, const WireScan& scan,
       const std::size_t before = out.size();
       out.resize(before + static_cast<std::size_t>(step.bytes));
       const auto room = std::as_writable_bytes(std::span(out)).subspan(before);
-      if (Status status = file.read(step.from, room); !status) {
-        return fail(std::move(status).error());
-      }
+      TRY(file.read(step.from, room));
     }
   }
   return out;
 }
 
 Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
-  auto scan = scan_model(WireInput(*file), {kMinCutBytes});
-  if (!scan) {
-    return fail(std::move(scan).error());
-  }
+  TRY_ASSIGN(auto scan, scan_model(WireInput(*file), {kMinCutBytes}));
   LoadedModel loaded;
   loaded.file = file;
   Result<SharedModel> proto;
-  if (scan->tensors.empty()) {
+  if (scan.tensors.empty()) {
     loaded.cuts = std::make_shared<const CutTensors>();
     proto = parse_file(*file);
   } else {
     const Placeholders placeholders;
-    const auto skeleton = skeleton_of(*file, *scan, placeholders);
+    const auto skeleton = skeleton_of(*file, scan, placeholders);
     proto = skeleton ? parse_text(*skeleton) : fail(skeleton.error());
-    loaded.cuts = std::make_shared<const CutTensors>(file, *std::move(scan), placeholders);
+    loaded.cuts = std::make_shared<const CutTensors>(file, std::move(scan), placeholders);
   }
   if (!proto) {
     return fail(std::move(proto).error());
@@ -206,23 +197,20 @@ Error explain(const SourceFile& file, Error error) {
 }  // namespace
 
 Result<LoadedModel> load_model_file(const std::filesystem::path& path) {
-  Result<std::shared_ptr<const SourceFile>> file = SourceFile::open(path);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
+  TRY_ASSIGN(auto file, SourceFile::open(path));
   const std::string where = path.string();
-  if ((*file)->size() == 0) {
+  if (file->size() == 0) {
     return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: the file is empty");
   }
-  if ((*file)->size() > kMaxMessageBytes) {
+  if (file->size() > kMaxMessageBytes) {
     return fail(ErrorCode::kUnsupported,
-                where + ": " + size_text((*file)->size()) +
+                where + ": " + size_text(file->size()) +
                     ", but protobuf cannot read a model of more than 2.15 GB; save the "
                     "graph without its weights");
   }
-  Result<LoadedModel> loaded = load(*file);
+  Result<LoadedModel> loaded = load(file);
   if (!loaded) {
-    return fail_in(where, explain(**file, std::move(loaded).error()));
+    return fail_in(where, explain(*file, std::move(loaded).error()));
   }
   if (!loaded->proto->has_graph()) {
     return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: it has no graph");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
 #include "onnx/function_attributes.h"
@@ -53,11 +54,8 @@ std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
 }  // namespace
 
 Result<Model> Model::load(const std::filesystem::path& path) {
-  Result<LoadedModel> loaded = load_model_file(path);
-  if (!loaded) {
-    return fail(std::move(loaded).error());
-  }
-  Result<Model> model = make(std::move(loaded->proto), std::move(loaded->cuts), path.parent_path());
+  TRY_ASSIGN(auto loaded, load_model_file(path));
+  Result<Model> model = make(std::move(loaded.proto), std::move(loaded.cuts), path.parent_path());
   if (!model) {
     return fail_in(path.string(), std::move(model).error());
   }
@@ -79,9 +77,7 @@ Result<Model> Model::make(std::shared_ptr<onnx::ModelProto> proto,
   model.proto_ = std::move(proto);
   model.cuts_ = std::move(cuts);
   model.source_dir_ = std::move(source_dir);
-  if (Status status = model.analyze(); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(model.analyze());
   return model;
 }
 
@@ -91,15 +87,9 @@ Status Model::analyze() {
   inline_.clear();
   inline_protos_.clear();
   loose_.clear();
-  Result<std::vector<GraphNode>> graphs = list_graphs(*proto_->mutable_graph());
-  if (!graphs) {
-    return fail(std::move(graphs).error());
-  }
-  const auto tensors = list_tensors(*proto_);
-  if (!tensors) {
-    return fail(tensors.error());
-  }
-  for (const ListedTensor& tensor : *tensors) {
+  TRY_ASSIGN(auto graphs, list_graphs(*proto_->mutable_graph()));
+  TRY_ASSIGN(const auto tensors, list_tensors(*proto_));
+  for (const ListedTensor& tensor : tensors) {
     if (auto count = element_count(dims_of(*tensor.proto)); !count) {
       return fail_in(text_of(tensor), std::move(count).error());
     }
@@ -123,7 +113,7 @@ Status Model::analyze() {
       inline_protos_.push_back(proto);
     }
   }
-  facts_ = collect_facts(*graphs, proto_->ir_version());
+  facts_ = collect_facts(graphs, proto_->ir_version());
   return {};
 }
 
@@ -146,8 +136,8 @@ void Model::note_change(const onnx::TensorProto* tensor) {
 }
 
 Result<std::string> Model::serialize() const {
-  auto pieces = model_pieces(*this);
-  return pieces ? join_pieces(*std::move(pieces), *cuts_) : fail(std::move(pieces).error());
+  TRY_ASSIGN(auto pieces, model_pieces(*this));
+  return join_pieces(std::move(pieces), *cuts_);
 }
 
 bool must_stay_inline(const Model& model, std::string_view initializer_name) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/size_text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/wire_reader.h"
 
@@ -52,22 +53,19 @@ Result<InitializerPlace> find_initializer_place(std::string_view model) {
 
 // A model behind `encoded` in one text, and the order in which they make a file.
 Result<ModelPieces> pieces_around(std::string text, std::uint64_t encoded) {
-  const auto found = find_initializer_place(std::string_view(text).substr(encoded));
-  if (!found) {
-    return fail(found.error());
-  }
+  TRY_ASSIGN(const auto found, find_initializer_place(std::string_view(text).substr(encoded)));
   const std::uint64_t model_end = text.size();
-  append_length_header(text, kGraphField, found->graph_end - found->graph_begin + encoded);
+  append_length_header(text, kGraphField, found.graph_end - found.graph_begin + encoded);
   ModelPieces pieces;
   const auto add = [&](std::uint64_t begin, std::uint64_t end) {
     pieces.pieces.push_back({ModelPiece::From::kText, 0, begin, end - begin});
     pieces.bytes += end - begin;
   };
-  add(encoded, encoded + found->graph_tag);
+  add(encoded, encoded + found.graph_tag);
   add(model_end, text.size());
-  add(encoded + found->graph_begin, encoded + found->place);
+  add(encoded + found.graph_begin, encoded + found.place);
   add(0, encoded);
-  add(encoded + found->place, model_end);
+  add(encoded + found.place, model_end);
   pieces.text = std::move(text);
   return pieces;
 }
@@ -104,9 +102,8 @@ Result<ModelPieces> model_pieces(const Model& model, std::string encoded) {
   if (!pieces || !model.cut_tensors().placeholders().may_stand_in(pieces->text)) {
     return pieces;
   }
-  auto whole = join_pieces(*std::move(pieces), model.cut_tensors());
-  return whole ? fill_placeholders(*std::move(whole), model.cut_tensors())
-               : fail(std::move(whole).error());
+  TRY_ASSIGN(auto whole, join_pieces(*std::move(pieces), model.cut_tensors()));
+  return fill_placeholders(std::move(whole), model.cut_tensors());
 }
 
 Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -20,9 +21,7 @@ class TensorLister {
     has_functions_ = model.functions_size() > 0;
     visit_graph(model.graph());
     for (int i = 0; i < model.functions_size(); ++i) {
-      if (Status status = visit_function(model, i); !status) {
-        return fail(std::move(status).error());
-      }
+      TRY(visit_function(model, i));
     }
     for (const auto& training : model.training_info()) {
       visit_graph(training.initialization());
@@ -57,11 +56,8 @@ class TensorLister {
 
   Status visit_function(const onnx::ModelProto& model, int number) {
     const onnx::FunctionProto& function = model.functions(number);
-    const auto attributes = function_attributes(model, number);
-    if (!attributes) {
-      return fail(attributes.error());
-    }
-    for (const FunctionAttribute& attribute : *attributes) {
+    TRY_ASSIGN(const auto attributes, function_attributes(model, number));
+    for (const FunctionAttribute& attribute : attributes) {
       loose_ = attribute.loose;
       visit_attribute(*attribute.proto, function.domain() + "::" + function.name(), 0);
     }

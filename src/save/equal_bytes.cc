@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/plan.h"
 #include "save/layout.h"
@@ -89,11 +90,8 @@ class EqualParts {
     meter.begin(Phase::kCompare, bytes);
     std::vector<std::string> digests(candidates.size());
     Status status = parallel_for(candidates.size(), threads_, [&](std::size_t i, int) -> Status {
-      auto text = digest(candidates[i], meter);
-      if (!text) {
-        return fail(std::move(text).error());
-      }
-      digests[i] = *std::move(text);
+      TRY_ASSIGN(auto text, digest(candidates[i], meter));
+      digests[i] = std::move(text);
       return {};
     });
     for (std::size_t i = 0; status && i < candidates.size(); ++i) {
@@ -126,9 +124,7 @@ class EqualParts {
     const std::uint64_t bytes = plan_.parts[part].bytes;
     for (std::uint64_t done = 0; done < bytes;) {
       const auto piece = buffer.first(std::min(kReadStepBytes, bytes - done));
-      if (Status status = read(done, piece); !status) {
-        return status;
-      }
+      TRY(read(done, piece));
       take(piece);
       done += piece.size();
       if (!meter.add(piece.size())) {
@@ -147,26 +143,23 @@ class EqualParts {
     }
     if (const auto tiles = planned_tiles(checkpoint_, source(part))) {
       BufferPool::Lease buffer(buffers_);
-      const auto crc = tiles->read(
-          0, plan_.parts[part].bytes, *buffer, [&](std::uint64_t, std::span<const std::byte> run) {
-            return meter.add(run.size()) ? Status() : fail(ErrorCode::kCancelled, "cancelled");
-          });
-      return crc ? Result<std::string>(number_text(*crc)) : fail(crc.error());
+      TRY_ASSIGN(const auto crc, tiles->read(0, plan_.parts[part].bytes, *buffer,
+                                             [&](std::uint64_t, std::span<const std::byte> run) {
+                                               return meter.add(run.size())
+                                                          ? Status()
+                                                          : fail(ErrorCode::kCancelled,
+                                                                 "cancelled");
+                                             }));
+      return number_text(crc);
     }
     Crc32 crc;
-    Status status = read(part, meter, [&](std::span<const std::byte> piece) { crc.update(piece); });
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(read(part, meter, [&](std::span<const std::byte> piece) { crc.update(piece); }));
     return number_text(crc.value());
   }
 
   Result<std::string> sha_of(std::uint32_t part, ProgressMeter& meter) {
     Sha sha(Sha::Kind::kSha256);
-    Status status = read(part, meter, [&](std::span<const std::byte> piece) { sha.update(piece); });
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(read(part, meter, [&](std::span<const std::byte> piece) { sha.update(piece); }));
     return sha.hex();
   }
 
@@ -192,14 +185,11 @@ Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model, const Chec
   if (options.layout == Layout::kInline) {
     return plan;
   }
-  const auto firsts = EqualParts(plan, model, checkpoint, threads, progress).find();
-  if (!firsts) {
-    return fail(firsts.error());
-  }
+  TRY_ASSIGN(const auto firsts, EqualParts(plan, model, checkpoint, threads, progress).find());
   std::vector<std::uint32_t> places(plan.parts.size());
   std::vector<PlannedPart> parts;
   for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {
-    const std::uint32_t first = (*firsts)[part];
+    const std::uint32_t first = firsts[part];
     if (first == part) {
       places[part] = static_cast<std::uint32_t>(parts.size());
       parts.push_back(plan.parts[part]);
@@ -213,9 +203,7 @@ Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model, const Chec
       tensor.part = places[*tensor.part];
     }
   }
-  if (Status placed = lay_out(plan, options); !placed) {
-    return fail(std::move(placed).error());
-  }
+  TRY(lay_out(plan, options));
   return plan;
 }
 

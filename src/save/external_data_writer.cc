@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/output_file.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/manifest.h"
@@ -27,9 +28,7 @@ Status write_pieces(const OutputFile& file, std::span<const std::byte> bytes, Cr
   for (std::size_t done = 0; done < bytes.size();) {
     const auto piece = bytes.subspan(done, std::min(kWritePieceBytes, bytes.size() - done));
     crc.update(piece);
-    if (Status status = file.write(done, piece); !status) {
-      return status;
-    }
+    TRY(file.write(done, piece));
     done += piece.size();
   }
   return {};
@@ -95,17 +94,14 @@ struct ExternalDataWriter::State {
   }
 
   Result<std::uint32_t> write_file(const std::string& file, std::span<const std::byte> bytes) {
-    auto output = OutputFile::create(transaction.data(), file);
-    if (!output) {
-      return fail(std::move(output).error());
-    }
+    TRY_ASSIGN(auto output, OutputFile::create(transaction.data(), file));
     Crc32 crc;
-    Status status = output->preallocate(bytes.size());
+    Status status = output.preallocate(bytes.size());
     if (status) {
-      status = write_pieces(*output, bytes, crc);
+      status = write_pieces(output, bytes, crc);
     }
     if (status) {
-      status = hand_over(*std::move(output));
+      status = hand_over(std::move(output));
     }
     if (!status) {
       return fail(std::move(status).error());
@@ -147,9 +143,7 @@ struct ExternalDataWriter::State {
     while (!unsynced.empty()) {
       OutputFile output = std::move(unsynced.front());
       unsynced.pop_front();
-      if (Status status = sync_and_close(output); !status) {
-        return status;
-      }
+      TRY(sync_and_close(output));
     }
     return broken ? fail(*broken) : Status();
   }
@@ -210,16 +204,11 @@ ExternalDataWriter::~ExternalDataWriter() = default;
 
 Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
     const std::filesystem::path& out_dir, const Options& options) {
-  auto data_dir = choose_data_dir(out_dir, options.model_name, options.data_dir, options.overwrite);
-  if (!data_dir) {
-    return fail(std::move(data_dir).error());
-  }
-  auto transaction = Transaction::begin(
-      out_dir, {options.model_name, *std::move(data_dir), options.sync, options.overwrite});
-  if (!transaction) {
-    return fail(std::move(transaction).error());
-  }
-  return std::make_unique<ExternalDataWriter>(std::make_unique<State>(*std::move(transaction)));
+  TRY_ASSIGN(auto data_dir,
+             choose_data_dir(out_dir, options.model_name, options.data_dir, options.overwrite));
+  TRY_ASSIGN(auto transaction, Transaction::begin(out_dir, {options.model_name, std::move(data_dir),
+                                                            options.sync, options.overwrite}));
+  return std::make_unique<ExternalDataWriter>(std::make_unique<State>(std::move(transaction)));
 }
 
 Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType dtype,
@@ -249,9 +238,7 @@ Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType d
   const bool is_inline = bytes.empty() || (!is_floating(dtype) && dims->size() <= 1 &&
                                            bytes.size() <= kMaxInlineIntegerBytes);
   const std::string file = is_inline ? std::string() : streamed_file_name(name);
-  if (Status reserved = state_->reserve(tensor_name, file, bytes.size()); !reserved) {
-    return fail(std::move(reserved).error());
-  }
+  TRY(state_->reserve(tensor_name, file, bytes.size()));
   if (is_inline) {
     proto.set_raw_data(bytes.data(), bytes.size());
     return proto;
@@ -270,23 +257,16 @@ Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType d
 }
 
 Status ExternalDataWriter::finish(const onnx::ModelProto& model) {
-  auto checked = Model::from_proto(model, state_->transaction.staging_path());
-  if (!checked) {
-    return fail(std::move(checked).error());
-  }
-  Status status = state_->check_model(*checked);
+  TRY_ASSIGN(auto checked, Model::from_proto(model, state_->transaction.staging_path()));
+  Status status = state_->check_model(checked);
   if (status) {
     status = state_->sync_rest();
   }
   if (!status) {
     return status;
   }
-  const auto text = checked->serialize();
-  if (!text) {
-    return fail(text.error());
-  }
-  status =
-      state_->transaction.write_model(*text, manifest_text(state_->manifest_of(*checked, *text)));
+  TRY_ASSIGN(const auto text, checked.serialize());
+  status = state_->transaction.write_model(text, manifest_text(state_->manifest_of(checked, text)));
   return status ? state_->transaction.publish() : status;
 }
 

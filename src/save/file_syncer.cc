@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "base/try.h"
 
 namespace onnx_external {
 bool are_synced_together(std::size_t files) {
@@ -70,9 +71,7 @@ Status FileSyncer::finish_each(ProgressMeter& meter) {
   meter.begin(Phase::kSync, bytes);
   Status status = parallel_for(
       rest.size(), static_cast<int>(unsynced_.size()), [&](std::size_t index, int) -> Status {
-        if (Status synced = rest[index].sync_and_close(); !synced) {
-          return synced;
-        }
+        TRY(rest[index].sync_and_close());
         return meter.add(rest[index].bytes) ? Status() : fail(ErrorCode::kCancelled, "cancelled");
       });
   return status ? meter.finish() : status;

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/range_crc.h"
+#include "base/try.h"
 #include "onnx_external/model.h"
 #include "save/file_names.h"
 
@@ -112,15 +113,9 @@ void remove_test_data(const Directory& out, const Manifest& manifest, const File
 }  // namespace
 
 Result<ModelIdentity> read_identity(const Directory& folder, const std::string& model_name) {
-  const auto file = open_plain(folder, model_name);
-  if (!file) {
-    return fail(file.error());
-  }
-  const auto crc = range_crc32(**file, 0, (*file)->size());
-  if (!crc) {
-    return fail(crc.error());
-  }
-  return ModelIdentity{(*file)->size(), *crc};
+  TRY_ASSIGN(const auto file, open_plain(folder, model_name));
+  TRY_ASSIGN(const auto crc, range_crc32(*file, 0, file->size()));
+  return ModelIdentity{file->size(), crc};
 }
 
 std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
@@ -200,11 +195,8 @@ Result<Manifest> find_manifest(const Directory& out, const GenerationNames& name
 }  // namespace
 
 Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names) {
-  const auto kind = out.kind_of(names.model);
-  if (!kind) {
-    return fail(kind.error());
-  }
-  if (*kind != EntryKind::kFile) {
+  TRY_ASSIGN(const auto kind, out.kind_of(names.model));
+  if (kind != EntryKind::kFile) {
     return fail(ErrorCode::kNotFound, out.child(names.model) + ": no model");
   }
   const auto model = identify(out, names.model);

@@ -6,6 +6,7 @@
 
 #include "base/checked_math.h"
 #include "base/holes.h"
+#include "base/try.h"
 #include "checkpoint/storage/expansion_limit.h"
 #include "onnx/model_source.h"
 #include "onnx_external/checkpoint.h"
@@ -28,11 +29,8 @@ Status check_given_bytes(const SavePlan& plan, const Model& model, std::uint64_t
   }
   std::uint64_t stored = 0;
   for (const auto& [location, given] : files) {
-    const auto file = open_external(model, *given);
-    if (!file) {
-      return fail(file.error());
-    }
-    stored += stored_bytes((*file)->fd(), (*file)->size());
+    TRY_ASSIGN(const auto file, open_external(model, *given));
+    stored += stored_bytes(file->fd(), file->size());
   }
   return check_expanded("the tensors that the model brings along", copied, stored, max_expand);
 }

@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/model_source.h"
 #include "save/planned_bytes.h"
@@ -151,15 +152,12 @@ void add_view(const Checkpoint& checkpoint, const PlannedTensor& tensor, JobHash
 
 Status add_external(const Model& model, std::size_t index, JobHasher& hasher) {
   const ExternalTensor& external = model.external_tensors()[index];
-  const auto file = open_external(model, external);
-  const auto stamp = file ? (*file)->stamp() : fail(file.error());
-  if (!stamp) {
-    return fail(stamp.error());
-  }
+  TRY_ASSIGN(const auto file, open_external(model, external));
+  TRY_ASSIGN(const auto stamp, file->stamp());
   hasher.add(external.location);
   hasher.add(external.offset);
   hasher.add(external.length);
-  hasher.add(*stamp);
+  hasher.add(stamp);
   return {};
 }
 
@@ -167,12 +165,9 @@ Status add_external(const Model& model, std::size_t index, JobHasher& hasher) {
 // what its placeholders begin with is drawn anew for each.
 Status add_inline(const Model& model, std::size_t index, JobHasher& hasher) {
   const auto& file = model.cut_tensors().shared_file();
-  const auto stamp = file ? file->stamp() : model.cut_tensors().placeholders().text({});
-  if (!stamp) {
-    return fail(stamp.error());
-  }
+  TRY_ASSIGN(const auto stamp, file ? file->stamp() : model.cut_tensors().placeholders().text({}));
   hasher.add(index);
-  hasher.add(*stamp);
+  hasher.add(stamp);
   return {};
 }
 
@@ -197,19 +192,14 @@ Result<std::string> name_job(const SavePlan& plan, const Model& model,
   JobHasher hasher;
   add_plan(plan, hasher);
   for (const auto& file : checkpoint.files()) {
-    const auto stamp = file->stamp();
-    if (!stamp) {
-      return fail(stamp.error());
-    }
-    hasher.add(*stamp);
+    TRY_ASSIGN(const auto stamp, file->stamp());
+    hasher.add(stamp);
   }
   for (const PlannedPart& part : plan.parts) {
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     hasher.add(static_cast<std::uint64_t>(tensor.source));
     hasher.add(static_cast<std::uint64_t>(tensor.data_type));
-    if (Status status = add_source(tensor, model, checkpoint, hasher); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(add_source(tensor, model, checkpoint, hasher));
   }
   return hasher.hex();
 }
@@ -219,14 +209,9 @@ Journal::Journal(OutputFile file)
 
 Result<Journal> Journal::start(const Directory& staging, std::string_view job,
                                const WrittenParts& written) {
-  if (Status removed = staging.remove_tree(kTemporaryName); !removed) {
-    return fail(std::move(removed).error());
-  }
-  auto file = OutputFile::create(staging, kTemporaryName);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  Journal journal(*std::move(file));
+  TRY(staging.remove_tree(kTemporaryName));
+  TRY_ASSIGN(auto file, OutputFile::create(staging, kTemporaryName));
+  Journal journal(std::move(file));
   std::string text = header_for(job);
   for (std::uint32_t part = 0; part < written.size(); ++part) {
     if (written[part]) {

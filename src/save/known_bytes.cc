@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 
 namespace onnx_external {
@@ -39,10 +40,7 @@ Status check_known_crcs(const SavePlan& plan, const Model& model,
     return {};  // nothing was read
   }
   for (const PlannedTensor& tensor : plan.tensors) {
-    Status known = tensor.part ? check_known_crc(tensor, model, crcs[*tensor.part]) : Status();
-    if (!known) {
-      return known;
-    }
+    TRY(tensor.part ? check_known_crc(tensor, model, crcs[*tensor.part]) : Status());
   }
   return {};
 }

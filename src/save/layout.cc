@@ -12,6 +12,7 @@
 #include "base/checked_math.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "save/file_names.h"
 #include "save/generations.h"
 
@@ -92,9 +93,7 @@ Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
   const bool is_single = plan.layout == Layout::kSingle;
   const auto most_bytes =
       is_single ? std::numeric_limits<std::uint64_t>::max() : options.max_shard_bytes;
-  if (Status placed = lay_out_in_files(plan, options, most_bytes); !placed) {
-    return placed;
-  }
+  TRY(lay_out_in_files(plan, options, most_bytes));
   const std::size_t count = plan.files.size();
   if (count > kMaxShards) {
     return fail(ErrorCode::kInvalidArgument,
@@ -126,9 +125,7 @@ Status check_options(const PlanOptions& options) {
 }  // namespace
 
 Status lay_out(SavePlan& plan, const PlanOptions& options) {
-  if (Status checked = check_options(options); !checked) {
-    return checked;
-  }
+  TRY(check_options(options));
   plan.layout = options.layout;
   if (plan.layout == Layout::kLink) {
     return {};  // the parts have their places already, in files that nobody writes
@@ -136,12 +133,9 @@ Status lay_out(SavePlan& plan, const PlanOptions& options) {
   plan.files.clear();
   plan.oversized.clear();
   plan.bytes = 0;
-  Status placed = plan.layout == Layout::kPerTensor ? lay_out_each(plan)
-                  : plan.layout == Layout::kInline  ? lay_out_inline(plan)
-                                                    : lay_out_beside_model(plan, options);
-  if (!placed) {
-    return placed;
-  }
+  TRY(plan.layout == Layout::kPerTensor ? lay_out_each(plan)
+      : plan.layout == Layout::kInline  ? lay_out_inline(plan)
+                                        : lay_out_beside_model(plan, options));
   for (const PlannedFile& file : plan.files) {
     const auto sum = checked_add(plan.bytes, file.bytes);
     if (!sum) {

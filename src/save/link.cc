@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
@@ -163,12 +164,9 @@ Result<SavePlan> link_files(SavePlan plan, const Model& model, const Checkpoint&
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     PlannedFile& planned = plan.files[part.file];
     if (planned.name.empty()) {
-      const auto file = file_of(tensor, model, checkpoint);
-      auto location = file ? location_of(**file, out_dir) : fail(file.error());
-      if (!location) {
-        return fail(std::move(location).error());
-      }
-      planned = {*std::move(location), (*file)->size()};
+      TRY_ASSIGN(const auto file, file_of(tensor, model, checkpoint));
+      TRY_ASSIGN(auto location, location_of(*file, out_dir));
+      planned = {std::move(location), file->size()};
     }
     if (!range_fits(part.offset, part.bytes, planned.bytes)) {
       return fail(ErrorCode::kCorrupt,

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "save/file_names.h"
 #include "save/manifest_options.h"
 #include "tensor/recipe_json.h"
@@ -94,11 +95,8 @@ Result<std::uint64_t> uint_member(const Json& object, std::string_view name, std
 }
 
 Result<std::uint32_t> crc_member(const Json& object) {
-  auto text = text_member(object, "crc32");
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  const auto value = hex_number(*text);
+  TRY_ASSIGN(auto text, text_member(object, "crc32"));
+  const auto value = hex_number(text);
   return value ? Result<std::uint32_t>(*value) : corrupt("\"crc32\" is not 8 hex digits");
 }
 
@@ -115,11 +113,8 @@ std::optional<JsonArray> take_array(Json& object, std::string_view name) {
 }
 
 Result<std::string> plain_name_member(const Json& object) {
-  auto name = text_member(object, "file");
-  if (!name) {
-    return name;
-  }
-  if (auto plain = check_plain_name(*name); !plain) {
+  TRY_ASSIGN(auto name, text_member(object, "file"));
+  if (auto plain = check_plain_name(name); !plain) {
     return corrupt("\"file\": " + plain.error().message);
   }
   return name;
@@ -152,17 +147,14 @@ void take(Result<T> result, U& out, std::optional<Error>& error) {
 }
 
 Result<TensorPlace> place_member(const Json& object) {
-  const auto name = optional_text(object, "place");
-  if (!name) {
-    return fail(name.error());
-  }
+  TRY_ASSIGN(const auto name, optional_text(object, "place"));
   for (const TensorPlace place : {TensorPlace::kSparse, TensorPlace::kAttribute}) {
-    if (*name == place_name(place)) {
+    if (name == place_name(place)) {
       return place;
     }
   }
-  return name->empty() ? Result<TensorPlace>(TensorPlace::kInitializer)
-                       : corrupt("\"place\" is not known");
+  return name.empty() ? Result<TensorPlace>(TensorPlace::kInitializer)
+                      : corrupt("\"place\" is not known");
 }
 
 // A file of the model's own has a plain name, perhaps in a folder, and a CRC for each of its
@@ -212,9 +204,7 @@ Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest)
   if (manifest.is_linked(tensor.file)) {
     return tensor;
   }
-  if (Status own = check_own(tensor, entry.find("file") != nullptr); !own) {
-    return fail(std::move(own).error());
-  }
+  TRY(check_own(tensor, entry.find("file") != nullptr));
   return tensor;
 }
 
@@ -276,14 +266,11 @@ Status check_header(const Json& root) {
   if (!format || *format != kFormatName) {
     return corrupt(fmt::format("not a manifest: \"format\" is not \"{}\"", kFormatName));
   }
-  auto version = uint_member(root, "version", std::numeric_limits<std::uint64_t>::max());
-  if (!version) {
-    return fail(std::move(version).error());
-  }
-  if (*version < 1 || *version > kManifestVersion) {
+  TRY_ASSIGN(auto version, uint_member(root, "version", std::numeric_limits<std::uint64_t>::max()));
+  if (version < 1 || version > kManifestVersion) {
     return fail(ErrorCode::kUnsupported, fmt::format("manifest version {} is not known; this "
                                                      "version reads 1 to {}",
-                                                     *version, kManifestVersion));
+                                                     version, kManifestVersion));
   }
   return {};
 }
@@ -419,24 +406,13 @@ std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
-  auto root = parse_json(text);
-  if (!root) {
-    return fail(std::move(root).error());
-  }
-  if (auto header = check_header(*root); !header) {
-    return fail(std::move(header).error());
-  }
+  TRY_ASSIGN(auto root, parse_json(text));
+  TRY(check_header(root));
   Manifest manifest;
-  if (auto model = parse_model(*root, manifest); !model) {
-    return fail(std::move(model).error());
-  }
-  if (auto options = parse_save_options(*root, manifest); !options) {
-    return fail(std::move(options).error());
-  }
-  if (auto linked = parse_linked(*root, manifest); !linked) {
-    return fail(std::move(linked).error());
-  }
-  auto entries = take_array(*root, "tensors");
+  TRY(parse_model(root, manifest));
+  TRY(parse_save_options(root, manifest));
+  TRY(parse_linked(root, manifest));
+  auto entries = take_array(root, "tensors");
   if (!entries) {
     return corrupt("\"tensors\" is missing or no list");
   }
@@ -450,9 +426,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
     manifest.tensors.push_back(*std::move(tensor));
     entry = Json();  // makes room for the next tensor
   }
-  if (auto files = parse_test_data(*root, manifest); !files) {
-    return fail(std::move(files).error());
-  }
+  TRY(parse_test_data(root, manifest));
   return manifest;
 }
 

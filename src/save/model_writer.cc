@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/output_file.h"
 #include "base/progress_meter.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -89,9 +90,9 @@ Result<OutputFile> open_model_file(const ModelFileJob& job) {
   if (std::any_of(pieces.begin(), pieces.end(), is_deferred)) {
     return OutputFile::reopen(job.folder, job.name);
   }
-  auto file = OutputFile::create(job.folder, job.name);
-  Status room = file ? file->preallocate(job.pieces.bytes) : Status();
-  return room ? std::move(file) : fail(std::move(room).error());
+  TRY_ASSIGN(auto file, OutputFile::create(job.folder, job.name));
+  TRY(file.preallocate(job.pieces.bytes));
+  return file;
 }
 
 }  // namespace
@@ -110,17 +111,14 @@ std::vector<std::uint64_t> deferred_offsets(const ModelPieces& pieces) {
 }
 
 Result<ModelIdentity> write_model_file(const ModelFileJob& job) {
-  auto file = open_model_file(job);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  const auto crc = ModelFileWriter(job, *file).write();
+  TRY_ASSIGN(auto file, open_model_file(job));
+  const auto crc = ModelFileWriter(job, file).write();
   Status status = crc ? Status() : Status(fail(crc.error()));
   if (status && job.options.sync == Sync::kFiles) {
-    status = file->sync();
+    status = file.sync();
   }
   if (status) {
-    status = file->close();
+    status = file.close();
   }
   return status ? Result<ModelIdentity>(ModelIdentity{job.pieces.bytes, *crc})
                 : fail(std::move(status).error());

@@ -18,6 +18,7 @@
 #include "base/remedy.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/generations.h"
@@ -106,36 +107,27 @@ Result<std::string> random_staging_name() {
 }
 
 Status check_model_entry(const Directory& out, const std::string& model_name, Overwrite overwrite) {
-  auto kind = out.kind_of(model_name);
-  if (!kind) {
-    return fail(std::move(kind).error());
+  TRY_ASSIGN(auto kind, out.kind_of(model_name));
+  if (kind == EntryKind::kOther && overwrite == Overwrite::kRefuse) {
+    TRY(check_no_dangling_link(out.path() / model_name));
   }
-  if (*kind == EntryKind::kOther && overwrite == Overwrite::kRefuse) {
-    if (Status link = check_no_dangling_link(out.path() / model_name); !link) {
-      return link;
-    }
-  }
-  if (*kind == EntryKind::kOther && !is_link(out, model_name)) {
+  if (kind == EntryKind::kOther && !is_link(out, model_name)) {
     return fail(ErrorCode::kAlreadyExists,
                 out.child(model_name) + ": is not a regular file; move it away");
   }
-  if (*kind && overwrite == Overwrite::kRefuse) {
+  if (kind && overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
                      {{"overwrite", "", "replaces it"}});
   }
-  if (*kind == EntryKind::kFolder) {
+  if (kind == EntryKind::kFolder) {
     return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
   }
   return {};
 }
 
 Status check_output_names(std::string_view model_name, std::string_view data_dir) {
-  if (Status status = check_output_name(model_name, "model name"); !status) {
-    return status;
-  }
-  if (Status status = check_output_name(data_dir, "data folder"); !status) {
-    return status;
-  }
+  TRY(check_output_name(model_name, "model name"));
+  TRY(check_output_name(data_dir, "data folder"));
   if (ascii_lower(model_name) == ascii_lower(data_dir)) {
     return fail(ErrorCode::kInvalidArgument, "the model and its data folder have the same name " +
                                                  quote(model_name) + "; give different ones");
@@ -146,38 +138,31 @@ Status check_output_names(std::string_view model_name, std::string_view data_dir
 Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                     std::string_view model_name, std::string_view data_dir,
                                     Overwrite overwrite, Layout layout) {
-  if (Status names = check_output_names(model_name, data_dir); !names) {
-    return fail(std::move(names).error());
-  }
+  TRY(check_output_names(model_name, data_dir));
   std::string name(data_dir);
   auto out = Directory::open(out_dir);
   if (!out) {
     if (out.error().code == ErrorCode::kNotFound) {
-      Status link = check_no_dangling_link(out_dir);
-      return link ? Result<std::string>(name) : fail(std::move(link).error());
+      TRY(check_no_dangling_link(out_dir));
+      return name;
     }
     return fail(std::move(out).error());
   }
-  if (Status model = check_model_entry(*out, std::string(model_name), overwrite); !model) {
-    return fail(std::move(model).error());
-  }
-  auto entries = out->entries();
-  if (!entries) {
-    return fail(std::move(entries).error());
-  }
+  TRY(check_model_entry(*out, std::string(model_name), overwrite));
+  TRY_ASSIGN(auto entries, out->entries());
   const GenerationNames names{std::string(model_name), name};
   // So the same save after a kill chooses the same name.
-  const auto dead = entries_of_the_dead(*out, names, *entries);
-  std::erase_if(*entries, [&](const std::string& entry) { return dead.contains(entry); });
+  const auto dead = entries_of_the_dead(*out, names, entries);
+  std::erase_if(entries, [&](const std::string& entry) { return dead.contains(entry); });
   if (overwrite == Overwrite::kAllow) {
-    return next_name(names, *entries);
+    return next_name(names, entries);
   }
   std::optional<std::string> in_the_way;
   if (layout != Layout::kPerTensor) {
-    in_the_way = first_generation_file(names, *entries);
-  } else if (std::binary_search(entries->begin(), entries->end(), name)) {
+    in_the_way = first_generation_file(names, entries);
+  } else if (std::binary_search(entries.begin(), entries.end(), name)) {
     if (is_of_other_model(*out, names)) {
-      return next_name(names, *entries);
+      return next_name(names, entries);
     }
     in_the_way = name;
   }

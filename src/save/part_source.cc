@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
 #include "onnx/model_source.h"
@@ -15,11 +16,8 @@ namespace {
 
 Result<PartSource> external_source(const PlannedTensor& tensor, const Model& model) {
   const ExternalTensor& external = model.external_tensors()[tensor.source_index];
-  auto source = open_external(model, external);
-  if (!source) {
-    return fail(std::move(source).error());
-  }
-  return PartSource{*std::move(source), external.offset, std::nullopt};
+  TRY_ASSIGN(auto source, open_external(model, external));
+  return PartSource{std::move(source), external.offset, std::nullopt};
 }
 
 Result<PartSource> inline_source(const PlannedTensor& tensor, const Model& model) {

@@ -12,6 +12,7 @@
 #include "base/name_map.h"
 #include "base/size_text.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "save/layout.h"
 #include "save/link.h"
 #include "save/output_names.h"
@@ -80,20 +81,17 @@ class Planner {
         linked_(model, checkpoint, plan) {}
 
   Status add_pair(const MappedPair& pair) {
-    auto tensor = tensor_of(pair);
-    if (!tensor) {
-      return fail(std::move(tensor).error());
-    }
+    TRY_ASSIGN(auto tensor, tensor_of(pair));
     if (pair.slot != Attachment::kNoSlot &&
         (!model_.external_tensors().empty() || options_.given != GivenTensors::kStay)) {
-      replaced_.emplace(model_.facts().slots[pair.slot].graph, tensor->name);
+      replaced_.emplace(model_.facts().slots[pair.slot].graph, tensor.name);
     }
-    if (stays_inline(model_, *tensor, tensor->name) || tensor->nbytes < options_.inline_below) {
-      plan_.tensors.push_back(*std::move(tensor));
+    if (stays_inline(model_, tensor, tensor.name) || tensor.nbytes < options_.inline_below) {
+      plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    const std::uint32_t part = part_with_bytes_of(*tensor);
-    return add_to_part(*std::move(tensor), part);
+    const std::uint32_t part = part_with_bytes_of(tensor);
+    return add_to_part(std::move(tensor), part);
   }
 
   // External data of the given model goes along, unless a pair replaces it. What another tool has
@@ -189,12 +187,8 @@ class Planner {
     tensor.rule = pair.rule;
     tensor.cast_to = cast_target(view.dtype, slot, pair.recipe, options_);
     tensor.recipe = with_cast(pair.recipe, tensor.cast_to.has_value());
-    if (Status stated = check_stated_type(view, slot); !stated) {
-      return fail(std::move(stated).error());
-    }
-    if (Status castable = check_cast(pair, view, slot); !castable) {
-      return fail(std::move(castable).error());
-    }
+    TRY(check_stated_type(view, slot));
+    TRY(check_cast(pair, view, slot));
     const DType dtype = tensor.cast_to.value_or(view.dtype);
     tensor.data_type = onnx_data_type(dtype);
     const auto nbytes = contiguous_nbytes(dtype, view.shape);
@@ -232,9 +226,7 @@ class Planner {
     tensor.part = part;
     PlannedPart next{.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()};
     if (options_.layout == Layout::kLink) {  // also one that shares its part: its type may differ
-      if (Status placed = linked_.place(tensor, next); !placed) {
-        return placed;
-      }
+      TRY(linked_.place(tensor, next));
     }
     if (part == next_part()) {
       plan_.parts.push_back(next);
@@ -272,9 +264,7 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
 
 Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
                            const PlanOptions& options) {
-  if (Status names = check_output_names(options.model_name, options.data_dir); !names) {
-    return fail(std::move(names).error());
-  }
+  TRY(check_output_names(options.model_name, options.data_dir));
   if (options.inline_below > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tensors of up to {} cannot be inline; at most of {}",
@@ -288,28 +278,18 @@ Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, con
   plan.parts.reserve(mapping.pairs.size());
   Planner planner(model, checkpoint, options, plan);
   for (const MappedPair& pair : mapping.pairs) {
-    if (Status status = planner.add_pair(pair); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(planner.add_pair(pair));
   }
   for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
-    if (Status status = planner.add_external(i); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(planner.add_external(i));
   }
   const bool moves = options.given != GivenTensors::kStay && options.layout != Layout::kInline &&
                      options.layout != Layout::kLink;  // what the model has cannot be linked
   for (std::size_t i = 0; moves && i < model.inline_tensors().size(); ++i) {
-    if (Status status = planner.add_inline(i); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(planner.add_inline(i));
   }
-  if (Status placed = lay_out(plan, options); !placed) {
-    return fail(std::move(placed).error());
-  }
-  if (Status fits = check_model_size(model, plan); !fits) {
-    return fail(std::move(fits).error());
-  }
+  TRY(lay_out(plan, options));
+  TRY(check_model_size(model, plan));
   return plan;
 }
 

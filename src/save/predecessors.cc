@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/try.h"
 #include "save/journal.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
@@ -183,13 +184,10 @@ Status Predecessors::replace_files(const Directory& staging, const std::string& 
     return fail(ErrorCode::kAlreadyExists,
                 out_.child(name) + ": holds other things than recorded inputs; move it away");
   }
-  Status status = remove_all_but(*old, files);
-  const auto folder = status ? staging.open_folder(name) : fail(std::move(status).error());
-  if (!folder) {
-    return fail(folder.error());
-  }
+  TRY(remove_all_but(*old, files));
+  TRY_ASSIGN(const auto folder, staging.open_folder(name));
   for (const std::string& file : files) {
-    Status renamed = rename_entry(*folder, file, *old, file, Replace::kYes);
+    Status renamed = rename_entry(folder, file, *old, file, Replace::kYes);
     if (!renamed && renamed.error().code != ErrorCode::kNotFound) {
       return renamed;
     }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/remedy.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/replaced.h"
@@ -26,20 +27,12 @@ constexpr int kClearUpAttempts = 2;
 
 Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
-  if (Status names = check_output_names(options.model_name, options.data_dir); !names) {
-    return fail(std::move(names).error());
-  }
+  TRY(check_output_names(options.model_name, options.data_dir));
   Transaction transaction(std::move(options));  // undoes the steps that were done
-  auto made_folders = NewFolders::make(out_dir);
-  if (!made_folders) {
-    return fail(std::move(made_folders).error());
-  }
-  transaction.made_folders_ = *std::move(made_folders);
-  auto out = Directory::open(out_dir);
-  if (!out) {
-    return fail(std::move(out).error());
-  }
-  transaction.out_ = *std::move(out);
+  TRY_ASSIGN(auto made_folders, NewFolders::make(out_dir));
+  transaction.made_folders_ = std::move(made_folders);
+  TRY_ASSIGN(auto out, Directory::open(out_dir));
+  transaction.out_ = std::move(out);
   Status status = transaction.lock_and_check_model();
   const std::string dead = status ? transaction.predecessors().find_job() : std::string();
   if (status) {
@@ -119,11 +112,8 @@ Status Transaction::open_staging(const std::string& dead) {
 
 Status Transaction::check_data_entries() const {
   for (const std::string& entry : data_entries(options_)) {
-    const auto kind = out_->kind_of(entry);
-    if (!kind) {
-      return fail(kind.error());
-    }
-    if (*kind) {
+    TRY_ASSIGN(const auto kind, out_->kind_of(entry));
+    if (kind) {
       return fail(ErrorCode::kAlreadyExists, out_->child(entry) + ": exists");
     }
   }
@@ -159,11 +149,8 @@ Status Transaction::reserve_descriptors() {
 }
 
 Result<const Directory*> Transaction::add_test_data_folder(const std::string& name) {
-  const auto kind = out_->kind_of(name);
-  if (!kind) {
-    return fail(kind.error());
-  }
-  if (*kind) {
+  TRY_ASSIGN(const auto kind, out_->kind_of(name));
+  if (kind) {
     if (options_.overwrite == Overwrite::kRefuse) {
       return fail_with(ErrorCode::kAlreadyExists, out_->child(name) + ": exists",
                        {{"overwrite", "", "replaces it"}});
@@ -175,15 +162,9 @@ Result<const Directory*> Transaction::add_test_data_folder(const std::string& na
                                                  "it away");
     }
   }
-  if (Status made = staging_.folder().make_folder(name, kPublishedFolderMode); !made) {
-    return fail(std::move(made).error());
-  }
-  auto folder = staging_.folder().open_folder(name);
-  if (!folder) {
-    return fail(std::move(folder).error());
-  }
-  extra_.push_back(
-      {name, std::make_unique<Directory>(*std::move(folder)), kind->has_value(), false});
+  TRY(staging_.folder().make_folder(name, kPublishedFolderMode));
+  TRY_ASSIGN(auto folder, staging_.folder().open_folder(name));
+  extra_.push_back({name, std::make_unique<Directory>(std::move(folder)), kind.has_value(), false});
   return extra_.back().folder.get();
 }
 
@@ -291,10 +272,7 @@ Status Transaction::publish_data() {
   std::vector<std::string> entries = data_entries(options_);
   renamed_data_.reserve(entries.size());  // so that nothing fails between a rename and its record
   for (std::string& entry : entries) {
-    if (Status status = rename_entry(staging_.folder(), entry, *out_, entry, Replace::kNo);
-        !status) {
-      return status;
-    }
+    TRY(rename_entry(staging_.folder(), entry, *out_, entry, Replace::kNo));
     renamed_data_.push_back(std::move(entry));
   }
   return {};
@@ -305,10 +283,7 @@ Status Transaction::publish_new_folders() {
     if (extra.replaces) {
       continue;
     }
-    Status status = rename_entry(staging_.folder(), extra.name, *out_, extra.name, Replace::kNo);
-    if (!status) {
-      return status;
-    }
+    TRY(rename_entry(staging_.folder(), extra.name, *out_, extra.name, Replace::kNo));
     extra.renamed = true;
   }
   return {};
@@ -322,12 +297,9 @@ Status Transaction::exchange_old_folders() {
       continue;
     }
     const auto names = extra.folder->entries();
-    Status status = names ? predecessors().replace_folder(staging_.folder(), extra.name,
-                                                          {names->begin(), names->end()})
-                          : fail(names.error());
-    if (!status) {
-      return status;
-    }
+    TRY(names ? predecessors().replace_folder(staging_.folder(), extra.name,
+                                              {names->begin(), names->end()})
+              : fail(names.error()));
   }
   return {};
 }

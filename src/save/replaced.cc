@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/external_data.h"
 
 namespace onnx_external {
@@ -42,12 +43,9 @@ std::optional<ModelIdentity> parse_replaced(std::string_view text) {
 
 Result<std::optional<ModelIdentity>> read_replaced(const Directory& staging) {
   const std::string name(kReplacedName);
-  const auto kind = staging.kind_of(name);
-  if (!kind) {
-    return fail(kind.error());
-  }
+  TRY_ASSIGN(const auto kind, staging.kind_of(name));
   const auto file =
-      *kind == EntryKind::kFile ? open_plain(staging, name) : fail(ErrorCode::kNotFound, "");
+      kind == EntryKind::kFile ? open_plain(staging, name) : fail(ErrorCode::kNotFound, "");
   if (!file) {
     return file.error().code == ErrorCode::kNotFound
                ? Result<std::optional<ModelIdentity>>(std::nullopt)
@@ -56,11 +54,8 @@ Result<std::optional<ModelIdentity>> read_replaced(const Directory& staging) {
   if ((*file)->size() > kMaxNoteBytes) {
     return std::nullopt;
   }
-  const auto text = read_file(**file, kMaxNoteBytes);
-  if (!text) {
-    return fail(text.error());
-  }
-  return parse_replaced(*text);
+  TRY_ASSIGN(const auto text, read_file(**file, kMaxNoteBytes));
+  return parse_replaced(text);
 }
 
 }  // namespace onnx_external

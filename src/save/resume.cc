@@ -11,6 +11,7 @@
 #include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -35,15 +36,12 @@ class Keeper {
       if (!written_[part]) {
         continue;
       }
-      auto holds = opened ? has_crc(*opened, plan_.parts[part], *written_[part], buffer)
-                          : Result<bool>(false);
+      TRY_ASSIGN(auto holds, opened ? has_crc(*opened, plan_.parts[part], *written_[part], buffer)
+                                    : Result<bool>(false));
       if (!holds) {
-        return fail(std::move(holds).error());
-      }
-      if (!*holds) {
         written_[part].reset();
       }
-      any = any || *holds;
+      any = any || holds;
     }
     return any ? Status() : data_.remove_tree(plan_.files[file].name);
   }

@@ -20,6 +20,7 @@
 #include "base/progress_meter.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/inline_data.h"
 #include "save/file_names.h"
 #include "save/file_syncer.h"
@@ -83,12 +84,9 @@ class PartReader {
   static Result<PartReader> open(const PlannedTensor& tensor, const Model& model,
                                  const Checkpoint& checkpoint) {
     PartReader reader(tensor, checkpoint);
-    auto source = source_of(tensor, model, checkpoint);
-    if (!source) {
-      return fail(std::move(source).error());
-    }
-    reader.file_ = std::move(source->file);
-    reader.position_ = source->offset;
+    TRY_ASSIGN(auto source, source_of(tensor, model, checkpoint));
+    reader.file_ = std::move(source.file);
+    reader.position_ = source.offset;
     if (!reader.file_ && tensor.source == TensorSource::kModelInline) {
       auto opened =
           InlineReader::open(model.inline_proto(tensor.source_index), model.cut_tensors());
@@ -206,16 +204,11 @@ class Comparison {
     if (const auto tiles = planned_tiles(checkpoint_, tensor)) {
       return compare_tiles(*tiles, part.bytes);
     }
-    auto reader = PartReader::open(tensor, model_, checkpoint_);
-    if (!reader) {
-      return fail(std::move(reader).error());
-    }
+    TRY_ASSIGN(auto reader, PartReader::open(tensor, model_, checkpoint_));
     Crc32 crc;
     for (std::uint64_t done = 0; done < part.bytes;) {
       const auto wanted = buffers_.wanted.first(std::min(kStepBytes, part.bytes - done));
-      if (Status status = reader->read(wanted); !status) {
-        return fail(std::move(status).error());
-      }
+      TRY(reader.read(wanted));
       if (!next_is(wanted)) {
         return false;
       }
@@ -225,9 +218,7 @@ class Comparison {
         return fail(ErrorCode::kCancelled, "cancelled");
       }
     }
-    if (Status unchanged = reader->check_unchanged(); !unchanged) {
-      return fail(std::move(unchanged).error());
-    }
+    TRY(reader.check_unchanged());
     kept_.crcs.push_back(crc.value());
     const auto recorded = recorded_crc_of(checkpoint_, tensor);
     return !recorded || *recorded == crc.value();  // else the copying says what is damaged
@@ -381,16 +372,13 @@ Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_d
   if (plan.kept.empty()) {
     return {};
   }
-  const auto out = Directory::open(out_dir);
-  if (!out) {
-    return fail(out.error());
-  }
+  TRY_ASSIGN(const auto out, Directory::open(out_dir));
   std::set<std::string> folders;
   for (const auto& [number, kept] : plan.kept) {
-    const auto file = open_beneath(*out, kept.location);
+    const auto file = open_beneath(out, kept.location);
     const auto stamp = file ? (*file)->stamp() : fail(file.error());
     if (!stamp || *stamp != kept.stamp) {
-      return fail(ErrorCode::kCorrupt, out->child(kept.location) +
+      return fail(ErrorCode::kCorrupt, out.child(kept.location) +
                                            ": was to be kept, but changed meanwhile; run it again");
     }
     folders.insert(kept.location.substr(0, kept.location.find('/')));
@@ -398,10 +386,8 @@ Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_d
   for (const std::string& name : folders) {
     const bool is_folder = plan.layout == Layout::kPerTensor;
     const auto folder =
-        is_folder && sync == Sync::kFiles ? out->open_folder(name) : fail(ErrorCode::kNotFound, "");
-    if (Status synced = folder ? folder->sync() : Status(); !synced) {
-      return synced;
-    }
+        is_folder && sync == Sync::kFiles ? out.open_folder(name) : fail(ErrorCode::kNotFound, "");
+    TRY(folder ? folder->sync() : Status());
   }
   return {};
 }
@@ -429,9 +415,7 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
   const std::vector<Candidate> candidates = find_candidates(plan, files, checkpoint);
   const int threads = std::min(thread_count(options.threads), kMaxReaders);
   if (options.sync == Sync::kFiles && !candidates.empty()) {
-    if (Status synced = sync_old_files(*out, candidates, threads); !synced) {
-      return fail(std::move(synced).error());
-    }
+    TRY(sync_old_files(*out, candidates, threads));
   }
   ProgressMeter meter(options.progress);
   std::uint64_t bytes = 0;

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/output_file.h"
+#include "base/try.h"
 #include "save/journal.h"
 #include "save/output_names.h"
 
@@ -21,33 +22,24 @@ constexpr mode_t kStagingMode = 0700;
 }  // namespace
 
 Status remove_all_but(const Directory& folder, const EntryNames& kept) {
-  const auto entries = folder.entries();
-  if (!entries) {
-    return fail(entries.error());
-  }
-  for (const std::string& entry : *entries) {
-    Status removed = kept.contains(entry) ? Status() : folder.remove_tree(entry);
-    if (!removed) {
-      return removed;
-    }
+  TRY_ASSIGN(const auto entries, folder.entries());
+  for (const std::string& entry : entries) {
+    TRY(kept.contains(entry) ? Status() : folder.remove_tree(entry));
   }
   return {};
 }
 
 Status write_file(const Directory& folder, const std::string& name, std::string_view content,
                   Sync sync) {
-  auto file = OutputFile::create(folder, name);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  Status status = file->preallocate(content.size());
+  TRY_ASSIGN(auto file, OutputFile::create(folder, name));
+  Status status = file.preallocate(content.size());
   if (status) {
-    status = file->write(0, std::as_bytes(std::span(content)));
+    status = file.write(0, std::as_bytes(std::span(content)));
   }
   if (status && sync == Sync::kFiles) {
-    status = file->sync();
+    status = file.sync();
   }
-  return status ? file->close() : status;
+  return status ? file.close() : status;
 }
 
 Status sync_folder(const Directory& folder, Sync sync) {
@@ -56,12 +48,9 @@ Status sync_folder(const Directory& folder, Sync sync) {
 
 Status Staging::take_over(const Directory& out, const std::string& name,
                           const TransactionOptions& options) {
-  auto folder = out.open_folder(name);
-  if (!folder) {
-    return fail(std::move(folder).error());
-  }
+  TRY_ASSIGN(auto folder, out.open_folder(name));
   name_ = name;
-  folder_ = *std::move(folder);
+  folder_ = std::move(folder);
   taken_over_ = true;
   Status status = clear(options);
   return status ? open_data(out, options) : status;
@@ -82,11 +71,8 @@ Status Staging::clear(const TransactionOptions& options) const {
 }
 
 Status Staging::make(const Directory& out, const TransactionOptions& options) {
-  auto name = random_staging_name();
-  if (!name) {
-    return fail(std::move(name).error());
-  }
-  if (Status made = out.make_folder(*name, kStagingMode); !made) {
+  TRY_ASSIGN(auto name, random_staging_name());
+  if (Status made = out.make_folder(name, kStagingMode); !made) {
     if (::faccessat(out.fd(), ".", W_OK | X_OK, AT_EACCESS) == 0) {
       return made;
     }
@@ -94,12 +80,9 @@ Status Staging::make(const Directory& out, const TransactionOptions& options) {
     error.message += "; change its permissions, or name another folder";
     return fail(std::move(error));
   }
-  name_ = *std::move(name);
-  auto folder = out.open_folder(name_);
-  if (!folder) {
-    return fail(std::move(folder).error());
-  }
-  folder_ = *std::move(folder);
+  name_ = std::move(name);
+  TRY_ASSIGN(auto folder, out.open_folder(name_));
+  folder_ = std::move(folder);
   return open_data(out, options);
 }
 
@@ -112,11 +95,9 @@ Status Staging::open_data(const Directory& out, const TransactionOptions& option
       return made;
     }
   }
-  auto data = has_folder ? folder_->open_folder(options.data_dir) : out.open_folder(name_);
-  if (!data) {
-    return fail(std::move(data).error());
-  }
-  data_ = *std::move(data);
+  TRY_ASSIGN(auto data,
+             has_folder ? folder_->open_folder(options.data_dir) : out.open_folder(name_));
+  data_ = std::move(data);
   return {};
 }
 

@@ -19,6 +19,7 @@
 #include "base/checked_math.h"
 #include "base/size_text.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -46,14 +47,10 @@ Status check_names(const Directory& out, const TargetNeeds& needs) {
     return {};
   };
   for (const std::string& name : needs.names) {
-    if (Status status = check(name); !status) {
-      return status;
-    }
+    TRY(check(name));
   }
   for (const PlannedFile& file : needs.files) {
-    if (Status status = check(file.name); !status) {
-      return status;
-    }
+    TRY(check(file.name));
   }
   return {};
 }

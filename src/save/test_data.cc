@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/name_refinement.h"
 #include "onnx_external/dtype.h"
 #include "save/file_names.h"
@@ -135,9 +136,7 @@ class SetMatcher {
       }
     }
     const bool all_by_order = !any_by_name && leaves.size() == inputs_.size();
-    if (auto status = feed_by_order(leaves, all_by_order, feeds); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(feed_by_order(leaves, all_by_order, feeds));
     return complete(leaves, std::move(feeds));
   }
 
@@ -243,18 +242,13 @@ Result<TestInput> make_input(const GraphInput& input, const Leaf& leaf, const Te
 
 Result<TestDataSet> make_set(std::span<const GraphInput> inputs, const SetMatcher& matcher,
                              Leaves& leaves, std::span<const Checkpoint> recordings) {
-  const auto feeds = matcher.match(leaves);
-  if (!feeds) {
-    return fail(feeds.error());
-  }
+  TRY_ASSIGN(const auto feeds, matcher.match(leaves));
   TestDataSet set;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Leaf& leaf = *(*feeds)[i];
-    auto made = make_input(inputs[i], leaf, recordings[leaf.recording].tensors()[leaf.tensor]);
-    if (!made) {
-      return fail(std::move(made).error());
-    }
-    set.inputs.push_back(*std::move(made));
+    const Leaf& leaf = *feeds[i];
+    TRY_ASSIGN(auto made,
+               make_input(inputs[i], leaf, recordings[leaf.recording].tensors()[leaf.tensor]));
+    set.inputs.push_back(std::move(made));
   }
   for (const Leaf& leaf : leaves) {
     if (!leaf.used) {
@@ -435,9 +429,7 @@ Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
 }
 
 Status check_test_data(std::span<const GraphInput> inputs, const TestData& data) {
-  if (auto status = check_guesses(data); !status) {
-    return status;
-  }
+  TRY(check_guesses(data));
   for (std::size_t i = 0; i < data.sets.size(); ++i) {
     if (auto status = check_set(inputs, data.sets[i]); !status) {
       return fail_in(in_set(i), std::move(status).error());

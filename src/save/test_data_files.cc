@@ -8,6 +8,7 @@
 #include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -51,22 +52,19 @@ Status append_tensor(const Checkpoint& recording, std::size_t tensor, IoBuffer& 
 
 Result<ManifestFile> write_input(const TestInput& input, const Checkpoint& recording,
                                  const Directory& folder, const std::string& name, Sync sync) {
-  const auto header = test_input_header(input, recording.nbytes(input.tensor));
-  auto file = header ? OutputFile::create(folder, name) : fail(header.error());
-  if (!file) {
-    return fail(std::move(file).error());
-  }
+  TRY_ASSIGN(const auto header, test_input_header(input, recording.nbytes(input.tensor)));
+  TRY_ASSIGN(auto file, OutputFile::create(folder, name));
   IoBuffer buffer;
-  Appender out(*file);
-  Status status = out.append(std::as_bytes(std::span(*header)));
+  Appender out(file);
+  Status status = out.append(std::as_bytes(std::span(header)));
   if (status) {
     status = append_tensor(recording, input.tensor, buffer, out);
   }
   if (status && sync == Sync::kFiles) {
-    status = file->sync();
+    status = file.sync();
   }
   if (status) {
-    status = file->close();
+    status = file.close();
   }
   if (!status) {
     return fail(std::move(status).error());
@@ -81,13 +79,10 @@ Result<std::vector<ManifestFile>> write_test_data(const RecordedInputs& inputs,
   std::vector<ManifestFile> files;
   for (std::size_t s = 0; s < inputs.data.sets.size(); ++s) {
     const std::string set = test_set_name(s);
-    const auto folder = transaction.add_test_data_folder(set);
-    if (!folder) {
-      return fail(folder.error());
-    }
+    TRY_ASSIGN(const auto folder, transaction.add_test_data_folder(set));
     const std::vector<TestInput>& tensors = inputs.data.sets[s].inputs;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      auto file = write_input(tensors[i], inputs.recordings[tensors[i].recording], **folder,
+      auto file = write_input(tensors[i], inputs.recordings[tensors[i].recording], *folder,
                               test_input_name(i), transaction.options().sync);
       if (!file) {
         return fail_in("recorded input " + quote(tensors[i].recorded), std::move(file).error());
@@ -97,9 +92,7 @@ Result<std::vector<ManifestFile>> write_test_data(const RecordedInputs& inputs,
     }
   }
   for (const Checkpoint& recording : inputs.recordings) {
-    if (auto status = recording.check_unchanged(); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(recording.check_unchanged());
   }
   return files;
 }

@@ -12,6 +12,7 @@
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/model_source.h"
 #include "save/journal.h"
@@ -136,8 +137,8 @@ class ModelBuilder {
   // The model file. `sha1s`: of each file of the plan, where checksums are recorded. What the plan
   // has inside the model is deferred, numbered by its part.
   Result<ModelPieces> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
-    auto encoded = attach(inputs, sha1s);
-    return encoded ? model_pieces(model_, *std::move(encoded)) : fail(std::move(encoded).error());
+    TRY_ASSIGN(auto encoded, attach(inputs, sha1s));
+    return model_pieces(model_, std::move(encoded));
   }
 
   // Requires: build() succeeded.
@@ -261,8 +262,8 @@ class ModelBuilder {
 
   Status read_external(const PlannedTensor& tensor, std::span<std::byte> out) const {
     const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
-    const auto file = open_external(model_, external);
-    return file ? (*file)->read(external.offset, out) : Status(fail(file.error()));
+    TRY_ASSIGN(const auto file, open_external(model_, external));
+    return file->read(external.offset, out);
   }
 
   const SavePlan& plan_;
@@ -281,11 +282,8 @@ Result<CopiedFiles> copy_and_build(CopyJob job, const SavePlan& given_plan, Mode
                   [](const auto& tensor) { return tensor.source != TensorSource::kCheckpoint; });
   if (!model && !needs_model && job.options.checksum == Checksum::kNone) {
     job.own = [&]() -> Status {
-      auto pieces = builder.build(job.options.inputs, {});
-      if (!pieces) {
-        return fail(std::move(pieces).error());
-      }
-      model = *std::move(pieces);
+      TRY_ASSIGN(auto pieces, builder.build(job.options.inputs, {}));
+      model = std::move(pieces);
       return {};
     };
   }
@@ -327,11 +325,8 @@ Result<DataPlan> plan_data(const SavePlan& plan, ModelBuilder& builder,
                            const WriteOptions& options) {
   DataPlan data;
   if (plan.layout == Layout::kInline) {
-    auto pieces = builder.build(options.inputs, {});
-    if (!pieces) {
-      return fail(std::move(pieces).error());
-    }
-    data.model = *std::move(pieces);
+    TRY_ASSIGN(auto pieces, builder.build(options.inputs, {}));
+    data.model = std::move(pieces);
     data.own = placed_in(*data.model, plan);
   } else if (plan.layout == Layout::kLink) {
     if (options.checksum != Checksum::kNone) {
@@ -377,40 +372,29 @@ Result<Ground> make_ground(const SavePlan& plan, const Checkpoint& checkpoint,
   // The journal knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && team.is_alone();
   SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
-  auto transaction =
+  TRY_ASSIGN(
+      auto transaction,
       Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
                                    plan.layout, files_to_write(plan), !plan.kept.empty(),
-                                   sparse.hole_bytes, resumes ? job : std::string()});
-  if (!transaction) {
-    return fail(std::move(transaction).error());
-  }
-  if (Status kept = check_kept_files(plan, out_dir, options.sync); !kept) {
-    return fail(std::move(kept).error());
-  }
-  Ground ground{*std::move(transaction),
+                                   sparse.hole_bytes, resumes ? job : std::string()}));
+  TRY(check_kept_files(plan, out_dir, options.sync));
+  Ground ground{std::move(transaction),
                 {},
                 WrittenParts(plan.parts.size()),
                 std::nullopt,
                 std::move(sparse.files)};
   if (inputs != nullptr) {
-    auto written = write_test_data(*inputs, ground.transaction);
-    if (!written) {
-      return fail(std::move(written).error());
-    }
-    ground.test_data = *std::move(written);
+    TRY_ASSIGN(auto written, write_test_data(*inputs, ground.transaction));
+    ground.test_data = std::move(written);
   }
   if (!team.is_alone()) {
-    Status made = make_shared_files(plan, team, ground.transaction.data());
-    return made ? Result<Ground>(std::move(ground)) : fail(std::move(made).error());
+    TRY(make_shared_files(plan, team, ground.transaction.data()));
+    return ground;
   }
-  auto kept = kept_parts(plan, ground.transaction, job, options, meter);
-  auto journal =
-      kept ? Journal::start(ground.transaction.staging(), job, *kept) : fail(kept.error());
-  if (!journal) {
-    return fail(std::move(journal).error());
-  }
-  ground.kept = *std::move(kept);
-  ground.journal = *std::move(journal);
+  TRY_ASSIGN(auto kept, kept_parts(plan, ground.transaction, job, options, meter));
+  TRY_ASSIGN(auto journal, Journal::start(ground.transaction.staging(), job, kept));
+  ground.kept = std::move(kept);
+  ground.journal = std::move(journal);
   return ground;
 }
 
@@ -421,11 +405,8 @@ Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Di
     return {};
   }
   for (const std::uint32_t number : team.shared_files(plan)) {
-    auto sha1 = data_file_sha1(data, plan.files[number]);
-    if (!sha1) {
-      return fail(std::move(sha1).error());
-    }
-    copied.sha1s[number] = *std::move(sha1);
+    TRY_ASSIGN(auto sha1, data_file_sha1(data, plan.files[number]));
+    copied.sha1s[number] = std::move(sha1);
   }
   return {};
 }
@@ -434,24 +415,19 @@ Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Di
 Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
                           const std::filesystem::path& out_dir, const WriteOptions& options,
                           Teamwork& team) {
-  const auto name = team.hear(Result<std::string>(std::string()));
-  if (!name) {
-    return fail(name.error());
-  }
-  const std::filesystem::path staging = out_dir / *name;
+  TRY_ASSIGN(const auto name, team.hear(Result<std::string>(std::string())));
+  const std::filesystem::path staging = out_dir / name;
   const auto data =
       Directory::open(plan.layout == Layout::kPerTensor ? staging / plan.data_dir : staging);
   const WrittenParts none(plan.parts.size());
   ProgressMeter meter(options.progress);
-  auto copied = team.join(plan, data ? copy_files({plan, model, checkpoint, *data, options, none,
-                                                   nullptr, team.parts_of_others(plan)},
-                                                  meter)
-                                     : Result<CopiedFiles>(fail(data.error())));
-  if (!copied) {
-    return fail(std::move(copied).error());
-  }
+  TRY_ASSIGN(auto copied,
+             team.join(plan, data ? copy_files({plan, model, checkpoint, *data, options, none,
+                                                nullptr, team.parts_of_others(plan)},
+                                               meter)
+                                  : Result<CopiedFiles>(fail(data.error()))));
   auto state = std::make_unique<StagedSave::State>(staging, plan, options.team);
-  state->crcs = std::move(copied->crcs);
+  state->crcs = std::move(copied.crcs);
   return StagedSave(std::move(state));
 }
 
@@ -459,11 +435,10 @@ Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkp
 Status write_model(Transaction& transaction, ModelBuilder& builder, const ModelPieces& pieces,
                    const Model& model, const CopiedFiles& copied,
                    std::vector<ManifestFile> test_data, const WriteOptions& options) {
-  const auto written = write_model_file({transaction.staging(), transaction.options().model_name,
-                                         pieces, model.cut_tensors(), copied.crcs, options});
-  return written ? transaction.write_manifest(
-                       builder.manifest_for(*written, copied, std::move(test_data)))
-                 : Status(fail(written.error()));
+  TRY_ASSIGN(const auto written,
+             write_model_file({transaction.staging(), transaction.options().model_name, pieces,
+                               model.cut_tensors(), copied.crcs, options}));
+  return transaction.write_manifest(builder.manifest_for(written, copied, std::move(test_data)));
 }
 
 }  // namespace
@@ -472,16 +447,11 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
                               const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
                               const WriteOptions& options, const RecordedInputs* inputs) {
   ModelBuilder builder(given_plan, model, checkpoint);
-  auto data = plan_data(given_plan, builder, options);
-  if (!data) {
-    return fail(std::move(data).error());
-  }
-  const SavePlan& plan = data->own ? *data->own : given_plan;
+  TRY_ASSIGN(auto data, plan_data(given_plan, builder, options));
+  const SavePlan& plan = data.own ? *data.own : given_plan;
   Teamwork team(options.team);
   const auto job = name_job(plan, model, checkpoint);
-  if (Status agreed = job ? team.agree(*job) : fail(job.error()); !agreed) {
-    return fail(std::move(agreed).error());
-  }
+  TRY(job ? team.agree(*job) : fail(job.error()));
   if (!team.leads()) {
     return follow(plan, model, checkpoint, out_dir, options, team);
   }
@@ -496,26 +466,24 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   Transaction& transaction = ground->transaction;
   Journal* const journal = ground->journal ? &*ground->journal : nullptr;
   const WrittenParts there = with_kept_files(plan, ground->kept);
-  auto copied =
+  TRY_ASSIGN(
+      auto copied,
       team.join(plan, copy_and_build({plan, model, checkpoint, transaction.data(), options, there,
                                       journal, team.parts_of_others(plan), ground->sparse},
-                                     given_plan, builder, data->model, meter));
-  if (!copied) {
-    return fail(std::move(copied).error());
-  }
+                                     given_plan, builder, data.model, meter)));
   // From here on the others wait for the end, which is the state's to tell.
   auto state = std::make_unique<StagedSave::State>(transaction.staging_path(), plan, options.team);
-  Status status = check_known_crcs(plan, model, copied->crcs);
+  Status status = check_known_crcs(plan, model, copied.crcs);
   if (status) {
-    status = add_shared_checksums(plan, team, transaction.data(), options, *copied);
+    status = add_shared_checksums(plan, team, transaction.data(), options, copied);
   }
   if (status) {
     status = check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads));
   }
   if (status) {
-    const auto pieces = data->model ? Result<ModelPieces>(*std::move(data->model))
-                                    : builder.build(options.inputs, copied->sha1s);
-    status = pieces ? write_model(transaction, builder, *pieces, model, *copied,
+    const auto pieces = data.model ? Result<ModelPieces>(*std::move(data.model))
+                                   : builder.build(options.inputs, copied.sha1s);
+    status = pieces ? write_model(transaction, builder, *pieces, model, copied,
                                   std::move(ground->test_data), options)
                     : Status(fail(pieces.error()));
   }
@@ -526,7 +494,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   if (!status) {
     return fail(std::move(status).error());
   }
-  state->crcs = std::move(copied->crcs);
+  state->crcs = std::move(copied.crcs);
   state->bytes_kept = bytes_of(plan, ground->kept);
   state->transaction.emplace(std::move(transaction));
   return StagedSave(std::move(state));

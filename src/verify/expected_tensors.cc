@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/try.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"
@@ -23,15 +24,9 @@ bool chooses_pairs(const MappingOptions& options) {
 
 // The model's manifest when it has one that can be read.
 Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& model_path) {
-  auto model = read_model_file(model_path);
-  if (!model) {
-    return fail(std::move(model).error());
-  }
-  const auto tensors = list_tensors(*model->proto);
-  if (!tensors) {
-    return fail(tensors.error());
-  }
-  auto found = find_manifest(*model, *tensors);
+  TRY_ASSIGN(auto model, read_model_file(model_path));
+  TRY_ASSIGN(const auto tensors, list_tensors(*model.proto));
+  auto found = find_manifest(model, tensors);
   if (!found || !found->manifest) {
     return std::optional<Manifest>();  // a damaged one is verification's to report
   }
@@ -74,13 +69,9 @@ struct Given {
 };
 
 Result<Given> load(const std::filesystem::path& model_path, const Checkpoint& checkpoint) {
-  auto keys = mapping_keys(checkpoint);
-  if (!keys) {
-    return fail(std::move(keys).error());
-  }
-  auto model = Model::load(model_path);
-  return model ? Result<Given>({*std::move(model), checkpoint, *std::move(keys)})
-               : fail(std::move(model).error());
+  TRY_ASSIGN(auto keys, mapping_keys(checkpoint));
+  TRY_ASSIGN(auto model, Model::load(model_path));
+  return Given{std::move(model), checkpoint, std::move(keys)};
 }
 
 std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& given, Casts casts) {
@@ -107,11 +98,8 @@ std::vector<std::string> inputs_of(const Model& model) {
 
 Result<std::vector<ExpectedTensor>> expected_by_options(const Given& given,
                                                         const MappingOptions& options) {
-  auto mapping = given.map(options);
-  if (!mapping) {
-    return fail(std::move(mapping).error());
-  }
-  return expected_by(*mapping, given, options.casts);
+  TRY_ASSIGN(auto mapping, given.map(options));
+  return expected_by(mapping, given, options.casts);
 }
 
 // The prefix that the save removed from its keys. Where it removed and added none, the keys' own
@@ -212,8 +200,8 @@ Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const
   if (is_disputed) {
     return expected;
   }
-  const auto again = given.map(options);
-  return again ? Result<std::vector<ExpectedTensor>>(std::move(expected)) : fail(again.error());
+  TRY(given.map(options));
+  return expected;
 }
 
 }  // namespace
@@ -223,19 +211,13 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
                                                      const MappingOptions& options) {
   std::optional<Manifest> manifest;
   if (!chooses_pairs(options)) {
-    auto found = readable_manifest(model_path);
-    if (!found) {
-      return fail(std::move(found).error());
-    }
-    manifest = *std::move(found);
+    TRY_ASSIGN(auto found, readable_manifest(model_path));
+    manifest = std::move(found);
   }
-  const auto given = load(model_path, checkpoint);
-  if (!given) {
-    return fail(given.error());
-  }
+  TRY_ASSIGN(const auto given, load(model_path, checkpoint));
   auto records = manifest ? recorded(*manifest, checkpoint) : std::nullopt;
-  auto expected = records ? expected_by_record(*given, *manifest, *std::move(records), options)
-                          : expected_by_options(*given, options);
+  auto expected = records ? expected_by_record(given, *manifest, *std::move(records), options)
+                          : expected_by_options(given, options);
   return expected ? std::move(expected) : fail_in(model_path.string(), std::move(expected).error());
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "base/try.h"
 #include "onnx/graph_list.h"
 #include "onnx/slots.h"
 #include "verify/external_entry.h"
@@ -26,13 +27,10 @@ const char* why_open(const Slot& slot) {
 
 Result<GraphNames> GraphNames::of(const onnx::ModelProto& model) {
   // Who lists graphs may change them; here they are only read.
-  const auto graphs = list_graphs(const_cast<onnx::GraphProto&>(model.graph()));
-  if (!graphs) {
-    return fail(graphs.error());
-  }
+  TRY_ASSIGN(const auto graphs, list_graphs(const_cast<onnx::GraphProto&>(model.graph())));
   GraphNames names;
-  names.facts_ = collect_facts(*graphs, model.ir_version());
-  for (const GraphNode& graph : *graphs) {
+  names.facts_ = collect_facts(graphs, model.ir_version());
+  for (const GraphNode& graph : graphs) {
     names.parents_.push_back(graph.parent);
   }
   for (const Slot& slot : names.facts_.slots) {

@@ -9,6 +9,7 @@
 #include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx_external/tensor.h"
 #include "save/file_names.h"
 
@@ -74,11 +75,8 @@ std::vector<std::string> manifest_locations(const ModelFile& model,
 }
 
 Result<Manifest> read_manifest(const SourceFile& file) {
-  auto text = read_file(file, kMaxManifestBytes);
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  auto manifest = parse_manifest(*text);
+  TRY_ASSIGN(auto text, read_file(file, kMaxManifestBytes));
+  auto manifest = parse_manifest(text);
   if (!manifest) {
     return fail_in(file.name(), std::move(manifest).error());
   }

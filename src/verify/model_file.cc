@@ -10,25 +10,20 @@
 #include "base/file.h"
 #include "base/range_crc.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/load.h"
 
 namespace onnx_external {
 
 Result<ModelFile> read_model_file(const std::filesystem::path& path, DropCache drop_cache) {
-  auto loaded = load_model_file(path);
-  if (!loaded) {
-    return fail(std::move(loaded).error());
-  }
-  const SourceFile& file = *loaded->file;
+  TRY_ASSIGN(auto loaded, load_model_file(path));
+  const SourceFile& file = *loaded.file;
   if (drop_cache != DropCache::kNo) {
     drop_pages(file.fd());
   }
-  const auto crc = range_crc32(file, 0, file.size());
-  if (!crc) {
-    return fail(crc.error());
-  }
-  return ModelFile{loaded->file, std::move(loaded->proto), std::move(loaded->cuts), file.size(),
-                   *crc,         path.parent_path(),       path.filename().string()};
+  TRY_ASSIGN(const auto crc, range_crc32(file, 0, file.size()));
+  return ModelFile{loaded.file, std::move(loaded.proto), std::move(loaded.cuts),  file.size(),
+                   crc,         path.parent_path(),      path.filename().string()};
 }
 
 Result<std::filesystem::path> find_model(const std::filesystem::path& path) {
@@ -37,21 +32,18 @@ Result<std::filesystem::path> find_model(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path, ignored)) {
     return path;
   }
-  const auto folder = Directory::open(path);
-  auto models = folder ? folder->entries() : fail(folder.error());
-  if (!models) {
-    return fail(std::move(models).error());
-  }
-  std::erase_if(*models, [](const std::string& name) { return !name.ends_with(".onnx"); });
-  if (models->empty()) {
+  TRY_ASSIGN(const auto folder, Directory::open(path));
+  TRY_ASSIGN(auto models, folder.entries());
+  std::erase_if(models, [](const std::string& name) { return !name.ends_with(".onnx"); });
+  if (models.empty()) {
     return fail(ErrorCode::kNotFound, path.string() + ": has no *.onnx file in it");
   }
-  const auto usual = std::find(models->begin(), models->end(), "model.onnx");
-  if (models->size() > 1 && usual == models->end()) {
+  const auto usual = std::find(models.begin(), models.end(), "model.onnx");
+  if (models.size() > 1 && usual == models.end()) {
     return fail(ErrorCode::kAmbiguous, path.string() + ": has several models: " +
-                                           quote_list(*models, kMostNamed) + "; name one");
+                                           quote_list(models, kMostNamed) + "; name one");
   }
-  return path / (usual != models->end() ? *usual : models->front());
+  return path / (usual != models.end() ? *usual : models.front());
 }
 
 bool is_current(const std::filesystem::path& path, const ModelFile& model) {

@@ -19,6 +19,7 @@
 #include "base/parallel.h"
 #include "base/range_crc.h"
 #include "base/safe_path.h"
+#include "base/try.h"
 #include "checkpoint/storage/tiled_view.h"
 #include "evidence/read_budget.h"
 #include "tensor/derived_view.h"
@@ -239,9 +240,7 @@ class PieceReader {
         if (run.is_hole) {
           crc.skip_zeros(run.bytes);
           done = data_end;
-          if (auto status = counted(meter, run.bytes); !status) {
-            return status;
-          }
+          TRY(counted(meter, run.bytes));
           continue;
         }
       }
@@ -256,15 +255,11 @@ class PieceReader {
       }
       if (wanted && !answer.difference) {
         const auto expected = buffers.wanted.first(size);
-        if (auto status = wanted->read(first, expected); !status) {
-          return status;
-        }
+        TRY(wanted->read(first, expected));
         answer.difference = first_difference(found, expected, first);
       }
       done += size;
-      if (auto status = counted(meter, size); !status) {
-        return status;
-      }
+      TRY(counted(meter, size));
     }
     answer.crc32 = crc.value();
     return {};
@@ -290,9 +285,7 @@ class PieceReader {
         done += found.size();
         at += found.size();
         run = run.subspan(found.size());
-        if (auto status = counted(meter, found.size()); !status) {
-          return status;
-        }
+        TRY(counted(meter, found.size()));
       }
       return {};
     };
@@ -358,26 +351,20 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
                                              std::span<const RangeCheck> checks,
                                              const Checkpoint* checkpoint,
                                              const VerifyOptions& options, ProgressMeter& meter) {
-  const auto directory = Directory::open(folder);
-  if (!directory) {
-    return fail(directory.error());
-  }
-  const std::set<std::string_view> overused = overused_files(*directory, checks);
-  std::vector<Piece> pieces = cut(*directory, checks, checkpoint);
+  TRY_ASSIGN(const auto directory, Directory::open(folder));
+  const std::set<std::string_view> overused = overused_files(directory, checks);
+  std::vector<Piece> pieces = cut(directory, checks, checkpoint);
   std::erase_if(
       pieces, [&](const Piece& piece) { return overused.contains(checks[piece.check].location); });
   std::vector<RangeAnswer> answers(pieces.size());
   const int threads = thread_count(options.threads);
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
-  Status status = parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
+  TRY(parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
     const PieceReader reader(checks[pieces[i].check], pieces[i], options, tiles);
-    return reader.run(*directory, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
+    return reader.run(directory, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
                       answers[i]);
-  });
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  }));
   std::vector<RangeAnswer> ranges(checks.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (overused.contains(checks[i].location)) {
@@ -414,11 +401,8 @@ Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
                    const Checkpoint& checkpoint, VerifyOptions options, RangeAnswer& answer) {
   options.progress = nullptr;
   ProgressMeter silent(options.progress);
-  auto compared = read_ranges(folder, {&check, 1}, &checkpoint, options, silent);
-  if (!compared) {
-    return fail(std::move(compared).error());
-  }
-  answer = std::move(compared->front());
+  TRY_ASSIGN(auto compared, read_ranges(folder, {&check, 1}, &checkpoint, options, silent));
+  answer = std::move(compared.front());
   const bool same = !answer.fault && !answer.difference;
   return same ? checkpoint.check_storage(checkpoint.tensors()[check.equals->tensor].storage)
               : Status();
@@ -458,9 +442,7 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
     if (!known || answer.fault || answer.crc32 == *known) {
       continue;
     }
-    if (auto status = explain_crc(folder, checks[i], *checkpoint, options, answer); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(explain_crc(folder, checks[i], *checkpoint, options, answer));
   }
   return answers;
 }
@@ -469,30 +451,21 @@ Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes
                                                 std::uint64_t first, const Checkpoint& checkpoint,
                                                 const WantedTensor& wanted, IoBuffer& buffer) {
   const auto expected = buffer.first(bytes.size());
-  if (Status status = read_wanted(checkpoint, wanted, first, expected); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(read_wanted(checkpoint, wanted, first, expected));
   return first_difference(bytes, expected, first);
 }
 
 Result<std::string> file_sha1(const std::filesystem::path& folder, const std::string& location,
                               ProgressMeter& meter) {
-  auto file = open_beneath(folder, location);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
+  TRY_ASSIGN(auto file, open_beneath(folder, location));
   Sha sha(Sha::Kind::kSha1);
   IoBuffer buffer;
-  for (std::uint64_t first = 0; first < (*file)->size();) {
-    const auto bytes = buffer.first(std::min(kPlainStep, (*file)->size() - first));
-    if (auto status = (*file)->read(first, bytes); !status) {
-      return fail(std::move(status).error());
-    }
+  for (std::uint64_t first = 0; first < file->size();) {
+    const auto bytes = buffer.first(std::min(kPlainStep, file->size() - first));
+    TRY(file->read(first, bytes));
     sha.update(bytes);
     first += bytes.size();
-    if (auto status = counted(meter, 0); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(counted(meter, 0));
   }
   return sha.hex();
 }

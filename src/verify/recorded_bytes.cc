@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/range_crc.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/tensor_list.h"
 #include "verify/external_entry.h"
 #include "verify/manifest_check.h"
@@ -32,13 +33,10 @@ Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
                                                  const std::vector<ListedTensor>& tensors) {
   auto found = find_manifest(model, tensors);
   if (found && !path.empty()) {
-    const auto file = SourceFile::open(path);
-    const auto crc = file ? range_crc32(**file, 0, (*file)->size()) : fail(file.error());
-    if (!crc) {
-      return fail(crc.error());
-    }
-    model.bytes = (*file)->size();
-    model.crc32 = *crc;
+    TRY_ASSIGN(const auto file, SourceFile::open(path));
+    TRY_ASSIGN(const auto crc, range_crc32(*file, 0, file->size()));
+    model.bytes = file->size();
+    model.crc32 = crc;
     found = find_manifest(model, tensors);
   }
   if (found && !found->manifest) {
@@ -123,32 +121,23 @@ Status note_recorded_crcs(const Model& model, const std::filesystem::path& model
   if (is_of_checkpoint_alone(plan)) {
     return {};
   }
-  const auto tensors = list_tensors(model.proto());
-  if (!tensors) {
-    return fail(tensors.error());
-  }
+  TRY_ASSIGN(const auto tensors, list_tensors(model.proto()));
   ModelFile file;  // its tensors are listed already
   file.folder = model.source_dir();
   file.name = model_path.filename().string();
-  const auto found = manifest_of(file, model_path, *tensors);
+  TRY_ASSIGN(const auto found, manifest_of(file, model_path, tensors));
   if (!found) {
-    return fail(found.error());
-  }
-  if (!*found) {
     return {};
   }
-  const TensorIndex index = index_tensors(*tensors);
-  const auto crcs = recorded_crcs(file, **found, *tensors, index);
-  if (!crcs) {
-    return fail(crcs.error());
-  }
+  const TensorIndex index = index_tensors(tensors);
+  TRY_ASSIGN(const auto crcs, recorded_crcs(file, *found, tensors, index));
   for (PlannedTensor& tensor : plan.tensors) {
     if (tensor.source == TensorSource::kModelExternal) {
       const ExternalTensor& given = model.external_tensors()[tensor.source_index];
-      tensor.known_crc = (*crcs)[index.at({given.graph, given.place, given.name})];
+      tensor.known_crc = crcs[index.at({given.graph, given.place, given.name})];
     } else if (tensor.source == TensorSource::kModelInline) {
       const InlineTensor& given = model.inline_tensors()[tensor.source_index];
-      tensor.known_crc = (*crcs)[index.at({given.graph, given.place, given.name})];
+      tensor.known_crc = crcs[index.at({given.graph, given.place, given.name})];
     }
   }
   return {};

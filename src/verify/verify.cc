@@ -12,6 +12,7 @@
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
 #include "tensor/derived_view.h"
@@ -91,22 +92,15 @@ class Verifier {
       : model_(model), checkpoint_(checkpoint), options_(options) {}
 
   Result<VerifyReport> run(std::span<const ExpectedTensor> expected) {
-    const auto tensors = list_tensors(*model_.proto);
-    if (!tensors) {
-      return fail(tensors.error());
-    }
-    index_ = index_tensors(*tensors);
-    read_entries(*tensors);
-    if (Status names = read_names(); !names) {
-      return fail(std::move(names).error());
-    }
+    TRY_ASSIGN(const auto tensors, list_tensors(*model_.proto));
+    index_ = index_tensors(tensors);
+    read_entries(tensors);
+    TRY(read_names());
     for (const ExpectedTensor& wanted : expected) {
       match_expected(wanted);
     }
-    read_manifest(*tensors);
-    if (auto status = check_data(); !status) {
-      return fail(std::move(status).error());
-    }
+    read_manifest(tensors);
+    TRY(check_data());
     return collect();
   }
 
@@ -145,11 +139,8 @@ class Verifier {
     if (options_.open_slots == OpenSlots::kAllow) {
       return {};
     }
-    auto names = GraphNames::of(*model_.proto);
-    if (!names) {
-      return fail(std::move(names).error());
-    }
-    names_ = *std::move(names);
+    TRY_ASSIGN(auto names, GraphNames::of(*model_.proto));
+    names_ = std::move(names);
     last_ = names_->open_slots();
     return {};
   }
@@ -280,24 +271,15 @@ class Verifier {
     const std::vector<Subject*> inline_ones = inline_subjects();
     ProgressMeter meter(options_.progress);
     meter.begin(Phase::kVerify, report_.bytes);
-    auto answers = check_ranges(data_folder(), checks, checkpoint_, options_, meter);
-    if (!answers) {
-      return fail(std::move(answers).error());
-    }
+    TRY_ASSIGN(auto answers, check_ranges(data_folder(), checks, checkpoint_, options_, meter));
     for (Subject& subject : subjects_) {
       if (subject.entry && !subject.is_compared) {
-        apply(subject, (*answers)[subject.check]);
+        apply(subject, answers[subject.check]);
       }
     }
-    if (auto status = check_inline_ones(inline_ones, meter); !status) {
-      return status;
-    }
-    if (auto status = check_checksums(meter); !status) {
-      return status;
-    }
-    if (auto status = meter.finish(); !status) {
-      return status;
-    }
+    TRY(check_inline_ones(inline_ones, meter));
+    TRY(check_checksums(meter));
+    TRY(meter.finish());
     return checkpoint_ == nullptr ? Status() : checkpoint_->check_unchanged();
   }
 
@@ -411,11 +393,9 @@ class Verifier {
       }
       crc.update(bytes);
       if (subject.equals && !by_crc && !difference) {
-        auto compared = compare_bytes(bytes, first, *checkpoint_, *subject.equals, wanted);
-        if (!compared) {
-          return fail(std::move(compared).error());
-        }
-        difference = *compared;
+        TRY_ASSIGN(auto compared,
+                   compare_bytes(bytes, first, *checkpoint_, *subject.equals, wanted));
+        difference = compared;
       }
       if (!meter.add(bytes.size())) {
         return fail(ErrorCode::kCancelled, "cancelled");
@@ -501,13 +481,10 @@ Result<VerifyReport> verify(const std::filesystem::path& model_path, const Check
                             std::span<const ExpectedTensor> expected,
                             const VerifyOptions& options) {
   for (int reads = 1;; ++reads) {
-    auto model = read_model_file(model_path, options.drop_cache);
-    if (!model) {
-      return fail(std::move(model).error());
-    }
-    auto report = Verifier(*model, checkpoint, options).run(expected);
+    TRY_ASSIGN(auto model, read_model_file(model_path, options.drop_cache));
+    auto report = Verifier(model, checkpoint, options).run(expected);
     const bool may_be_replaced = report && !report->ok() && reads < kMaxModelReads;
-    if (!may_be_replaced || is_current(model_path, *model)) {
+    if (!may_be_replaced || is_current(model_path, model)) {
       return report;
     }
   }

@@ -21,8 +21,8 @@ std::uint64_t folded_hash(std::string_view name) {
 }  // namespace
 
 Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
-  auto archive = open_names(std::move(file));
-  TRY(archive ? archive->locate() : Status());
+  TRY_ASSIGN(auto archive, open_names(std::move(file)));
+  TRY(archive.locate());
   return archive;
 }
 

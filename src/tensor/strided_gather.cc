@@ -310,18 +310,28 @@ void permute_elements(const Box& box, std::uint32_t element_bytes, const std::by
   }
 }
 
+// Whether halves of a dimension would each be read together with the other half, because what lies
+// between two steps of another dimension is read over.
+bool is_read_over(const Box& box, const Dim& dim) {
+  return std::any_of(box.begin(), box.end(), [&dim](const Dim& other) {
+    return other.size > 1 && other.source > dim.source &&
+           other.source <= dim.size / 2 * dim.source + kReadOverGapBytes;
+  });
+}
+
 // The dimension that is cut when a box is too large: the one that steps furthest in the source, so
 // that runs there stay long; but not below what fills a cache line in the output, while there is
-// another one. Requires: one of more than one element that is not expanded.
-Dim& choose_cut(Box& box) {
-  constexpr std::uint64_t kLeast = kLineBytes;
+// another one whose halves are read apart. Requires: one of more than one element that is not
+// expanded.
+Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
+  const std::uint64_t least = kLineBytes / element_bytes;
   Dim* best = nullptr;
   for (Dim& dim : box) {
-    if (dim.size == 1 || dim.source == 0) {
+    if (dim.size == 1 || dim.source == 0 || is_read_over(box, dim)) {
       continue;
     }
-    const bool is_long = dim.size > kLeast;
-    const bool best_is_long = best != nullptr && best->size > kLeast;
+    const bool is_long = dim.size > least;
+    const bool best_is_long = best != nullptr && best->size > least;
     if (best == nullptr || (is_long && !best_is_long) ||
         (is_long == best_is_long && dim.source > best->source)) {
       best = &dim;
@@ -344,7 +354,7 @@ class Gatherer {
       return gather_piece(plan, box, offset, out);
     }
     // Half of it at a time; a single element always fits.
-    Dim& dim = choose_cut(box);
+    Dim& dim = choose_cut(box, element_bytes_);
     const std::uint64_t size = dim.size;
     dim.size = size / 2;
     const std::uint64_t source_step = dim.size * dim.source;

@@ -100,6 +100,27 @@ TEST(StridedGather, NeverReadsMoreAtOnceThanItsScratch) {
   EXPECT_EQ(out, by_definition(view, source));
 }
 
+TEST(StridedGather, ReadsNothingAgainWhereItReadsOverGaps) {
+  // A quarter of rows that are short enough to be read whole, and too many for the scratch.
+  for (const std::uint32_t unit : {1U, 2U, 4U, 8U}) {
+    const std::uint64_t pitch = 11'584;
+    const StridedView view{
+        .element_bytes = unit, .sizes = {pitch / 4 / unit, 200}, .strides = {unit, pitch}};
+    std::mt19937 random(10);
+    const std::vector<std::byte> source = random_bytes(200 * pitch, random);
+    std::vector<std::byte> out(200 * pitch / 4);
+    std::size_t all = 0;
+    ASSERT_THAT(gather_strided(view, 0, out,
+                               [&](std::uint64_t offset, std::span<std::byte> piece) {
+                                 all += piece.size();
+                                 return source_of(source)(offset, piece);
+                               }),
+                IsOk());
+    EXPECT_LE(all, source.size()) << unit;
+    EXPECT_EQ(out, by_definition(view, source)) << unit;
+  }
+}
+
 TEST(StridedGather, PassesOnTheErrorOfTheSource) {
   const StridedView view{.element_bytes = 4, .sizes = {3, 3}, .strides = {4, 12}};
   std::vector<std::byte> out(36);

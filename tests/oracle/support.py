@@ -77,8 +77,12 @@ class Tools:
     def __init__(self, bin_dir: Path):
         self._bin_dir = bin_dir
 
-    def run(self, tool: str, *arguments, cwd=None, limit_bytes=None, timeout=300):
-        """The finished process: returncode (negative: a signal), stdout and stderr as text."""
+    def run(self, tool: str, *arguments, cwd=None, limit_bytes=None, timeout=300, own_peak=False):
+        """The finished process: returncode (negative: a signal), stdout and stderr as text.
+
+        own_peak: the peak memory that it tells is its own. Linux counts what the process had before exec, too:
+        a child of Python has no less than Python; a child of a shell has.
+        """
 
         def limit():
             if limit_bytes:
@@ -86,6 +90,8 @@ class Tools:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
         command = [str(self._bin_dir / tool), *(str(argument) for argument in arguments)]
+        if own_peak:
+            command = ["sh", "-c", '"$0" "$@"; exit $?', *command]
         return subprocess.run(
             command,
             cwd=cwd,

@@ -37,10 +37,10 @@ class TiledView {
   [[nodiscard]] std::uint64_t piece_bytes(std::uint64_t least) const;
 
   // Gives the bytes [first, first + length) of the row-major tensor to `take`: each row from its
-  // start to its end, but rows side by side. The result is their CRC-32. `tile` grows to
-  // kTileBytes, and by at most 128 bytes a row between rows. Stops at the first error of `take`.
-  // Errors as Checkpoint::read(). Requires: both are multiples of piece_bytes(1), but that the last
-  // piece is shorter.
+  // start to its end, but rows side by side. The result is their CRC-32. `tile` gets
+  // room for the largest tile, and for up to 127 bytes between rows of 1 KiB and more. Stops at the
+  // first error of `take`. Errors as Checkpoint::read(). Requires: both are multiples of
+  // piece_bytes(1), but that the last piece is shorter.
   [[nodiscard]] Result<std::uint32_t> read(std::uint64_t first, std::uint64_t length,
                                            IoBuffer& tile, const TakeRun& take) const;
 

@@ -73,6 +73,9 @@ struct Slot {
   std::uint32_t other_uses = 0;
   bool is_gathered = false;
   bool is_multiplied = false;
+  // Modules whose nodes use it, where its name is of another: indices into GraphFacts::modules, the
+  // first few. torch lists a parameter that two modules share under both.
+  std::vector<std::uint32_t> used_in;
   std::string consumer_op;    // the first node among them; empty = there is none
   std::string consumer_name;  // that node's name
 };

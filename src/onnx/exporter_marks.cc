@@ -13,6 +13,7 @@ constexpr std::string_view kPersistent = "pkg.torch.export.graph_signature.Input
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr std::string_view kRuleName = "pkg.onnxscript.rewriter.rule_name";
 constexpr std::string_view kNameScopes = "pkg.torch.onnx.name_scopes";
+constexpr std::string_view kClassHierarchy = "pkg.torch.onnx.class_hierarchy";
 constexpr std::string_view kFxNode = "pkg.torch.onnx.fx_node";
 constexpr std::string_view kFuseBatchNorm = "FuseBatchNorm";
 
@@ -141,6 +142,24 @@ std::optional<bool> reads_parameter(const onnx::NodeProto& node) {
     reads = value.find("%p_") != std::string::npos || value.find("%b_") != std::string::npos;
   });
   return reads;
+}
+
+bool is_linear_of_torch(const onnx::NodeProto& node) {
+  bool is_linear = false;
+  bool is_torchs = false;
+  for_each_entry(node, kNodeMetadata, "pkg.torch.onnx.",
+                 [&](const std::string& key, const std::string& value) {
+                   if (key == kFxNode) {
+                     is_linear =
+                         value.find("[target=torch.ops.aten.linear.default]") != std::string::npos;
+                   } else if (key == kClassHierarchy) {
+                     // The last class is the operator's own.
+                     const std::vector<std::string> classes = parse_python_names(value);
+                     is_torchs = classes.size() > 1 &&
+                                 classes[classes.size() - 2].starts_with("torch.nn.modules.");
+                   }
+                 });
+  return is_linear && is_torchs;
 }
 
 std::string module_of(const onnx::NodeProto& node) {

@@ -33,6 +33,10 @@ struct ExporterMarks {
 // recorded.
 [[nodiscard]] std::optional<bool> reads_parameter(const onnx::NodeProto& node);
 
+// True for what torch's newer exporter makes of its linear operation in one of torch's own modules:
+// the product then has the width of the result, and the bias one dimension.
+[[nodiscard]] bool is_linear_of_torch(const onnx::NodeProto& node);
+
 // The module that the node was made for, as the state dict spells it: "layer1.0.conv1", "" for the
 // whole model or when nothing tells. From pkg.torch.onnx.name_scopes, or from the name that torch's
 // older exporter gives: "/layer1/layer1.0/conv1/Conv".

@@ -1,33 +1,19 @@
-// What a node that reads a value tells of its type and shape, where nothing states them: graphs
-// that were saved without their initializers.
+// Types and shapes of values, where nothing states them: graphs that were saved without their
+// initializers.
 #pragma once
 
-#include <onnx/onnx_pb.h>
+#include <span>
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-
-#include "onnx_external/model.h"
+#include "onnx/value_forms.h"
 
 namespace onnx_external {
 
-struct InferredForm {
-  std::int32_t elem_type = 0;          // 0 = the node does not tell
-  std::optional<SymbolicShape> shape;  // with the dimensions that the node tells
-  std::optional<SymbolicShape> bound;  // the value must broadcast to this shape
-};
-
-// The shape and the type of a value of the graph; nothing where they are not stated.
-using FormLookup = std::function<const onnx::TypeProto*(const std::string& name)>;
-
-// By the rules of the operators of ONNX's default domain (https://onnx.ai/onnx/operators/).
-[[nodiscard]] InferredForm infer_input(const onnx::NodeProto& node, int input,
-                                       const FormLookup& lookup);
-
-// True when the output has the element type of that input.
-[[nodiscard]] bool keeps_type(const onnx::NodeProto& node, int input);
+// Completes the forms by what the operators of ONNX's default domain ask of each other
+// (https://onnx.ai/onnx/operators/), along all paths. Only what is certain is learned, and nothing
+// that contradicts what is stated. Requires: nodes in topological order for a full result; the
+// values of the nodes are indices into `forms`. Linear in the nodes: they are gone through a fixed
+// number of times.
+void infer_forms(std::span<const NodeValues> nodes, std::span<ValueForm> forms);
 
 // Nothing when the shape has more dimensions than any checkpoint's.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);

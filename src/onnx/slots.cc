@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/name_map.h"
@@ -21,7 +20,13 @@ constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
 // Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
 // copy what their input states.
 constexpr int kMaxSlotRank = 64;
-constexpr int kMaxSteps = 8;  // nodes behind each other that are asked for the type of a value
+
+constexpr std::size_t kMaxUsedIn = 4;  // modules that are listed for a slot
+
+// "layer1.0" of "layer1.0.weight".
+std::string_view module_of_name(std::string_view name) {
+  return name.substr(0, std::min(name.rfind('.'), name.size()));
+}
 
 bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
@@ -35,10 +40,7 @@ bool is_identity(const onnx::NodeProto& node) {
 class Collector {
  public:
   explicit Collector(std::span<const GraphNode> graphs)
-      : graphs_(graphs),
-        infos_(graphs.size()),
-        readers_(graphs.size()),
-        inline_names_(graphs.size()) {
+      : graphs_(graphs), infos_(graphs.size()), inline_names_(graphs.size()) {
     places_.reserve(graphs.size());
   }
   Collector(const Collector&) = delete;  // places_ looks into values_
@@ -55,6 +57,7 @@ class Collector {
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       resolve_inputs(g);
     }
+    infer_slots();
     std::size_t input = 0;  // of all nodes
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       find_identities(g, input);
@@ -66,9 +69,12 @@ class Collector {
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       read_origins(g);
     }
+    facts_.modules = list_modules(graphs_);
+    for (std::uint32_t g = 0; g < graphs_.size() && !facts_.modules.empty(); ++g) {
+      note_modules(g);
+    }
     list_names();
     facts_.constants = list_constants(graphs_);
-    facts_.modules = list_modules(graphs_);
     return std::move(facts_);
   }
 
@@ -78,8 +84,6 @@ class Collector {
     std::string_view name;
     std::uint32_t slot = kNotASlot;
   };
-  using ValueId = std::uint32_t;
-  static constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input that is left out
 
   // Inputs, and outputs of nodes. The main graph's tensor inputs are slots; those of subgraphs are
   // bound by the node that owns the graph.
@@ -160,13 +164,8 @@ class Collector {
       inputs_.reserve(2 * static_cast<std::size_t>(graph.node_size()));
     }
     for (const auto& node : graph.node()) {
-      for (int i = 0; i < node.input_size(); ++i) {
-        const ValueId value = value_read(g, node.input(i));
-        inputs_.push_back(value);
-        if (Slot* slot = slot_of(value);
-            slot != nullptr && slot->kind == SlotKind::kUndefinedName) {
-          learn_form(g, node, i, *slot);
-        }
+      for (const std::string& input : node.input()) {
+        inputs_.push_back(value_read(g, input));
       }
     }
     for (const auto& output : graph.output()) {
@@ -194,41 +193,78 @@ class Collector {
     }
   }
 
-  // What the node that reads it tells of a value that nothing defines. Types of values in between
-  // may not be stated: then the node behind them tells.
-  void learn_form(std::uint32_t g, const onnx::NodeProto& node, int input, Slot& slot) {
-    if (slot.elem_type != 0 && slot.shape) {
+  // Nothing states the types and shapes of weights in a graph without initializers; what reads them
+  // tells.
+  void infer_slots() {
+    const bool all_stated =
+        std::none_of(facts_.slots.begin(), facts_.slots.end(), [](const Slot& slot) {
+          return slot.kind == SlotKind::kUndefinedName && (slot.elem_type == 0 || !slot.shape);
+        });
+    if (all_stated) {
       return;
     }
-    const auto lookup = [&](const std::string& name) { return info(g, name); };
-    const InferredForm form = infer_input(node, input, lookup);
-    slot.elem_type = slot.elem_type != 0 ? slot.elem_type : form.elem_type;
-    slot.shape = slot.shape ? slot.shape : form.shape;
-    slot.bound = slot.bound ? slot.bound : form.bound;
-    const onnx::NodeProto* asked = &node;
-    for (int step = 0; slot.elem_type == 0 && step < kMaxSteps; ++step) {
-      const auto reader =
-          keeps_type(*asked, input) ? readers_of(g).find(asked->output(0)) : readers_of(g).end();
-      if (reader == readers_of(g).end()) {
-        return;
+    std::vector<ValueForm> forms = stated_forms();
+    const std::vector<ValueId> outputs = list_outputs();
+    infer_forms(list_nodes(outputs), forms);
+    for (std::size_t value = 0; value < values_.size(); ++value) {
+      Slot* slot = slot_of(static_cast<ValueId>(value));
+      if (slot != nullptr && slot->kind == SlotKind::kUndefinedName) {
+        slot->elem_type = forms[value].elem_type;
+        slot->shape = std::move(forms[value].shape);
+        slot->bound = slot->shape ? std::nullopt : std::move(forms[value].bound);
       }
-      std::tie(asked, input) = reader->second;
-      slot.elem_type = infer_input(*asked, input, lookup).elem_type;
     }
   }
 
-  // The first node of a graph that reads each value, listed when it is first asked for.
-  using Readers = NameMap<std::pair<const onnx::NodeProto*, int>>;
-  const Readers& readers_of(std::uint32_t g) {
-    if (!readers_[g]) {
-      Readers& readers = readers_[g].emplace();
-      for (const auto& node : graphs_[g].graph->node()) {
-        for (int i = 0; i < node.input_size(); ++i) {
-          readers.emplace(node.input(i), std::pair(&node, i));
+  std::vector<ValueForm> stated_forms() {
+    std::vector<ValueForm> forms(values_.size());
+    for (std::size_t value = 0; value < values_.size(); ++value) {
+      if (const Slot* slot = slot_of(static_cast<ValueId>(value))) {
+        forms[value].is_open = slot->kind == SlotKind::kUndefinedName;
+        forms[value].elem_type = slot->elem_type;
+        forms[value].shape = slot->shape;
+      }
+    }
+    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
+      for (const auto& [name, type] : infos_of(g)) {
+        const auto value = places_[g].find(name);
+        if (value && slot_of(*value) == nullptr && type->has_tensor_type()) {
+          forms[*value].elem_type = type->tensor_type().elem_type();
+          forms[*value].shape = stated_shape(type->tensor_type());
         }
       }
     }
-    return *readers_[g];
+    return forms;
+  }
+
+  // What all nodes make, in order.
+  std::vector<ValueId> list_outputs() const {
+    std::vector<ValueId> outputs;
+    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
+      for (const auto& node : graphs_[g].graph->node()) {
+        for (const std::string& output : node.output()) {
+          outputs.push_back(output.empty() ? kNoValue : *places_[g].find(output));
+        }
+      }
+    }
+    return outputs;
+  }
+
+  std::vector<NodeValues> list_nodes(std::span<const ValueId> outputs) const {
+    std::vector<NodeValues> nodes;
+    std::span<const ValueId> inputs = inputs_;
+    const auto take = [](std::span<const ValueId>& values, int count) {
+      const auto taken = values.first(static_cast<std::size_t>(count));
+      values = values.subspan(taken.size());
+      return taken;
+    };
+    for (const GraphNode& graph : graphs_) {
+      for (const auto& node : graph.graph->node()) {
+        nodes.push_back(
+            {&node, take(inputs, node.input_size()), take(outputs, node.output_size())});
+      }
+    }
+    return nodes;
   }
 
   // Nodes stand in topological order, so an Identity over another Identity finds it done.
@@ -318,6 +354,33 @@ class Collector {
         }
       }
     }
+  }
+
+  void note_modules(std::uint32_t g) {
+    for (const auto& node : graphs_[g].graph->node()) {
+      std::optional<std::uint32_t> module;  // looked up when a weight is read
+      for (const std::string& input : node.input()) {
+        Slot* slot = slot_called(g, input);
+        if (slot == nullptr || slot->used_in.size() == kMaxUsedIn) {
+          continue;
+        }
+        module = module ? module : place_of_module(node);
+        std::vector<std::uint32_t>& known = slot->used_in;
+        const bool is_other = *module < facts_.modules.size() &&
+                              facts_.modules[*module] != module_of_name(slot->name);
+        if (is_other && std::find(known.begin(), known.end(), *module) == known.end()) {
+          known.push_back(*module);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint32_t place_of_module(const onnx::NodeProto& node) const {
+    const std::string name = module_of(node);
+    const auto found = std::lower_bound(facts_.modules.begin(), facts_.modules.end(), name);
+    const bool known = !name.empty() && found != facts_.modules.end() && *found == name;
+    return static_cast<std::uint32_t>((known ? found : facts_.modules.end()) -
+                                      facts_.modules.begin());
   }
 
   void mark_inline(std::uint32_t g, const std::string& name) {
@@ -410,11 +473,10 @@ class Collector {
   }
 
   std::span<const GraphNode> graphs_;
-  std::vector<Value> values_;                    // of all graphs
-  std::vector<NamePlaces> places_;               // into values_, one a graph
-  std::vector<ValueId> inputs_;                  // of all nodes of all graphs, in order
-  std::vector<std::optional<Infos>> infos_;      // one a graph
-  std::vector<std::optional<Readers>> readers_;  // one a graph
+  std::vector<Value> values_;                // of all graphs
+  std::vector<NamePlaces> places_;           // into values_, one a graph
+  std::vector<ValueId> inputs_;              // of all nodes of all graphs, in order
+  std::vector<std::optional<Infos>> infos_;  // one a graph
   std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots
   GraphFacts facts_;
 };

@@ -56,6 +56,20 @@ def nodes(draw, size):
     return reading(draw, {"m.onnx": e.model(e.graph(made))})
 
 
+def untyped(draw, size):
+    """Names that nothing defines, whose forms have to be found through many nodes, in either order."""
+    rank = draw.choice([1, 4, 8, 64])
+    op = draw.choice(["Sum", "Concat", "LSTM", "MatMul", "Transpose", "Where", "Gemm", "Slice", "Squeeze"])
+    count = max(1, size // 40)
+    if draw.random() < 0.5:
+        made = [e.node(op, [f"w{i}" for i in range(count)], ["out"])]
+    else:
+        made = [e.node(op, [f"v{i}", f"w{i % 3}", f"u{i}"], [f"v{i + 1}"]) for i in range(count)]
+        made = made[::-1] if draw.random() < 0.5 else made
+    values = [e.value_info(name, (2,) * rank) for name in ("out", f"v{count}", "v0", "w0")]
+    return reading(draw, {"m.onnx": e.model(e.graph(made, values=values))})
+
+
 def deep_graphs(draw, size):
     """Subgraphs in subgraphs, as deep as they may be, or beside each other."""
     depth = draw.choice([5, 30, 99, 101])
@@ -141,4 +155,4 @@ def learned(draw, size):
         "save-external", "m.onnx", "c.safetensors", "--dry-run", "--learn-map", "o.safetensors"]
 
 
-FAMILIES = [messages, empty_initializers, nodes, deep_graphs, metadata, one_range, many_files, bad_entries, manifests, held_bytes, learned]
+FAMILIES = [messages, empty_initializers, nodes, untyped, deep_graphs, metadata, one_range, many_files, bad_entries, manifests, held_bytes, learned]

@@ -114,5 +114,40 @@ TEST(ExporterMarks, StandInTheFactsOfTheGraph) {
   EXPECT_THAT(facts.modules, ElementsAre("fc"));
 }
 
+TEST(ExporterMarks, TellOfALinearLayerOfTorch) {
+  const std::string linear = "%linear = call_function[target=torch.ops.aten.linear.default](args)";
+  onnx::NodeProto node;
+  EXPECT_FALSE(is_linear_of_torch(node));
+  add_entry(node, 9, "pkg.torch.onnx.fx_node", linear);
+  EXPECT_FALSE(is_linear_of_torch(node));
+  add_entry(node, 9, "pkg.torch.onnx.class_hierarchy",
+            "['Net', 'torch.nn.modules.linear.Linear', 'aten.linear.default']");
+  EXPECT_TRUE(is_linear_of_torch(node));
+  onnx::NodeProto own;
+  add_entry(own, 9, "pkg.torch.onnx.fx_node", linear);
+  add_entry(own, 9, "pkg.torch.onnx.class_hierarchy",
+            "['torch.nn.modules.container.Sequential', 'mine.Linear', 'aten.linear.default']");
+  EXPECT_FALSE(is_linear_of_torch(own));
+}
+
+TEST(ExporterMarks, TellWhichOtherModulesUseAWeight) {
+  GraphBuilder b;
+  b.node("MatMul", {"x", "norm.fc.weight"}, {"y"});
+  b.node("MatMul", {"y", "norm.fc.weight"}, {"z"});
+  onnx::ModelProto& proto = b.model();
+  int count = 0;
+  for (const char* scope : {"['', 'norm', 'norm.fc', 'm']", "['', 'body', 'body.fc', 'm']"}) {
+    add_entry(*proto.mutable_graph()->mutable_node(count++), 9, "pkg.torch.onnx.name_scopes",
+              scope);
+  }
+  const auto model = Model::from_proto(proto, ".");
+  ASSERT_THAT(model, IsOk());
+  const GraphFacts& facts = model->facts();
+  ASSERT_EQ(facts.slots.size(), 2U);
+  ASSERT_THAT(facts.modules, ElementsAre("body.fc", "norm.fc"));
+  EXPECT_EQ(facts.slots[1].name, "norm.fc.weight");
+  EXPECT_THAT(facts.slots[1].used_in, ElementsAre(0));
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -1,0 +1,222 @@
+#include "onnx/shape_rules.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "onnx/exporter_marks.h"
+
+namespace onnx_external {
+namespace {
+
+std::optional<std::int64_t> broadcast_dim(const std::optional<std::int64_t>& one,
+                                          const std::optional<std::int64_t>& other) {
+  if (one && *one != 1) {
+    return one;
+  }
+  if (other && *other != 1) {
+    return other;
+  }
+  return one && other ? std::optional<std::int64_t>(1) : std::nullopt;
+}
+
+SymbolicShape broadcast(const SymbolicShape& one, const SymbolicShape& other) {
+  SymbolicShape result(std::max(one.size(), other.size()));
+  const auto from_end = [](const SymbolicShape& shape, std::size_t i) {
+    return i < shape.size() ? shape[shape.size() - 1 - i] : std::optional<std::int64_t>(1);
+  };
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[result.size() - 1 - i] = broadcast_dim(from_end(one, i), from_end(other, i));
+  }
+  return result;
+}
+
+SymbolicShape with_ones(const SymbolicShape& shape, const std::vector<std::size_t>& axes) {
+  SymbolicShape result;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < shape.size() + axes.size(); ++i) {
+    const bool added = std::binary_search(axes.begin(), axes.end(), i);
+    result.push_back(added ? std::optional<std::int64_t>(1) : shape[next]);
+    next += added ? 0 : 1;
+  }
+  return result;
+}
+
+SymbolicShape without(const SymbolicShape& shape, const std::vector<std::size_t>& axes) {
+  SymbolicShape result;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (!std::binary_search(axes.begin(), axes.end(), i)) {
+      result.push_back(shape[i]);
+    }
+  }
+  return result;
+}
+
+// `longer` has a dimension of 1 at each of the axes, and otherwise those of `shorter`.
+void unsqueezed(ValueId shorter, ValueId longer, NodeForms& node) {
+  const auto axes = node.numbers("axes", 1);
+  if (!axes) {
+    return;
+  }
+  const std::optional<SymbolicShape> small = node.shape(shorter);
+  const std::optional<SymbolicShape> large = node.shape(longer);
+  if (const auto places = small ? axes_of(*axes, small->size() + axes->size()) : std::nullopt) {
+    node.forms().learn_shape(longer, with_ones(*small, *places));
+  }
+  if (const auto places = large ? axes_of(*axes, large->size()) : std::nullopt) {
+    node.forms().learn_shape(shorter, without(*large, *places));
+  }
+}
+
+}  // namespace
+
+void same_shape(NodeForms& node) {
+  if (const std::optional<SymbolicShape> shape = node.shape(node.in(0))) {
+    node.forms().learn_shape(node.out(0), *shape);
+  }
+  if (const std::optional<SymbolicShape> shape = node.shape(node.out(0))) {
+    node.forms().learn_shape(node.in(0), *shape);
+  }
+}
+
+void broadcast_shapes(NodeForms& node) {
+  if (node.attribute("broadcast") != nullptr) {
+    return;  // before operator set 7 it had other rules
+  }
+  if (const std::optional<SymbolicShape> out = node.shape(node.out(0))) {
+    for (const ValueId input : node.inputs()) {
+      node.forms().learn_bound(input, *out);
+    }
+  }
+  SymbolicShape result;
+  for (const ValueId input : node.inputs()) {
+    const auto& shape = node.shape(input);
+    if (!shape) {
+      return;
+    }
+    result = broadcast(result, *shape);
+  }
+  node.forms().learn_shape(node.out(0), result);
+}
+
+// The sum has the shape of the product, and torch's own modules have a bias of one dimension.
+void add_shapes(NodeForms& node) {
+  arithmetic_shapes(node);
+  const std::optional<SymbolicShape> out = node.shape(node.out(0));
+  const NodeValues* product = node.forms().producer(node.in(0));
+  if (!out || out->empty() || product == nullptr || product->node->op_type() != "MatMul" ||
+      (node.shape(node.in(0)) == out && node.shape(node.in(1)))) {
+    return;
+  }
+  if (is_linear_of_torch(node.node())) {
+    node.forms().learn_shape(node.in(0), *out);
+    node.forms().learn_shape(node.in(1), {out->back()});
+  }
+}
+
+void arithmetic_shapes(NodeForms& node) {
+  broadcast_shapes(node);
+  calculated_numbers(node);
+}
+
+void where_shapes(NodeForms& node) {
+  broadcast_shapes(node);
+  node.forms().learn_type(node.in(0), onnx::TensorProto::BOOL);
+}
+
+void slope_shapes(NodeForms& node) {
+  same_shape(node);
+  if (const std::optional<SymbolicShape> data = node.shape(node.in(0))) {
+    node.forms().learn_bound(node.in(1), *data);
+  }
+}
+
+void expand_shapes(NodeForms& node) {
+  if (const std::optional<SymbolicShape> out = node.shape(node.out(0))) {
+    node.forms().learn_bound(node.in(0), *out);
+  }
+}
+
+void transpose_shapes(NodeForms& node) {
+  const onnx::AttributeProto* perm = node.attribute("perm");
+  const auto& known = node.shape(node.out(0)) ? node.shape(node.out(0)) : node.shape(node.in(0));
+  const std::size_t rank = perm != nullptr ? static_cast<std::size_t>(perm->ints_size())
+                           : known         ? known->size()
+                                           : 0;
+  if (rank == 0 || rank > kMaxInferredRank) {
+    return;
+  }
+  std::vector<std::int64_t> order;
+  for (std::size_t i = 0; i < rank; ++i) {
+    order.push_back(perm != nullptr ? perm->ints(static_cast<int>(i))
+                                    : static_cast<std::int64_t>(rank - 1 - i));
+  }
+  if (!axes_of(order, rank)) {
+    return;
+  }
+  node.forms().learn_shape(node.in(0), SymbolicShape(rank));
+  node.forms().learn_shape(node.out(0), SymbolicShape(rank));
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::size_t from = *axis_of(order[i], rank);
+    node.forms().learn_dim(node.in(0), from, node.dim(node.out(0), i));
+    node.forms().learn_dim(node.out(0), i, node.dim(node.in(0), from));
+  }
+}
+
+void unsqueeze_shapes(NodeForms& node) {
+  same_numbers(node);
+  unsqueezed(node.in(0), node.out(0), node);
+}
+
+void squeeze_shapes(NodeForms& node) {
+  same_numbers(node);
+  unsqueezed(node.out(0), node.in(0), node);
+}
+
+void reshape_shapes(NodeForms& node) {
+  same_numbers(node);
+  const auto wanted = node.numbers("shape", 1);
+  if (!wanted) {
+    return;
+  }
+  SymbolicShape shape;
+  const bool copies_zeros = node.number("allowzero", 0) == 0;
+  for (std::size_t i = 0; i < wanted->size(); ++i) {
+    const std::int64_t size = (*wanted)[i];
+    const bool is_copied = size == 0 && copies_zeros;
+    shape.push_back(is_copied  ? node.dim(node.in(0), i)
+                    : size < 0 ? std::nullopt
+                               : std::optional(size));
+  }
+  node.forms().learn_shape(node.out(0), shape);
+}
+
+// The output has the shape of the indices in the place of the axis.
+void gather_shapes(NodeForms& node) {
+  const std::optional<SymbolicShape> data = node.shape(node.in(0));
+  const std::optional<SymbolicShape> indices = node.shape(node.in(1));
+  const std::optional<SymbolicShape> out = node.shape(node.out(0));
+  if (!indices || (!data && !out) || (!data && out->size() < indices->size())) {
+    return;
+  }
+  const std::size_t rank = data ? data->size() : out->size() - indices->size() + 1;
+  const auto axis = axis_of(node.number("axis", 0), rank);
+  if (!axis || rank + indices->size() > 2 * kMaxInferredRank ||
+      (out && out->size() != rank + indices->size() - 1)) {
+    return;
+  }
+  SymbolicShape gathered(rank + indices->size() - 1);
+  SymbolicShape source(rank);
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::size_t place = i < *axis ? i : i + indices->size() - 1;
+    if (i != *axis) {
+      gathered[place] = data ? (*data)[i] : std::nullopt;
+      source[i] = out ? (*out)[place] : std::nullopt;
+    }
+  }
+  std::copy(indices->begin(), indices->end(),
+            gathered.begin() + static_cast<std::ptrdiff_t>(*axis));
+  node.forms().learn_shape(node.out(0), gathered);
+  node.forms().learn_shape(node.in(0), source);
+}
+
+}  // namespace onnx_external

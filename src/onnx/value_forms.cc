@@ -1,0 +1,140 @@
+#include "onnx/value_forms.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint32_t kNoNode = 0xFFFFFFFF;
+
+}  // namespace
+
+ValueForms::ValueForms(std::span<const NodeValues> nodes, std::span<ValueForm> forms)
+    : nodes_(nodes), forms_(forms), producers_(forms.size(), kNoNode) {
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+    for (const ValueId output : nodes[i].outputs) {
+      if (output != kNoValue) {
+        producers_[output] = i;
+      }
+    }
+  }
+}
+
+const NodeValues* ValueForms::producer(ValueId value) const {
+  const std::uint32_t node = value == kNoValue ? kNoNode : producers_[value];
+  return node == kNoNode ? nullptr : &nodes_[node];
+}
+
+void ValueForms::learn_type(ValueId value, std::int32_t elem_type) {
+  if (value != kNoValue && elem_type != 0 && forms_[value].elem_type == 0) {
+    forms_[value].elem_type = elem_type;
+    changed_ = true;
+  }
+}
+
+void ValueForms::learn_shape(ValueId value, const SymbolicShape& shape) {
+  if (value == kNoValue || shape.size() > kMaxInferredRank) {
+    return;
+  }
+  if (!forms_[value].shape) {
+    forms_[value].shape = shape;
+    changed_ = true;
+    return;
+  }
+  for (std::size_t i = 0; forms_[value].shape->size() == shape.size() && i < shape.size(); ++i) {
+    learn_dim(value, i, shape[i]);
+  }
+}
+
+void ValueForms::learn_dim(ValueId value, std::size_t axis, std::optional<std::int64_t> size) {
+  if (value == kNoValue || !size || *size < 0 || !forms_[value].shape) {
+    return;
+  }
+  SymbolicShape& shape = *forms_[value].shape;
+  if (axis < shape.size() && !shape[axis]) {
+    shape[axis] = size;
+    changed_ = true;
+  }
+}
+
+// Of two different sizes only 1 broadcasts to both.
+void ValueForms::learn_bound(ValueId value, const SymbolicShape& bound) {
+  if (value == kNoValue || !forms_[value].is_open || forms_[value].shape ||
+      bound.size() > kMaxInferredRank) {
+    return;
+  }
+  std::optional<SymbolicShape>& known = forms_[value].bound;
+  if (!known) {
+    known = bound;
+    return;
+  }
+  if (bound.size() < known->size()) {
+    known->erase(known->begin(), known->end() - static_cast<std::ptrdiff_t>(bound.size()));
+  }
+  auto other = bound.rbegin();
+  for (auto dim = known->rbegin(); dim != known->rend(); ++dim, ++other) {
+    const bool differs = *dim && *other && **dim != **other;
+    *dim = differs ? std::optional<std::int64_t>(1) : *dim ? *dim : *other;
+  }
+}
+
+void ValueForms::learn_numbers(ValueId value, std::vector<std::int64_t> numbers) {
+  if (value != kNoValue && numbers.size() <= kMaxNumbers && !forms_[value].numbers) {
+    forms_[value].numbers = std::move(numbers);
+    changed_ = true;
+  }
+}
+
+const onnx::AttributeProto* NodeForms::attribute(std::string_view name) const {
+  for (const auto& each : node().attribute()) {
+    if (each.name() == name) {
+      return &each;
+    }
+  }
+  return nullptr;
+}
+
+std::int64_t NodeForms::number(std::string_view name, std::int64_t otherwise) const {
+  const onnx::AttributeProto* found = attribute(name);
+  return found != nullptr ? found->i() : otherwise;
+}
+
+std::optional<std::vector<std::int64_t>> NodeForms::numbers(std::string_view attribute_name,
+                                                            std::size_t input) const {
+  if (const onnx::AttributeProto* found = attribute(attribute_name)) {
+    const bool is_long = static_cast<std::size_t>(found->ints_size()) > kMaxNumbers;
+    return is_long ? std::nullopt
+                   : std::optional(
+                         std::vector<std::int64_t>(found->ints().begin(), found->ints().end()));
+  }
+  return numbers(in(input));
+}
+
+std::optional<std::int64_t> NodeForms::dim(ValueId value, std::size_t axis) const {
+  const std::optional<SymbolicShape>& known = shape(value);
+  return known && axis < known->size() ? (*known)[axis] : std::nullopt;
+}
+
+std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank) {
+  const std::int64_t counted = axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis;
+  const bool fits = counted >= 0 && counted < static_cast<std::int64_t>(rank);
+  return fits ? std::optional(static_cast<std::size_t>(counted)) : std::nullopt;
+}
+
+std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>& axes,
+                                                std::size_t rank) {
+  std::vector<std::size_t> found;
+  for (const std::int64_t axis : axes) {
+    const auto place = axis_of(axis, rank);
+    if (!place) {
+      return std::nullopt;
+    }
+    found.push_back(*place);
+  }
+  std::sort(found.begin(), found.end());
+  const bool twice = std::adjacent_find(found.begin(), found.end()) != found.end();
+  return twice ? std::nullopt : std::optional(std::move(found));
+}
+
+}  // namespace onnx_external

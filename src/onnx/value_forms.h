@@ -1,0 +1,111 @@
+// What is known of the values of a graph while their types and shapes are inferred, and one node
+// with the values around it.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+using ValueId = std::uint32_t;
+inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input or output that is left out
+
+// Shapes of a higher rank are not inferred, so that no node with a million inputs makes a million
+// long ones.
+inline constexpr std::size_t kMaxInferredRank = 8;
+inline constexpr std::size_t kMaxNumbers = 64;  // of a value whose numbers are followed
+
+struct ValueForm {
+  bool is_open = false;                // nothing defines it: its bound is of interest
+  std::int32_t elem_type = 0;          // 0 = not known
+  std::optional<SymbolicShape> shape;  // with the dimensions that are known
+  std::optional<SymbolicShape> bound;  // is_open: what the value must broadcast to
+  // The integers of a small constant: shapes, axes, ends of slices. Scalars have one.
+  std::optional<std::vector<std::int64_t>> numbers;
+};
+
+struct NodeValues {
+  const onnx::NodeProto* node = nullptr;
+  std::span<const ValueId> inputs;
+  std::span<const ValueId> outputs;
+};
+
+// All nodes and values of a model. What contradicts what is known is not learned: the model is
+// wrong, or its operators are not what they seem.
+class ValueForms {
+ public:
+  ValueForms(std::span<const NodeValues> nodes, std::span<ValueForm> forms);
+
+  [[nodiscard]] std::span<const NodeValues> nodes() const { return nodes_; }
+  [[nodiscard]] const ValueForm& operator[](ValueId value) const {
+    return value == kNoValue ? none_ : forms_[value];
+  }
+  // The node that makes the value, or nullptr.
+  [[nodiscard]] const NodeValues* producer(ValueId value) const;
+  [[nodiscard]] bool changed() const { return changed_; }
+  void forget_changes() { changed_ = false; }
+
+  void learn_type(ValueId value, std::int32_t elem_type);
+  void learn_shape(ValueId value, const SymbolicShape& shape);
+  void learn_dim(ValueId value, std::size_t axis, std::optional<std::int64_t> size);
+  void learn_bound(ValueId value, const SymbolicShape& bound);
+  void learn_numbers(ValueId value, std::vector<std::int64_t> numbers);
+
+ private:
+  std::span<const NodeValues> nodes_;
+  std::span<ValueForm> forms_;
+  std::vector<std::uint32_t> producers_;  // of each value: index into nodes_
+  ValueForm none_;
+  bool changed_ = false;
+};
+
+// What the rule of an operator works on.
+class NodeForms {
+ public:
+  NodeForms(const NodeValues& node, ValueForms& forms) : node_(node), forms_(forms) {}
+
+  [[nodiscard]] const onnx::NodeProto& node() const { return *node_.node; }
+  [[nodiscard]] ValueForms& forms() { return forms_; }
+  [[nodiscard]] std::span<const ValueId> inputs() const { return node_.inputs; }
+  [[nodiscard]] std::span<const ValueId> outputs() const { return node_.outputs; }
+  [[nodiscard]] ValueId in(std::size_t i) const {
+    return i < node_.inputs.size() ? node_.inputs[i] : kNoValue;
+  }
+  [[nodiscard]] ValueId out(std::size_t i) const {
+    return i < node_.outputs.size() ? node_.outputs[i] : kNoValue;
+  }
+  [[nodiscard]] const std::optional<SymbolicShape>& shape(ValueId value) const {
+    return forms_[value].shape;
+  }
+  // Nothing where it is not known, or the value has no such axis.
+  [[nodiscard]] std::optional<std::int64_t> dim(ValueId value, std::size_t axis) const;
+  [[nodiscard]] const std::optional<std::vector<std::int64_t>>& numbers(ValueId value) const {
+    return forms_[value].numbers;
+  }
+  // nullptr when the node has no such attribute.
+  [[nodiscard]] const onnx::AttributeProto* attribute(std::string_view name) const;
+  [[nodiscard]] std::int64_t number(std::string_view name, std::int64_t otherwise) const;
+  // Integers that stand in an attribute, or in an input as in later versions of the operator.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> numbers(std::string_view attribute_name,
+                                                                 std::size_t input) const;
+
+ private:
+  const NodeValues& node_;
+  ValueForms& forms_;
+};
+
+// An axis counted from the end, as one from the start; nothing when it is out of range.
+[[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);
+
+// The axes that a list names, in order; nothing when one is out of range or stands there twice.
+[[nodiscard]] std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>& axes,
+                                                              std::size_t rank);
+
+}  // namespace onnx_external

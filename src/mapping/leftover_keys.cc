@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -58,6 +59,7 @@ class KeySorter {
         }
       }
     }
+    tie_twins(weights);
     sort_weights(weights);
     return {};
   }
@@ -130,10 +132,45 @@ class KeySorter {
     }
     if (*copy) {
       leftovers_.tied.push_back({key, **copy});
+      twins_.insert(without_shared_end(key, **copy));
     } else {
       weights.push_back(key);
     }
     return {};
+  }
+
+  // A module that stands in the state dict twice: the bytes of one weight prove it, and then equal
+  // numbers of the others are no coincidence.
+  void tie_twins(std::vector<std::uint32_t>& weights) {
+    std::erase_if(weights, [&](std::uint32_t key) {
+      const auto [first, last] = alike_.equal_range(key);
+      const auto twin = std::find_if(first, last, [&](const auto& alike) {
+        return twins_.contains(without_shared_end(key, alike.second));
+      });
+      if (twin != last) {
+        leftovers_.tied.push_back({key, twin->second});
+      }
+      return twin != last;
+    });
+    std::sort(leftovers_.tied.begin(), leftovers_.tied.end(),
+              [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
+  }
+
+  // The names without the components in which both end: the two modules.
+  [[nodiscard]] std::pair<std::string_view, std::string_view> without_shared_end(
+      std::uint32_t key, std::uint32_t other) const {
+    std::string_view one = task_.keys.keys[key].name;
+    std::string_view two = task_.keys.keys[other].name;
+    while (!one.empty() && !two.empty()) {
+      const std::string_view one_parent = parent_of(one);
+      const std::string_view two_parent = parent_of(two);
+      if (one.substr(one_parent.size()) != two.substr(two_parent.size())) {
+        break;
+      }
+      one = one_parent;
+      two = two_parent;
+    }
+    return {one, two};
   }
 
   // Keys beside the prefix that was found and removed belong to something else than the graph.
@@ -169,6 +206,7 @@ class KeySorter {
       if (!*uniform || is_shared(other)) {
         return std::optional(other);
       }
+      alike_.emplace(key, other);
     }
     return std::optional<std::uint32_t>();
   }
@@ -268,6 +306,8 @@ class KeySorter {
   Leftovers& leftovers_;
   std::unique_ptr<RE2::Set> ignored_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
+  std::set<std::pair<std::string_view, std::string_view>> twins_;  // modules that are tied
+  std::multimap<std::uint32_t, std::uint32_t> alike_;  // keys of equal bytes that prove nothing
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   std::vector<std::string_view> used_names_;
   NameSet layers_;            // modules of which the weight is used

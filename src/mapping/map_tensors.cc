@@ -97,7 +97,7 @@ Status apply_rules(const MappingEvidence& evidence, MappingTask& task, Alignment
     return {};
   }
   fill_renamed(alignment, task);
-  return fill_graph_ties(evidence, task);
+  return fill_graph_ties(alignment, evidence, task);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxCandidates = 16;     // of one slot
 constexpr std::size_t kMaxComparisons = 4096;  // pairs of tensors that are read
+constexpr std::size_t kMaxModuleName = 1024;   // a file can have a million slots used in one module
 
 // The slot that a dropped name stands for under the alignment; nothing when it is no slot.
 std::optional<std::string> aligned_name(const std::string& name, const Alignment& alignment,
@@ -41,8 +42,8 @@ bool is_open_weight(const MappingTask& task, std::uint32_t slot) {
 
 class GraphTies {
  public:
-  GraphTies(const MappingEvidence& evidence, MappingTask& task)
-      : evidence_(evidence), task_(task) {}
+  GraphTies(const Alignment& alignment, const MappingEvidence& evidence, MappingTask& task)
+      : alignment_(alignment), evidence_(evidence), task_(task) {}
 
   Status fill() {
     const std::vector<Slot>& slots = task_.graph.slots;
@@ -53,6 +54,7 @@ class GraphTies {
     if (!any) {
       return {};
     }
+    fill_by_modules();
     for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
       if (slots[slot].kind == SlotKind::kIdentityOutput) {
         fill_identity(slot);
@@ -66,6 +68,55 @@ class GraphTies {
   }
 
  private:
+  // A parameter that two modules share stands in the state dict under both; the graph has it under
+  // one name, and nodes that say which other module they are of.
+  void fill_by_modules() {
+    NameMap<std::uint32_t> keys;
+    for (std::uint32_t slot = 0; slot < task_.graph.slots.size(); ++slot) {
+      if (task_.graph.slots[slot].used_in.empty() || !is_open_weight(task_, slot)) {
+        continue;
+      }
+      if (keys.empty()) {
+        keys = unused_keys();
+      }
+      for (const std::uint32_t module : task_.graph.slots[slot].used_in) {
+        fill_from_module(slot, task_.graph.modules[module], keys);
+      }
+    }
+  }
+
+  // By their names below the prefix that the graph does not have.
+  [[nodiscard]] NameMap<std::uint32_t> unused_keys() const {
+    const std::string_view prefix =
+        alignment_.kind == Alignment::Kind::kRemove ? alignment_.prefix : std::string_view();
+    NameMap<std::uint32_t> keys;
+    for (std::uint32_t key = 0; key < task_.key_names.size(); ++key) {
+      const std::string_view name = task_.key_names[key].name;
+      if (task_.key_names[key].usable && !task_.key_used[key] && name.starts_with(prefix)) {
+        keys.emplace(name.substr(prefix.size()), key);
+      }
+    }
+    return keys;
+  }
+
+  void fill_from_module(std::uint32_t slot, const std::string& module,
+                        const NameMap<std::uint32_t>& keys) {
+    if (module.size() > kMaxModuleName) {
+      return;
+    }
+    const std::uint32_t name = task_.name_of_slot[slot];
+    const std::string_view own = task_.slot_names[name].name;
+    std::string wanted = module + "." + std::string(own.substr(own.rfind('.') + 1));
+    if (alignment_.kind == Alignment::Kind::kAdd && wanted.starts_with(alignment_.prefix)) {
+      wanted.erase(0, alignment_.prefix.size());
+    }
+    const auto key = keys.find(wanted);
+    if (key != keys.end() && !task_.fills[slot] && !task_.key_used[key->second] &&
+        agrees(task_, name, key->second)) {
+      task_.fill_by_name(name, key->second, Rule::kGraphTie);
+    }
+  }
+
   // An Identity over a weight: the exporter found the two equal. Copies of a layer are equal before
   // training as well, so just the two ends of an embedding are taken for tied.
   void fill_identity(std::uint32_t output) {
@@ -180,6 +231,7 @@ class GraphTies {
     }
   }
 
+  const Alignment& alignment_;
   const MappingEvidence& evidence_;
   MappingTask& task_;
   std::size_t comparisons_ = 0;
@@ -234,8 +286,9 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
   return {};
 }
 
-Status fill_graph_ties(const MappingEvidence& evidence, MappingTask& task) {
-  return GraphTies(evidence, task).fill();
+Status fill_graph_ties(const Alignment& alignment, const MappingEvidence& evidence,
+                       MappingTask& task) {
+  return GraphTies(alignment, evidence, task).fill();
 }
 
 void fill_renamed(const Alignment& alignment, MappingTask& task) {

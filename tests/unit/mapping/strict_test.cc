@@ -100,6 +100,44 @@ TEST(StrictMapping, ACloneOfAUsedKeyIsATie) {
   EXPECT_EQ(mapping->tied_keys.size(), 1U);
 }
 
+TEST(StrictMapping, EqualNumbersOfAModuleThatIsTiedAreTied) {
+  MappingCase c;
+  c.open("proj.fc.weight");
+  c.open("proj.gate", {});
+  for (const char* module : {"proj", "norm"}) {
+    c.key(std::string(module) + ".fc.weight");
+    c.key(std::string(module) + ".gate", {});
+  }
+  MappingEvidence evidence;
+  evidence.same_bytes = [](std::uint32_t, std::uint32_t) { return Result<bool>(true); };
+  evidence.key_is_uniform = [&](std::uint32_t key) {
+    return Result<bool>(c.keys.keys[key].shape.empty());
+  };
+  const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
+  ASSERT_THAT(mapping, IsOk());
+  ASSERT_EQ(mapping->tied_keys.size(), 2U);
+  EXPECT_EQ(mapping->tied_keys[1].key, 3U);
+  EXPECT_EQ(mapping->tied_keys[1].matched_key, 1U);
+  c.keys.keys[2].name = "norm.fc.other";  // not the same weight of two modules
+  EXPECT_THAT(map_tensors(c.graph, c.keys, {}, evidence),
+              FailsWith(ErrorCode::kNotFound, "'norm.gate'"));
+}
+
+TEST(StrictMapping, AWeightThatAnotherModuleUsesGetsThatModulesKey) {
+  MappingCase c;
+  c.graph.modules = {"body.fc", "head"};
+  c.open("norm.fc.weight").used_in = {0};
+  c.open("norm.fc.bias", {2}).used_in = {0, 1};
+  c.key("model.norm.fc.weight");
+  c.key("model.body.fc.bias", {2});
+  EXPECT_THAT(c.pairs(), ElementsAre("norm.fc.weight<-model.norm.fc.weight (prefix-removed)",
+                                     "norm.fc.bias<-model.body.fc.bias (graph-tie)"));
+  c.keys.keys[1].shape = {3};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'norm.fc.bias'"));
+  c.keys.keys[1] = {"model.third.fc.bias", DType::kFloat32, {2}, 0, std::nullopt};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'norm.fc.bias'"));
+}
+
 TEST(StrictMapping, DataThatEqualsAKeyIsRightAsItStands) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});

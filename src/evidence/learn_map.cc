@@ -11,11 +11,13 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/try.h"
 #include "evidence/contents.h"
 #include "evidence/fresh_values.h"
 #include "evidence/learn_refusals.h"
 #include "evidence/learn_task.h"
 #include "evidence/name_proof.h"
+#include "mapping/slot_roles.h"
 #include "onnx_external/learn.h"
 
 namespace onnx_external {
@@ -78,7 +80,7 @@ class Learner {
       const std::uint32_t held = *task_.held_of_slot[slot];
       const Content* content = content_of(held);
       if (content == nullptr) {
-        add_unknown({slot, held});
+        TRY(judge_computed(slot, held));
         continue;
       }
       found_any_ = true;
@@ -87,6 +89,32 @@ class Learner {
                              : Status(fail(std::move(choice).error()));
       if (!status) {
         return status;
+      }
+    }
+    return {};
+  }
+
+  // What was computed from keys stays right while these have the same values.
+  Status judge_computed(std::uint32_t slot, std::uint32_t held) {
+    std::vector<std::uint32_t> sources;
+    bool all_known = true;
+    for (const std::string& name : task_.graph.slots[slot].folded_from) {
+      const auto key = task_.key_of_refined.find(canonical_name(name));
+      if (key != task_.key_of_refined.end()) {
+        sources.push_back(key->second);
+      } else {
+        all_known = all_known && is_lifted_name(name);
+      }
+    }
+    TRY_ASSIGN(const std::vector<std::uint32_t> changed, changed_of(sources));
+    if (sources.empty() || !all_known || !changed.empty()) {
+      add_unknown({slot, held});
+      return {};
+    }
+    kept_.insert(slot);
+    for (const std::uint32_t key : sources) {
+      if (!is_floating(task_.old.tensors()[key].dtype)) {  // those are decided one by one
+        settle({&key, 1});
       }
     }
     return {};

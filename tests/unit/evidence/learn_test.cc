@@ -331,6 +331,40 @@ TEST_F(Learn, IntegersAreDataOnlyWhereTheyAreMany) {
   EXPECT_THAT(learned->map, ElementsAre(MapEntry{"i", "order"}));
 }
 
+// Says of the value what onnxscript's optimizer does, in a field that the classes may not know.
+void mark_folded(onnx::ModelProto& proto, const std::string& name, const std::string& names) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key("pkg.onnxscript.optimizer.folded_from");
+  entry.set_value(names);
+  onnx::ValueInfoProto newer;
+  constexpr int kMetadata = 4;
+  newer.mutable_unknown_fields()->AddLengthDelimited(kMetadata, entry.SerializeAsString());
+  onnx::ValueInfoProto& info = *proto.mutable_graph()->add_value_info();
+  ASSERT_TRUE(info.ParseFromString(newer.SerializeAsString()));
+  info.set_name(name);
+}
+
+TEST_F(Learn, WhatWasComputedFromKeysThatStayIsKept) {
+  const auto mask = [](const std::string& bytes) {
+    return TestTensor{.name = "mask", .dtype = DType::kBool, .shape = {4}, .bytes = bytes};
+  };
+  const std::string before("\1\0\1\0", 4);
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
+  b.initializer("not", onnx::TensorProto::BOOL, {4}, std::string("\0\1\0\1", 4));
+  b.node("Where", {"not", "x", "w"}, {"y"});
+  mark_folded(b.model(), "not", "['mask', 'val_3']");
+  const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW), mask(before)};
+  const auto kept = learn(b.model(), old, {tensor("w", {3, 4}, kV), mask(before)});
+  ASSERT_THAT(kept, IsOk());
+  EXPECT_THAT(kept->constants, ElementsAre("not"));
+  EXPECT_THAT(kept->settled, ElementsAre("mask"));
+  const auto changed =
+      learn(b.model(), old, {tensor("w", {3, 4}, kV), mask(std::string("\1\1\1\0", 4))});
+  ASSERT_THAT(changed, IsOk());
+  EXPECT_THAT(changed->constants, IsEmpty());
+}
+
 TEST_F(Learn, KeysThatTheNewCheckpointLacksAreNamed) {
   EXPECT_THAT(learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kW)},
                     {tensor("other", {3, 4}, kV)}),

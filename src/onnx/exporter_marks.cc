@@ -144,22 +144,25 @@ std::optional<bool> reads_parameter(const onnx::NodeProto& node) {
   return reads;
 }
 
+bool is_made_for(const onnx::NodeProto& node, std::string_view operation) {
+  const std::string target = "[target=torch.ops." + std::string(operation) + "]";
+  bool found = false;
+  for_each_entry(node, kNodeMetadata, kFxNode, [&](const std::string&, const std::string& value) {
+    found = found || value.find(target) != std::string::npos;
+  });
+  return found;
+}
+
 bool is_linear_of_torch(const onnx::NodeProto& node) {
-  bool is_linear = false;
   bool is_torchs = false;
-  for_each_entry(node, kNodeMetadata, "pkg.torch.onnx.",
-                 [&](const std::string& key, const std::string& value) {
-                   if (key == kFxNode) {
-                     is_linear =
-                         value.find("[target=torch.ops.aten.linear.default]") != std::string::npos;
-                   } else if (key == kClassHierarchy) {
-                     // The last class is the operator's own.
-                     const std::vector<std::string> classes = parse_python_names(value);
-                     is_torchs = classes.size() > 1 &&
-                                 classes[classes.size() - 2].starts_with("torch.nn.modules.");
-                   }
-                 });
-  return is_linear && is_torchs;
+  for_each_entry(
+      node, kNodeMetadata, kClassHierarchy, [&](const std::string&, const std::string& value) {
+        // The last class is the operator's own.
+        const std::vector<std::string> classes = parse_python_names(value);
+        is_torchs =
+            classes.size() > 1 && classes[classes.size() - 2].starts_with("torch.nn.modules.");
+      });
+  return is_torchs && is_made_for(node, "aten.linear.default");
 }
 
 std::string module_of(const onnx::NodeProto& node) {

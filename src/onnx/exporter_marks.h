@@ -33,6 +33,9 @@ struct ExporterMarks {
 // recorded.
 [[nodiscard]] std::optional<bool> reads_parameter(const onnx::NodeProto& node);
 
+// True when torch's newer exporter made the node for this operation of torch: "aten.prelu.default".
+[[nodiscard]] bool is_made_for(const onnx::NodeProto& node, std::string_view operation);
+
 // True for what torch's newer exporter makes of its linear operation in one of torch's own modules:
 // the product then has the width of the result, and the bias one dimension.
 [[nodiscard]] bool is_linear_of_torch(const onnx::NodeProto& node);

@@ -174,6 +174,11 @@ void squeeze_shapes(NodeForms& node) {
 
 void reshape_shapes(NodeForms& node) {
   same_numbers(node);
+  const ValueForm& data = node.forms()[node.in(0)];
+  if (data.is_open && !data.shape && !data.bound &&
+      is_made_for(node.node(), "aten.prelu.default")) {
+    node.forms().learn_bound(node.in(0), SymbolicShape(1));  // torch takes no others there
+  }
   const auto wanted = node.numbers("shape", 1);
   if (!wanted) {
     return;

@@ -302,6 +302,14 @@ TEST(InferredForms, ALinearLayerOfTorchHasABiasOfOneDimension) {
   EXPECT_EQ(linear("mine.Linear").infer("b").shape, std::nullopt);
 }
 
+TEST(InferredForms, TheSlopesOfTorchHaveOneDimension) {
+  GraphCase c;
+  c.numbers("shape", {-1, 1}).add("Reshape", {"w", "shape"}, "slope");
+  c.mark("fx_node", "%prelu : call_function[target=torch.ops.aten.prelu.default](args)");
+  c.add("PRelu", {"x", "slope"}, "y").value("x", {2, 4, 8});
+  EXPECT_EQ(c.infer("w").bound, dims({std::nullopt}));
+}
+
 TEST(InferredForms, WhatContradictsTheStatedIsNotLearned) {
   GraphCase c;
   c.add("Transpose", {"w"}, "y").attribute("perm", {1, 0});

@@ -102,10 +102,11 @@ ExporterMarks read_marks(const onnx::ValueInfoProto& info) {
 
 bool has_fused_batch_norm(const onnx::NodeProto& node) {
   bool fused = false;
-  for_each_entry(node, kNodeMetadata, kRuleName,
-                 [&](const std::string& key, const std::string& value) {
-                   fused = fused || (key == kRuleName && value.starts_with(kFuseBatchNorm));
-                 });
+  for_each_entry(
+      node, kNodeMetadata, kRuleName, [&](const std::string& key, const std::string& value) {
+        // Of several rules one after the other, "A, B" stands here.
+        fused = fused || (key == kRuleName && value.find(kFuseBatchNorm) != std::string::npos);
+      });
   return fused;
 }
 

@@ -69,6 +69,10 @@ TEST(ExporterMarks, TellOfAFusedBatchNorm) {
   EXPECT_FALSE(has_fused_batch_norm(node));
   add_entry(node, 9, "pkg.onnxscript.rewriter.rule_name", "FuseBatchNormIntoConv");
   EXPECT_TRUE(has_fused_batch_norm(node));
+  onnx::NodeProto several;
+  add_entry(several, 9, "pkg.onnxscript.rewriter.rule_name",
+            "RemoveOptionalBiasFromConv, FuseBatchNormIntoConv, RemoveOptionalBiasFromConv");
+  EXPECT_TRUE(has_fused_batch_norm(several));
 }
 
 TEST(ExporterMarks, TellTheModuleOfANode) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "base/progress_meter.h"
 #include "base/try.h"
 
 namespace onnx_external {
@@ -36,10 +37,6 @@ constexpr std::array<std::uint32_t, 3> kNetworked{
 bool means_unsupported(int error_number) {
   return error_number == EINVAL || error_number == ENOSYS || error_number == EOPNOTSUPP ||
          error_number == EXDEV;
-}
-
-tl::unexpected<Error> cancelled() {
-  return fail(ErrorCode::kCancelled, "cancelled");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "base/progress_meter.h"
 
 namespace onnx_external {
 namespace {
@@ -129,7 +130,7 @@ class DirectRange {
     source_offset_ += piece.size();
     target_offset_ += piece.size();
     length_ -= piece.size();
-    return !step_ || step_(piece.size()) ? Status() : fail(ErrorCode::kCancelled, "cancelled");
+    return !step_ || step_(piece.size()) ? Status() : cancelled();
   }
 
   const SourceFile& source_;

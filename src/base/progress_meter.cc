@@ -27,7 +27,7 @@ Status ProgressMeter::finish() {
     report_locked();
   }
   if (cancelled_) {
-    return fail(ErrorCode::kCancelled, "cancelled");
+    return cancelled();
   }
   return {};
 }

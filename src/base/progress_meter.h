@@ -13,6 +13,10 @@ namespace onnx_external {
 
 inline constexpr std::chrono::milliseconds kProgressInterval{100};
 
+[[nodiscard]] inline tl::unexpected<Error> cancelled() {
+  return fail(ErrorCode::kCancelled, "cancelled");
+}
+
 // add() may be called from any thread; begin() and finish() from one, between parallel parts.
 class ProgressMeter {
  public:
@@ -23,6 +27,9 @@ class ProgressMeter {
 
   // False once the callback asked to stop.
   [[nodiscard]] bool add(std::uint64_t bytes);
+
+  // The same for who passes errors on: kCancelled.
+  [[nodiscard]] Status step(std::uint64_t bytes) { return add(bytes) ? Status() : cancelled(); }
 
   // Reports the end of the phase. kCancelled when the callback asks to stop, or did before.
   [[nodiscard]] Status finish();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/io_buffer.h"
+#include "base/read_step.h"
 #include "base/try.h"
 
 namespace onnx_external {
@@ -33,7 +34,7 @@ Status for_each_piece(const ByteStream& stream,
                       const std::function<bool(std::span<const std::byte> piece)>& take) {
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < stream.nbytes;) {
-    const auto piece = buffer.first(std::min(kStreamStepBytes, stream.nbytes - done));
+    const auto piece = buffer.first(std::min(kReadStepBytes, stream.nbytes - done));
     TRY(stream.next(piece));
     if (!take(piece)) {
       return {};
@@ -50,15 +51,12 @@ Result<bool> equal_streams(const ByteStream& a, const ByteStream& b) {
   IoBuffer first;
   IoBuffer second;
   std::uint64_t step = kFirstPieceBytes;
-  for (std::uint64_t done = 0; done < a.nbytes; done += step, step = kStreamStepBytes) {
+  for (std::uint64_t done = 0; done < a.nbytes; done += step, step = kReadStepBytes) {
     step = std::min(step, a.nbytes - done);
     const auto one = first.first(step);
     const auto other = second.first(step);
-    Status status = a.next(one);
-    status = status ? b.next(other) : std::move(status);
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(a.next(one));
+    TRY(b.next(other));
     if (std::memcmp(one.data(), other.data(), one.size()) != 0) {
       return false;
     }

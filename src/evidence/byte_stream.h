@@ -12,8 +12,6 @@
 
 namespace onnx_external {
 
-inline constexpr std::uint64_t kStreamStepBytes = std::uint64_t{1} << 20;
-
 // The bytes of a contiguous, little-endian tensor from the first to the last. What it reads from
 // must outlive it. One thread at a time.
 struct ByteStream {
@@ -27,7 +25,7 @@ struct ByteStream {
 // Its values converted as Checkpoint::read_as() does. Requires: that can be done.
 [[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor, DType dtype);
 
-// Calls `take` with one piece of at most kStreamStepBytes after the other, and stops when it says
+// Calls `take` with one piece of at most kReadStepBytes after the other, and stops when it says
 // false. A piece holds whole elements of up to 16 bytes.
 [[nodiscard]] Status for_each_piece(
     const ByteStream& stream, const std::function<bool(std::span<const std::byte> piece)>& take);

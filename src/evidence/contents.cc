@@ -150,7 +150,7 @@ class Search {
     });
     digest.own = own.value();
     digest.turned = turned.value();
-    return cancelled ? Status(fail(ErrorCode::kCancelled, "cancelled")) : status;
+    return cancelled ? Status(onnx_external::cancelled()) : status;
   }
 
   Contents join() {

@@ -16,6 +16,7 @@
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/read_step.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -31,7 +32,6 @@ namespace {
 constexpr std::string_view kStrings = "string";  // no fixed size, no raw bytes
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaxBlanks = 4096;
-constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
 
 std::string type_text(std::int32_t data_type) {
   const auto dtype = dtype_from_onnx(data_type);
@@ -46,15 +46,12 @@ class Feeder {
   // read(first, out) gives the bytes [first, first + out.size()).
   template <typename Read>
   [[nodiscard]] Status feed(Sha& sha, std::uint64_t nbytes, const Read& read) {
-    for (std::uint64_t first = 0; first < nbytes; first += kStep) {
-      const auto bytes = buffer_.first(std::min(kStep, nbytes - first));
-      TRY(read(first, bytes));
-      sha.update(bytes);
-      if (!meter_.add(bytes.size())) {
-        return fail(ErrorCode::kCancelled, "cancelled");
-      }
-    }
-    return {};
+    return for_each_step(nbytes, buffer_,
+                         [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
+                           TRY(read(first, bytes));
+                           sha.update(bytes);
+                           return meter_.step(bytes.size());
+                         });
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/read_step.h"
 #include "base/try.h"
 #include "onnx/wire_reader.h"
 #include "onnx_external/dtype.h"
@@ -269,11 +270,11 @@ bool has_inline_data(const onnx::TensorProto& tensor) {
 Result<std::string> inline_bytes(const onnx::TensorProto& tensor, const CutTensors& cuts) {
   TRY_ASSIGN(auto reader, InlineReader::open(tensor, cuts));
   // What the dims say is not trusted with memory: no number takes less than a byte in the file.
-  constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
   std::string bytes;
   while (bytes.size() < reader.nbytes()) {
     const std::size_t before = bytes.size();
-    bytes.resize(before + static_cast<std::size_t>(std::min(kStep, reader.nbytes() - before)));
+    bytes.resize(before +
+                 static_cast<std::size_t>(std::min(kReadStepBytes, reader.nbytes() - before)));
     TRY(reader.read(std::as_writable_bytes(std::span(bytes)).subspan(before)));
   }
   return bytes;

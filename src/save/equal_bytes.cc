@@ -12,6 +12,7 @@
 #include "base/name_map.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/inline_data.h"
@@ -22,7 +23,6 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::uint64_t kReadStepBytes = std::uint64_t{1} << 20;
 // Each may hold Checkpoint::kReadScratchBytes.
 constexpr int kMaxReaders = 4;
 
@@ -121,17 +121,12 @@ class EqualParts {
   template <typename Take, typename Read>
   Status read_steps(std::uint32_t part, ProgressMeter& meter, const Take& take, const Read& read) {
     IoBuffer buffer;
-    const std::uint64_t bytes = plan_.parts[part].bytes;
-    for (std::uint64_t done = 0; done < bytes;) {
-      const auto piece = buffer.first(std::min(kReadStepBytes, bytes - done));
-      TRY(read(done, piece));
-      take(piece);
-      done += piece.size();
-      if (!meter.add(piece.size())) {
-        return fail(ErrorCode::kCancelled, "cancelled");
-      }
-    }
-    return {};
+    return for_each_step(plan_.parts[part].bytes, buffer,
+                         [&](std::uint64_t first, std::span<std::byte> piece) -> Status {
+                           TRY(read(first, piece));
+                           take(piece);
+                           return meter.step(piece.size());
+                         });
   }
 
   Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
@@ -145,10 +140,7 @@ class EqualParts {
       BufferPool::Lease buffer(buffers_);
       TRY_ASSIGN(const auto crc, tiles->read(0, plan_.parts[part].bytes, *buffer,
                                              [&](std::uint64_t, std::span<const std::byte> run) {
-                                               return meter.add(run.size())
-                                                          ? Status()
-                                                          : fail(ErrorCode::kCancelled,
-                                                                 "cancelled");
+                                               return meter.step(run.size());
                                              }));
       return number_text(crc);
     }

@@ -69,11 +69,11 @@ Status FileSyncer::finish_each(ProgressMeter& meter) {
     unsynced.clear();
   }
   meter.begin(Phase::kSync, bytes);
-  Status status = parallel_for(
-      rest.size(), static_cast<int>(unsynced_.size()), [&](std::size_t index, int) -> Status {
-        TRY(rest[index].sync_and_close());
-        return meter.add(rest[index].bytes) ? Status() : fail(ErrorCode::kCancelled, "cancelled");
-      });
+  Status status = parallel_for(rest.size(), static_cast<int>(unsynced_.size()),
+                               [&](std::size_t index, int) -> Status {
+                                 TRY(rest[index].sync_and_close());
+                                 return meter.step(rest[index].bytes);
+                               });
   return status ? meter.finish() : status;
 }
 

@@ -255,7 +255,7 @@ class PlanCopier {
       left -= piece.size();
     }
     if (!step_(item.length)) {
-      return fail(ErrorCode::kCancelled, "cancelled");
+      return cancelled();
     }
     const bool spliced = sha == nullptr && splices(item, source);
     return spliced ? std::nullopt : std::optional(crc32_of_zeros(item.length));
@@ -330,15 +330,14 @@ class PlanCopier {
           if (!status || unreported < kRearrangeBytes) {
             return status;
           }
-          return step_(std::exchange(unreported, 0)) ? Status()
-                                                     : fail(ErrorCode::kCancelled, "cancelled");
+          return step_(std::exchange(unreported, 0)) ? Status() : cancelled();
         });
     if (!written) {
       return fail(written.error());
     }
     crc = Crc32(*written);
     if (!step_(unreported)) {
-      return fail(ErrorCode::kCancelled, "cancelled");
+      return cancelled();
     }
     return sha == nullptr ? Status() : add_range(output, place + item.first, item.length, *sha);
   }
@@ -381,7 +380,7 @@ class PlanCopier {
       }
       done += count;
       if (!step_(count)) {
-        return fail(ErrorCode::kCancelled, "cancelled");
+        return cancelled();
       }
     }
     return {};

@@ -11,6 +11,7 @@
 #include "base/io_buffer.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
+#include "base/progress_meter.h"
 #include "base/try.h"
 
 namespace onnx_external {
@@ -70,9 +71,7 @@ class Keeper {
       }
       crc.update(piece);
       done += piece.size();
-      if (!meter_.add(piece.size())) {
-        return fail(ErrorCode::kCancelled, "cancelled");
-      }
+      TRY(meter_.step(piece.size()));
     }
     return crc.value() == wanted;
   }

@@ -18,6 +18,7 @@
 #include "base/name_map.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/read_step.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -32,7 +33,6 @@ namespace onnx_external {
 namespace {
 
 // Checkpoint::read wants such steps.
-constexpr std::uint64_t kStepBytes = std::uint64_t{1} << 20;
 // Each may hold Checkpoint::kReadScratchBytes.
 constexpr int kMaxReaders = 4;
 
@@ -189,7 +189,7 @@ class Comparison {
 
   Result<bool> compare_padding(std::uint64_t end) {
     while (position_ < end) {
-      const auto wanted = buffers_.wanted.first(std::min(kStepBytes, end - position_));
+      const auto wanted = buffers_.wanted.first(std::min(kReadStepBytes, end - position_));
       std::memset(wanted.data(), 0, wanted.size());
       if (!next_is(wanted)) {
         return false;
@@ -207,16 +207,14 @@ class Comparison {
     TRY_ASSIGN(auto reader, PartReader::open(tensor, model_, checkpoint_));
     Crc32 crc;
     for (std::uint64_t done = 0; done < part.bytes;) {
-      const auto wanted = buffers_.wanted.first(std::min(kStepBytes, part.bytes - done));
+      const auto wanted = buffers_.wanted.first(std::min(kReadStepBytes, part.bytes - done));
       TRY(reader.read(wanted));
       if (!next_is(wanted)) {
         return false;
       }
       crc.update(wanted);
       done += wanted.size();
-      if (!meter_.add(wanted.size())) {
-        return fail(ErrorCode::kCancelled, "cancelled");
-      }
+      TRY(meter_.step(wanted.size()));
     }
     TRY(reader.check_unchanged());
     kept_.crcs.push_back(crc.value());
@@ -230,12 +228,12 @@ class Comparison {
     bool equal = true;
     const auto compare = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
       while (equal && !run.empty()) {
-        const auto wanted = run.first(std::min<std::size_t>(run.size(), kStepBytes));
+        const auto wanted = run.first(std::min<std::size_t>(run.size(), kReadStepBytes));
         const auto found = buffers_.found.first(wanted.size());
         equal = old_->read(position_ + at, found) &&
                 std::memcmp(found.data(), wanted.data(), found.size()) == 0;
         if (!equal || !meter_.add(found.size())) {
-          return fail(ErrorCode::kCancelled, "cancelled");
+          return cancelled();
         }
         at += found.size();
         run = run.subspan(found.size());
@@ -250,8 +248,8 @@ class Comparison {
       return fail(crc.error());
     }
     kept_.crcs.push_back(*crc);
-    for (std::uint64_t done = 0; sha_ && done < bytes; done += kStepBytes) {
-      const auto found = buffers_.found.first(std::min(kStepBytes, bytes - done));
+    for (std::uint64_t done = 0; sha_ && done < bytes; done += kReadStepBytes) {
+      const auto found = buffers_.found.first(std::min(kReadStepBytes, bytes - done));
       if (!old_->read(position_ + done, found)) {
         return false;
       }

@@ -7,13 +7,12 @@
 #include "base/digest.h"
 #include "base/io_buffer.h"
 #include "base/output_file.h"
+#include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
 
 namespace onnx_external {
 namespace {
-
-constexpr std::uint64_t kStep = std::uint64_t{1} << 20;
 
 // One file being written, from its start to its end.
 class Appender {
@@ -37,17 +36,12 @@ class Appender {
 
 Status append_tensor(const Checkpoint& recording, std::size_t tensor, IoBuffer& buffer,
                      Appender& out) {
-  const std::uint64_t nbytes = recording.nbytes(tensor);
-  Status status = recording.check_storage(recording.tensors()[tensor].storage);
-  for (std::uint64_t done = 0; status && done < nbytes;) {
-    const std::span<std::byte> step = buffer.first(std::min(kStep, nbytes - done));
-    status = recording.read(tensor, done, step);
-    if (status) {
-      status = out.append(step);
-    }
-    done += step.size();
-  }
-  return status;
+  TRY(recording.check_storage(recording.tensors()[tensor].storage));
+  return for_each_step(recording.nbytes(tensor), buffer,
+                       [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
+                         TRY(recording.read(tensor, first, bytes));
+                         return out.append(bytes);
+                       });
 }
 
 Result<ManifestFile> write_input(const TestInput& input, const Checkpoint& recording,
@@ -56,19 +50,12 @@ Result<ManifestFile> write_input(const TestInput& input, const Checkpoint& recor
   TRY_ASSIGN(auto file, OutputFile::create(folder, name));
   IoBuffer buffer;
   Appender out(file);
-  Status status = out.append(std::as_bytes(std::span(header)));
-  if (status) {
-    status = append_tensor(recording, input.tensor, buffer, out);
+  TRY(out.append(std::as_bytes(std::span(header))));
+  TRY(append_tensor(recording, input.tensor, buffer, out));
+  if (sync == Sync::kFiles) {
+    TRY(file.sync());
   }
-  if (status && sync == Sync::kFiles) {
-    status = file.sync();
-  }
-  if (status) {
-    status = file.close();
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(file.close());
   return ManifestFile{name, out.written(), out.crc32()};
 }
 

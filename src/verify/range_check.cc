@@ -47,13 +47,6 @@ struct Buffers {
   IoBuffer wanted;
 };
 
-Status counted(ProgressMeter& meter, std::uint64_t bytes) {
-  if (!meter.add(bytes)) {
-    return fail(ErrorCode::kCancelled, "cancelled");
-  }
-  return {};
-}
-
 std::optional<Difference> first_difference(std::span<const std::byte> found,
                                            std::span<const std::byte> wanted,
                                            std::uint64_t position) {
@@ -186,14 +179,14 @@ class PieceReader {
     auto file = open_beneath(folder, check_.location);
     if (!file) {
       answer.fault = fault_of(file.error());
-      return counted(meter, piece_.length);
+      return meter.step(piece_.length);
     }
     if (!range_fits(check_.offset, check_.length, (*file)->size())) {
       answer.fault = {FindingCode::kOutOfRange, "bytes " + std::to_string(check_.offset) + " to " +
                                                     std::to_string(check_.offset + check_.length) +
                                                     ", but the file has " +
                                                     std::to_string((*file)->size())};
-      return counted(meter, piece_.length);
+      return meter.step(piece_.length);
     }
     std::optional<WantedBytes> wanted;
     if (check_.equals) {
@@ -204,7 +197,7 @@ class PieceReader {
       if (wanted && !answer.own) {
         answer.fault = {FindingCode::kBytesDiffer, "it is not the checkpoint's own range"};
       }
-      return counted(meter, piece_.length);
+      return meter.step(piece_.length);
     }
     if (answer.own) {
       wanted.reset();  // comparing it with itself proves nothing
@@ -240,7 +233,7 @@ class PieceReader {
         if (run.is_hole) {
           crc.skip_zeros(run.bytes);
           done = data_end;
-          TRY(counted(meter, run.bytes));
+          TRY(meter.step(run.bytes));
           continue;
         }
       }
@@ -248,7 +241,7 @@ class PieceReader {
       const auto found = buffers.found.first(size);
       if (auto status = file.read(check_.offset + first, found); !status) {
         answer.fault = fault_of(status.error());
-        return counted(meter, piece_.length - done);
+        return meter.step(piece_.length - done);
       }
       if (check_.wants_crc || answer.own) {
         crc.update(found);
@@ -259,7 +252,7 @@ class PieceReader {
         answer.difference = first_difference(found, expected, first);
       }
       done += size;
-      TRY(counted(meter, size));
+      TRY(meter.step(size));
     }
     answer.crc32 = crc.value();
     return {};
@@ -285,13 +278,13 @@ class PieceReader {
         done += found.size();
         at += found.size();
         run = run.subspan(found.size());
-        TRY(counted(meter, found.size()));
+        TRY(meter.step(found.size()));
       }
       return {};
     };
     auto crc = tiles.read(piece_.first, piece_.length, *tile, compare);
     if (answer.fault) {
-      return counted(meter, piece_.length - done);
+      return meter.step(piece_.length - done);
     }
     if (crc && answer.difference && check_.wants_crc) {
       crc = range_crc32(file, check_.offset + piece_.first, piece_.length);
@@ -465,7 +458,7 @@ Result<std::string> file_sha1(const std::filesystem::path& folder, const std::st
     TRY(file->read(first, bytes));
     sha.update(bytes);
     first += bytes.size();
-    TRY(counted(meter, 0));
+    TRY(meter.step(0));
   }
   return sha.hex();
 }

@@ -11,6 +11,7 @@
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/external_data.h"
@@ -29,7 +30,6 @@ namespace {
 constexpr std::size_t kMaxFindings = 1000;
 
 // Checkpoint::read wants such steps.
-constexpr std::uint64_t kInlineStep = std::uint64_t{1} << 20;
 
 std::string hex_byte(std::uint8_t byte) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -385,8 +385,8 @@ class Verifier {
     const bool by_crc = subject.written_crc && options_.compare == Compare::kRecordedCrc;
     std::optional<Difference> difference;
     Crc32 crc;
-    for (std::uint64_t first = 0; first < reader->nbytes(); first += kInlineStep) {
-      const auto bytes = found.first(std::min(kInlineStep, reader->nbytes() - first));
+    for (std::uint64_t first = 0; first < reader->nbytes(); first += kReadStepBytes) {
+      const auto bytes = found.first(std::min(kReadStepBytes, reader->nbytes() - first));
       if (auto read = reader->read(bytes); !read) {
         report(subject, FindingCode::kBadEntry, read.error().message);
         return {};
@@ -397,9 +397,7 @@ class Verifier {
                    compare_bytes(bytes, first, *checkpoint_, *subject.equals, wanted));
         difference = compared;
       }
-      if (!meter.add(bytes.size())) {
-        return fail(ErrorCode::kCancelled, "cancelled");
-      }
+      TRY(meter.step(bytes.size()));
     }
     if (by_crc && crc.value() != *subject.written_crc) {
       subject.written_crc.reset();  // which byte is it?

@@ -1,0 +1,29 @@
+// Reading a tensor in steps: enough for the disk, little for memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/io_buffer.h"
+#include "base/try.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// A multiple of every element's size.
+inline constexpr std::uint64_t kReadStepBytes = std::uint64_t{1} << 20;
+
+// Calls step(first, bytes) for the bytes [first, first + bytes.size()) of [0, nbytes), in order;
+// `bytes` is the start of `buffer`, for the step to fill. Stops at the first error.
+template <typename Step>
+[[nodiscard]] Status for_each_step(std::uint64_t nbytes, IoBuffer& buffer, const Step& step) {
+  for (std::uint64_t first = 0; first < nbytes; first += kReadStepBytes) {
+    const std::span<std::byte> bytes = buffer.first(std::min(kReadStepBytes, nbytes - first));
+    TRY(step(first, bytes));
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -117,7 +117,8 @@ class KeySorter {
       leftovers_.ignored.push_back(key);
       return {};
     }
-    if (is_adapter_weight(left.name)) {
+    // Adapters are floats: a counter inside one, which the graph may hold as any module, is none.
+    if (is_adapter_weight(left.name) && !is_counter(left)) {
       leftovers_.adapters.push_back(key);
       return {};
     }

@@ -41,6 +41,7 @@ class SlotSorter {
   SlotSorter(const MappingTask& task, const MappingEvidence& evidence, Leftovers& leftovers)
       : task_(task), evidence_(evidence), leftovers_(leftovers) {
     states_origins_ = states_origins(task.graph);
+    is_part_ = std::any_of(task.fills.begin(), task.fills.end(), tells_a_part);
     for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
       const std::uint64_t elements = elements_of(task.keys.keys[key].shape);
       std::vector<std::uint32_t>& alike = keys_of_size_[elements];
@@ -68,6 +69,12 @@ class SlotSorter {
   }
 
  private:
+  // The checkpoint's names fit once a prefix is added, or by their ends: it is perhaps that of a
+  // part of what was exported, and has not what the rest computes with.
+  static bool tells_a_part(const std::optional<Fill>& fill) {
+    return fill && (fill->rule == Rule::kPrefixAdded || fill->rule == Rule::kSuffix);
+  }
+
   Status sort_one(std::uint32_t i) {
     const Slot& slot = task_.graph.slots[i];
     const SlotRole role = task_.slot_names[task_.name_of_slot[i]].role;
@@ -142,7 +149,7 @@ class SlotSorter {
       return {};
     }
     const bool computed = !slot.folded_from.empty() && !is_folded_from_constants(slot);
-    const bool perhaps = elements_of(slot) > 1 ? has_indices_ : has_number_;
+    const bool perhaps = is_part_ || (elements_of(slot) > 1 ? has_indices_ : has_number_);
     if (!computed && (!perhaps || states_origins_ || is_shape_operand(slot))) {
       leftovers_.kept.push_back(i);
       return {};
@@ -186,7 +193,7 @@ class SlotSorter {
       return is_folded_from_constants(slot);
     }
     return !slot.batch_norm_fused &&
-           (states_origins_ || (!has_number_ && leftovers_.unused.empty()));
+           (states_origins_ || (!has_number_ && !is_part_ && leftovers_.unused.empty()));
   }
 
   // The data is that of a key, so it is right as it stands. Of a value whose elements are all equal
@@ -265,6 +272,7 @@ class SlotSorter {
   std::map<std::uint64_t, std::vector<std::uint32_t>> keys_of_size_;  // by number of elements
   bool has_number_ = false;      // the checkpoint has a key of one element that is no counter
   bool has_indices_ = false;     // the checkpoint has integers of more than one element
+  bool is_part_ = false;         // the checkpoint is perhaps that of a part of the graph's module
   bool states_origins_ = false;  // of the graph
   NameSet filled_names_;
 };

@@ -306,22 +306,26 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
        "to get the base model without it"});
 }
 
+bool is_made_up(std::string_view name) {
+  return is_invented_name(name) || name_before_number(name);
+}
+
 // What is surely the caller's, so that it can be pasted. Where the exporter made names up for
 // arguments, an integer input with a name of its own may be a buffer; where nothing is sure, the
 // first input is.
 std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
-  NameSet made_up;
+  NameSet wanted(leftovers.callers.begin(), leftovers.callers.end());
+  bool only_made_up = false;
   for (const std::uint32_t slot : leftovers.unconfirmed) {
     const std::string& name = task.graph.slots[slot].name;
-    if (is_invented_name(name) || name_before_number(name)) {
-      made_up.insert(name);
+    if (is_made_up(name)) {
+      only_made_up = true;
+      wanted.insert(name);
     }
   }
-  const NameSet callers(leftovers.callers.begin(), leftovers.callers.end());
-  const NameSet& wanted = made_up.empty() ? callers : made_up;
   std::vector<std::string> sorted;
   for (const std::string& input : task.graph.graph_inputs) {
-    if (wanted.contains(input)) {
+    if (wanted.contains(input) && (is_made_up(input) || !only_made_up)) {
       sorted.push_back(input);
     }
   }
@@ -360,9 +364,8 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   const bool input_missing =
       std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
         const Slot& slot = task.graph.slots[i];
-        const bool may_be_callers = is_invented_name(slot.name) ||
-                                    name_before_number(slot.name).has_value() ||
-                                    slot.name.find('.') == std::string::npos;
+        const bool may_be_callers =
+            is_made_up(slot.name) || slot.name.find('.') == std::string::npos;
         return slot.kind == SlotKind::kGraphInput && may_be_callers;
       });
   if (task.options.inputs.empty() &&

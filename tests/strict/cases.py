@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import onnx
+
 import truth
 
 # What may become of a case. The first five are what a strict tool does.
@@ -48,6 +50,7 @@ class Case:
     expected: list  # outputs for each input set
     feeds: list
     tolerance: float
+    positions: dict = field(default_factory=dict)  # integers of the module that the checkpoint lacks
     options: list = field(default_factory=list)
     verdict: str = ""
     detail: str = ""
@@ -55,6 +58,13 @@ class Case:
     @property
     def model(self) -> Path:
         return self.folder / "model.onnx"
+
+    def feed_positions(self) -> None:
+        """Position ids that the checkpoint lacks may be the caller's input, as integers are: then they are given."""
+        if self.positions:
+            inputs = {value.name for value in onnx.load(self.model, load_external_data=False).graph.input}
+            given = {name: value for name, value in self.positions.items() if name in inputs}
+            self.feeds = [{**feed, **given} for feed in self.feeds]
 
     def decide(self, verdict: str, detail: str = "") -> None:
         self.verdict, self.detail = verdict, " ".join(detail.split())[:600]
@@ -105,8 +115,10 @@ class Tool:
     def _confirm(self, case: Case, text: str) -> bool:
         """Adds an option that the message asks for and that is true."""
         true_answers = [("--cast", None), ("--inputs", ",".join(case.study.inputs))]
-        if case.study.constants and "--keep" in self._known:
-            true_answers.insert(1, ("--keep", ",".join(case.study.constants)))
+        # A single number is a constant without being asked for, unless the keys are those of a part.
+        numbers = case.study.numbers if case.damage == "a bare submodule" else []
+        if case.study.constants + numbers and "--keep" in self._known:
+            true_answers.insert(1, ("--keep", ",".join(case.study.constants + numbers)))
         for option, value in true_answers:
             if option in text and option not in case.options:
                 case.options += [option] if value is None else [option, value]

@@ -17,13 +17,14 @@ class Graph:
     """What the judge knows of one exported graph, from its twin with weights and from other weights' graph.
 
     undecidable: why names cannot decide; constants: names of data of no key that no weight changes, to be
-    confirmed with --keep; sizes: element counts of data that the graph keeps; named: the keys that it names;
-    scopes: key -> what the nodes that use it say of modules.
+    confirmed with --keep; numbers: those of one element; sizes: element counts of data that the graph keeps;
+    named: the keys that it names; scopes: key -> what the nodes that use it say of modules.
     """
 
     inputs: list
     undecidable: list = field(default_factory=list)
     constants: list = field(default_factory=list)
+    numbers: list = field(default_factory=list)
     sizes: set = field(default_factory=set)
     named: set = field(default_factory=set)
     scopes: dict = field(default_factory=dict)
@@ -144,8 +145,7 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
             result.dependent.add(name)
         elif not marked and (size > 1 or name in whole.tensors):
             result.sizes.add(size)
-            if size > 1:
-                result.constants.append(name)
+            (result.constants if size > 1 else result.numbers).append(name)
 
 
 def raw(value) -> bytes:

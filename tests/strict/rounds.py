@@ -68,6 +68,8 @@ class Round:
             if self.tamper and not case.verdict:
                 self.tamper(case.folder)
         saved = [case for case in planned if not case.verdict]
+        for case in saved:
+            case.feed_positions()
         whole = [(path, study) for path, study in self.whole if any(c.study is study for c in saved)]
         jobs = [(path, self._feeds(study)) for path, study in whole] + [(c.model, c.feeds) for c in saved]
         answers = self.settings.runtime.run(self.folder, jobs)
@@ -141,6 +143,7 @@ class Round:
             certain_inputs=self._certain_inputs(mode, study),
             expected=expected,
             feeds=self._feeds(study),
+            positions=truth.positions_missing(verdict),
             tolerance=self.spec.tolerance,
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from weights import ties
+from weights import FIXED, ties
 
 # What a key may be called that is no weight of the base model.
 ADAPTER_MARKS = ("lora_", "ia3_", "adapter")
@@ -72,6 +72,13 @@ def load(module: nn.Module, state: dict) -> Verdict:
     result = module.load_state_dict(fitting, strict=False)
     missing = [key for key in result.missing_keys if key not in misshaped]
     return Verdict(module, missing, list(result.unexpected_keys), misshaped)
+
+
+def positions_missing(verdict: Verdict) -> dict:
+    """Missing integers of the kind that models compute from their configuration, as the module has them."""
+    own = verdict.module.state_dict()
+    found = {key: own[key] for key in verdict.missing if key.rsplit(".", 1)[-1] in FIXED}
+    return {key: value for key, value in found.items() if not value.is_floating_point()}
 
 
 def keys_that_matter(module: nn.Module, other: dict, input_sets: list) -> set:

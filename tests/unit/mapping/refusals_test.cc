@@ -54,6 +54,18 @@ TEST(MappingRefusals, AnInputThatALeftOverKeyWouldFitMustBeConfirmed) {
   EXPECT_EQ(c.map()->unused_modules, (std::vector<UnusedModule>{{"renamed", 1}}));
 }
 
+TEST(MappingRefusals, TheOptionToPasteHasAllInputsWhoseNamesTheExporterMadeUp) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.input("onnx::Gemm_0", {3, 2});
+  c.input("onnx::Add_1", {6});
+  c.key("fc.weight");
+  c.key("ema.bias", {6});
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous, "'onnx::Add_1'"));
+  EXPECT_EQ(refused.error().details->remedies[0].value, "onnx::Gemm_0,onnx::Add_1");
+}
+
 TEST(MappingRefusals, ALeftOverInputElsewhereIsAMissingWeight) {
   MappingCase c;
   c.input("ids");
@@ -128,6 +140,18 @@ TEST(MappingRefusals, OneNumberIsAConstantWhileNoKeyIsOne) {
   c.slot("scale", SlotKind::kInitializer, SymbolicShape{});
   c.key("scale", {});
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Mul_4'"));
+}
+
+// "weight" for "fc.weight": the checkpoint is of a part of the graph's module, and the number may
+// be a parameter of the rest.
+TEST(MappingRefusals, OneNumberIsNoConstantWhereTheKeysAreOfAPart) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  c.slot("onnx::Clip_9", SlotKind::kInitializer, SymbolicShape{});
+  c.key("weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Clip_9'"));
+  c.options.keep = {"onnx::Clip_9"};
+  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Clip_9"));
 }
 
 TEST(MappingRefusals, FoldedWeightsDoNotPassForTheCallersInputs) {

@@ -65,6 +65,14 @@ TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
+TEST(StrictMapping, ACounterInsideAnAdapterIsNoWeightOfIt) {
+  MappingCase c;
+  c.open("lora_A.weight");
+  c.key("lora_A.weight");
+  c.key("lora_A.num_batches_tracked", {}).dtype = DType::kInt64;
+  EXPECT_THAT(c.map(), IsOk());
+}
+
 TEST(StrictMapping, BakedBuffersAndCountersAreNoWeights) {
   MappingCase c;
   c.open("attn.q.weight");

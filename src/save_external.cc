@@ -4,9 +4,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/file.h"
+#include "base/name_map.h"
 #include "base/new_folders.h"
 #include "base/parallel.h"
 #include "checkpoint/storage/file_contents.h"
@@ -50,6 +52,9 @@ SaveReport make_report(const fs::path& model_path, const SavePlan& plan, const M
   report.model = model_path;
   for (const std::uint32_t key : mapping.unmatched_keys) {
     report.unmatched_keys.push_back(keys.keys[key].name);
+  }
+  for (const std::uint32_t key : mapping.baked_keys) {
+    report.baked_keys.push_back(keys.keys[key].name);
   }
   report.overlaid = checkpoint.overlaid();
   for (const TiedKey& tied : mapping.tied_keys) {
@@ -304,20 +309,38 @@ Result<Checkpoint> open_old(const Target& target, const SaveOptions& options) {
   return old;
 }
 
+// What --learn-map found in the graph's data as it stands needs no slot.
+void add_settled(const MappingKeys& keys, std::span<const std::string> settled, Mapping& mapping) {
+  const NameSet names(settled.begin(), settled.end());
+  for (const std::uint32_t key : mapping.unmatched_keys) {
+    if (names.contains(keys.keys[key].name)) {
+      mapping.baked_keys.push_back(key);
+    }
+  }
+  std::vector<std::uint32_t>& baked = mapping.baked_keys;
+  std::sort(baked.begin(), baked.end());
+  baked.erase(std::unique(baked.begin(), baked.end()), baked.end());
+}
+
 Result<Mapping> map_save(const Model& model, const Checkpoint& checkpoint, const MappingKeys& keys,
                          const Target& target, const SaveOptions& options) {
-  MappingOptions mapping = mapping_options(options);
-  if (!options.learn_from.empty()) {
-    auto old = open_old(target, options);
-    auto learned = old ? learn_map(model, *old, checkpoint, mapping, options.write.threads,
-                                   options.write.progress)
-                       : Result<LearnedMap>(fail(std::move(old).error()));
-    if (!learned) {
-      return fail(std::move(learned).error());
-    }
-    mapping = with_learned(std::move(mapping), *learned);
+  const MappingOptions given = mapping_options(options);
+  const MappingEvidence evidence = mapping_evidence(model, checkpoint);
+  if (options.learn_from.empty()) {
+    return map_tensors(model.facts(), keys, given, evidence);
   }
-  return map_tensors(model.facts(), keys, mapping, mapping_evidence(model, checkpoint));
+  auto old = open_old(target, options);
+  auto learned =
+      old ? learn_map(model, *old, checkpoint, given, options.write.threads, options.write.progress)
+          : Result<LearnedMap>(fail(std::move(old).error()));
+  if (!learned) {
+    return fail(std::move(learned).error());
+  }
+  auto mapping = map_tensors(model.facts(), keys, with_learned(given, *learned), evidence);
+  if (mapping) {
+    add_settled(keys, learned->settled, *mapping);
+  }
+  return mapping;
 }
 
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,

@@ -136,6 +136,9 @@ struct Mapping {
   std::vector<MappedPair> pairs;              // by slot index, kept keys last
   std::vector<std::uint32_t> unmatched_keys;  // without tied ones
   std::vector<UnusedModule> unused_modules;   // their keys are among unmatched_keys
+  // Those of unmatched_keys that a graph needs no slot for: buffers that exporters bake into it
+  // (position ids, masks), and keys whose values its data has.
+  std::vector<std::uint32_t> baked_keys;
   std::vector<TiedKey> tied_keys;
   std::vector<std::string> inputs_left;        // the caller's inputs
   std::vector<std::string> initializers_kept;  // initializers with data that no key replaced

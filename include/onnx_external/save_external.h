@@ -80,6 +80,7 @@ struct SaveReport {
   std::filesystem::path model;
   std::vector<SavedTensor> tensors;
   std::vector<std::string> unmatched_keys;   // those of unused modules, too
+  std::vector<std::string> baked_keys;       // of these: Mapping::baked_keys, and what was learned
   std::vector<UnusedModule> unused_modules;  // of the checkpoint: the graph uses nothing of them
   std::vector<OverlaidTensor> overlaid;  // keys of earlier checkpoints that a later one replaced
   std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)

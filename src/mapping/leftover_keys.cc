@@ -122,8 +122,11 @@ class KeySorter {
       leftovers_.adapters.push_back(key);
       return {};
     }
-    if (is_counter(left) || is_empty(left.shape) || is_baked_buffer(left.name, left.shape) ||
-        outside_prefix(key)) {
+    const bool is_baked = is_baked_buffer(left.name, left.shape) && !is_counter(left);
+    if (is_baked && !outside_prefix(key)) {
+      leftovers_.baked.push_back(key);
+    }
+    if (is_baked || is_counter(left) || is_empty(left.shape) || outside_prefix(key)) {
       leftovers_.harmless.push_back(key);
       return {};
     }
@@ -259,7 +262,7 @@ class KeySorter {
     }
     for (const auto& [module, keys] : modules) {
       // Inside a layer that has a weight of its own stands what changes that: an adapter.
-      if (is_batch_norm(keys) || has_nodes(module) || layers_.contains(parent_of(module))) {
+      if (is_batch_norm(keys) || has_nodes(module, keys) || layers_.contains(parent_of(module))) {
         leftovers_.unused.insert(leftovers_.unused.end(), keys.begin(), keys.end());
         continue;
       }
@@ -283,17 +286,35 @@ class KeySorter {
                        [](const auto& module) { return module.second; });
   }
 
-  // The graph has nodes of the module, so it uses its weights, in whatever form.
-  [[nodiscard]] bool has_nodes(std::string_view module) const {
-    std::string name(module);
+  // The graph has nodes of a module of the keys, so it uses its weights, in whatever form.
+  [[nodiscard]] bool has_nodes(std::string_view module,
+                               const std::vector<std::uint32_t>& keys) const {
+    std::string last;
+    return std::any_of(keys.begin(), keys.end(), [&](std::uint32_t key) {
+      std::string name = name_in_graph(module, key);
+      if (name == last) {
+        return false;  // of one module, most have one name
+      }
+      last = std::move(name);
+      return has_nodes_of(last);
+    });
+  }
+
+  // What the graph calls the module of the key: options, wrappers and the alignment change names.
+  [[nodiscard]] std::string name_in_graph(std::string_view module, std::uint32_t key) const {
+    const std::string_view inside =
+        std::string_view(task_.keys.keys[key].name).substr(module.size());
+    std::string_view name = task_.key_names[key].name;
+    name = name.ends_with(inside) ? name.substr(0, name.size() - inside.size()) : parent_of(name);
     if (alignment_.kind == Alignment::Kind::kAdd) {
-      name = alignment_.prefix + name;
+      return alignment_.prefix + std::string(name);
     }
-    for (const std::string& prefix :
-         {task_.option_alignment.substr(task_.option_alignment.empty() ? 0 : 1),
-          alignment_.kind == Alignment::Kind::kRemove ? alignment_.prefix : std::string()}) {
-      name.erase(0, name.starts_with(prefix) ? prefix.size() : 0);
-    }
+    const bool is_under =
+        alignment_.kind == Alignment::Kind::kRemove && name.starts_with(alignment_.prefix);
+    return std::string(is_under ? name.substr(alignment_.prefix.size()) : name);
+  }
+
+  [[nodiscard]] bool has_nodes_of(const std::string& name) const {
     const std::vector<std::string>& modules = task_.graph.modules;
     const auto found = std::lower_bound(modules.begin(), modules.end(), name);
     const auto under = std::lower_bound(modules.begin(), modules.end(), name + ".");

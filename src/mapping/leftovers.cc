@@ -233,6 +233,7 @@ class SlotSorter {
       if (found != keys->end()) {
         keys->erase(found);
         leftovers_.harmless.push_back(key);
+        leftovers_.baked.push_back(key);
       }
     }
   }

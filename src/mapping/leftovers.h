@@ -18,6 +18,7 @@ struct Leftovers {
   std::vector<std::uint32_t> adapters;  // weights of LoRA and its like
   std::vector<std::uint32_t> aside;     // of modules that the graph does not use
   std::vector<std::uint32_t> harmless;  // integers, baked buffers, keys beside a removed prefix
+  std::vector<std::uint32_t> baked;     // of these: buffers, and keys whose values the graph has
   std::vector<std::uint32_t> ignored;   // what the options leave out
   std::vector<TiedKey> tied;            // their bytes are those of a used key
   std::vector<UnusedModule> modules;    // of the keys in `aside`

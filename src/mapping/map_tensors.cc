@@ -42,6 +42,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
     }
   }
   mapping.unmatched_keys = unmatched_keys(leftovers);
+  std::sort(leftovers.baked.begin(), leftovers.baked.end());
   if (task.options.unmatched == Unmatched::kKeep) {
     const std::unordered_set<std::uint32_t> ignored(leftovers.ignored.begin(),
                                                     leftovers.ignored.end());
@@ -53,6 +54,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
     mapping.unmatched_keys = std::move(leftovers.ignored);
   } else {
     mapping.unused_modules = std::move(leftovers.modules);
+    mapping.baked_keys = std::move(leftovers.baked);
   }
   mapping.tied_keys = std::move(leftovers.tied);
   mapping.inputs_left = std::move(leftovers.callers);

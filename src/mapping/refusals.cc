@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -21,12 +22,16 @@ constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get can
 // Looks for the nearest names to the items of one list.
 class NearItems {
  public:
-  void add(std::string_view name) { names_.push_back(name); }
+  // shown: what messages call it, which may be another name than the one that is compared.
+  void add(std::string_view name, std::string_view shown) {
+    names_.push_back(name);
+    shown_.push_back(shown);
+  }
 
   [[nodiscard]] std::vector<std::string> nearest(std::string_view name) {
     std::vector<std::string> found;
     for (const std::size_t place : search_.of(name, names_, kNearest)) {
-      found.emplace_back(names_[place]);
+      found.emplace_back(shown_[place]);
     }
     return found;
   }
@@ -34,7 +39,18 @@ class NearItems {
  private:
   NearestNames search_;
   std::vector<std::string_view> names_;
+  std::vector<std::string_view> shown_;
 };
+
+// A key as the checkpoint has it, and what the renames of the options made of its name.
+ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "") {
+  const MappingKey& given = task.keys.keys[key];
+  const std::string_view name = task.key_names[key].name;
+  if (!task.options.renames.empty() && name != given.name) {
+    note = "renamed " + quote(name) + (note.empty() ? "" : ", ") + note;
+  }
+  return item_of(given, std::move(note));
+}
 
 std::string escaped(std::string_view name) {
   std::string text;
@@ -91,8 +107,8 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
                     std::string(kPlainExport));
   }
   std::vector<ErrorItem> keys;
-  for (const MappingKey& key : task.keys.keys) {
-    keys.push_back(item_of(key));
+  for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
+    keys.push_back(item_of(task, key));
   }
   refusal.add_sentence("no key fits any slot");
   refusal.add_list("slot of the graph", "slots of the graph", "slots of the graph",
@@ -175,7 +191,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
   left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
   NearItems near;
   for (const std::uint32_t key : left) {
-    near.add(task.keys.keys[key].name);
+    near.add(task.key_names[key].name, task.keys.keys[key].name);
   }
   std::vector<ErrorItem> items;
   bool invented = false;
@@ -251,18 +267,19 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
   }
 }
 
-void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+void list_unused(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
+                 Refusal& refusal) {
   NearItems near;
   for (const std::uint32_t slot : leftovers.missing) {
-    near.add(task.graph.slots[slot].name);
+    near.add(task.graph.slots[slot].name, task.graph.slots[slot].name);
   }
   std::vector<ErrorItem> items;
   bool batch_norm = false;
   for (const std::uint32_t i : leftovers.unused) {
     const MappingKey& key = task.keys.keys[i];
-    ErrorItem item = item_of(key);
+    ErrorItem item = item_of(task, i);
     if (items.size() < kMaxNearestSearched) {
-      item.candidates = near.nearest(key.name);
+      item.candidates = near.nearest(task.key_names[i].name);
     }
     batch_norm = batch_norm || key.name.ends_with("running_mean");
     items.push_back(std::move(item));
@@ -279,7 +296,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   const bool folded = std::any_of(
       leftovers.missing.begin(), leftovers.missing.end(),
       [&](std::uint32_t slot) { return is_invented_name(task.graph.slots[slot].name); });
-  if (batch_norm || folded || !leftovers.held.empty() || !merged_slots(task, leftovers).empty()) {
+  if (batch_norm || folded || !leftovers.held.empty() || any_merged) {
     return;  // they have gone into other values: to leave them out would be wrong
   }
   refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
@@ -290,7 +307,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, Refusal& r
 void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::vector<ErrorItem> items;
   for (const std::uint32_t key : leftovers.adapters) {
-    items.push_back(item_of(task.keys.keys[key]));
+    items.push_back(item_of(task, key));
   }
   if (items.empty()) {
     return;
@@ -403,8 +420,7 @@ void list_merged_constants(const MappingTask& task, Refusal& refusal) {
   refusal.add_remedy({"map", "FILE", "if every node that reads it is to get the weight"});
 }
 
-void list_merged(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::vector<ErrorItem> items = merged_slots(task, leftovers);
+void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
   if (items.empty()) {
     return;
   }
@@ -451,8 +467,9 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
     list_held(task, leftovers, refusal);
   }
   if (checks_keys && is_strict) {
-    list_unused(task, leftovers, refusal);
-    list_merged(task, leftovers, refusal);
+    std::vector<ErrorItem> merged = merged_slots(task, leftovers);
+    list_unused(task, leftovers, !merged.empty(), refusal);
+    list_merged(std::move(merged), refusal);
   }
   if (is_strict) {
     list_merged_constants(task, refusal);
@@ -490,8 +507,9 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
   if (task.options.unmatched == Unmatched::kError && !left.empty()) {
     Refusal refusal;
     std::vector<ErrorItem> items;
+    const std::set<std::uint32_t> baked(leftovers.baked.begin(), leftovers.baked.end());
     for (const std::uint32_t key : left) {
-      items.push_back(item_of(task.keys.keys[key]));
+      items.push_back(item_of(task, key, baked.contains(key) ? "baked into the graph" : ""));
     }
     refusal.add_list("key has no slot", "keys have no slot", "unused keys", std::move(items));
     refusal.add_remedy({"unmatched", "skip", "to leave them out"});

@@ -101,8 +101,9 @@ Status apply_prefix(MappingTask& task) {
     }
   }
   return fail(ErrorCode::kNotFound, "prefix " + quote(*task.options.prefix) +
-                                        ": no key of the checkpoint is under it; keys start with " +
-                                        quote_list(tops, kMaxListed));
+                                        ": no key of the checkpoint is under it; " +
+                                        (task.options.renames.empty() ? "" : "once renamed, ") +
+                                        "keys start with " + quote_list(tops, kMaxListed));
 }
 
 // Renames and dropped wrappers may give two keys one name: fine for ties, else nobody knows which.

@@ -36,7 +36,9 @@ void for_each_entry(const Message& message, int field, std::string_view keys_sta
                     const Visit& visit) {
   if constexpr (requires { message.metadata_props(); }) {
     for (const auto& entry : message.metadata_props()) {
-      visit(entry.key(), entry.value());
+      if (entry.key().starts_with(keys_start)) {
+        visit(entry.key(), entry.value());
+      }
     }
   } else {
     const google::protobuf::UnknownFieldSet& unknown = message.unknown_fields();

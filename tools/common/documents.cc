@@ -165,6 +165,7 @@ std::string save_document(const SaveReport& report, RunMode mode) {
                     {"dry_run", mode == RunMode::kDryRun},
                     {"tensors", list_of(report.tensors, saved_tensor)},
                     {"unmatched_keys", report.unmatched_keys},
+                    {"baked_keys", report.baked_keys},
                     {"unused_modules", list_of(report.unused_modules, unused_module)},
                     {"overlaid", list_of(report.overlaid, overlaid)},
                     {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},

@@ -75,20 +75,21 @@ std::string modules_text(const SaveReport& report, Lists lists) {
              : out;
 }
 
-// Those that stand in no line of modules_text().
+// Those that stand in no other line.
 std::vector<std::string> single_keys(const SaveReport& report) {
+  const NameSet baked(report.baked_keys.begin(), report.baked_keys.end());
   NameSet modules;
   for (const UnusedModule& module : report.unused_modules) {
     modules.insert(module.name);
   }
   std::vector<std::string> keys;
   for (const std::string& key : report.unmatched_keys) {
-    bool in_module = false;
-    for (std::size_t dot = key.find('.'); dot != std::string::npos && !in_module;
+    bool elsewhere = baked.contains(key);
+    for (std::size_t dot = key.find('.'); dot != std::string::npos && !elsewhere;
          dot = key.find('.', dot + 1)) {
-      in_module = modules.contains(std::string_view(key).substr(0, dot));
+      elsewhere = modules.contains(std::string_view(key).substr(0, dot));
     }
-    if (!in_module) {
+    if (!elsewhere) {
       keys.push_back(key);
     }
   }
@@ -99,6 +100,7 @@ std::vector<std::string> single_keys(const SaveReport& report) {
 std::string leftovers_text(const SaveReport& report, Lists lists) {
   return overlaid_text(report.overlaid, lists) + modules_text(report, lists) +
          names_line("unused keys", single_keys(report), lists) +
+         names_line("baked into the graph", report.baked_keys, lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
          names_line("model inputs", report.inputs_left, lists) +
          names_line("kept as the graph has them", report.initializers_kept, lists) +

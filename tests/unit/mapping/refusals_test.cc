@@ -83,6 +83,24 @@ TEST(MappingRefusals, ALeftOverInputElsewhereIsAMissingWeight) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'v.kernel'"));
 }
 
+TEST(MappingRefusals, AKeyIsShownAsTheCheckpointHasItAndAsItWasRenamed) {
+  MappingCase c;
+  c.open("block.one.weight");
+  c.open("block.one.kernel");
+  c.key("layer.1.weight");
+  c.key("layer.1.kernal");
+  c.options.renames = {{"layer.1", "block.one", false}};
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound, "'block.one.kernel'"));
+  const std::vector<ErrorList>& lists = refused.error().details->lists;
+  ASSERT_EQ(lists.size(), 2U);
+  EXPECT_THAT(lists[0].items[0].candidates, ElementsAre("layer.1.kernal"));
+  EXPECT_EQ(lists[1].items[0].name, "layer.1.kernal");
+  EXPECT_EQ(lists[1].items[0].note, "renamed 'block.one.kernal'");
+  c.options.prefix = "head";
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "once renamed, keys start with 'block'"));
+}
+
 TEST(MappingRefusals, AMissingWeightBesideTheCallersInputsIsSeenByItsName) {
   MappingCase c;
   c.input("ids");

@@ -44,6 +44,17 @@ TEST(StrictMapping, AModuleThatHasNodesIsUsed) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'model.lm_head.weight'"));
 }
 
+TEST(StrictMapping, AModuleThatHasNodesIsUsedByWhateverNameTheCheckpointHasIt) {
+  MappingCase c;
+  c.open("body.wte.weight");
+  c.key("trunk.wte.weight");
+  c.key("trunk.lm_head.weight", {3, 3});
+  c.options.renames = {{"^trunk", "body", false}};
+  EXPECT_THAT(c.map(), IsOk());
+  c.graph.modules = {"body.lm_head", "body.wte"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'trunk.lm_head.weight'"));
+}
+
 TEST(StrictMapping, ABatchNormWithoutAPlaceWasFolded) {
   MappingCase c;
   c.open("conv.weight");
@@ -81,7 +92,9 @@ TEST(StrictMapping, BakedBuffersAndCountersAreNoWeights) {
   c.key("attn.bias", {1, 1, 8, 8});
   c.key("num_updates", {}).dtype = DType::kInt64;
   c.key("embeddings.position_ids", {1, 8}).dtype = DType::kInt64;
-  EXPECT_THAT(c.map(), IsOk());
+  ASSERT_THAT(c.map(), IsOk());
+  EXPECT_THAT(c.map()->unmatched_keys, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(c.map()->baked_keys, ElementsAre(1, 2, 4));  // a counter is just not used
   c.key("permutation", {8}).dtype = DType::kInt64;
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'permutation'"));
 }
@@ -160,6 +173,7 @@ TEST(StrictMapping, DataThatEqualsAKeyIsRightAsItStands) {
   const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
   ASSERT_THAT(mapping, IsOk());
   EXPECT_THAT(mapping->initializers_kept, ElementsAre("onnx::MatMul_8"));
+  EXPECT_THAT(mapping->baked_keys, ElementsAre(1));
 }
 
 TEST(StrictMapping, AFoldedTransposeGetsItsKeyTransposed) {

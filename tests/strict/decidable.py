@@ -18,7 +18,7 @@ class Graph:
 
     undecidable: why names cannot decide; constants: names of data of no key that no weight changes, to be
     confirmed with --keep; numbers: those of one element; sizes: element counts of data that the graph keeps;
-    named: the keys that it names; scopes: key -> what the nodes that use it say of modules.
+    named: the keys that it names; unshaped: those of them whose shape it does not state; scopes: key -> what the nodes that use it say of modules.
     """
 
     inputs: list
@@ -27,6 +27,7 @@ class Graph:
     numbers: list = field(default_factory=list)
     sizes: set = field(default_factory=set)
     named: set = field(default_factory=set)
+    unshaped: set = field(default_factory=set)  # of these: whose shape the graph does not state
     scopes: dict = field(default_factory=dict)
     transposed: dict = field(default_factory=dict)  # names of transposed weights -> their keys
     dependent: set = field(default_factory=set)  # names of data of no key that weights change
@@ -51,6 +52,7 @@ def study(graph, full, other, module, matter: set, groups: list, caller_count: i
     state = module.state_dict()
     names = {refined(name): name for name in bare.names - set(callers)}
     result.named = {key for key in state if refined(key) in names}
+    result.unshaped = {key for key in result.named if names[refined(key)] not in bare.shaped}
     result.scopes = {key: bare.scopes.get(names[refined(key)], "") for key in result.named}
     result.transposed = _transposed(bare, whole, state)
     result.named |= set(result.transposed.values())

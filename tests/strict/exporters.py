@@ -158,8 +158,8 @@ class GraphFacts:
 
     names: of inputs, initializers, undefined uses and outputs of Identity nodes; data: name -> bytes of
     initializers; loose: (name, bytes, count) of float tensors in nodes' attributes; scopes: what the nodes
-    that use a name say of the modules that they come from; uses: how many use it; folded_from: what the
-    newer exporter says that a value was computed from.
+    that use a name say of the modules that they come from; uses: how many use it; shaped: whose shape is
+    stated; folded_from: what the newer exporter says that a value was computed from.
     """
 
     def __init__(self, model: onnx.ModelProto):
@@ -172,6 +172,8 @@ class GraphFacts:
         self.names = set(self.inputs) | set(self.tensors) | self.identities | (used - defined - {""})
         values = [*graph.value_info, *graph.input]
         self.marked = {value.name for value in values if self._is_constant(value)}
+        self.shaped = {value.name for value in values if value.type.tensor_type.HasField("shape")}
+        self.shaped |= set(self.tensors)
         self.folded_from = {value.name: self._marks(value).get(FOLDED, "") for value in values}
 
     def _walk(self, graph, used, defined) -> None:

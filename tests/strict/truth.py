@@ -74,6 +74,16 @@ def load(module: nn.Module, state: dict) -> Verdict:
     return Verdict(module, missing, list(result.unexpected_keys), misshaped)
 
 
+def without_ones(verdict: Verdict, state: dict) -> dict:
+    """The state with misshaped keys in the module's own shapes; empty where more than ones was added."""
+    own = verdict.module.state_dict()
+    fits = [tuple(n for n in state[key].shape if n != 1) == tuple(n for n in own[key].shape if n != 1)
+            for key in verdict.misshaped]  # fmt: skip
+    if not fits or not all(fits):
+        return {}
+    return {**state, **{key: state[key].reshape(own[key].shape) for key in verdict.misshaped}}
+
+
 def positions_missing(verdict: Verdict) -> dict:
     """Missing integers of the kind that models compute from their configuration, as the module has them."""
     own = verdict.module.state_dict()

@@ -8,6 +8,7 @@
 #include "base/character_table.h"
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -102,6 +103,17 @@ class TreeBuilder {
   std::string error_;
 };
 
+// nlohmann skips a byte order mark, and takes a NUL byte for the end, whatever follows it.
+Status check_bytes(std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) {
+    return fail(ErrorCode::kCorrupt, "byte 1: a byte order mark; save the text without it");
+  }
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return fail(ErrorCode::kCorrupt, fmt::format("byte {}: a NUL byte, which JSON lacks", nul + 1));
+  }
+  return {};
+}
+
 }  // namespace
 
 const Json* Json::find(std::string_view key) const {
@@ -116,6 +128,7 @@ const Json* Json::find(std::string_view key) const {
 }
 
 Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
+  TRY(check_bytes(text));
   TreeBuilder builder(max_depth);
   try {
     if (!nlohmann::json::sax_parse(text, &builder)) {

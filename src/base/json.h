@@ -37,8 +37,10 @@ struct Json {
 };
 
 inline constexpr std::size_t kMaxJsonDepth = 8;
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// kCorrupt with "byte N: ..." for anything that is not one JSON document.
+// kCorrupt with "byte N: ...", counted from 1, for anything that is not one JSON document; a byte
+// order mark in front and NUL bytes are refused too.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
 
 // `text` as a JSON string with quotes, at the end of `out`; bytes that are not UTF-8 become U+FFFD.

@@ -197,6 +197,8 @@ void add_texts(Seeds& seeds) {
                              R"("b":{"dtype":"F4","shape":[4],"data_offsets":[4,6]},)"
                              R"("c":{"dtype":"I64","shape":[0],"data_offsets":[6,6]}})",
                              "abcdef"));
+  seeds.add("safetensors", safetensors_file(std::string("{}\0}", 4), ""));
+  seeds.add("safetensors", safetensors_file("\xEF\xBB\xBF{}", ""));
   seeds.add_fixture("safetensors", "bad/overlapping.safetensors");
   seeds.add_fixture("safetensors", "bad/twin_names.safetensors");
   seeds.add("index", R"({"metadata":{"total_size":16},"weight_map":{"a":"a.safetensors",)"

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/try.h"
 #include "checkpoint/formats/pickle_file.h"
 #include "checkpoint/formats/safetensors.h"
@@ -76,6 +77,9 @@ FileFormat format_of(std::string_view head) {
   }
   if (head.starts_with(kLfsStart)) {
     return FileFormat::kLfsPointer;
+  }
+  if (head.starts_with(kByteOrderMark)) {
+    head.remove_prefix(kByteOrderMark.size());  // the reader of JSON refuses it by name
   }
   const auto first = std::find_if_not(head.begin(), head.end(), is_blank);
   return first != head.end() && *first == '{' ? FileFormat::kJson : FileFormat::kUnknown;

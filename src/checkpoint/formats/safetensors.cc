@@ -15,6 +15,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint64_t kPrefixBytes = 8;  // the header's length
+constexpr std::string_view kChunkPlaces = "DCP_SHARDING_INFO";
 
 struct Span {
   std::uint64_t begin = 0;
@@ -169,12 +170,18 @@ bool is_later_chunk(const Json& info) {
 // torch.distributed.checkpoint's writer of safetensors (hf_storage.py) records in the metadata, as
 // JSON in a string, where in the whole tensor each tensor of the file starts. The whole shape
 // stands nowhere, so the parts cannot be put together safely.
+// Requires: the metadata are strings.
 Status refuse_later_chunks(const Json& metadata, Selection selection, FileContents& part) {
-  const Json* text = metadata.find("DCP_SHARDING_INFO");
-  const auto info = text != nullptr && text->string() != nullptr ? parse_json(*text->string())
-                                                                 : Result<Json>(Json());
+  const Json* text = metadata.find(kChunkPlaces);
+  if (text == nullptr) {
+    return {};
+  }
+  const auto info = parse_json(*text->string());
+  if (!info) {
+    return fail_in(quote(kChunkPlaces), info.error());
+  }
   NameSet later;
-  if (info && info->object() != nullptr) {
+  if (info->object() != nullptr) {
     for (const auto& [name, json] : *info->object()) {
       if (is_later_chunk(json)) {
         later.insert(name);

@@ -14,6 +14,19 @@
 namespace onnx_external {
 namespace {
 
+// The readers below take the arguments that torch's function must have for granted. A later torch
+// may give them more, which could change the values: those are unsupported, not damage.
+Status check_arity(Arity arity, std::size_t count) {
+  if (count < arity.least) {
+    return corrupt("its rebuild call has too few arguments");
+  }
+  if (count > arity.most) {
+    return unsupported("its rebuild call has " + std::to_string(count) +
+                       " arguments, torch takes at most " + std::to_string(arity.most));
+  }
+  return {};
+}
+
 // The persistent id ('storage', class, key, location, numel).
 Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, bool& quantized) {
   if (pickle.kind(id) == NodeKind::kObject) {
@@ -159,9 +172,6 @@ Result<TensorDeclaration> read_strided(const Pickle& pickle, Arguments arguments
 
 Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Arguments arguments) {
   const bool v3 = call == Call::kTensorV3;
-  if (arguments.size() < (v3 ? 7 : 4)) {
-    return corrupt("its rebuild call has too few arguments");
-  }
   auto tensor = read_strided(pickle, arguments, false);
   if (tensor && v3) {
     TRY_ASSIGN(const auto dtype, read_dtype(pickle, arguments[6]));
@@ -212,9 +222,6 @@ Result<Quantizer> read_quantizer(const Pickle& pickle, NodeId id) {
 }
 
 Result<TensorDeclaration> read_quantized(const Pickle& pickle, Arguments arguments) {
-  if (arguments.size() < 5) {
-    return corrupt("its rebuild call has too few arguments");
-  }
   TRY_ASSIGN(auto tensor, read_strided(pickle, arguments, true));
   TRY_ASSIGN(auto quantizer, read_quantizer(pickle, arguments[4]));
   tensor.quantizer = quantizer;
@@ -241,9 +248,6 @@ std::optional<SparseLayout> read_layout(const Pickle& pickle, NodeId id) {
 
 // (layout, (indices, values, size[, coalesced])) or (layout, (compressed, plain, values, size)).
 Result<TensorDeclaration> read_sparse(const Pickle& pickle, Arguments arguments) {
-  if (arguments.size() != 2) {
-    return corrupt("its rebuild call is not (layout, data)");
-  }
   const auto layout = read_layout(pickle, arguments[0]);
   if (!layout) {
     return unsupported("its sparse layout is not read; save tensor.to_dense() instead");
@@ -267,9 +271,6 @@ Result<TensorDeclaration> read_sparse(const Pickle& pickle, Arguments arguments)
 
 // tensor.to(dtype): read only when nothing is to convert.
 Status convert(const Pickle& pickle, Arguments arguments, std::optional<DType>& converted) {
-  if (arguments.size() < 2) {
-    return corrupt("its rebuild call has too few arguments");
-  }
   TRY_ASSIGN(const auto dtype, read_dtype(pickle, arguments[1]));
   if (converted.value_or(dtype) != dtype) {
     return unsupported("it is converted between types when it is loaded");
@@ -351,9 +352,10 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
     if (symbol == nullptr) {
       return unsupported("it is made by " + quote(type_name(pickle, callable)));
     }
+    TRY(check_arity(symbol->arity, arguments.size()));
     Status status;
     if (symbol->call == Call::kConverted || symbol->call == Call::kWrapped) {
-      if (arguments.empty() || pickle.kind(arguments[0]) != NodeKind::kObject) {
+      if (pickle.kind(arguments[0]) != NodeKind::kObject) {
         return corrupt("a parameter without a tensor");
       }
       object = arguments[0];
@@ -361,9 +363,6 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
       arguments_id = pickle.arguments(object);
       status = symbol->call == Call::kConverted ? convert(pickle, arguments, converted) : status;
     } else if (symbol->call == Call::kFromType) {
-      if (arguments.size() < 4) {
-        return corrupt("its rebuild call has too few arguments");
-      }
       object = 0;
       callable = arguments[0];
       arguments_id = arguments[2];

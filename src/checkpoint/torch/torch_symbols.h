@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,10 +40,17 @@ enum class Call : std::uint8_t {
   kUnsupported,
 };
 
+// How many arguments torch's function takes, where declared_tensor() relies on it.
+struct Arity {
+  std::uint8_t least = 0;
+  std::uint8_t most = std::numeric_limits<std::uint8_t>::max();
+};
+
 struct Symbol {
   std::string_view module;
   std::string_view name;
   Call call;
+  Arity arity = {};
   std::string_view refusal = {};  // of kUnsupported
 };
 

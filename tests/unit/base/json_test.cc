@@ -5,6 +5,8 @@
 namespace onnx_external {
 namespace {
 
+using namespace std::string_literals;
+
 TEST(Json, KeepsTheOrderOfMembersAndTheKindsOfNumbers) {
   auto json = parse_json(R"({"b": [1, -2, 1.0], "a": "x"})");
   ASSERT_THAT(json, IsOk());
@@ -34,6 +36,23 @@ TEST(Json, RefusesWhatIsNotOneDocument) {
   EXPECT_THAT(parse_json("{} {}"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
   EXPECT_THAT(parse_json(R"({"a": 1)"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
   EXPECT_THAT(parse_json("1e999"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
+}
+
+TEST(Json, RefusesAByteOrderMark) {
+  EXPECT_THAT(parse_json("\xEF\xBB\xBF{}"),
+              FailsWith(ErrorCode::kCorrupt, "byte 1: a byte order mark"));
+  EXPECT_THAT(parse_json("\xEF\xBB\xBF"), FailsWith(ErrorCode::kCorrupt, "byte order mark"));
+  EXPECT_THAT(parse_json("{} \xEF\xBB\xBF"), FailsWith(ErrorCode::kCorrupt, "not JSON"));
+  EXPECT_THAT(parse_json("[\"\xEF\xBB\xBF\"]"), IsOk());
+}
+
+TEST(Json, RefusesNulBytesWhereverTheyStand) {
+  EXPECT_THAT(parse_json("{}\0"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
+  EXPECT_THAT(parse_json("{}\0 and more"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
+  EXPECT_THAT(parse_json("\0{}"s), FailsWith(ErrorCode::kCorrupt, "byte 1: a NUL byte"));
+  EXPECT_THAT(parse_json("[1\0]"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
+  EXPECT_THAT(parse_json("[\"\0\"]"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
+  EXPECT_THAT(parse_json(R"(["\u0000"])"), IsOk());
 }
 
 TEST(Json, QuotesControlCharactersAndBytesThatAreNotUtf8) {

@@ -187,6 +187,16 @@ TEST_F(ShardIndex, RefusesJsonThatIsNoIndex) {
   EXPECT_THAT(open_index(R"({"a":1})"), FailsWith(ErrorCode::kCorrupt, "is not a string"));
 }
 
+TEST_F(ShardIndex, RefusesAByteOrderMarkAndNulBytes) {
+  dir_.write("1.bin", one_tensor("a"));
+  const std::string index = R"({"weight_map":{"a":"1.bin"}})";
+  ASSERT_THAT(open({dir_.write("x.index.json", index)}), IsOk());
+  EXPECT_THAT(open({dir_.write("x.index.json", "\xEF\xBB\xBF" + index)}),
+              FailsWith(ErrorCode::kCorrupt, "x.index.json: byte 1: a byte order mark"));
+  EXPECT_THAT(open({dir_.write("x.index.json", index + '\0' + "more")}),
+              FailsWith(ErrorCode::kCorrupt, "x.index.json: byte 29: a NUL byte"));
+}
+
 TEST(OpenCheckpoint, FollowsLinksInAHuggingFaceCacheOnly) {
   const TempDir dir;
   dir.write("hub/blobs/abc123", one_tensor("a"));

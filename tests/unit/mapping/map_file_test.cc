@@ -57,6 +57,15 @@ TEST(MapFile, RefusesOtherForms) {
   EXPECT_THAT(read_map_file(dir.path() / "none"), FailsWith(ErrorCode::kNotFound, "none"));
 }
 
+TEST(MapFile, RefusesAByteOrderMarkAndNulBytes) {
+  const TempDir dir;
+  const std::string map = R"({"a": "b"})";
+  EXPECT_THAT(read_map_file(dir.write("m", "\xEF\xBB\xBF" + map)),
+              FailsWith(ErrorCode::kCorrupt, "/m: byte 1: a byte order mark"));
+  EXPECT_THAT(read_map_file(dir.write("m", map + '\0' + map)),
+              FailsWith(ErrorCode::kCorrupt, "/m: byte 11: a NUL byte"));
+}
+
 TEST(Rename, ReadsTheFormsOfSed) {
   const auto plain = parse_rename("s/^a/b/");
   ASSERT_THAT(plain, IsOk());

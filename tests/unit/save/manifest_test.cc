@@ -120,6 +120,13 @@ TEST(Manifest, HasTheDocumentedTextForTestData) {
                                 "\"00001234\"}\n]\n}\n"));
 }
 
+TEST(Manifest, RefusesAByteOrderMarkAndNulBytes) {
+  const std::string text = manifest_text(example());
+  EXPECT_THAT(parse_manifest("\xEF\xBB\xBF" + text),
+              FailsWith(ErrorCode::kCorrupt, "byte 1: a byte order mark"));
+  EXPECT_THAT(parse_manifest(text + '\0'), FailsWith(ErrorCode::kCorrupt, ": a NUL byte"));
+}
+
 TEST(Manifest, MayBeEmptyOfTensors) {
   Manifest manifest = example();
   manifest.tensors.clear();

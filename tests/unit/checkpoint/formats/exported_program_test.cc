@@ -304,6 +304,9 @@ INSTANTIATE_TEST_SUITE_P(
     ExportedProgram, PayloadLie,
     ::testing::Values(
         Lie{"NotJson", "nonsense", ErrorCode::kCorrupt, "model_weights_config.json': byte"},
+        Lie{"ByteOrderMark", "\xEF\xBB\xBF" + config({}), ErrorCode::kCorrupt,
+            "model_weights_config.json': byte 1: a byte order mark"},
+        Lie{"NulAtTheEnd", config({}) + '\0', ErrorCode::kCorrupt, "byte 15: a NUL byte"},
         Lie{"NoConfig", "{}", ErrorCode::kCorrupt, "no object 'config'"},
         Lie{"TwinNames", config({{"w", "{}"}, {"w", "{}"}}), ErrorCode::kCorrupt, "twice"},
         Lie{"NoPath", one("{\"use_pickle\": false}"), ErrorCode::kCorrupt, "no path_name"},

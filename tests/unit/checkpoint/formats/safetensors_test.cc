@@ -69,6 +69,16 @@ TEST(Safetensors, RefusesTheLaterChunksOfADistributedTensor) {
   EXPECT_EQ(all->refused_tensors()[0].path, "a");
 }
 
+TEST(Safetensors, RefusesPlacesOfChunksThatAreNotJson) {
+  for (const char* info : {"\xEF\xBB\xBF{}", R"({}\u0000)", "{"}) {
+    EXPECT_THAT(open_bytes(safetensors(R"({"__metadata__":{"DCP_SHARDING_INFO":")" +
+                                           std::string(info) + R"("},)" + kTwo.substr(1),
+                                       "abcdef")),
+                FailsWith(ErrorCode::kCorrupt, "'DCP_SHARDING_INFO': byte"))
+        << info;
+  }
+}
+
 TEST(Safetensors, TakesTiedNamesFromTheMetadata) {
   const auto checkpoint = open_bytes(
       safetensors(R"({"__metadata__":{"format":"pt","lm_head.weight":"w","gone":"unknown"},)"
@@ -78,6 +88,16 @@ TEST(Safetensors, TakesTiedNamesFromTheMetadata) {
   ASSERT_EQ(checkpoint->tied_names().size(), 1U);
   EXPECT_EQ(checkpoint->tied_names()[0],
             std::pair(std::string("lm_head.weight"), std::string("w")));
+}
+
+TEST(Safetensors, RefusesAByteOrderMarkAndNulPadding) {
+  EXPECT_THAT(open_bytes(safetensors("\xEF\xBB\xBF" + kTwo, "abcdef")),
+              FailsWith(ErrorCode::kCorrupt, "header: byte 1: a byte order mark"));
+  for (const std::string& padding : {std::string(3, '\0'), std::string("\0}", 2)}) {
+    EXPECT_THAT(open_bytes(safetensors(kTwo + padding, "abcdef")),
+                FailsWith(ErrorCode::kCorrupt,
+                          "header: byte " + std::to_string(kTwo.size() + 1) + ": a NUL byte"));
+  }
 }
 
 struct Lie {

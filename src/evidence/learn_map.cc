@@ -41,21 +41,14 @@ class Learner {
       : task_(std::move(task)), fresh_(task_.old, fresh), homed_(task_.given) {}
 
   Result<LearnedMap> learn(int threads, const ProgressFn& progress) {
-    auto contents = find_contents(
-        {task_.model, task_.held, task_.wanted, task_.old, task_.usable, threads, progress});
-    if (!contents) {
-      return fail(std::move(contents).error());
-    }
-    contents_ = *std::move(contents);
-    Status status = decide_slots();
-    status = status ? decide_slotless() : std::move(status);
-    status = status ? decide_keys() : std::move(status);
+    TRY_ASSIGN(contents_, find_contents({task_.model, task_.held, task_.wanted, task_.old,
+                                         task_.usable, threads, progress}));
+    TRY(decide_slots());
+    TRY(decide_slotless());
+    TRY(decide_keys());
     refuse_twins();
-    status = status ? refuse_broken_ties() : std::move(status);
-    status = status ? refusals_.status() : std::move(status);
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(refuse_broken_ties());
+    TRY(refusals_.status());
     return result();
   }
 
@@ -85,11 +78,8 @@ class Learner {
       }
       found_any_ = true;
       Result<std::optional<Choice>> choice = choose(slot, held, *content);
-      Status status = choice ? settle_slot(slot, held, *content, *choice)
-                             : Status(fail(std::move(choice).error()));
-      if (!status) {
-        return status;
-      }
+      TRY(choice ? settle_slot(slot, held, *content, *choice)
+                 : Status(fail(std::move(choice).error())));
     }
     return {};
   }
@@ -154,12 +144,10 @@ class Learner {
     }
     if (telling) {
       const auto known = all_equal_.find(&content);
-      auto same = known != all_equal_.end() ? Result<bool>(known->second) : fresh_.all_equal(keys);
-      if (!same) {
-        return fail(std::move(same).error());
-      }
-      all_equal_.emplace(&content, *same);
-      return *same ? std::optional(Choice{keys.front(), false}) : std::nullopt;
+      TRY_ASSIGN(auto same,
+                 known != all_equal_.end() ? Result<bool>(known->second) : fresh_.all_equal(keys));
+      all_equal_.emplace(&content, same);
+      return same ? std::optional(Choice{keys.front(), false}) : std::nullopt;
     }
     return std::nullopt;
   }
@@ -172,11 +160,9 @@ class Learner {
 
   Status settle_slot(std::uint32_t slot, std::uint32_t held, const Content& content,
                      const std::optional<Choice>& choice) {
-    auto differing = changed_of(choice ? std::vector<std::uint32_t>{choice->key} : content.all);
-    if (!differing) {
-      return fail(std::move(differing).error());
-    }
-    const std::vector<std::uint32_t>& changed = *differing;
+    TRY_ASSIGN(auto differing,
+               changed_of(choice ? std::vector<std::uint32_t>{choice->key} : content.all));
+    const std::vector<std::uint32_t>& changed = differing;
     if (!choice && !changed.empty()) {
       refusals_.add(is_telling(held, content) ? Doubt::kEqualBytes : Doubt::kCoincidence,
                     task_.graph.slots[slot], names_of(changed));
@@ -213,11 +199,8 @@ class Learner {
     } else if (changed && may_be_merged(slot, held, choice)) {
       doubt = Doubt::kMerged;
     } else if (changed && plain && turned && !choice.by_name) {
-      auto symmetric = fresh_.is_symmetric(choice.key);
-      if (!symmetric) {
-        return fail(std::move(symmetric).error());
-      }
-      doubt = *symmetric ? doubt : Doubt::kSymmetric;
+      TRY_ASSIGN(auto symmetric, fresh_.is_symmetric(choice.key));
+      doubt = symmetric ? doubt : Doubt::kSymmetric;
     }
     if (doubt) {
       refusals_.add(*doubt, place, {key.name});
@@ -271,11 +254,8 @@ class Learner {
         continue;
       }
       const std::vector<std::uint32_t> keys{first.key, pair.key};
-      const auto same = fresh_.all_equal(keys);
+      TRY_ASSIGN(const auto same, fresh_.all_equal(keys));
       if (!same) {
-        return fail(same.error());
-      }
-      if (!*same) {
         refusals_.add(Doubt::kEqualBytes, task_.graph.slots[pair.slot], names_of(keys));
       }
     }
@@ -315,17 +295,14 @@ class Learner {
         keep_in_node(held);
         continue;
       }
-      auto changed = changed_of(keys);
-      if (!changed) {
-        return fail(std::move(changed).error());
-      }
+      TRY_ASSIGN(auto changed, changed_of(keys));
       mark_homed(keys);
       found_any_ = true;
-      if (changed->empty()) {
+      if (changed.empty()) {
         settle(keys);
         keep_in_node(held);
       } else {
-        refusals_.add(Doubt::kAttribute, task_.held[held], names_of(*changed));
+        refusals_.add(Doubt::kAttribute, task_.held[held], names_of(changed));
       }
     }
     return {};
@@ -334,11 +311,8 @@ class Learner {
   Result<std::vector<std::uint32_t>> changed_of(const std::vector<std::uint32_t>& keys) {
     std::vector<std::uint32_t> changed;
     for (const std::uint32_t key : keys) {
-      auto same = fresh_.unchanged(key);
+      TRY_ASSIGN(auto same, fresh_.unchanged(key));
       if (!same) {
-        return fail(std::move(same).error());
-      }
-      if (!*same) {
         changed.push_back(key);
       }
     }
@@ -356,20 +330,17 @@ class Learner {
         continue;
       }
       auto same = fresh_.unchanged(key);
-      auto tied = same && !*same ? is_tied(key) : same;
-      if (!tied) {
-        return fail(std::move(tied).error());
-      }
+      TRY_ASSIGN(auto tied, same && !*same ? is_tied(key) : same);
       const auto simple = simple_in_nodes_.find(key);
       if (*same) {
         settle({&key, 1});
         missing_sizes_.insert(task_.elements_of_key(key));
-      } else if (!*tied && simple != simple_in_nodes_.end()) {
+      } else if (!tied && simple != simple_in_nodes_.end()) {
         refusals_.add(Doubt::kAttribute, task_.held[simple->second],
                       {std::string(task_.names[key])});
-      } else if (!*tied && shared.contains(key)) {
+      } else if (!tied && shared.contains(key)) {
         refusals_.add_key(Doubt::kShared, task_.names[key]);
-      } else if (!*tied) {
+      } else if (!tied) {
         lost.push_back(key);
       }
     }
@@ -425,11 +396,8 @@ class Learner {
     });
     std::set<std::uint64_t> changed_sizes;
     for (const std::uint32_t key : paired_) {
-      auto same = fresh_.unchanged(key);
-      if (!same) {
-        return fail(std::move(same).error());
-      }
-      if (!*same && task_.elements_of_key(key) > 1) {
+      TRY_ASSIGN(auto same, fresh_.unchanged(key));
+      if (!same && task_.elements_of_key(key) > 1) {
         changed_sizes.insert(task_.elements_of_key(key));
       }
     }
@@ -543,9 +511,8 @@ class Learner {
 Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old, const Checkpoint& fresh,
                              const MappingOptions& options, int threads,
                              const ProgressFn& progress) {
-  auto task = make_learn_task(model, old, options);
-  return task ? Learner(*std::move(task), fresh).learn(threads, progress)
-              : Result<LearnedMap>(fail(std::move(task).error()));
+  TRY_ASSIGN(auto task, make_learn_task(model, old, options));
+  return Learner(std::move(task), fresh).learn(threads, progress);
 }
 
 MappingOptions with_learned(MappingOptions options, const LearnedMap& learned) {

@@ -11,6 +11,7 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/advice.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
@@ -475,9 +476,7 @@ Result<Aligned> choose_alignment(const MappingTask& task) {
   Aligned best = aligner.apply(candidates[found.best], Detail::kEverything);
   if (best.score > 0) {
     const std::span<const Candidate> rivals = std::span(candidates).first(found.compared);
-    if (Status status = refuse_rivals(task, aligner, rivals, best); !status) {
-      return fail(std::move(status).error());
-    }
+    TRY(refuse_rivals(task, aligner, rivals, best));
   }
   return best;
 }

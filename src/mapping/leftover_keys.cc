@@ -12,6 +12,7 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/known_names.h"
 
 namespace onnx_external {
@@ -47,16 +48,12 @@ class KeySorter {
     if (std::find(used.begin(), used.end(), false) == used.end()) {
       return {};
     }
-    if (Status status = compile_ignored(); !status) {
-      return status;
-    }
+    TRY(compile_ignored());
     list_used();
     std::vector<std::uint32_t> weights;
     for (std::uint32_t key = 0; key < used.size(); ++key) {
       if (!used[key]) {
-        if (Status status = sort_one(key, weights); !status) {
-          return status;
-        }
+        TRY(sort_one(key, weights));
       }
     }
     tie_twins(weights);
@@ -130,13 +127,10 @@ class KeySorter {
       leftovers_.harmless.push_back(key);
       return {};
     }
-    auto copy = find_copy(key);
-    if (!copy) {
-      return fail(std::move(copy).error());
-    }
-    if (*copy) {
-      leftovers_.tied.push_back({key, **copy});
-      twins_.insert(without_shared_end(key, **copy));
+    TRY_ASSIGN(auto copy, find_copy(key));
+    if (copy) {
+      leftovers_.tied.push_back({key, *copy});
+      twins_.insert(without_shared_end(key, *copy));
     } else {
       weights.push_back(key);
     }
@@ -196,18 +190,13 @@ class KeySorter {
       if (++comparisons_ > kMaxComparisons) {
         break;
       }
-      auto same = evidence_.same_bytes(key, other);
+      TRY_ASSIGN(auto same, evidence_.same_bytes(key, other));
       if (!same) {
-        return fail(std::move(same).error());
-      }
-      if (!*same) {
         continue;
       }
-      const auto uniform = evidence_.key_is_uniform ? evidence_.key_is_uniform(key) : true;
-      if (!uniform) {
-        return fail(uniform.error());
-      }
-      if (!*uniform || is_shared(other)) {
+      TRY_ASSIGN(const auto uniform,
+                 evidence_.key_is_uniform ? evidence_.key_is_uniform(key) : true);
+      if (!uniform || is_shared(other)) {
         return std::optional(other);
       }
       alike_.emplace(key, other);

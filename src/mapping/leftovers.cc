@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/try.h"
 #include "mapping/callers.h"
 #include "mapping/known_names.h"
 #include "mapping/leftover_keys.h"
@@ -154,11 +155,8 @@ class SlotSorter {
       leftovers_.kept.push_back(i);
       return {};
     }
-    const auto proved = equals_a_key(i);
-    if (!proved) {
-      return fail(proved.error());
-    }
-    (*proved ? leftovers_.kept : leftovers_.held).push_back(i);
+    TRY_ASSIGN(const auto proved, equals_a_key(i));
+    (proved ? leftovers_.kept : leftovers_.held).push_back(i);
     return {};
   }
 
@@ -177,11 +175,8 @@ class SlotSorter {
 
   // A value without a name of its own.
   Status sort_computed(std::uint32_t i) {
-    const auto proved = equals_a_key(i);
-    if (!proved) {
-      return fail(proved.error());
-    }
-    const bool right = *proved || (elements_of(task_.graph.slots[i]) == 1 && is_constant(i));
+    TRY_ASSIGN(const auto proved, equals_a_key(i));
+    const bool right = proved || (elements_of(task_.graph.slots[i]) == 1 && is_constant(i));
     (right ? leftovers_.kept : leftovers_.held).push_back(i);
     return {};
   }
@@ -204,22 +199,16 @@ class SlotSorter {
       return false;
     }
     for (const std::uint32_t key : alike->second) {
-      auto holds = holds_key(i, key);
+      TRY_ASSIGN(auto holds, holds_key(i, key));
       if (!holds) {
-        return fail(std::move(holds).error());
-      }
-      if (!*holds) {
         continue;
       }
-      auto uniform = evidence_.slot_is_uniform ? evidence_.slot_is_uniform(i) : true;
-      if (!uniform) {
-        return fail(std::move(uniform).error());
-      }
+      TRY_ASSIGN(auto uniform, evidence_.slot_is_uniform ? evidence_.slot_is_uniform(i) : true);
       const bool found_no_slot = !task_.key_used[key];
       if (found_no_slot) {
         account_for(key);
       }
-      if (found_no_slot || !*uniform) {
+      if (found_no_slot || !uniform) {
         return true;
       }
     }
@@ -283,12 +272,8 @@ class SlotSorter {
 Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& alignment,
                                  const MappingEvidence& evidence) {
   Leftovers leftovers;
-  if (Status status = sort_keys(task, alignment, evidence, leftovers); !status) {
-    return fail(std::move(status).error());
-  }
-  if (Status status = SlotSorter(task, evidence, leftovers).sort(); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(sort_keys(task, alignment, evidence, leftovers));
+  TRY(SlotSorter(task, evidence, leftovers).sort());
   sort_inputs(task, leftovers);
   return leftovers;
 }

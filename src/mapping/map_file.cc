@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx_external/mapping.h"
 #include "tensor/recipe_json.h"
 
@@ -30,22 +31,16 @@ Result<MapEntry> parse_entry(const std::string& slot, const Json& key) {
   }
   MapEntry entry{slot, *name->string()};
   if (const Json* steps = key.find("recipe"); steps != nullptr) {
-    Result<Recipe> recipe = parse_recipe(*steps);
-    if (!recipe) {
-      return fail(std::move(recipe).error());
-    }
-    entry.recipe = *std::move(recipe);
+    TRY_ASSIGN(auto recipe, parse_recipe(*steps));
+    entry.recipe = std::move(recipe);
   }
   return entry;
 }
 
 Result<std::vector<MapEntry>> parse_map(std::string_view text) {
-  Result<Json> document = parse_json(text);
-  if (!document) {
-    return fail(std::move(document).error());
-  }
-  const JsonObject* object = document->object();
-  if (const Json* map = document->find("map"); map != nullptr && map->object() != nullptr) {
+  TRY_ASSIGN(auto document, parse_json(text));
+  const JsonObject* object = document.object();
+  if (const Json* map = document.find("map"); map != nullptr && map->object() != nullptr) {
     object = map->object();
   }
   if (object == nullptr) {
@@ -101,15 +96,9 @@ std::optional<std::string> take_part(std::string_view& rest, char delimiter) {
 }  // namespace
 
 Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path) {
-  auto file = SourceFile::open(path);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  Result<std::string> text = read_file(**file, kMaxMapFileBytes);
-  if (!text) {
-    return fail(std::move(text).error());
-  }
-  auto entries = parse_map(*text);
+  TRY_ASSIGN(auto file, SourceFile::open(path));
+  TRY_ASSIGN(auto text, read_file(*file, kMaxMapFileBytes));
+  auto entries = parse_map(text);
   if (!entries) {
     return fail_in(path.string(), std::move(entries).error());
   }

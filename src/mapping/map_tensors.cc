@@ -3,6 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/try.h"
 #include "mapping/alignment.h"
 #include "mapping/leftovers.h"
 #include "mapping/refusals.h"
@@ -78,23 +79,14 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
 }
 
 Status apply_rules(const MappingEvidence& evidence, MappingTask& task, Alignment& alignment) {
-  if (Status status = fill_explicit(task); !status) {
-    return status;
-  }
-  Result<Aligned> aligned = choose_alignment(task);
-  if (!aligned) {
-    return fail(std::move(aligned).error());
-  }
-  alignment = aligned->alignment;
-  if (Status status = fill_aligned(*aligned, task); !status) {
-    return status;
-  }
-  if (aligned->score == 0 && task.options.match == Match::kAuto) {
+  TRY(fill_explicit(task));
+  TRY_ASSIGN(auto aligned, choose_alignment(task));
+  alignment = aligned.alignment;
+  TRY(fill_aligned(aligned, task));
+  if (aligned.score == 0 && task.options.match == Match::kAuto) {
     fill_by_suffix(task);
   }
-  if (Status status = fill_metadata_ties(alignment, task); !status) {
-    return status;
-  }
+  TRY(fill_metadata_ties(alignment, task));
   if (task.options.match == Match::kExact) {
     return {};
   }
@@ -136,22 +128,12 @@ std::string_view rule_name(Rule rule) {
 
 Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                             const MappingOptions& options, const MappingEvidence& evidence) {
-  Result<MappingTask> task = make_task(graph, keys, options);
-  if (!task) {
-    return fail(std::move(task).error());
-  }
+  TRY_ASSIGN(auto task, make_task(graph, keys, options));
   Alignment alignment;
-  if (Status status = apply_rules(evidence, *task, alignment); !status) {
-    return fail(std::move(status).error());
-  }
-  Result<Leftovers> leftovers = find_leftovers(*task, alignment, evidence);
-  if (!leftovers) {
-    return fail(std::move(leftovers).error());
-  }
-  if (Status status = check_refusals(*task, *leftovers); !status) {
-    return fail(std::move(status).error());
-  }
-  return make_mapping(*task, *std::move(leftovers), alignment);
+  TRY(apply_rules(evidence, task, alignment));
+  TRY_ASSIGN(auto leftovers, find_leftovers(task, alignment, evidence));
+  TRY(check_refusals(task, leftovers));
+  return make_mapping(task, std::move(leftovers), alignment);
 }
 
 }  // namespace onnx_external

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/advice.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
@@ -78,9 +79,7 @@ Status fill_entry(const MapEntry& entry, std::string_view option, Rule rule, Map
                 where + ": two keys for one slot: " + quote(task.keys.keys[old->key].name) +
                     " and " + quote(entry.key));
   }
-  if (Status status = check_fillable(task.slot_names[*slot_name], where); !status) {
-    return status;
-  }
+  TRY(check_fillable(task.slot_names[*slot_name], where));
   if (auto shape = apply_recipe(entry.recipe, task.keys.keys[*key].shape); !shape) {
     return fail_in(where, std::move(shape).error());
   }
@@ -228,23 +227,17 @@ std::map<std::uint32_t, const SuffixPair*> longest(const std::vector<SuffixPair>
 
 Status fill_explicit(MappingTask& task) {
   for (const MapEntry& entry : task.options.map) {
-    if (Status status = fill_entry(entry, "map", Rule::kMap, task); !status) {
-      return status;
-    }
+    TRY(fill_entry(entry, "map", Rule::kMap, task));
   }
   for (const auto& [slot, key] : task.options.ties) {
-    if (Status status = fill_entry({slot, key}, "tie", Rule::kTie, task); !status) {
-      return status;
-    }
+    TRY(fill_entry({slot, key}, "tie", Rule::kTie, task));
   }
   for (const MapEntry& entry : task.options.learned) {
     const auto slot_name = task.slot_name_called(entry.slot);
     if (slot_name && task.fills[task.slot_names[*slot_name].slots.front()]) {
       continue;
     }
-    if (Status status = fill_entry(entry, "learned map", Rule::kLearned, task); !status) {
-      return status;
-    }
+    TRY(fill_entry(entry, "learned map", Rule::kLearned, task));
   }
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/name_refinement.h"
 
 namespace onnx_external {
@@ -138,18 +139,12 @@ Status list_keys(MappingTask& task) {
     }
     task.key_names[i].name = keys[i].name;
   }
-  if (Status status = apply_renames(task); !status) {
-    return status;
-  }
+  TRY(apply_renames(task));
   for (KeyName& key : task.key_names) {
     key.name = without_wrappers(key.name, task);
   }
-  if (Status status = check_changed_names(task); !status) {
-    return status;
-  }
-  if (Status status = apply_prefix(task); !status) {
-    return status;
-  }
+  TRY(check_changed_names(task));
+  TRY(apply_prefix(task));
   for (KeyName& key : task.key_names) {
     key.refined = refined(key.name, task);
   }
@@ -319,18 +314,14 @@ void find_folded_copies(MappingTask& task) {
 }
 
 Status list_slots(MappingTask& task) {
-  if (Status status = check_inputs(task); !status) {
-    return status;
-  }
+  TRY(check_inputs(task));
   const std::vector<Slot>& slots = task.graph.slots;
   task.slot_by_name = NamePlaces(
       [&slots](std::uint32_t place) { return std::string_view(slots[place].name); }, slots.size());
   task.slot_names.reserve(slots.size());
   task.name_of_slot.reserve(slots.size());
   name_slots(task);
-  if (Status status = check_kept(task); !status) {
-    return status;
-  }
+  TRY(check_kept(task));
   group_slots(task);
   share_forms(task);
   for (SlotName& name : task.slot_names) {
@@ -372,12 +363,8 @@ Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
   MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   task.fills.resize(graph.slots.size());
   task.key_used.resize(keys.keys.size());
-  if (Status status = list_keys(task); !status) {
-    return fail(std::move(status).error());
-  }
-  if (Status status = list_slots(task); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(list_keys(task));
+  TRY(list_slots(task));
   return task;
 }
 

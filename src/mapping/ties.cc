@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
 
@@ -60,9 +61,7 @@ class GraphTies {
         fill_identity(slot);
       }
     }
-    if (Status status = fill_by_data(); !status) {
-      return status;
-    }
+    TRY(fill_by_data());
     fill_embeddings();
     return {};
   }
@@ -171,11 +170,8 @@ class GraphTies {
         continue;
       }
       for (const std::uint32_t other : alike->second) {
-        auto tied = same_distinct_data(slot, other);
-        if (!tied) {
-          return fail(std::move(tied).error());
-        }
-        if (*tied) {
+        TRY_ASSIGN(auto tied, same_distinct_data(slot, other));
+        if (tied) {
           fill_like(slot, other);
           break;
         }
@@ -272,15 +268,11 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
     }
     const auto alike = slots.refined_as(refine(*name));
     if (alike.size() == 1) {
-      if (Status status = fill_metadata_tie(alike.front(), *key, dropped, task); !status) {
-        return status;
-      }
+      TRY(fill_metadata_tie(alike.front(), *key, dropped, task));
       continue;
     }
     for (const NameIndex::Entry& slot : slots.called(*name)) {
-      if (Status status = fill_metadata_tie(slot.id, *key, dropped, task); !status) {
-        return status;
-      }
+      TRY(fill_metadata_tie(slot.id, *key, dropped, task));
     }
   }
   return {};

@@ -90,8 +90,7 @@ class EqualParts {
     meter.begin(Phase::kCompare, bytes);
     std::vector<std::string> digests(candidates.size());
     Status status = parallel_for(candidates.size(), threads_, [&](std::size_t i, int) -> Status {
-      TRY_ASSIGN(auto text, digest(candidates[i], meter));
-      digests[i] = std::move(text);
+      TRY_ASSIGN(digests[i], digest(candidates[i], meter));
       return {};
     });
     for (std::size_t i = 0; status && i < candidates.size(); ++i) {

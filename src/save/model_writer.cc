@@ -25,17 +25,14 @@ class ModelFileWriter {
 
   Result<std::uint32_t> write() {
     meter_.begin(Phase::kCopy, given_bytes());
-    Status status;
     for (const ModelPiece& piece : job_.pieces.pieces) {
-      status = status ? write_piece(piece) : std::move(status);
+      TRY(write_piece(piece));
     }
-    if (status && given_bytes() > 0) {
-      status = job_.cuts.file().check_unchanged();
+    if (given_bytes() > 0) {
+      TRY(job_.cuts.file().check_unchanged());
+      TRY(meter_.finish());
     }
-    if (status && given_bytes() > 0) {
-      status = meter_.finish();
-    }
-    return status ? Result<std::uint32_t>(crc_) : fail(std::move(status).error());
+    return crc_;
   }
 
  private:

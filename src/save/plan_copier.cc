@@ -23,6 +23,7 @@
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
 #include "save/file_syncer.h"
@@ -67,9 +68,7 @@ Status add_range(const OutputFile& file, std::uint64_t first, std::uint64_t byte
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < bytes;) {
     const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
-    if (Status status = read_exact(file.fd(), first + done, piece, file.name()); !status) {
-      return status;
-    }
+    TRY(read_exact(file.fd(), first + done, piece, file.name()));
     sha.update(piece);
     done += piece.size();
   }
@@ -78,8 +77,8 @@ Status add_range(const OutputFile& file, std::uint64_t first, std::uint64_t byte
 
 Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   Sha sha(Sha::Kind::kSha1);
-  Status status = add_range(file, 0, bytes, sha);
-  return status ? Result<std::string>(sha.hex()) : fail(std::move(status).error());
+  TRY(add_range(file, 0, bytes, sha));
+  return sha.hex();
 }
 
 // How many files this process may hold open, and for what.
@@ -179,9 +178,7 @@ class PlanCopier {
       if (is_from_checkpoint(part)) {
         continue;
       }
-      if (auto source = source_of(part); !source) {
-        return fail(std::move(source).error());
-      }
+      TRY(source_of(part));
     }
     return {};
   }
@@ -205,16 +202,9 @@ class PlanCopier {
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
     const bool exists = steps_.files[file].kept > 0 || steps_.files[file].of_others > 0;
-    auto output = exists ? OutputFile::reopen(job_.data, planned.name)
-                         : OutputFile::create(job_.data, planned.name);
-    if (!output) {
-      return output;
-    }
-    if (Status room =
-            is_sparse(file) ? output->grow(planned.bytes) : output->preallocate(planned.bytes);
-        !room) {
-      return fail(std::move(room).error());
-    }
+    TRY_ASSIGN(auto output, exists ? OutputFile::reopen(job_.data, planned.name)
+                                   : OutputFile::create(job_.data, planned.name));
+    TRY(is_sparse(file) ? output.grow(planned.bytes) : output.preallocate(planned.bytes));
     return output;
   }
 
@@ -234,12 +224,9 @@ class PlanCopier {
       const std::uint64_t place = source.offset + item.first;
       const FileRun run = next_run(source.file->fd(), place + done, place + item.length);
       const CopyItem piece{item.part, item.first + done, run.bytes};
-      const auto added = run.is_hole ? pass_hole(piece, source, sha)
-                                     : copy_run(piece, source, output, worker, sha);
-      if (!added) {
-        return added;
-      }
-      crc = *added ? std::optional(crc32_concat(crc.value_or(0), **added, run.bytes)) : *added;
+      TRY_ASSIGN(const auto added, run.is_hole ? pass_hole(piece, source, sha)
+                                               : copy_run(piece, source, output, worker, sha));
+      crc = added ? std::optional(crc32_concat(crc.value_or(0), *added, run.bytes)) : added;
       done += run.bytes;
     }
     return crc;
@@ -323,19 +310,17 @@ class PlanCopier {
     BufferPool::Lease buffer(buffers_);
     const std::uint64_t place = part_of(item).offset;
     std::uint64_t unreported = 0;
-    const auto written = tiles.read(
-        item.first, item.length, *buffer, [&](std::uint64_t at, std::span<const std::byte> run) {
-          Status status = output.write(place + at, run);
-          unreported += run.size();
-          if (!status || unreported < kRearrangeBytes) {
-            return status;
-          }
-          return step_(std::exchange(unreported, 0)) ? Status() : cancelled();
-        });
-    if (!written) {
-      return fail(written.error());
-    }
-    crc = Crc32(*written);
+    TRY_ASSIGN(const auto written,
+               tiles.read(item.first, item.length, *buffer,
+                          [&](std::uint64_t at, std::span<const std::byte> run) {
+                            Status status = output.write(place + at, run);
+                            unreported += run.size();
+                            if (!status || unreported < kRearrangeBytes) {
+                              return status;
+                            }
+                            return step_(std::exchange(unreported, 0)) ? Status() : cancelled();
+                          }));
+    crc = Crc32(written);
     if (!step_(unreported)) {
       return cancelled();
     }
@@ -368,16 +353,12 @@ class PlanCopier {
     for (std::uint64_t done = 0; done < item.length;) {
       const std::uint64_t count = std::min(kRearrangeBytes, item.length - done);
       const std::span<std::byte> piece = (*buffer).first(count);
-      if (Status status = read(done, piece); !status) {
-        return status;
-      }
+      TRY(read(done, piece));
       crc.update(piece);
       if (sha != nullptr) {
         sha->update(piece);
       }
-      if (Status written = output.write(place + done, piece); !written) {
-        return written;
-      }
+      TRY(output.write(place + done, piece));
       done += count;
       if (!step_(count)) {
         return cancelled();
@@ -423,47 +404,33 @@ class PlanCopier {
 
   // An item that is all there is in its file.
   Status copy_file(const CopyItem& item, Worker& worker) {
-    auto output = create(part_of(item).file);
-    return output ? fill_file(item, *std::move(output), worker) : fail(output.error());
+    TRY_ASSIGN(auto output, create(part_of(item).file));
+    return fill_file(item, std::move(output), worker);
   }
 
   Status fill_file(const CopyItem& item, OutputFile output, Worker& worker) {
     const std::uint32_t file = part_of(item).file;
-    auto source = source_of(item.part);
-    if (!source) {
-      return fail(std::move(source).error());
-    }
+    TRY_ASSIGN(auto source, source_of(item.part));
     std::optional<Sha> sha;
     if (job_.options.checksum == Checksum::kSha1) {
       sha.emplace(Sha::Kind::kSha1);
     }
-    const auto crc = copy_bytes(item, *source, output, worker, sha ? &*sha : nullptr);
-    if (!crc) {
-      return fail(crc.error());
-    }
+    TRY_ASSIGN(const auto crc, copy_bytes(item, source, output, worker, sha ? &*sha : nullptr));
     if (sha) {
       copied_.sha1s[file] = sha->hex();
     }
-    Status status = finish_part(item.part, *source, *crc);
+    Status status = finish_part(item.part, source, crc);
     return status ? syncer_.close(std::move(output), job_.plan.files[file].bytes, worker.thread)
                   : status;
   }
 
   Status copy_into(const CopyItem& item, SharedFile& file, Worker& worker) {
-    auto source = source_of(item.part);
-    if (!source) {
-      return fail(std::move(source).error());
-    }
-    if (Status opened = open_once(part_of(item).file, file); !opened) {
-      return opened;
-    }
-    const auto crc = copy_bytes(item, *source, *file.output, worker, nullptr);
-    if (!crc) {
-      return fail(crc.error());
-    }
+    TRY_ASSIGN(auto source, source_of(item.part));
+    TRY(open_once(part_of(item).file, file));
+    TRY_ASSIGN(const auto crc, copy_bytes(item, source, *file.output, worker, nullptr));
     const auto chunks = chunks_.find(item.part);
-    Status status = chunks == chunks_.end() ? finish_part(item.part, *source, *crc)
-                                            : finish_chunk(item, chunks->second, *source, *crc);
+    Status status = chunks == chunks_.end() ? finish_part(item.part, source, crc)
+                                            : finish_chunk(item, chunks->second, source, crc);
     const bool was_last = --file.items_left == 0;
     return status && was_last ? finish_shared(part_of(item).file, file, worker) : status;
   }
@@ -486,11 +453,8 @@ class PlanCopier {
   Status finish_shared(std::uint32_t number, SharedFile& file, Worker& worker) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
     if (job_.options.checksum == Checksum::kSha1 && steps_.files[number].of_others == 0) {
-      auto sha1 = sha1_of(*file.output, bytes);
-      if (!sha1) {
-        return fail(std::move(sha1).error());
-      }
-      copied_.sha1s[number] = *std::move(sha1);
+      TRY_ASSIGN(auto sha1, sha1_of(*file.output, bytes));
+      copied_.sha1s[number] = std::move(sha1);
     }
     Status status = syncer_.close(*std::move(file.output), bytes, worker.thread);
     file.output.reset();
@@ -548,11 +512,8 @@ class PlanCopier {
         copied_.sha1s[number] = old->second.sha1;
         return {};
       }
-      auto sha1 = data_file_sha1(job_.data, job_.plan.files[number]);
-      if (!sha1) {
-        return fail(std::move(sha1).error());
-      }
-      copied_.sha1s[number] = *std::move(sha1);
+      TRY_ASSIGN(auto sha1, data_file_sha1(job_.data, job_.plan.files[number]));
+      copied_.sha1s[number] = std::move(sha1);
       return {};
     });
   }
@@ -575,8 +536,8 @@ class PlanCopier {
 }  // namespace
 
 Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& planned) {
-  const auto file = OutputFile::reopen(data, planned.name);
-  return file ? sha1_of(*file, planned.bytes) : Result<std::string>(fail(file.error()));
+  TRY_ASSIGN(const auto file, OutputFile::reopen(data, planned.name));
+  return sha1_of(file, planned.bytes);
 }
 
 Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter) {

@@ -29,10 +29,8 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
   TRY(check_output_names(options.model_name, options.data_dir));
   Transaction transaction(std::move(options));  // undoes the steps that were done
-  TRY_ASSIGN(auto made_folders, NewFolders::make(out_dir));
-  transaction.made_folders_ = std::move(made_folders);
-  TRY_ASSIGN(auto out, Directory::open(out_dir));
-  transaction.out_ = std::move(out);
+  TRY_ASSIGN(transaction.made_folders_, NewFolders::make(out_dir));
+  TRY_ASSIGN(transaction.out_, Directory::open(out_dir));
   Status status = transaction.lock_and_check_model();
   const std::string dead = status ? transaction.predecessors().find_job() : std::string();
   if (status) {
@@ -169,20 +167,18 @@ Result<const Directory*> Transaction::add_test_data_folder(const std::string& na
 }
 
 Status Transaction::write_model(std::string_view model, std::string_view manifest) {
-  Status status = write_file(staging_.folder(), options_.model_name, model, options_.sync);
-  return status ? write_manifest(manifest) : status;
+  TRY(write_file(staging_.folder(), options_.model_name, model, options_.sync));
+  return write_manifest(manifest);
 }
 
 Status Transaction::write_manifest(std::string_view manifest) {
-  Status status = write_file(has_manifest_in_folder(options_) ? staging_.data() : staging_.folder(),
-                             manifest_name(options_), manifest, options_.sync);
-  if (status) {
-    status = sync_folder(staging_.data(), options_.sync);
-  }
+  TRY(write_file(has_manifest_in_folder(options_) ? staging_.data() : staging_.folder(),
+                 manifest_name(options_), manifest, options_.sync));
+  TRY(sync_folder(staging_.data(), options_.sync));
   for (const ExtraFolder& extra : extra_) {
-    status = status ? sync_folder(*extra.folder, options_.sync) : status;
+    TRY(sync_folder(*extra.folder, options_.sync));
   }
-  return status ? sync_folder(staging_.folder(), options_.sync) : status;
+  return sync_folder(staging_.folder(), options_.sync);
 }
 
 Status Transaction::publish() {

@@ -95,9 +95,7 @@ Status Staging::open_data(const Directory& out, const TransactionOptions& option
       return made;
     }
   }
-  TRY_ASSIGN(auto data,
-             has_folder ? folder_->open_folder(options.data_dir) : out.open_folder(name_));
-  data_ = std::move(data);
+  TRY_ASSIGN(data_, has_folder ? folder_->open_folder(options.data_dir) : out.open_folder(name_));
   return {};
 }
 

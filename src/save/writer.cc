@@ -325,8 +325,7 @@ Result<DataPlan> plan_data(const SavePlan& plan, ModelBuilder& builder,
                            const WriteOptions& options) {
   DataPlan data;
   if (plan.layout == Layout::kInline) {
-    TRY_ASSIGN(auto pieces, builder.build(options.inputs, {}));
-    data.model = std::move(pieces);
+    TRY_ASSIGN(data.model, builder.build(options.inputs, {}));
     data.own = placed_in(*data.model, plan);
   } else if (plan.layout == Layout::kLink) {
     if (options.checksum != Checksum::kNone) {
@@ -384,8 +383,7 @@ Result<Ground> make_ground(const SavePlan& plan, const Checkpoint& checkpoint,
                 std::nullopt,
                 std::move(sparse.files)};
   if (inputs != nullptr) {
-    TRY_ASSIGN(auto written, write_test_data(*inputs, ground.transaction));
-    ground.test_data = std::move(written);
+    TRY_ASSIGN(ground.test_data, write_test_data(*inputs, ground.transaction));
   }
   if (!team.is_alone()) {
     TRY(make_shared_files(plan, team, ground.transaction.data()));

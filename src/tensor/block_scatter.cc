@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/try.h"
 #include "tensor/whole_elements.h"
 
 namespace onnx_external {
@@ -95,9 +96,7 @@ Status BlockScatter::read_elements(std::uint64_t first, std::span<std::byte> out
         alone ? std::min(block_bytes_, first + out.size() - start) : run * block_bytes_;
     while (skipped < wanted) {
       piece.resize(static_cast<std::size_t>(std::min(wanted - skipped, kPieceBytes)));
-      if (auto status = values_(placed_[at].value * block_bytes_ + skipped, piece); !status) {
-        return status;
-      }
+      TRY(values_(placed_[at].value * block_bytes_ + skipped, piece));
       if (alone) {
         place(at, piece, skipped, first, out);
       }

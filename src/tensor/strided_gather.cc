@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -78,9 +80,7 @@ Status read_windows(const ReadPlan& plan, std::uint64_t offset, std::byte* scrat
                     const ReadSource& read) {
   std::vector<std::uint64_t> index(plan.outer.size(), 0);
   for (;;) {
-    if (auto status = read(offset, {scratch, static_cast<std::size_t>(plan.window)}); !status) {
-      return status;
-    }
+    TRY(read(offset, {scratch, static_cast<std::size_t>(plan.window)}));
     std::size_t d = 0;
     for (; d < index.size(); ++d) {
       offset += plan.outer[d].source;
@@ -359,9 +359,7 @@ class Gatherer {
     dim.size = size / 2;
     const std::uint64_t source_step = dim.size * dim.source;
     const std::uint64_t out_step = dim.size * dim.out;
-    if (auto status = gather(box, offset, out); !status) {
-      return status;
-    }
+    TRY(gather(box, offset, out));
     dim.size = size - size / 2;
     return gather(box, offset + source_step, out + out_step);
   }
@@ -436,9 +434,7 @@ Status gather_strided(const StridedView& view, std::uint64_t first, std::span<st
             {.size = view.sizes[i], .source = view.strides[i], .scratch = 0, .out = step});
       }
     }
-    if (auto status = gatherer.gather(box, offset, target); !status) {
-      return status;
-    }
+    TRY(gatherer.gather(box, offset, target));
     first += count * inner;
     left -= count * inner;
     target += count * inner * view.element_bytes;

@@ -139,8 +139,7 @@ class Verifier {
     if (options_.open_slots == OpenSlots::kAllow) {
       return {};
     }
-    TRY_ASSIGN(auto names, GraphNames::of(*model_.proto));
-    names_ = std::move(names);
+    TRY_ASSIGN(names_, GraphNames::of(*model_.proto));
     last_ = names_->open_slots();
     return {};
   }

@@ -13,11 +13,8 @@ Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
                        const OpenOptions& options, const FindStorage& find, FileContents& part) {
   label_symbols(pickle);
   NestedStorages nested(text_offset, part);
-  auto status = nested.resolve(pickle);
-  status = status ? expand_modules(pickle, options.selection) : status;
-  if (!status) {
-    return status;
-  }
+  TRY(nested.resolve(pickle));
+  TRY(expand_modules(pickle, options.selection));
   TRY_ASSIGN(auto named, name_tensors(pickle, options));
   return add_tensors(
       pickle, std::move(named), options,

@@ -88,24 +88,18 @@ Result<Placed> place_coo(const SparseTensor& tensor, MemoryBudget& budget) {
     return wrong_shapes(tensor);
   }
   const auto count = static_cast<std::uint64_t>(values[0]);
-  auto status = check_integers(tensor.indices, false);
-  status = status ? budget.take(count, sizeof(PlacedBlock)) : status;
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(check_integers(tensor.indices, false));
+  TRY(budget.take(count, sizeof(PlacedBlock)));
   Placed placed(static_cast<std::size_t>(count));
   for (std::uint64_t d = 0; d < static_cast<std::uint64_t>(indices[0]); ++d) {
     const auto size = static_cast<std::uint64_t>(tensor.shape[d]);
-    status = for_each_integer(
-        tensor.indices, d * count, count, [&](std::uint64_t i, std::int64_t index) -> Status {
-          PlacedBlock& block = placed[i];
-          block.block = block.block * size + static_cast<std::uint64_t>(index);
-          block.value = i;
-          return check_index(index, size);
-        });
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(for_each_integer(tensor.indices, d * count, count,
+                         [&](std::uint64_t i, std::int64_t index) -> Status {
+                           PlacedBlock& block = placed[i];
+                           block.block = block.block * size + static_cast<std::uint64_t>(index);
+                           block.value = i;
+                           return check_index(index, size);
+                         }));
   }
   for (std::size_t i = 0; i < placed.size(); ++i) {
     placed[i].value = i;  // also where there is no sparse dimension
@@ -206,21 +200,19 @@ Status place_batch(const SparseTensor& tensor, const Blocks& blocks, std::uint64
 Result<Placed> place_compressed(const SparseTensor& tensor, const Blocks& blocks,
                                 MemoryBudget& budget) {
   const std::uint64_t lines = blocks.by_row ? blocks.rows : blocks.columns;
-  auto status = check_integers(tensor.compressed, true);
-  status = status ? check_integers(tensor.indices, true) : status;
-  status = status ? budget.take(product(tensor.compressed.shape), sizeof(std::uint64_t)) : status;
-  status = status ? budget.take(product(tensor.indices.shape), sizeof(PlacedBlock)) : status;
+  TRY(check_integers(tensor.compressed, true));
+  TRY(check_integers(tensor.indices, true));
+  TRY(budget.take(product(tensor.compressed.shape), sizeof(std::uint64_t)));
+  TRY(budget.take(product(tensor.indices.shape), sizeof(PlacedBlock)));
   Placed placed;
-  if (status) {
-    placed.reserve(static_cast<std::size_t>(product(tensor.indices.shape)));
-  }
-  const bool any = status && blocks.batches != 0;  // else the other dimensions are not bounded
+  placed.reserve(static_cast<std::size_t>(product(tensor.indices.shape)));
+  const bool any = blocks.batches != 0;  // else the other dimensions are not bounded
   std::vector<std::uint64_t> starts(any ? static_cast<std::size_t>(lines + 1) : 0);
-  for (std::uint64_t batch = 0; status && batch < blocks.batches; ++batch) {
-    status = read_starts(tensor.compressed, batch, blocks.stored, starts);
-    status = status ? place_batch(tensor, blocks, batch, starts, placed) : status;
+  for (std::uint64_t batch = 0; batch < blocks.batches; ++batch) {
+    TRY(read_starts(tensor.compressed, batch, blocks.stored, starts));
+    TRY(place_batch(tensor, blocks, batch, starts, placed));
   }
-  return status ? Result<Placed>(std::move(placed)) : fail(std::move(status).error());
+  return placed;
 }
 
 bool has_twins(const Placed& placed) {

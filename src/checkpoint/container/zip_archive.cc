@@ -34,8 +34,7 @@ Result<ZipArchive> ZipArchive::open_names(std::shared_ptr<const SourceFile> file
   if (!status) {
     return fail(std::move(status).error());
   }
-  TRY_ASSIGN(auto entries, parse_zip_directory(*file, *archive.directory_, range));
-  archive.entries_ = std::move(entries);
+  TRY_ASSIGN(archive.entries_, parse_zip_directory(*file, *archive.directory_, range));
   archive.file_ = std::move(file);
   archive.directory_offset_ = range.offset;
   if (status = archive.index_names(); !status) {

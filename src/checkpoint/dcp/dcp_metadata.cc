@@ -211,8 +211,7 @@ class MetadataReader {
                   "its metadata is " + quote(type_name(pickle_, value)) + ", which is not read");
     }
     item.is_tensor = true;
-    TRY_ASSIGN(auto shape, integers(pickle_, attribute(pickle_, value, "size"), "its size"));
-    item.shape = std::move(shape);
+    TRY_ASSIGN(item.shape, integers(pickle_, attribute(pickle_, value, "size"), "its size"));
     read_dtype(attribute(pickle_, value, "properties"), item);
     const auto list = attribute(pickle_, value, "chunks");
     const auto chunks = list ? sequence(pickle_, *list, Pickle::kAll) : std::nullopt;

@@ -337,10 +337,7 @@ Status read_inputs(const ZipArchive& zip, Reader& reader) {
 
 Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader,
                     FormatFacts& facts) {
-  auto status = check_archive(zip, facts);
-  if (!status) {
-    return status;
-  }
+  TRY(check_archive(zip, facts));
   if (options.selection == Selection::kRecordedInputs) {
     return read_inputs(zip, reader);
   }
@@ -351,11 +348,8 @@ Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& r
                   zip.name() + ": program name " + quote(program) + " is not UTF-8");
     }
     const std::string prefix = chosen.prefixed ? program + "." : "";
-    status = reader.add_program(program, kWeights, prefix);
-    status = status ? reader.add_program(program, kConstants, prefix) : status;
-    if (!status) {
-      return status;
-    }
+    TRY(reader.add_program(program, kWeights, prefix));
+    TRY(reader.add_program(program, kConstants, prefix));
   }
   return {};
 }
@@ -368,8 +362,8 @@ Status read_flat(const ZipArchive& zip, const OpenOptions& options, Reader& read
     return fail(ErrorCode::kNotFound, zip.name() + ": no mapping at the key " + quote(options.key) +
                                           "; an exported program has one");
   }
-  auto status = reader.add_flat(kWeights);
-  return status ? reader.add_flat(kConstants) : status;
+  TRY(reader.add_flat(kWeights));
+  return reader.add_flat(kConstants);
 }
 
 }  // namespace

@@ -72,21 +72,18 @@ Status add_source(const ZipArchive& zip, const Source& source, const OpenOptions
 
 Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordStorages& storages,
                     FileContents& part) {
-  const auto module = read_module(zip, options.selection, part);
-  TRY_ASSIGN(const auto constants, module ? read_constants(zip, options.selection, part) : module);
+  TRY_ASSIGN(const auto module, read_module(zip, options.selection, part));
+  TRY_ASSIGN(const auto constants, read_constants(zip, options.selection, part));
   if (options.selection == Selection::kEverything) {
-    auto status = add_source(zip, *module, options, storages, part);
-    status = status ? add_source(zip, constants, options, storages, part) : status;
-    if (!status) {
-      return status;
-    }
-    status = check_unique_names(part.tensors);
-    return status ? status : fail_in(zip.name(), std::move(status).error());
+    TRY(add_source(zip, module, options, storages, part));
+    TRY(add_source(zip, constants, options, storages, part));
+    const Status status = check_unique_names(part.tensors);
+    return status ? status : fail_in(zip.name(), status.error());
   }
   const bool by_key = options.key == kScriptConstants;
-  const bool is_frozen = options.key.empty() && !has_tensors(module->pickle);
+  const bool is_frozen = options.key.empty() && !has_tensors(module.pickle);
   if (!by_key && !(is_frozen && has_tensors(constants.pickle))) {
-    return add_source(zip, *module, options, storages, part);
+    return add_source(zip, module, options, storages, part);
   }
   OpenOptions all = options;
   all.key.clear();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "base/try.h"
 #include "tensor/cast.h"
 #include "tensor/strided_gather.h"
 
@@ -136,9 +137,7 @@ class TiledView::Band {
   Result<std::uint32_t> read() {
     for (std::uint64_t column = 0; column < all_.columns_.size; column += all_.tile_columns_) {
       const std::uint64_t columns = std::min(all_.tile_columns_, all_.columns_.size - column);
-      if (Status status = read_tile(column, columns); !status) {
-        return fail(std::move(status).error());
-      }
+      TRY(read_tile(column, columns));
     }
     if (is_run_) {
       return crcs_[0].value();
@@ -163,17 +162,12 @@ class TiledView::Band {
     const std::uint64_t line_bytes = columns * all_.unit_;
     const std::uint64_t pitch = is_run_ ? line_bytes : spread_rows(line_bytes);
     const std::span<std::byte> bytes = tile_.first(rows_ * pitch);
-    if (Status status = all_.checkpoint_.read_rows(view, pitch, bytes); !status) {
-      return status;
-    }
+    TRY(all_.checkpoint_.read_rows(view, pitch, bytes));
     const std::uint64_t run_bytes = is_run_ ? bytes.size() : line_bytes;
     for (std::size_t row = 0; row < crcs_.size(); ++row) {
       const std::uint64_t at = (first_row_ + row) * row_bytes_ + column * all_.out_unit_;
       const auto run = bytes.subspan(row * pitch, run_bytes);
-      Status status = all_.cast_to_ ? give_converted(row, at, run) : give(row, at, run);
-      if (!status) {
-        return status;
-      }
+      TRY(all_.cast_to_ ? give_converted(row, at, run) : give(row, at, run));
     }
     return {};
   }
@@ -190,9 +184,7 @@ class TiledView::Band {
       const auto from = run.first(std::min(step, run.size()));
       const auto to = converted_.first(from.size() / all_.unit_ * all_.out_unit_);
       cast_elements(all_.view_.dtype, *all_.cast_to_, from, to);
-      if (Status status = give(row, at, to); !status) {
-        return status;
-      }
+      TRY(give(row, at, to));
       at += to.size();
     }
     return {};
@@ -216,11 +208,8 @@ Result<std::uint32_t> TiledView::read(std::uint64_t first, std::uint64_t length,
   std::uint32_t crc = 0;
   for (std::uint64_t row = first / row_bytes; row < end;) {
     const std::uint64_t rows = std::min({tile_rows_, rows_.size - row % rows_.size, end - row});
-    const auto band = Band(*this, row, rows, tile, take).read();
-    if (!band) {
-      return band;
-    }
-    crc = crc32_concat(crc, *band, rows * row_bytes);
+    TRY_ASSIGN(const auto band, Band(*this, row, rows, tile, take).read());
+    crc = crc32_concat(crc, band, rows * row_bytes);
     row += rows;
   }
   return crc;

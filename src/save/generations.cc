@@ -31,11 +31,11 @@ namespace {
 // The manifest file, if it is that of this model. kIo: cannot tell.
 Result<Manifest> read_manifest(const Directory& folder, const std::string& name,
                                const std::string& model_name, const ModelIdentity& model) {
-  const auto file = open_plain(folder, name);
-  const auto text = file ? read_file(**file, kMaxManifestBytes) : fail(file.error());
-  auto manifest = text ? parse_manifest(*text) : fail(text.error());
-  if (manifest && (manifest->model_file != model_name ||
-                   ModelIdentity{manifest->model_bytes, manifest->model_crc32} != model)) {
+  TRY_ASSIGN(const auto file, open_plain(folder, name));
+  TRY_ASSIGN(const auto text, read_file(*file, kMaxManifestBytes));
+  TRY_ASSIGN(auto manifest, parse_manifest(text));
+  if (manifest.model_file != model_name ||
+      ModelIdentity{manifest.model_bytes, manifest.model_crc32} != model) {
     return fail(ErrorCode::kMismatch, "is another model's");
   }
   return manifest;
@@ -67,7 +67,7 @@ Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
   // A folder of another name may be anybody's: it counts when there is a manifest to be opened.
   if (!generation_of(entry, names.folder) &&
       !(folder && open_plain(*folder, std::string(kManifestName)))) {
-    return fail(ErrorCode::kNotFound, "");
+    return fail(ErrorCode::kNotFound, out.child(entry) + ": has no manifest");
   }
   return folder ? read_manifest(*folder, std::string(kManifestName), names.model, model)
                 : fail(folder.error());
@@ -97,10 +97,12 @@ Manifest located(Manifest manifest, const GenerationNames& names, const std::str
 void remove_test_data(const Directory& out, const Manifest& manifest, const FileSet& kept) {
   std::set<std::string> folders;
   for (const ManifestFile& record : manifest.test_data) {
+    if (kept.contains(record.file)) {
+      continue;
+    }
     const std::size_t slash = record.file.find('/');
     const std::string name = record.file.substr(slash + 1);
-    const auto folder = kept.contains(record.file) ? fail(ErrorCode::kNotFound, "")
-                                                   : out.open_folder(record.file.substr(0, slash));
+    const auto folder = out.open_folder(record.file.substr(0, slash));
     if (folder && is_as_recorded(*folder, name, record) && folder->remove_file(name)) {
       folders.insert(record.file.substr(0, slash));
     }
@@ -133,8 +135,10 @@ bool holds_only_inputs(const Directory& folder) {
 
 bool is_as_recorded(const Directory& folder, const std::string& name, const ManifestFile& record) {
   const auto file = open_plain(folder, name);
-  const auto crc = file && (*file)->size() == record.length ? range_crc32(**file, 0, record.length)
-                                                            : fail(ErrorCode::kNotFound, "");
+  if (!file || (*file)->size() != record.length) {
+    return false;
+  }
+  const auto crc = range_crc32(**file, 0, record.length);
   return crc && *crc == record.crc32;
 }
 
@@ -273,9 +277,10 @@ bool is_as_listed(const Directory& folder, const std::string& name, const Manife
       continue;
     }
     end = std::max(end, tensor.offset + tensor.length);
-    const auto crc = compare_bytes ? range_crc32(**file, tensor.offset, tensor.length)
-                                   : fail(ErrorCode::kNotFound, "");
-    equal = !compare_bytes || (crc && tensor.crc32 == *crc);
+    if (compare_bytes) {
+      const auto crc = range_crc32(**file, tensor.offset, tensor.length);
+      equal = crc && tensor.crc32 == *crc;
+    }
   }
   return equal && (*file)->size() == end;
 }

@@ -63,8 +63,10 @@ std::set<std::string> entries_of_the_dead(const Directory& out, const Generation
                                           const std::vector<std::string>& entries) {
   std::set<std::string> dead;
   for (const std::string& entry : entries) {
-    const auto staging =
-        is_staging_name(entry) ? out.open_folder(entry) : fail(ErrorCode::kNotFound, "");
+    if (!is_staging_name(entry)) {
+      continue;
+    }
+    const auto staging = out.open_folder(entry);
     const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
     if (staged && staged != identify(out, names.model)) {
       dead.merge(entries_of(out, names, *staged));

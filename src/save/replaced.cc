@@ -44,13 +44,14 @@ std::optional<ModelIdentity> parse_replaced(std::string_view text) {
 Result<std::optional<ModelIdentity>> read_replaced(const Directory& staging) {
   const std::string name(kReplacedName);
   TRY_ASSIGN(const auto kind, staging.kind_of(name));
-  const auto file =
-      kind == EntryKind::kFile ? open_plain(staging, name) : fail(ErrorCode::kNotFound, "");
-  if (!file) {
-    return file.error().code == ErrorCode::kNotFound
-               ? Result<std::optional<ModelIdentity>>(std::nullopt)
-               : fail(file.error());
+  if (kind != EntryKind::kFile) {
+    return std::nullopt;
   }
+  const auto file = open_plain(staging, name);
+  if (!file && file.error().code == ErrorCode::kNotFound) {
+    return std::nullopt;  // gone meanwhile
+  }
+  TRY(file);
   if ((*file)->size() > kMaxNoteBytes) {
     return std::nullopt;
   }

@@ -381,10 +381,11 @@ Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_d
     }
     folders.insert(kept.location.substr(0, kept.location.find('/')));
   }
+  if (plan.layout != Layout::kPerTensor || sync != Sync::kFiles) {
+    return {};
+  }
   for (const std::string& name : folders) {
-    const bool is_folder = plan.layout == Layout::kPerTensor;
-    const auto folder =
-        is_folder && sync == Sync::kFiles ? out.open_folder(name) : fail(ErrorCode::kNotFound, "");
+    const auto folder = out.open_folder(name);
     TRY(folder ? folder->sync() : Status());
   }
   return {};
@@ -399,11 +400,12 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
   }
   const auto out = Directory::open(out_dir);
   const GenerationNames names{plan.model_name, std::string(generation_base(plan.data_dir))};
-  const bool has_files = plan.layout != Layout::kInline && plan.layout != Layout::kLink;
-  const auto old =
-      has_files && out ? current_manifest(*out, names) : fail(ErrorCode::kNotFound, "");
-  if (!old) {
+  if (!out || plan.layout == Layout::kInline || plan.layout == Layout::kLink) {
     return plan;  // a folder that is missing is made by the save
+  }
+  const auto old = current_manifest(*out, names);
+  if (!old) {
+    return plan;
   }
   // The lock ends with this descriptor: the save takes its own.
   if (const auto probe = Directory::open(out_dir); probe && !probe->try_lock().has_value()) {

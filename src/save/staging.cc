@@ -64,10 +64,12 @@ Status Staging::clear(const TransactionOptions& options) const {
   }
   EntryNames top = has_folder ? EntryNames{options.data_dir} : files;
   top.emplace(kJournalName);
-  Status status = remove_all_but(*folder_, top);
-  const auto data = status && has_folder ? folder_->open_folder(options.data_dir)
-                                         : fail(ErrorCode::kNotFound, "");
-  return data ? remove_all_but(*data, files) : status;
+  TRY(remove_all_but(*folder_, top));
+  if (!has_folder) {
+    return {};
+  }
+  const auto data = folder_->open_folder(options.data_dir);
+  return data ? remove_all_but(*data, files) : Status();
 }
 
 Status Staging::make(const Directory& out, const TransactionOptions& options) {

@@ -76,21 +76,25 @@ struct Arguments {
   InspectOptions options;
 };
 
-void set_up(CLI::App& app, Arguments& arguments) {
-  app.add_option("FILE", arguments.files);
-  auto* diff = app.add_option("--diff", arguments.others);
-  app.add_flag("--bytes,!--no-bytes", arguments.bytes)->needs(diff);
-  add_name_filter(app, "--filter", arguments.filter);
-  add_list_order(app, arguments.order)->excludes(diff);
-  app.add_flag("--sha256", arguments.sha256)->excludes(diff);
-  app.add_flag("--tree", arguments.tree)->excludes(diff);
-  auto* svg = app.add_option("--svg", arguments.svg)->excludes(diff);
-  app.add_flag_callback("--overwrite", [&] { arguments.overwrite = Overwrite::kAllow; })
-      ->needs(svg);
+void set_up(CommandLine& line, Arguments& arguments) {
+  line.list("FILE", arguments.files);
+  line.list("--diff", arguments.others);
+  line.flag("--bytes,!--no-bytes", arguments.bytes);
+  line.needs("--bytes", "--diff");
+  add_name_filter(line, "--filter", arguments.filter);
+  add_list_order(line, arguments.order);
+  line.flag("--sha256", arguments.sha256);
+  line.flag("--tree", arguments.tree);
+  line.value("--svg", arguments.svg);
+  for (const char* option : {"--sort", "--sha256", "--tree", "--svg"}) {
+    line.excludes(option, "--diff");
+  }
+  line.flag("--overwrite", [&] { arguments.overwrite = Overwrite::kAllow; });
+  line.needs("--overwrite", "--svg");
   arguments.options.open.classes = &known_classes();
-  add_value_options(app, arguments.options.open);
-  add_threads_option(app, arguments.options.threads);
-  add_common_options(app, arguments.common);
+  add_value_options(line, arguments.options.open);
+  add_threads_option(line, arguments.options.threads);
+  add_common_options(line, arguments.common);
 }
 
 // Before hours of digests rather than after them. Nothing but a picture is ever replaced.
@@ -189,7 +193,7 @@ SandboxPaths sandbox_paths(const Arguments& arguments) {
 int run(int argc, char** argv) {
   Command command("inspect-external", help_text());
   Arguments arguments;
-  set_up(command.app(), arguments);
+  set_up(command.line(), arguments);
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }

@@ -103,31 +103,31 @@ struct Arguments {
   [[nodiscard]] bool leads() const { return team == nullptr || team->rank() == 0; }
 };
 
-void set_up(CLI::App& app, Arguments& arguments) {
-  app.add_option("GRAPH", arguments.graph);
-  app.add_option("CHECKPOINT", arguments.checkpoints);
-  app.add_option("-o,--output", arguments.out_dir);
-  add_plain_name(app, "--model-name", arguments.model_name);
-  add_plain_name(app, "--data-dir", arguments.data_dir);
-  add_layout_options(app, arguments.options);
-  app.add_flag("--attributes", arguments.options.attributes);
-  add_dtype_option(app, arguments.options.dtype);
-  app.add_option("--test-data", arguments.options.test_data)->allow_extra_args(false);
-  app.add_option("--learn-map", arguments.options.learn_from)->allow_extra_args(false);
-  app.add_option("--save-map", arguments.save_map);
-  app.add_option("--checksum", arguments.checksum)->check(CLI::IsMember({"sha1"}));
-  app.add_flag("--keep-inputs", arguments.keep_inputs);
-  app.add_flag("--overwrite", arguments.overwrite);
-  app.add_flag("--reuse", arguments.reuse);
-  app.add_flag("--dry-run", arguments.dry_run);
-  app.add_flag("--verify,!--no-verify", arguments.verify);
-  app.add_flag("--fsync,!--no-fsync", arguments.fsync);
-  app.add_flag("--resume,!--no-resume", arguments.resume);
-  app.add_flag("--direct", arguments.direct);
-  add_checkpoint_options(app, arguments.options.open);
-  add_threads_option(app, arguments.options.write.threads);
-  add_mapping_options(app, arguments.mapping);
-  add_common_options(app, arguments.common);
+void set_up(CommandLine& line, Arguments& arguments) {
+  line.value("GRAPH", arguments.graph);
+  line.list("CHECKPOINT", arguments.checkpoints);
+  line.value("-o,--output", arguments.out_dir);
+  add_plain_name(line, "--model-name", arguments.model_name);
+  add_plain_name(line, "--data-dir", arguments.data_dir);
+  add_layout_options(line, arguments.options);
+  line.flag("--attributes", arguments.options.attributes);
+  add_dtype_option(line, arguments.options.dtype);
+  line.repeatable("--test-data", arguments.options.test_data);
+  line.repeatable("--learn-map", arguments.options.learn_from);
+  line.value("--save-map", arguments.save_map);
+  line.one_of("--checksum", arguments.checksum, {"sha1"});
+  line.flag("--keep-inputs", arguments.keep_inputs);
+  line.flag("--overwrite", arguments.overwrite);
+  line.flag("--reuse", arguments.reuse);
+  line.flag("--dry-run", arguments.dry_run);
+  line.flag("--verify,!--no-verify", arguments.verify);
+  line.flag("--fsync,!--no-fsync", arguments.fsync);
+  line.flag("--resume,!--no-resume", arguments.resume);
+  line.flag("--direct", arguments.direct);
+  add_checkpoint_options(line, arguments.options.open);
+  add_threads_option(line, arguments.options.write.threads);
+  add_mapping_options(line, arguments.mapping);
+  add_common_options(line, arguments.common);
 }
 
 // What would make --layout link read or write the tensors.
@@ -145,7 +145,7 @@ std::string wrong_with_link(const Arguments& arguments) {
 }
 
 // What is missing on the command line, or useless; empty when nothing is.
-std::string wrong_argument(CLI::App& app, Arguments& arguments) {
+std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   if (arguments.graph.empty()) {
     return "no GRAPH.onnx is given";
   }
@@ -161,7 +161,7 @@ std::string wrong_argument(CLI::App& app, Arguments& arguments) {
     for (const char* option : {"--key", "--prefix", "--match", "--map", "--rename", "--tie",
                                "--partial", "--unmatched", "--inputs", "--keep", "--ignore",
                                "--overlay", "--cast", "--dtype", "--learn-map", "--save-map"}) {
-      if (app.count(option) > 0) {
+      if (line.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }
     }
@@ -169,10 +169,10 @@ std::string wrong_argument(CLI::App& app, Arguments& arguments) {
     return "--attributes: is for a model without CHECKPOINT";
   }
   const Layout layout = arguments.options.layout;
-  if (layout != Layout::kShards && app.count("--max-shard-size") > 0) {
+  if (layout != Layout::kShards && line.count("--max-shard-size") > 0) {
     return "--max-shard-size: is for --layout shards";
   }
-  if (layout != Layout::kSingle && layout != Layout::kShards && app.count("--align") > 0) {
+  if (layout != Layout::kSingle && layout != Layout::kShards && line.count("--align") > 0) {
     return "--align: is for --layout single and shards";
   }
   if (layout == Layout::kInline && !arguments.checksum.empty()) {
@@ -191,14 +191,14 @@ std::string wrong_argument(CLI::App& app, Arguments& arguments) {
 }
 
 // "-o out/model.onnx" means the folder out and the model's name. What is wrong with it, or "".
-std::string split_output(CLI::App& app, Arguments& arguments) {
+std::string split_output(CommandLine& line, Arguments& arguments) {
   const std::filesystem::path& out = arguments.out_dir;
   std::error_code ignored;
   if (out.extension() != ".onnx" || std::filesystem::is_directory(out, ignored)) {
     return "";
   }
   std::string name = out.filename().string();
-  if (app.count("--model-name") > 0 && arguments.model_name != name) {
+  if (line.count("--model-name") > 0 && arguments.model_name != name) {
     return fmt::format("--output: names the model {}, and --model-name {}", quote(name),
                        quote(arguments.model_name));
   }
@@ -398,12 +398,12 @@ void note_details(const Command& command, const Arguments& arguments, const Save
 int run(int argc, char** argv) {
   Command command("save-external", help_text());
   Arguments arguments;
-  set_up(command.app(), arguments);
+  set_up(command.line(), arguments);
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
   for (const auto check : {split_output, wrong_argument}) {
-    if (const std::string wrong = check(command.app(), arguments); !wrong.empty()) {
+    if (const std::string wrong = check(command.line(), arguments); !wrong.empty()) {
       return command.misuse(wrong);
     }
   }

@@ -59,19 +59,17 @@ struct Arguments {
   VerifyOptions options;
 };
 
-void set_up(CLI::App& app, Arguments& arguments) {
-  app.add_option("MODEL", arguments.model);
-  add_checkpoint_options(app, arguments.open);
-  add_mapping_options(app, arguments.mapping);
-  const auto about_checkpoints = app.get_options([](const CLI::Option* option) {
-    return option->nonpositional() && option->get_name() != "--help";
-  });
-  CLI::Option* against = app.add_option("--against", arguments.checkpoints);
-  for (CLI::Option* option : about_checkpoints) {
-    option->needs(against);
+void set_up(CommandLine& line, Arguments& arguments) {
+  line.value("MODEL", arguments.model);
+  add_checkpoint_options(line, arguments.open);
+  add_mapping_options(line, arguments.mapping);
+  const std::vector<std::string> about_checkpoints = line.options();
+  line.list("--against", arguments.checkpoints);
+  for (const std::string& option : about_checkpoints) {
+    line.needs(option, "--against");
   }
-  add_threads_option(app, arguments.options.threads);
-  add_common_options(app, arguments.common);
+  add_threads_option(line, arguments.options.threads);
+  add_common_options(line, arguments.common);
 }
 
 // A model with broken entries cannot be mapped; the list of what is wrong with it tells more than
@@ -137,7 +135,7 @@ SandboxPaths sandbox_paths(const Arguments& arguments) {
 int run(int argc, char** argv) {
   Command command("verify-external", help_text());
   Arguments arguments;
-  set_up(command.app(), arguments);
+  set_up(command.line(), arguments);
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }

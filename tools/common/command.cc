@@ -9,7 +9,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -70,23 +69,15 @@ void raise_descriptor_limit() {
 std::string version_text(const std::string& name) {
   return fmt::format(
              "{} {}\n"
-             "protobuf {}\nonnx {}\nzlib {}\nlibdeflate {}\n{}\nCLI11 {}\nfmt {}.{}.{}\n"
+             "protobuf {}\nonnx {}\nzlib {}\nlibdeflate {}\n{}\n{}\nfmt {}.{}.{}\n"
              "nlohmann-json {}.{}.{}\n",
              name, ONNX_EXTERNAL_VERSION,
              google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION),
              ONNX_PACKAGE_VERSION, zlibVersion(), LIBDEFLATE_VERSION_STRING,
-             OpenSSL_version(OPENSSL_VERSION), CLI11_VERSION, FMT_VERSION / 10000,
+             OpenSSL_version(OPENSSL_VERSION), parser_version(), FMT_VERSION / 10000,
              FMT_VERSION / 100 % 100, FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR,
              NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH) +
          allocator_text();
-}
-
-// Our messages start in lower case; an option's name stays as it is.
-std::string lower_first(std::string text) {
-  if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
-    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  }
-  return text;
 }
 
 void report_exception(const char* name) noexcept {
@@ -121,33 +112,24 @@ void on_terminate() {
 }  // namespace
 
 Command::Command(std::string name, std::string help)
-    : name_(std::move(name)), help_(std::move(help)) {
-  app_.name(name_);
-  app_.set_help_flag("-h,--help");
-  app_.set_version_flag("--version", "");
-}
+    : name_(std::move(name)), help_(std::move(help)), line_(name_) {}
 
 std::optional<int> Command::parse(int argc, char** argv) {
   words_.assign(argv, argv + argc);
   // Also of a command line that is wrong elsewhere.
   json_ = std::find(words_.begin(), words_.end(), "--json") != words_.end();
-  try {
-    app_.parse(argc, argv);
-    verbose_ = app_.count("--verbose") > 0;
-    return std::nullopt;
-  } catch (const CLI::CallForHelp&) {
-    return answer(help_);
-  } catch (const CLI::CallForVersion&) {
-    return answer(version_text(name_));
-  } catch (const CLI::ArgumentMismatch& error) {
-    // "--output: 1 required TEXT missing"
-    const std::string text = error.what();
-    return misuse(text.starts_with("--") && text.ends_with("missing")
-                      ? text.substr(0, text.find(':')) + ": a value is missing"
-                      : lower_first(text));
-  } catch (const CLI::ParseError& error) {
-    return misuse(lower_first(error.what()));
+  const CommandLine::Parsed parsed = line_.parse(argc, argv);
+  switch (parsed.outcome) {
+    case CommandLine::Outcome::kHelp:
+      return answer(help_);
+    case CommandLine::Outcome::kVersion:
+      return answer(version_text(name_));
+    case CommandLine::Outcome::kWrong:
+      return misuse(parsed.wrong);
+    case CommandLine::Outcome::kParsed:
+      verbose_ = line_.count("--verbose") > 0;
   }
+  return std::nullopt;
 }
 
 // The library's advice may be about an option that this command does not have.
@@ -156,9 +138,8 @@ Error Command::with_known_options(const Error& error) const {
     return error;
   }
   auto details = std::make_shared<ErrorDetails>(*error.details);
-  std::erase_if(details->remedies, [&](const Remedy& remedy) {
-    return app_.get_option_no_throw("--" + remedy.option) == nullptr;
-  });
+  std::erase_if(details->remedies,
+                [&](const Remedy& remedy) { return !line_.has("--" + remedy.option); });
   return {error.code, error.message, std::move(details)};
 }
 

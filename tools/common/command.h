@@ -1,13 +1,13 @@
 // What every command does alike: parse, help, version, errors, exit codes, signals.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/command_line.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -19,13 +19,13 @@ enum ExitCode : int {
   kUsage = 2,   // the command line is wrong
 };
 
-// One command line. Options are added to app(); nothing in it is printed by CLI11 itself.
+// One command. Its options are added to line().
 class Command {
  public:
   // `help` is the whole help text.
   Command(std::string name, std::string help);
 
-  [[nodiscard]] CLI::App& app() { return app_; }
+  [[nodiscard]] CommandLine& line() { return line_; }
 
   // Parses the command line. The exit code when the command ends here: help, version or an error.
   [[nodiscard]] std::optional<int> parse(int argc, char** argv);
@@ -51,7 +51,7 @@ class Command {
   std::vector<std::string> words_;  // of the command line
   bool json_ = false;
   bool verbose_ = false;
-  CLI::App app_;
+  CommandLine line_;
 };
 
 // Runs a command: signals become interrupted(), SIGPIPE and SIGXFSZ become errors of the calls,

@@ -19,10 +19,6 @@ constexpr std::uint64_t kMaxThreads = 1024;
 constexpr std::uint64_t kMaxExpand = 1'000'000'000'000;
 constexpr std::uint64_t kMaxShardBytes = std::uint64_t{1} << 62;
 
-[[noreturn]] void refuse(const std::string& option, const std::string& why) {
-  throw CLI::ValidationError(option, why);
-}
-
 std::uint64_t parse_number(const std::string& option, const std::string& text, std::uint64_t least,
                            std::uint64_t most) {
   std::uint64_t value = 0;
@@ -78,9 +74,9 @@ std::uint64_t parse_alignment(const std::string& option, const std::string& text
 }
 
 template <typename Choice>
-CLI::Option* add_choice(CLI::App& app, const std::string& name, Choice& out,
-                        const std::map<std::string, Choice>& choices) {
-  return app.add_option_function<std::string>(name, [name, &out, choices](const std::string& text) {
+void add_choice(CommandLine& line, const std::string& name, Choice& out,
+                const std::map<std::string, Choice>& choices) {
+  line.value(name, [name, &out, choices](const std::string& text) {
     const auto found = choices.find(text);
     if (found == choices.end()) {
       std::string list;
@@ -114,20 +110,20 @@ void add_names(std::vector<std::string>& names, const char* option, std::string_
 }
 
 template <typename Number>
-void add_number(CLI::App& app, const std::string& name, Number& out, std::uint64_t least,
+void add_number(CommandLine& line, const std::string& name, Number& out, std::uint64_t least,
                 std::uint64_t most) {
-  app.add_option_function<std::string>(name, [=, &out](const std::string& text) {
+  line.value(name, [=, &out](const std::string& text) {
     out = static_cast<Number>(parse_number(name, text, least, most));
   });
 }
 
 }  // namespace
 
-void add_value_options(CLI::App& app, OpenOptions& options) {
-  app.add_flag("--overlay", options.overlay);
-  add_number(app, "--max-expand", options.max_expand, 1, kMaxExpand);
-  app.add_flag("--densify", options.densify);
-  app.add_flag("--widen-complex32", options.widen_complex32);
+void add_value_options(CommandLine& line, OpenOptions& options) {
+  line.flag("--overlay", options.overlay);
+  add_number(line, "--max-expand", options.max_expand, 1, kMaxExpand);
+  line.flag("--densify", options.densify);
+  line.flag("--widen-complex32", options.widen_complex32);
 }
 
 const ClassFlattening& known_classes() {
@@ -139,14 +135,14 @@ const ClassFlattening& known_classes() {
   return classes;
 }
 
-void add_checkpoint_options(CLI::App& app, OpenOptions& options) {
+void add_checkpoint_options(CommandLine& line, OpenOptions& options) {
   options.classes = &known_classes();
-  app.add_option("--key", options.key);
-  add_value_options(app, options);
+  line.value("--key", options.key);
+  add_value_options(line, options);
 }
 
-void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {
-  app.add_option_function<std::string>(name, [name, &out](const std::string& text) {
+void add_plain_name(CommandLine& line, const std::string& name, std::string& out) {
+  line.value(name, [name, &out](const std::string& text) {
     if (auto plain = check_plain_name(text); !plain) {
       refuse(name, plain.error().message);
     }
@@ -154,8 +150,8 @@ void add_plain_name(CLI::App& app, const std::string& name, std::string& out) {
   });
 }
 
-void add_name_filter(CLI::App& app, const std::string& name, NameFilter& out) {
-  app.add_option_function<std::string>(name, [name, &out](const std::string& text) {
+void add_name_filter(CommandLine& line, const std::string& name, NameFilter& out) {
+  line.value(name, [name, &out](const std::string& text) {
     auto filter = NameFilter::make(text);
     if (!filter) {
       refuse(name, quote(text) + ": " + filter.error().message);
@@ -164,38 +160,38 @@ void add_name_filter(CLI::App& app, const std::string& name, NameFilter& out) {
   });
 }
 
-CLI::Option* add_list_order(CLI::App& app, ListOrder& out) {
-  return add_choice<ListOrder>(app, "--sort", out,
-                               {{"name", ListOrder::kName}, {"size", ListOrder::kSize}});
+void add_list_order(CommandLine& line, ListOrder& out) {
+  add_choice<ListOrder>(line, "--sort", out,
+                        {{"name", ListOrder::kName}, {"size", ListOrder::kSize}});
 }
 
-void add_threads_option(CLI::App& app, int& threads) {
-  add_number(app, "--threads", threads, 1, kMaxThreads);
+void add_threads_option(CommandLine& line, int& threads) {
+  add_number(line, "--threads", threads, 1, kMaxThreads);
 }
 
-void add_layout_options(CLI::App& app, SaveOptions& options) {
-  add_choice<Layout>(app, "--layout", options.layout,
+void add_layout_options(CommandLine& line, SaveOptions& options) {
+  add_choice<Layout>(line, "--layout", options.layout,
                      {{"per-tensor", Layout::kPerTensor},
                       {"single", Layout::kSingle},
                       {"shards", Layout::kShards},
                       {"inline", Layout::kInline},
                       {"link", Layout::kLink}});
   add_choice<Dedup>(
-      app, "--dedup", options.dedup,
+      line, "--dedup", options.dedup,
       {{"off", Dedup::kOff}, {"storage", Dedup::kStorage}, {"content", Dedup::kContent}});
-  app.add_option_function<std::string>("--max-shard-size", [&](const std::string& text) {
+  line.value("--max-shard-size", [&](const std::string& text) {
     options.max_shard_bytes = parse_size("--max-shard-size", text, kMaxShardBytes);
   });
-  app.add_option_function<std::string>("--inline-below", [&](const std::string& text) {
+  line.value("--inline-below", [&](const std::string& text) {
     options.inline_below = parse_size("--inline-below", text, kMaxInlineBelow);
   });
-  app.add_option_function<std::string>("--align", [&](const std::string& text) {
+  line.value("--align", [&](const std::string& text) {
     options.alignment = parse_alignment("--align", text);
   });
 }
 
-void add_dtype_option(CLI::App& app, std::optional<DType>& dtype) {
-  app.add_option_function<std::string>("--dtype", [&](const std::string& text) {
+void add_dtype_option(CommandLine& line, std::optional<DType>& dtype) {
+  line.value("--dtype", [&](const std::string& text) {
     dtype = dtype_from_torch_name(text);
     if (!dtype || !can_cast_to(*dtype)) {
       refuse("--dtype", "'" + text + "' is none of bfloat16, float16, float32, float64");
@@ -203,54 +199,32 @@ void add_dtype_option(CLI::App& app, std::optional<DType>& dtype) {
   });
 }
 
-void add_mapping_options(CLI::App& app, MappingArguments& arguments) {
+void add_mapping_options(CommandLine& line, MappingArguments& arguments) {
   MappingOptions& options = arguments.options;
-  app.add_option_function<std::string>("--prefix",
-                                       [&](const std::string& text) { options.prefix = text; });
-  add_choice<Match>(app, "--match", options.match,
+  line.value("--prefix", [&](const std::string& text) { options.prefix = text; });
+  add_choice<Match>(line, "--match", options.match,
                     {{"auto", Match::kAuto}, {"exact", Match::kExact}});
-  app.add_option("--map", arguments.map_file);
-  using Texts = std::vector<std::string>;
-  app.add_option_function<Texts>("--rename",
-                                 [&](const Texts& texts) {
-                                   for (const std::string& text : texts) {
-                                     auto rename = parse_rename(text);
-                                     if (!rename) {
-                                       refuse("--rename", rename.error().message);
-                                     }
-                                     options.renames.push_back(*std::move(rename));
-                                   }
-                                 })
-      ->allow_extra_args(false);
-  app.add_option_function<Texts>("--tie",
-                                 [&](const Texts& texts) {
-                                   for (const std::string& text : texts) {
-                                     add_tie(options, text);
-                                   }
-                                 })
-      ->allow_extra_args(false);
-  app.add_flag_callback("--partial", [&] { options.partial = Partial::kAllow; });
-  app.add_flag_callback("--cast", [&] { options.casts = Casts::kAllow; });
-  add_choice<Unmatched>(app, "--unmatched", options.unmatched,
+  line.value("--map", arguments.map_file);
+  line.repeatable("--rename", [&](const std::string& text) {
+    auto rename = parse_rename(text);
+    if (!rename) {
+      refuse("--rename", rename.error().message);
+    }
+    options.renames.push_back(*std::move(rename));
+  });
+  line.repeatable("--tie", [&](const std::string& text) { add_tie(options, text); });
+  line.flag("--partial", [&] { options.partial = Partial::kAllow; });
+  line.flag("--cast", [&] { options.casts = Casts::kAllow; });
+  add_choice<Unmatched>(line, "--unmatched", options.unmatched,
                         {{"strict", Unmatched::kStrict},
                          {"skip", Unmatched::kSkip},
                          {"keep", Unmatched::kKeep},
                          {"error", Unmatched::kError}});
-  app.add_option_function<Texts>("--keep",
-                                 [&](const Texts& texts) {
-                                   for (const std::string& text : texts) {
-                                     add_names(options.keep, "--keep", text);
-                                   }
-                                 })
-      ->allow_extra_args(false);
-  app.add_option("--ignore", options.ignore)->allow_extra_args(false);
-  app.add_option_function<Texts>("--inputs",
-                                 [&](const Texts& texts) {
-                                   for (const std::string& text : texts) {
-                                     add_names(options.inputs, "--inputs", text);
-                                   }
-                                 })
-      ->allow_extra_args(false);
+  line.repeatable("--keep",
+                  [&](const std::string& text) { add_names(options.keep, "--keep", text); });
+  line.repeatable("--ignore", options.ignore);
+  line.repeatable("--inputs",
+                  [&](const std::string& text) { add_names(options.inputs, "--inputs", text); });
 }
 
 Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
@@ -265,12 +239,13 @@ Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
   return options;
 }
 
-void add_common_options(CLI::App& app, CommonArguments& arguments) {
-  app.add_flag("--json", arguments.json);
-  app.add_flag("--progress,!--no-progress", arguments.progress);
-  app.add_flag("--sandbox,!--no-sandbox", arguments.sandbox);
-  auto* quiet = app.add_flag("-q,--quiet", arguments.quiet);
-  app.add_flag("-v,--verbose", arguments.verbose)->excludes(quiet);
+void add_common_options(CommandLine& line, CommonArguments& arguments) {
+  line.flag("--json", arguments.json);
+  line.flag("--progress,!--no-progress", arguments.progress);
+  line.flag("--sandbox,!--no-sandbox", arguments.sandbox);
+  line.flag("-q,--quiet", arguments.quiet);
+  line.flag("-v,--verbose", arguments.verbose);
+  line.excludes("--verbose", "--quiet");
 }
 
 }  // namespace onnx_external

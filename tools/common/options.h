@@ -1,12 +1,12 @@
 // Options of the commands. Numbers are decimal; one out of range is a wrong command line.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/command_line.h"
 #include "common/progress_bar.h"
 #include "inspect/listing.h"
 #include "onnx_external/checkpoint.h"
@@ -71,28 +71,28 @@ inline constexpr const char* kThreadsHelp =
 [[nodiscard]] const ClassFlattening& known_classes();
 
 // How the tensors of files are taken: the lines of kValueHelp.
-void add_value_options(CLI::App& app, OpenOptions& options);
+void add_value_options(CommandLine& line, OpenOptions& options);
 // Those and --key.
-void add_checkpoint_options(CLI::App& app, OpenOptions& options);
+void add_checkpoint_options(CommandLine& line, OpenOptions& options);
 // A file name without a folder.
-void add_plain_name(CLI::App& app, const std::string& name, std::string& out);
+void add_plain_name(CommandLine& line, const std::string& name, std::string& out);
 // An RE2 expression that names must contain a match of.
-void add_name_filter(CLI::App& app, const std::string& name, NameFilter& out);
+void add_name_filter(CommandLine& line, const std::string& name, NameFilter& out);
 // --sort name or size.
-CLI::Option* add_list_order(CLI::App& app, ListOrder& out);
-void add_threads_option(CLI::App& app, int& threads);
+void add_list_order(CommandLine& line, ListOrder& out);
+void add_threads_option(CommandLine& line, int& threads);
 
 // float64, float32, float16 or bfloat16.
-void add_dtype_option(CLI::App& app, std::optional<DType>& dtype);
+void add_dtype_option(CommandLine& line, std::optional<DType>& dtype);
 
 // The options of kLayoutHelp.
-void add_layout_options(CLI::App& app, SaveOptions& options);
+void add_layout_options(CommandLine& line, SaveOptions& options);
 
 struct MappingArguments {
   MappingOptions options;
   std::filesystem::path map_file;
 };
-void add_mapping_options(CLI::App& app, MappingArguments& arguments);
+void add_mapping_options(CommandLine& line, MappingArguments& arguments);
 // The mapping options with the map file read.
 [[nodiscard]] Result<MappingOptions> mapping_options(const MappingArguments& arguments);
 
@@ -107,6 +107,6 @@ struct CommonArguments {
     return progress && !quiet ? ShowProgress::kYes : ShowProgress::kNo;
   }
 };
-void add_common_options(CLI::App& app, CommonArguments& arguments);
+void add_common_options(CommandLine& line, CommonArguments& arguments);
 
 }  // namespace onnx_external

@@ -28,7 +28,33 @@ done
 as_root=""
 [ "$(id -u)" = 0 ] || as_root=sudo
 echo "installing:$missing" >&2
-$as_root apt-get update -qq
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# apt's reports of how far it is, as one line that moves on a terminal; all else goes to the log.
+show_progress() {
+  while IFS= read -r line; do
+    case "$line" in
+      dlstatus:* | pmstatus:*)
+        rest=${line#*:*:}  # PERCENT:WHAT
+        [ ! -t 2 ] || printf '\r\033[K%3d %% %.60s' "${rest%%.*}" "${rest#*:}" >&2 ;;
+      *) printf '%s\n' "$line" >>"$log" ;;
+    esac
+  done
+  [ ! -t 2 ] || printf '\r\033[K' >&2
+}
+
+apt() {
+  {
+    DEBIAN_FRONTEND=noninteractive $as_root apt-get -qq -o APT::Status-Fd=1 "$@" 2>&1 ||
+      echo "apt-get failed"
+  } | show_progress
+  if [ "$(tail -n 1 "$log")" = "apt-get failed" ]; then
+    cat "$log" >&2
+    exit 1
+  fi
+}
+apt update
 # shellcheck disable=SC2086  # a list of package names
-DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing \
-  >/dev/null
+apt install -y --no-install-recommends $missing

@@ -54,9 +54,9 @@ struct Part {
   std::uint64_t bytes = 0;
 };
 
-class Layout {
+class TreemapLayout {
  public:
-  explicit Layout(std::span<const ModuleNode> tree) : tree_(tree) {}
+  explicit TreemapLayout(std::span<const ModuleNode> tree) : tree_(tree) {}
 
   std::vector<TreemapBox> run(const Rect& area) {
     open(0, area);
@@ -184,7 +184,7 @@ std::vector<Rect> squarify(std::span<const double> sizes, const Rect& area) {
 }
 
 std::vector<TreemapBox> lay_out_treemap(std::span<const ModuleNode> tree, const Rect& area) {
-  return Layout(tree).run(area);
+  return TreemapLayout(tree).run(area);
 }
 
 }  // namespace onnx_external

@@ -19,8 +19,8 @@ namespace onnx_external {
 namespace {
 
 // Pairs of tensors that are read to find copies of used ones: of a sane checkpoint a few.
-constexpr std::size_t kMaxComparisons = 4096;
-constexpr std::size_t kMaxCandidates = 16;  // of one key
+constexpr std::size_t kMaxKeyComparisons = 4096;
+constexpr std::size_t kMaxLikeKeys = 16;  // of one key
 
 // The module that holds a name: "layer1.0" for "layer1.0.bn1"; "" for a name of the root.
 std::string_view parent_of(std::string_view name) {
@@ -91,7 +91,7 @@ class KeySorter {
         by_bytes_.emplace(*keys[key].bytes_id, key);
       }
       std::vector<std::uint32_t>& alike = by_form_[Form(keys[key].dtype, keys[key].shape)];
-      if (alike.size() < kMaxCandidates) {
+      if (alike.size() < kMaxLikeKeys) {
         alike.push_back(key);
       }
       used_names_.push_back(keys[key].name);
@@ -187,7 +187,7 @@ class KeySorter {
       return std::optional<std::uint32_t>();
     }
     for (const std::uint32_t other : alike->second) {
-      if (++comparisons_ > kMaxComparisons) {
+      if (++comparisons_ > kMaxKeyComparisons) {
         break;
       }
       TRY_ASSIGN(auto same, evidence_.same_bytes(key, other));

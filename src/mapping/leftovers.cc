@@ -17,7 +17,7 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kMaxCandidates = 16;
+constexpr std::size_t kMaxLikeSlots = 16;
 
 std::uint64_t elements_of(const Shape& shape) {
   return element_count(shape).value_or(0);
@@ -46,7 +46,7 @@ class SlotSorter {
     for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
       const std::uint64_t elements = elements_of(task.keys.keys[key].shape);
       std::vector<std::uint32_t>& alike = keys_of_size_[elements];
-      if (alike.size() < kMaxCandidates) {
+      if (alike.size() < kMaxLikeSlots) {
         alike.push_back(key);
       }
       const MappingKey& described = task.keys.keys[key];

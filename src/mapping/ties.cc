@@ -13,9 +13,9 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kMaxCandidates = 16;     // of one slot
-constexpr std::size_t kMaxComparisons = 4096;  // pairs of tensors that are read
-constexpr std::size_t kMaxModuleName = 1024;   // a file can have a million slots used in one module
+constexpr std::size_t kMaxTieCandidates = 16;     // of one slot
+constexpr std::size_t kMaxTieComparisons = 4096;  // pairs of tensors that are read
+constexpr std::size_t kMaxModuleName = 1024;  // a file can have a million slots used in one module
 
 // The slot that a dropped name stands for under the alignment; nothing when it is no slot.
 std::optional<std::string> aligned_name(const std::string& name, const Alignment& alignment,
@@ -159,7 +159,7 @@ class GraphTies {
     for (std::uint32_t slot = 0; slot < slots.size(); ++slot) {
       if (task_.fills[slot] && slots[slot].has_data) {
         std::vector<std::uint32_t>& alike = filled[Form(slots[slot].elem_type, slots[slot].shape)];
-        if (alike.size() < kMaxCandidates) {
+        if (alike.size() < kMaxTieCandidates) {
           alike.push_back(slot);
         }
       }
@@ -181,7 +181,7 @@ class GraphTies {
   }
 
   Result<bool> same_distinct_data(std::uint32_t slot, std::uint32_t other) {
-    if (!are_ends_of_embedding(slot, other) || ++comparisons_ > kMaxComparisons) {
+    if (!are_ends_of_embedding(slot, other) || ++comparisons_ > kMaxTieComparisons) {
       return false;
     }
     auto same = evidence_.same_data(slot, other);

@@ -15,9 +15,9 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::string_view kMagic = "onnx-external-journal 1 ";
+constexpr std::string_view kJournalMagic = "onnx-external-journal 1 ";
 constexpr std::size_t kJobDigits = 64;
-constexpr std::size_t kHeaderBytes = kMagic.size() + kJobDigits + 1;
+constexpr std::size_t kHeaderBytes = kJournalMagic.size() + kJobDigits + 1;
 constexpr std::size_t kLineBytes = 27;
 constexpr const char* kTemporaryName = ".save-external.journal.new";
 
@@ -47,7 +47,7 @@ void read_line(std::string_view line, WrittenParts& written) {
 }
 
 std::string header_for(std::string_view job) {
-  return std::string(kMagic).append(job).append("\n");
+  return std::string(kJournalMagic).append(job).append("\n");
 }
 
 // The first `most` bytes of a journal that may be one of ours.

@@ -9,14 +9,14 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::string_view kMagic = "onnx-external-replaced 1 ";
+constexpr std::string_view kReplacedMagic = "onnx-external-replaced 1 ";
 constexpr std::uint64_t kMaxNoteBytes = 100;
 constexpr std::size_t kCrcDigits = 8;
 
 }  // namespace
 
 std::string replaced_text(const ModelIdentity& model) {
-  std::string text(kMagic);
+  std::string text(kReplacedMagic);
   return text.append(hex_text(model.crc32))
       .append(" ")
       .append(std::to_string(model.bytes))
@@ -26,10 +26,10 @@ std::string replaced_text(const ModelIdentity& model) {
 namespace {
 
 std::optional<ModelIdentity> parse_replaced(std::string_view text) {
-  if (text.size() < kMagic.size() + kCrcDigits + 2) {
+  if (text.size() < kReplacedMagic.size() + kCrcDigits + 2) {
     return std::nullopt;
   }
-  const std::string_view said = text.substr(kMagic.size());
+  const std::string_view said = text.substr(kReplacedMagic.size());
   const auto crc = hex_number(said.substr(0, kCrcDigits));
   const auto bytes = parse_decimal(said.substr(kCrcDigits + 1, said.size() - kCrcDigits - 2));
   if (!crc || !bytes) {

@@ -34,7 +34,7 @@ namespace {
 
 // Checkpoint::read wants such steps.
 // Each may hold Checkpoint::kReadScratchBytes.
-constexpr int kMaxReaders = 4;
+constexpr int kMaxReuseReaders = 4;
 
 // A data file of the model that is replaced, as its manifest describes it.
 struct OldPart {
@@ -413,7 +413,7 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
   }
   const OldFiles files = old_files(*old, names);
   const std::vector<Candidate> candidates = find_candidates(plan, files, checkpoint);
-  const int threads = std::min(thread_count(options.threads), kMaxReaders);
+  const int threads = std::min(thread_count(options.threads), kMaxReuseReaders);
   if (options.sync == Sync::kFiles && !candidates.empty()) {
     TRY(sync_old_files(*out, candidates, threads));
   }

@@ -47,15 +47,15 @@ struct Buffers {
   IoBuffer wanted;
 };
 
-std::optional<Difference> first_difference(std::span<const std::byte> found,
-                                           std::span<const std::byte> wanted,
-                                           std::uint64_t position) {
+std::optional<ByteDifference> first_difference(std::span<const std::byte> found,
+                                               std::span<const std::byte> wanted,
+                                               std::uint64_t position) {
   if (found.empty() || std::memcmp(found.data(), wanted.data(), found.size()) == 0) {
     return std::nullopt;
   }
   const auto [a, b] = std::mismatch(found.begin(), found.end(), wanted.begin());
-  return Difference{position + static_cast<std::uint64_t>(a - found.begin()),
-                    std::to_integer<std::uint8_t>(*a), std::to_integer<std::uint8_t>(*b)};
+  return ByteDifference{position + static_cast<std::uint64_t>(a - found.begin()),
+                        std::to_integer<std::uint8_t>(*a), std::to_integer<std::uint8_t>(*b)};
 }
 
 // A length is only what the model says: before it decides on an allocation the file must have it.
@@ -440,9 +440,10 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
   return answers;
 }
 
-Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
-                                                std::uint64_t first, const Checkpoint& checkpoint,
-                                                const WantedTensor& wanted, IoBuffer& buffer) {
+Result<std::optional<ByteDifference>> compare_bytes(std::span<const std::byte> bytes,
+                                                    std::uint64_t first,
+                                                    const Checkpoint& checkpoint,
+                                                    const WantedTensor& wanted, IoBuffer& buffer) {
   const auto expected = buffer.first(bytes.size());
   TRY(read_wanted(checkpoint, wanted, first, expected));
   return first_difference(bytes, expected, first);

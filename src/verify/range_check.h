@@ -47,7 +47,7 @@ struct RangeCheck {
   bool wants_crc = false;
 };
 
-struct Difference {
+struct ByteDifference {
   std::uint64_t byte = 0;  // counted from the start of the range
   std::uint8_t found = 0;
   std::uint8_t wanted = 0;
@@ -60,7 +60,7 @@ struct Fault {
 
 struct RangeAnswer {
   std::optional<Fault> fault;  // the range could not be read; nothing else is known then
-  std::optional<Difference> difference;
+  std::optional<ByteDifference> difference;
   bool own = false;         // with `equals`: no copy, but the checkpoint's own range
   std::uint32_t crc32 = 0;  // with wants_crc
 };
@@ -81,11 +81,11 @@ struct RangeAnswer {
                                                             ProgressMeter& meter);
 
 // Compares bytes in memory with those that are wanted from `first` on, read into `buffer`.
-[[nodiscard]] Result<std::optional<Difference>> compare_bytes(std::span<const std::byte> bytes,
-                                                              std::uint64_t first,
-                                                              const Checkpoint& checkpoint,
-                                                              const WantedTensor& wanted,
-                                                              IoBuffer& buffer);
+[[nodiscard]] Result<std::optional<ByteDifference>> compare_bytes(std::span<const std::byte> bytes,
+                                                                  std::uint64_t first,
+                                                                  const Checkpoint& checkpoint,
+                                                                  const WantedTensor& wanted,
+                                                                  IoBuffer& buffer);
 
 // The lower-case hex SHA-1 of a whole file beneath `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,

@@ -317,7 +317,7 @@ class Verifier {
     return checkpoint_->recorded_crc(*view).has_value();
   }
 
-  void report_bytes(Subject& subject, const std::optional<Difference>& difference,
+  void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
                     std::uint32_t crc32) {
     if (difference) {
       report(subject, FindingCode::kBytesDiffer,
@@ -363,14 +363,14 @@ class Verifier {
   }
 
   Status check_inline_ones(const std::vector<Subject*>& subjects, ProgressMeter& meter) {
-    struct Buffers {
+    struct InlineBuffers {
       IoBuffer found;
       IoBuffer wanted;
     };
     const int threads = thread_count(options_.threads);
-    std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+    std::vector<InlineBuffers> buffers(static_cast<std::size_t>(threads));
     return parallel_for(subjects.size(), threads, [&](std::size_t i, int thread) {
-      Buffers& own = buffers[static_cast<std::size_t>(thread)];
+      InlineBuffers& own = buffers[static_cast<std::size_t>(thread)];
       return check_inline(*subjects[i], own.found, own.wanted, meter);
     });
   }
@@ -382,7 +382,7 @@ class Verifier {
       return {};
     }
     const bool by_crc = subject.written_crc && options_.compare == Compare::kRecordedCrc;
-    std::optional<Difference> difference;
+    std::optional<ByteDifference> difference;
     Crc32 crc;
     for (std::uint64_t first = 0; first < reader->nbytes(); first += kReadStepBytes) {
       const auto bytes = found.first(std::min(kReadStepBytes, reader->nbytes() - first));

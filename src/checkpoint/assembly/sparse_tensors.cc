@@ -13,7 +13,7 @@
 namespace onnx_external {
 namespace {
 
-tl::unexpected<Error> corrupt(std::string what) {
+tl::unexpected<Error> corrupt_sparse(std::string what) {
   return fail(ErrorCode::kCorrupt, "it is sparse, and " + std::move(what));
 }
 
@@ -55,21 +55,21 @@ Status check_integers(const SparsePart& part, bool narrow_allowed) {
   if (part.dtype == DType::kInt64 || (narrow_allowed && part.dtype == DType::kInt32)) {
     return {};
   }
-  return corrupt("its indices are " + std::string(torch_name(part.dtype)));
+  return corrupt_sparse("its indices are " + std::string(torch_name(part.dtype)));
 }
 
 Status check_index(std::int64_t index, std::uint64_t size) {
   if (index < 0 || static_cast<std::uint64_t>(index) >= size) {
-    return corrupt("index " + std::to_string(index) + " is outside a dimension of " +
-                   std::to_string(size));
+    return corrupt_sparse("index " + std::to_string(index) + " is outside a dimension of " +
+                          std::to_string(size));
   }
   return {};
 }
 
 tl::unexpected<Error> wrong_shapes(const SparseTensor& tensor) {
-  return corrupt("its shape " + shape_text(tensor.shape) + " does not fit indices " +
-                 shape_text(tensor.indices.shape) + " and values " +
-                 shape_text(tensor.values.shape));
+  return corrupt_sparse("its shape " + shape_text(tensor.shape) + " does not fit indices " +
+                        shape_text(tensor.indices.shape) + " and values " +
+                        shape_text(tensor.values.shape));
 }
 
 bool ends_with(std::span<const std::int64_t> all, std::span<const std::int64_t> tail) {
@@ -171,7 +171,8 @@ Status read_starts(const SparsePart& compressed, std::uint64_t batch, std::uint6
         starts[i] = static_cast<std::uint64_t>(start);
         const bool ends_wrong = (i == 0 && start != 0) || (i + 1 == count && starts[i] != stored);
         if (start < 0 || starts[i] < before || starts[i] > stored || ends_wrong) {
-          return corrupt("its compressed indices do not rise from 0 to " + std::to_string(stored));
+          return corrupt_sparse("its compressed indices do not rise from 0 to " +
+                                std::to_string(stored));
         }
         return {};
       });
@@ -255,7 +256,7 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
   }
   const bool twins = has_twins(placed);
   if (twins && !coo) {
-    return corrupt("two of its values have the same place");
+    return corrupt_sparse("two of its values have the same place");
   }
   if (twins && !can_add(tensor.values.dtype)) {
     return fail(ErrorCode::kUnsupported,

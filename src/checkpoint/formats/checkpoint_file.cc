@@ -85,7 +85,7 @@ FileFormat format_of(std::string_view head) {
   return first != head.end() && *first == '{' ? FileFormat::kJson : FileFormat::kUnknown;
 }
 
-Error unsupported(const SourceFile& file, std::string_view what) {
+Error unsupported_format(const SourceFile& file, std::string_view what) {
   return {ErrorCode::kUnsupported, file.name() + ": " + std::string(what)};
 }
 
@@ -113,13 +113,13 @@ Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file
     case FileFormat::kPickle:
       return read_pickle_file(std::move(file), options);
     case FileFormat::kLfsPointer:
-      return fail(unsupported(
+      return fail(unsupported_format(
           *file, "a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"));
     case FileFormat::kOther:
       return fail(
-          unsupported(*file,
-                      "not a checkpoint that is read (gzip, 7z, npy, HDF5, GGUF or a mobile "
-                      "module as a flatbuffer)"));
+          unsupported_format(*file,
+                             "not a checkpoint that is read (gzip, 7z, npy, HDF5, GGUF or a mobile "
+                             "module as a flatbuffer)"));
     case FileFormat::kJson:
     case FileFormat::kUnknown:
       break;
@@ -127,7 +127,7 @@ Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file
   if (file->path().extension() == ".safetensors") {
     return read_safetensors(std::move(file), options);  // which says what is wrong with it
   }
-  return fail(unsupported(
+  return fail(unsupported_format(
       *file, file->size() == 0 ? "an empty file" : "not a checkpoint of a known format"));
 }
 

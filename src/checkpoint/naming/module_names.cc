@@ -15,7 +15,7 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kMaxModuleDepth = 1000;
-constexpr std::size_t kMaxPathBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxModulePathBytes = std::size_t{1} << 20;
 constexpr std::uint64_t kFreeNameBytes = 64;
 constexpr std::string_view kScriptRoot = "__torch__";
 constexpr std::string_view kScriptBound = "__torch__.torch.classes";  // classes written in C++
@@ -296,7 +296,7 @@ class Expander {
       const auto [key, value] = frame.items[frame.next++];
       if (const auto name = pickle_.string(key)) {
         prefix_ += *name;
-        if (prefix_.size() > kMaxPathBytes) {
+        if (prefix_.size() > kMaxModulePathBytes) {
           return too_much();
         }
         status = is_module(value) ? enter(value, frames, on_path) : add(value);

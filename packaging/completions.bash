@@ -1,0 +1,27 @@
+# bash completion for save-external, verify-external and inspect-external. The options are those of
+# the command's own --help; so are the words that stand for a choice.
+
+_onnx_external() {
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} words=
+  COMPREPLY=()
+  case $previous in
+    --layout) words="per-tensor single shards inline link" ;;
+    --dedup) words="storage content off" ;;
+    --match) words="auto exact" ;;
+    --unmatched) words="strict skip keep error" ;;
+    --dtype) words="float32 float16 bfloat16 float64" ;;
+    --checksum) words="sha1" ;;
+    --sort) words="name size" ;;
+    *)
+      if [[ $current == -* ]]; then
+        words=$("$1" --help 2>/dev/null | grep -oE '^  (-[a-z], )?--[a-z0-9-]+' | grep -oE -- '-[-a-z0-9]+')
+      fi ;;
+  esac
+  if [[ -n $words ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+  else
+    compopt -o filenames 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -f -- "$current")
+  fi
+}
+complete -F _onnx_external save-external verify-external inspect-external

@@ -52,8 +52,7 @@ sanitizers() {
 }
 
 sh cmake/install-deps.sh test
-cmake -S . -B build/check -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DONNX_EXTERNAL_WERROR=ON >/dev/null
-cmake --build build/check
+sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
 for step in ${*:-faults limits mutants strict sums fuzz sanitizers}; do
   case $step in
     faults | limits | mutants | strict | sums | fuzz | sanitizers) "$step" ;;

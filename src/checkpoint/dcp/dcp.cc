@@ -195,15 +195,14 @@ class Assembler {
 };
 
 Result<std::vector<DcpItem>> read_items(const SourceFile& metadata, FormatFacts& facts) {
-  auto bytes = read_file(metadata, kMaxPickleBytes);
-  const auto pickle =
-      bytes ? Pickle::parse(*std::move(bytes)) : Result<Pickle>(fail(bytes.error()));
-  if (pickle) {
-    facts.pickle_protocol = pickle->protocol();
+  TRY_ASSIGN(auto bytes, read_file(metadata, kMaxPickleBytes));
+  const auto pickle = Pickle::parse(std::move(bytes));
+  if (!pickle) {
+    return fail_in(metadata.name(), pickle.error());
   }
-  auto items =
-      pickle ? parse_dcp_metadata(*pickle) : Result<std::vector<DcpItem>>(fail(pickle.error()));
-  if (!items && bytes) {
+  facts.pickle_protocol = pickle->protocol();
+  auto items = parse_dcp_metadata(*pickle);
+  if (!items) {
     return fail_in(metadata.name(), std::move(items).error());
   }
   return items;
@@ -232,10 +231,11 @@ Result<FileContents> read_dcp(std::shared_ptr<const SourceFile> metadata,
     return fail_in(where, std::move(named).error());
   }
   part.format = "dcp";
-  part.files.push_back(metadata);  // the file of storages that lie in none, too
+  const std::filesystem::path folder = metadata->path().parent_path();
+  part.files.push_back(std::move(metadata));  // the file of storages that lie in none, too
   part.opaque = std::move(named->opaque);
   part.refused = std::move(named->refused);
-  Slices slices(metadata->path().parent_path(), part);
+  Slices slices(folder, part);
   if (auto status = add_slices(items, *named, slices); !status) {
     return fail_in(where, std::move(status).error());
   }

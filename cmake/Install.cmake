@@ -70,9 +70,8 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMMANDS_PACKAGE_NAME onnx-external)
 set(CPACK_DEBIAN_COMMANDS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_COMMANDS_PACKAGE_SHLIBDEPS ON)
-set(CPACK_COMPONENT_COMMANDS_DESCRIPTION "weights of PyTorch checkpoints become external data of ONNX
- save-external, verify-external and inspect-external: at disk speed, in constant memory,
- without Python, and every byte verified.")
+set(CPACK_COMPONENT_COMMANDS_DESCRIPTION "The commands save-external, verify-external and inspect-external: at disk speed, in constant
+memory, without Python, and every byte verified.")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libonnx-external-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
@@ -80,6 +79,5 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 string(JOIN ", " CPACK_DEBIAN_DEV_PACKAGE_DEPENDS libonnx-dev libprotobuf-dev protobuf-compiler
   zlib1g-dev libdeflate-dev libssl-dev libre2-dev libfmt-dev nlohmann-json3-dev robin-map-dev
   libexpected-dev pkgconf)
-set(CPACK_COMPONENT_DEV_DESCRIPTION "library of onnx-external: weights for ONNX graphs
- Static library, headers, CMake package and pkg-config file.")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "The static library, its headers, a CMake package and a pkg-config file.")
 include(CPack)

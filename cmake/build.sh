@@ -1,7 +1,7 @@
 #!/bin/sh
 # Configures and builds, and shows what is being done: one line that moves on a terminal, else one
 # line a step. What fails is printed in full.
-# usage: build.sh BUILD_FOLDER [CMAKE_OPTIONS...]
+# usage: [TARGETS="..."] build.sh BUILD_FOLDER [CMAKE_OPTIONS...]      all targets by default
 set -eu
 folder=$1
 shift
@@ -16,8 +16,7 @@ if ! cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DONNX_EXTERNAL
 fi
 
 echo "compiling (a few minutes)"
-if [ -t 1 ]; then
-  cmake --build "$folder"  # ninja moves one line by itself
-else
-  cmake --build "$folder" -- --quiet
-fi
+set --
+[ -t 1 ] || set -- --quiet  # ninja moves one line on a terminal by itself
+# shellcheck disable=SC2086  # a list of targets
+cmake --build "$folder" --target ${TARGETS:-all} -- "$@"

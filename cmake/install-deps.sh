@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs Debian packages that are not there yet: install-deps.sh build|test
+# Installs Debian packages that are not there yet: install-deps.sh build|test|ci
 #   build   what the library and the commands need
 #   test    build, and what the tests need: GoogleTest, torch, onnx, ONNX Runtime's node
+#   ci      test, and clang 14 with its sanitizers, clang-format and clang-tidy
 set -eu
 
 build="build-essential cmake ninja-build pkg-config libonnx-dev libprotobuf-dev protobuf-compiler
@@ -10,12 +11,15 @@ build="build-essential cmake ninja-build pkg-config libonnx-dev libprotobuf-dev 
 test="libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy python3-onnx python3-torch
   python3-torchvision python3-venv openmpi-bin libopenmpi-dev groff-base file"
 
+ci="clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14"
+command -v node >/dev/null || test="$test nodejs"
+command -v npm >/dev/null || test="$test npm"
+
 case "${1:-}" in
   build) wanted="$build" ;;
-  test) wanted="$build $test"
-    command -v node >/dev/null || wanted="$wanted nodejs"
-    command -v npm >/dev/null || wanted="$wanted npm" ;;
-  *) echo "usage: install-deps.sh build|test" >&2; exit 2 ;;
+  test) wanted="$build $test" ;;
+  ci) wanted="$build $test $ci" ;;
+  *) echo "usage: install-deps.sh build|test|ci" >&2; exit 2 ;;
 esac
 
 missing=""

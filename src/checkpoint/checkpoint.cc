@@ -201,27 +201,27 @@ std::optional<std::uint32_t> Checkpoint::recorded_crc(const TensorView& view) co
   return whole ? storage.crc32 : std::nullopt;
 }
 
-Status Checkpoint::check_storage(std::uint32_t index) const {
-  if (const auto parts = contents_->all.made_of.find(index);
+Status Checkpoint::check_storage(std::uint32_t storage) const {
+  if (const auto parts = contents_->all.made_of.find(storage);
       parts != contents_->all.made_of.end()) {
     for (const std::uint32_t part : parts->second) {
       TRY(check_storage(part));
     }
   }
-  const Storage& storage = storages()[index];
-  const SourceFile& file = *files()[storage.file];
-  if (!storage.crc32) {
+  const Storage& stored = storages()[storage];
+  const SourceFile& file = *files()[stored.file];
+  if (!stored.crc32) {
     return {};
   }
-  if (storage.compression != Compression::kNone) {
-    TRY(contents_->inflated.get(index, storage, file));
+  if (stored.compression != Compression::kNone) {
+    TRY(contents_->inflated.get(storage, stored, file));
     return {};
   }
-  TRY_ASSIGN(const auto crc, range_crc32(file, storage.offset, storage.bytes));
-  if (crc != *storage.crc32) {
+  TRY_ASSIGN(const auto crc, range_crc32(file, stored.offset, stored.bytes));
+  if (crc != *stored.crc32) {
     return fail(ErrorCode::kCorrupt,
-                file.name() + ": byte " + std::to_string(storage.offset) + ": a record of " +
-                    std::to_string(storage.bytes) +
+                file.name() + ": byte " + std::to_string(stored.offset) + ": a record of " +
+                    std::to_string(stored.bytes) +
                     " bytes is damaged (CRC-32 differs); copy or download the file again");
   }
   return {};

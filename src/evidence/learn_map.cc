@@ -452,6 +452,7 @@ class Learner {
   }
   [[nodiscard]] std::vector<std::string> names_of(const std::vector<std::uint32_t>& keys) const {
     std::vector<std::string> names;
+    names.reserve(keys.size());
     for (const std::uint32_t key : keys) {
       names.emplace_back(task_.names[key]);
     }

@@ -58,6 +58,7 @@ std::vector<InspectedTensor> only_in(const Inspection& from,
     }
   }
   std::vector<InspectedTensor> tensors;
+  tensors.reserve(alone.size());
   for (const std::size_t index : alone) {
     tensors.push_back(from.tensors[index]);
   }

@@ -27,6 +27,7 @@ void Refusal::add_list(std::string what_one, std::string what_many, std::string 
     return;
   }
   std::vector<std::string> names;
+  names.reserve(items.size());
   for (const ErrorItem& item : items) {
     names.push_back(item.name);
   }

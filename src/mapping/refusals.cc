@@ -507,6 +507,7 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
   if (task.options.unmatched == Unmatched::kError && !left.empty()) {
     Refusal refusal;
     std::vector<ErrorItem> items;
+    items.reserve(left.size());
     const std::set<std::uint32_t> baked(leftovers.baked.begin(), leftovers.baked.end());
     for (const std::uint32_t key : left) {
       items.push_back(item_of(task, key, baked.contains(key) ? "baked into the graph" : ""));

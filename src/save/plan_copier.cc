@@ -331,7 +331,7 @@ class PlanCopier {
     const PlannedTensor& tensor = tensor_of(item.part);
     auto reader =
         InlineReader::open(job_.model.inline_proto(tensor.source_index), job_.model.cut_tensors());
-    Status status = reader ? Status() : Status(fail(std::move(reader).error()));
+    Status status = reader ? Status() : Status(fail(reader.error()));
     if (status) {
       const auto read = [&](std::uint64_t, std::span<std::byte> piece) {
         return reader->read(piece);

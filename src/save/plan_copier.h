@@ -30,6 +30,6 @@ struct CopiedFiles {
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 // The lower-case hex SHA-1 of a file that is complete.
-[[nodiscard]] Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& file);
+[[nodiscard]] Result<std::string> data_file_sha1(const Directory& data, const PlannedFile& planned);
 
 }  // namespace onnx_external

@@ -430,8 +430,11 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
     auto found = Comparison(plan, model, checkpoint, candidates[i],
                             buffers[static_cast<std::size_t>(thread)], tiles, meter)
                      .run(*out, options);
-    kept[i] = found ? *std::move(found) : std::nullopt;
-    return found ? Status() : Status(fail(std::move(found).error()));
+    if (!found) {
+      return Status(fail(std::move(found).error()));
+    }
+    kept[i] = *std::move(found);
+    return Status();
   });
   if (status) {
     status = meter.finish();

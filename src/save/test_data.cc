@@ -83,8 +83,8 @@ std::vector<std::string> spellings(const std::string& name) {
     if (at != std::string::npos) {
       const std::string base = name.substr(0, at);
       const std::string index = name.substr(at + known.part.size());
-      all.push_back(refine(base + std::string(known.before_index) + index));
-      all.push_back(refine(base + "." + index + std::string(known.after_index)));
+      all.push_back(refine(std::string(base).append(known.before_index).append(index)));
+      all.push_back(refine(std::string(base).append(".").append(index).append(known.after_index)));
       break;
     }
   }

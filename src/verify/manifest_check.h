@@ -29,12 +29,12 @@ struct FoundManifest {
 // True when it was written for this very model file.
 [[nodiscard]] bool knows(const Manifest& manifest, const ModelFile& model);
 
-// The manifest at `location`, where that is known. Else it is looked for beside the model and in
+// The manifest at `known`, where that is given. Else it is looked for beside the model and in
 // the folders that external tensors lie in; the one that knows the model by its CRC comes first.
 // Nothing when there is none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors,
-                                                         const std::string& location = {});
+                                                         const std::string& known = {});
 
 // (graph, place, name) -> index into the list, which must outlive it; the first of twins.
 using TensorKey = std::tuple<std::uint32_t, TensorPlace, std::string_view>;

@@ -52,10 +52,11 @@ void* operator new(std::size_t size, const std::nothrow_t& /*nothrow*/) noexcept
     return nullptr;
   }
 }
-void operator delete(void* memory) noexcept {
+// Not inlined: GCC would see free() take what its own operator new gave.
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, std::align_val_t) noexcept {

@@ -32,7 +32,7 @@ class Command {
 
   // "name: error: message" on stderr, below it what the error lists and the ways out of it; with
   // --json also a document on stdout. kFailed.
-  [[nodiscard]] int fail(const Error& error) const;
+  [[nodiscard]] int fail(const Error& failure) const;
   // The message alone, where the answer is on stdout already.
   [[nodiscard]] int fail(std::string_view message) const;
   // As the first for a wrong command line, with where to look; kUsage.

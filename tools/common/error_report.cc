@@ -106,6 +106,7 @@ std::string list_text(const ErrorList& list, Lists lists) {
 
 std::string remedies_text(const std::vector<Remedy>& remedies) {
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(remedies.size());
   for (const Remedy& remedy : remedies) {
     rows.push_back({option_text(remedy), calm(remedy.when)});
   }

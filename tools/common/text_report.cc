@@ -39,8 +39,9 @@ std::string names_line(std::string_view label, const std::vector<std::string>& n
 
 std::vector<std::string> tied_names(const std::vector<std::pair<std::string, std::string>>& pairs) {
   std::vector<std::string> names;
+  names.reserve(pairs.size());
   for (const auto& [key, matched] : pairs) {
-    names.push_back(key + " shares " + matched);
+    names.push_back(fmt::format("{} shares {}", key, matched));
   }
   return names;
 }

@@ -112,9 +112,9 @@ Result<Payload> parse_payload(const std::string& name, const Json& json) {
   if (payload.pickled) {
     return payload;
   }
-  static const Json kNothing;
+  static const Json nothing;
   const Json* meta = json.find("tensor_meta");
-  auto tensor = tensor_meta(meta == nullptr ? kNothing : *meta);
+  auto tensor = tensor_meta(meta == nullptr ? nothing : *meta);
   if (tensor) {
     payload.tensor = *std::move(tensor);
   } else if (tensor.error().code == ErrorCode::kUnsupported) {

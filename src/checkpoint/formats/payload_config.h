@@ -21,6 +21,6 @@ struct Payload {
 };
 
 // Payloads in the order of the file. kCorrupt for what is no payload config.
-[[nodiscard]] Result<std::vector<Payload>> parse_payload_config(std::string_view json);
+[[nodiscard]] Result<std::vector<Payload>> parse_payload_config(std::string_view text);
 
 }  // namespace onnx_external

@@ -16,11 +16,6 @@ enum class InputState : std::uint8_t {
   kOpen,     // the caller's, or a weight
 };
 
-// "input.1", "onnx::Gather_0", "0": what exporters call an argument, or a value that they computed.
-bool is_made_up(std::string_view name) {
-  return is_invented_name(name) || name_before_number(name);
-}
-
 // Attributes of a module become names with dots; arguments of a function have none.
 bool is_weight_name(std::string_view name) {
   return !is_made_up(name) && (name.find('.') != std::string_view::npos || is_parameter_name(name));
@@ -213,6 +208,10 @@ class InputSorter {
 };
 
 }  // namespace
+
+bool is_made_up(std::string_view name) {
+  return is_invented_name(name) || name_before_number(name);
+}
 
 void sort_inputs(const MappingTask& task, Leftovers& leftovers) {
   InputSorter(task, leftovers).sort();

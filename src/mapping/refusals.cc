@@ -10,6 +10,7 @@
 #include "base/nearest_names.h"
 #include "base/text.h"
 #include "mapping/advice.h"
+#include "mapping/callers.h"
 #include "mapping/known_names.h"
 #include "mapping/name_refinement.h"
 
@@ -321,10 +322,6 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
   refusal.add_remedy(
       {"ignore", std::string(adapter_component(task.keys.keys[leftovers.adapters.front()].name)),
        "to get the base model without it"});
-}
-
-bool is_made_up(std::string_view name) {
-  return is_invented_name(name) || name_before_number(name);
 }
 
 // What is surely the caller's, so that it can be pasted. Where the exporter made names up for

@@ -82,11 +82,10 @@ exit codes:
 struct Arguments {
   std::filesystem::path graph;
   std::vector<std::filesystem::path> checkpoints;
-  std::filesystem::path out_dir;
-  std::string model_name = "model.onnx";
-  std::string data_dir = "initializers";
+  SaveTarget target;
   std::filesystem::path save_map;
   std::string checksum;
+  bool attributes = false;
   bool keep_inputs = false;
   bool overwrite = false;
   bool reuse = false;
@@ -106,12 +105,12 @@ struct Arguments {
 void set_up(CommandLine& line, Arguments& arguments) {
   line.value("GRAPH", arguments.graph);
   line.list("CHECKPOINT", arguments.checkpoints);
-  line.value("-o,--output", arguments.out_dir);
-  add_plain_name(line, "--model-name", arguments.model_name);
-  add_plain_name(line, "--data-dir", arguments.data_dir);
-  add_layout_options(line, arguments.options);
-  line.flag("--attributes", arguments.options.attributes);
-  add_dtype_option(line, arguments.options.dtype);
+  line.value("-o,--output", arguments.target.folder);
+  add_plain_name(line, "--model-name", arguments.target.model_name);
+  add_plain_name(line, "--data-dir", arguments.target.data_dir);
+  add_layout_options(line, arguments.options.plan);
+  line.flag("--attributes", arguments.attributes);
+  add_dtype_option(line, arguments.options.plan.dtype);
   line.repeatable("--test-data", arguments.options.test_data);
   line.repeatable("--learn-map", arguments.options.learn_from);
   line.value("--save-map", arguments.save_map);
@@ -135,10 +134,10 @@ std::string wrong_with_link(const Arguments& arguments) {
   if (!arguments.checksum.empty()) {
     return "--checksum: needs whole files to be read; leave it out with --layout link";
   }
-  if (arguments.options.dedup == Dedup::kContent) {
+  if (arguments.options.plan.dedup == Dedup::kContent) {
     return "--dedup content: saves nothing with --layout link, which copies nothing";
   }
-  if (arguments.options.dtype || arguments.mapping.options.casts == Casts::kAllow) {
+  if (arguments.options.plan.dtype || arguments.mapping.options.casts == Casts::kAllow) {
     return "--cast and --dtype: make new bytes; --layout link copies none";
   }
   return "";
@@ -149,11 +148,11 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   if (arguments.graph.empty()) {
     return "no GRAPH.onnx is given";
   }
-  if (arguments.out_dir.empty()) {
+  if (arguments.target.folder.empty()) {
     if (!arguments.dry_run) {
       return "no -o OUT_DIR is given";
     }
-    if (arguments.options.layout == Layout::kLink || arguments.reuse) {
+    if (arguments.options.plan.layout == Layout::kLink || arguments.reuse) {
       return "no -o OUT_DIR is given: what is linked or kept lies there, so a dry run asks, too";
     }
   }
@@ -165,10 +164,10 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }
     }
-  } else if (arguments.options.attributes) {
+  } else if (arguments.attributes) {
     return "--attributes: is for a model without CHECKPOINT";
   }
-  const Layout layout = arguments.options.layout;
+  const Layout layout = arguments.options.plan.layout;
   if (layout != Layout::kShards && line.count("--max-shard-size") > 0) {
     return "--max-shard-size: is for --layout shards";
   }
@@ -184,7 +183,7 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   if (arguments.reuse && (layout == Layout::kInline || layout == Layout::kLink)) {
     return "--reuse: is for data files, and --layout inline and link write none";
   }
-  if (arguments.options.dtype && arguments.mapping.options.casts == Casts::kAllow) {
+  if (arguments.options.plan.dtype && arguments.mapping.options.casts == Casts::kAllow) {
     return "--dtype: converts all floats; leave out --cast";
   }
   return layout == Layout::kLink ? wrong_with_link(arguments) : "";
@@ -192,18 +191,18 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
 
 // "-o out/model.onnx" means the folder out and the model's name. What is wrong with it, or "".
 std::string split_output(CommandLine& line, Arguments& arguments) {
-  const std::filesystem::path& out = arguments.out_dir;
+  const std::filesystem::path& out = arguments.target.folder;
   std::error_code ignored;
   if (out.extension() != ".onnx" || std::filesystem::is_directory(out, ignored)) {
     return "";
   }
   std::string name = out.filename().string();
-  if (line.count("--model-name") > 0 && arguments.model_name != name) {
+  if (line.count("--model-name") > 0 && arguments.target.model_name != name) {
     return fmt::format("--output: names the model {}, and --model-name {}", quote(name),
-                       quote(arguments.model_name));
+                       quote(arguments.target.model_name));
   }
-  arguments.model_name = std::move(name);
-  arguments.out_dir = out.has_parent_path() ? out.parent_path() : ".";
+  arguments.target.model_name = std::move(name);
+  arguments.target.folder = out.has_parent_path() ? out.parent_path() : ".";
   return "";
 }
 
@@ -211,7 +210,11 @@ void fill_options(Arguments& arguments) {
   SaveOptions& options = arguments.options;
   options.verification = arguments.verify ? Verification::kOn : Verification::kOff;
   options.mode = arguments.dry_run ? RunMode::kDryRun : RunMode::kWrite;
-  options.reuse = arguments.reuse ? Reuse::kEqualFiles : Reuse::kNo;
+  options.open.threads = options.write.threads;
+  options.plan.given =
+      arguments.attributes ? GivenTensors::kMoveAndAttributes : GivenTensors::kStay;
+  options.plan.reuse = arguments.reuse ? Reuse::kEqualFiles : Reuse::kNo;
+  options.plan.max_expand = options.open.max_expand;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
   options.write.resume = arguments.resume ? Resume::kYes : Resume::kNo;
   options.write.cache = arguments.direct ? PageCache::kBypass : PageCache::kUse;
@@ -232,7 +235,7 @@ Status check_map_target(const Arguments& arguments) {
     return std::filesystem::weakly_canonical(a, ignored) ==
            std::filesystem::weakly_canonical(b, ignored);
   };
-  if (same(target, arguments.out_dir / arguments.model_name)) {
+  if (same(target, arguments.target.folder / arguments.target.model_name)) {
     return fail(ErrorCode::kInvalidArgument, target.string() + ": the model goes there");
   }
   if (std::filesystem::exists(target, ignored)) {
@@ -245,7 +248,7 @@ Status check_map_target(const Arguments& arguments) {
     }
   }
   const auto folder = target.has_parent_path() ? target.parent_path() : ".";
-  const bool made_by_save = !arguments.dry_run && same(folder, arguments.out_dir);
+  const bool made_by_save = !arguments.dry_run && same(folder, arguments.target.folder);
   if (!made_by_save && ::access(folder.c_str(), W_OK | X_OK) != 0) {
     return fail(errno_error(errno, target.string() + ": cannot write into its folder"));
   }
@@ -284,8 +287,8 @@ SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
   paths.read_checkpoints(arguments.checkpoints);
   paths.read_checkpoints(arguments.options.learn_from);
   paths.read.push_back(arguments.mapping.map_file);
-  paths.write.push_back(arguments.dry_run ? nearest_existing_folder(arguments.out_dir)
-                                          : arguments.out_dir);
+  paths.write.push_back(arguments.dry_run ? nearest_existing_folder(arguments.target.folder)
+                                          : arguments.target.folder);
   paths.write_folder_of(arguments.save_map);
   for (const std::filesystem::path& folder : made.made()) {
     paths.remove_folders_in.push_back(folder.parent_path());
@@ -299,7 +302,7 @@ Result<NewFolders> make_out_dir(const Arguments& arguments) {
   if (!arguments.common.sandbox || arguments.dry_run || arguments.team != nullptr) {
     return NewFolders();
   }
-  auto made = NewFolders::make(arguments.out_dir);
+  auto made = NewFolders::make(arguments.target.folder);
   if (made && arguments.fsync) {
     if (Status synced = made->sync(); !synced) {
       return fail(std::move(synced).error());
@@ -311,7 +314,7 @@ Result<NewFolders> make_out_dir(const Arguments& arguments) {
 // What takes time, for the bar.
 std::vector<Phase> phases_of(const Arguments& arguments) {
   std::vector<Phase> phases;
-  if (arguments.reuse || arguments.options.dedup == Dedup::kContent) {
+  if (arguments.reuse || arguments.options.plan.dedup == Dedup::kContent) {
     phases.push_back(Phase::kCompare);
   }
   phases.push_back(Phase::kCopy);
@@ -352,9 +355,12 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
                   phases_of(arguments));
   arguments.options.write.team = arguments.team;
   arguments.options.write.progress = bar.callback();
-  auto report =
-      save_graph_with_external_data(arguments.out_dir, arguments.model_name, arguments.data_dir,
-                                    arguments.checkpoints, arguments.graph, arguments.options);
+  const SaveTarget& target = arguments.target;
+  auto report = arguments.checkpoints.empty()
+                    ? relayout_model(target, arguments.graph, arguments.options)
+                    : save_graph_with_external_data(target.folder, target.model_name,
+                                                    target.data_dir, arguments.checkpoints,
+                                                    arguments.graph, arguments.options);
   if (!report) {
     if (may_lack_keys(report.error().code) && saves_map(arguments)) {
       save_template(command, arguments, report.error());

@@ -196,6 +196,8 @@ class Model {
 
   // A tensor whose data was left in the file has a placeholder as raw_data.
   [[nodiscard]] const onnx::ModelProto& proto() const { return *proto_; }
+  // The file that it was loaded from; empty for one from memory.
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const { return facts_; }
@@ -255,6 +257,7 @@ class Model {
   void note_change(const onnx::TensorProto* tensor);
 
   std::shared_ptr<onnx::ModelProto> proto_;
+  std::filesystem::path path_;
   std::filesystem::path source_dir_;
   GraphFacts facts_;
   std::vector<ExternalTensor> external_;

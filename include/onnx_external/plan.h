@@ -1,4 +1,5 @@
-// Where every byte of a save goes: decided before anything is written; a pure value.
+// Where every byte of a save goes: decided before anything is written; a pure value. plan_save() in
+// save_external.h makes it, write_plan() in writer.h carries it out.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,6 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
-#include "onnx_external/progress.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -45,7 +45,7 @@ inline constexpr std::uint64_t kMaxInlineBelow = std::uint64_t{1} << 20;
 enum class Dedup : std::uint8_t {
   kOff,      // none
   kStorage,  // views of the same bytes of one file (tied weights)
-  kContent,  // also tensors whose bytes are equal: merge_equal_bytes()
+  kContent,  // also tensors whose bytes are equal: planning reads those of equal size
 };
 
 // Where tensors start in a file of several: no alignment given, large ones stand on pages and small
@@ -56,6 +56,11 @@ inline constexpr std::uint64_t kSmallAlignment = 64;
 inline constexpr std::uint64_t kMinPageAlignedBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMinAlignment = 16;
 inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
+
+// kEqualFiles: where a model is replaced, data files whose bytes do not change stay where they are
+// (SavePlan::kept); the others get new names, as always. For layouts with data files, and one
+// process.
+enum class Reuse : std::uint8_t { kNo, kEqualFiles };
 
 inline constexpr std::uint64_t kDefaultShardBytes = 2'000'000'000;
 inline constexpr std::size_t kMaxShards = 99'999;  // five digits
@@ -133,49 +138,32 @@ struct SavePlan {
   }
 };
 
-struct PlanOptions {
+// Where a model is saved, and what it calls its files there.
+struct SaveTarget {
+  std::filesystem::path folder;  // made if missing
   std::string model_name = "model.onnx";
+  // Where a model is replaced, or the name is taken, the plan has this name with ".N" behind it.
   std::string data_dir = "initializers";
+};
+
+struct PlanOptions {
   Layout layout = Layout::kPerTensor;
-  std::uint64_t max_shard_bytes = kDefaultShardBytes;
-  std::optional<std::uint64_t> alignment = {};  // of every tensor; a power of two
-  Dedup dedup = Dedup::kStorage;                // kContent is as kStorage here
+  std::uint64_t max_shard_bytes = kDefaultShardBytes;  // for kShards
+  // Of every tensor; a power of two. Not for kPerTensor.
+  std::optional<std::uint64_t> alignment = {};
+  Dedup dedup = Dedup::kStorage;
   GivenTensors given = GivenTensors::kStay;
   // Tensors of fewer bytes stay in the model or come into it; at most kMaxInlineBelow.
   std::uint64_t inline_below = 0;
-  // Casts::kAllow: where a slot states a float type that is not its key's, the values are
-  // converted.
-  Casts casts = Casts::kRefuse;
   // Floats from the checkpoint become this type (can_cast_to); a slot that states another is
-  // kMismatch.
+  // kMismatch. Nothing: they become what their slot states, where the mapping has paired a tensor
+  // with a slot of another float type (MappingOptions::casts).
   std::optional<DType> dtype = {};
+  Reuse reuse = Reuse::kNo;
+  // What is copied of the data that the model brings along may be at most this many times what its
+  // files store, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
+  std::uint64_t max_expand = 4;
 };
-
-// Pure: reads no tensor. Offsets follow the order of the mapping's pairs; those of kLink are the
-// checkpoint's, and its files have no names before link_files().
-// kInvalidArgument for names that are not plain file names, numbers out of range and more than
-// kMaxShards shards; kUnsupported for a tensor that ONNX cannot hold, for a model of more than
-// 2^31-1 bytes, and (kLink) for a tensor that is no plain, aligned range of a file; kCorrupt as
-// tensor.h.
-[[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
-                                         const Mapping& mapping, const PlanOptions& options);
-
-// With Layout::kLink, finds out how a model in `out_dir` spells the files that it refers to: the
-// checkpoint's, and those of data that came with the graph. Other plans come back as they are.
-// kInvalidArgument when a file stands neither in that folder nor below it, is a symbolic link or
-// has several links (onnx refuses both), or has a name that no location may have; kNotFound, kIo.
-[[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const Model& model,
-                                          const Checkpoint& checkpoint,
-                                          const std::filesystem::path& out_dir);
-
-// Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans each
-// run of bytes once; nothing in kInline. External data that came with the graph is not read. The
-// result does not depend on the number of threads. Errors as make_plan; kIo, kCorrupt, kCancelled;
-// kInvalidArgument with kLink, which stores nothing.
-[[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model,
-                                                 const Checkpoint& checkpoint,
-                                                 const PlanOptions& options, int threads = 0,
-                                                 const ProgressFn& progress = nullptr);
 
 // A file name for a tensor name: unchanged when it is safe everywhere, else "<escaped, cut>-<16 hex
 // digits of its SHA-256>". `names` get distinct results, also on a case-insensitive file system;

@@ -1,4 +1,23 @@
-// The whole job in one call: open the checkpoint, map, plan, write, verify, publish.
+// The whole job in one call: open the checkpoint, map, plan, write, verify, publish. Each step can
+// also be called alone, in this order; nothing is visible in `target.folder` before the last:
+//
+//   const std::vector<std::filesystem::path> paths{"checkpoint.pt"};
+//   const SaveTarget target{.folder = "out"};
+//   const SaveOptions options;
+//   auto checkpoint = open_checkpoint(paths, options.open);
+//   auto graph = Model::load("graph.onnx");
+//   auto keys = mapping_keys(*checkpoint);
+//   auto mapping = map_tensors(graph->facts(), *keys, options.mapping,
+//                              mapping_evidence(*graph, *checkpoint));
+//   auto plan = plan_save(*graph, *checkpoint, *mapping, target, options.plan, options.write);
+//   auto staged = write_plan(*plan, *graph, *checkpoint, target.folder, options.write);
+//   const auto expected = expected_tensors(*plan, *graph, *checkpoint, staged->part_crcs());
+//   auto report = verify_model_against(staged->model_path(), *checkpoint, expected);
+//   if (report->ok()) {
+//     auto published = staged->publish();
+//   }
+//
+// (each `auto` is a Result to be looked at first).
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -22,37 +41,21 @@
 namespace onnx_external {
 
 enum class Verification : std::uint8_t { kOff, kOn };
-// kEqualFiles: where a model is replaced, data files whose bytes do not change are kept
-// (keep_equal_files()); the others get new names, as always.
-enum class Reuse : std::uint8_t { kNo, kEqualFiles };
 enum class RunMode : std::uint8_t { kWrite, kDryRun };  // kDryRun: report the plan, write nothing
 
+// The options of each step, and what only the whole job has. A dry run reads tensors where the plan
+// depends on their bytes (Dedup::kContent, Reuse::kEqualFiles).
 struct SaveOptions {
-  OpenOptions open;  // its threads are those of `write`
-  MappingOptions mapping;
-  // The checkpoint that the graph was exported from: what the graph holds is paired with it by
-  // bytes (learn.h), and filled from the tensors of those names. Empty: names alone decide.
-  std::vector<std::filesystem::path> learn_from;
+  OpenOptions open;        // a scratch_dir left as it is means: beside the output
+  MappingOptions mapping;  // with plan.dtype, casts are allowed
+  PlanOptions plan;
   WriteOptions write;
   Verification verification = Verification::kOn;
   RunMode mode = RunMode::kWrite;
-  // For layouts with data files, and one process. A dry run compares, too.
-  Reuse reuse = Reuse::kNo;
 
-  // How the data is laid out (plan.h). max_shard_bytes is for kShards, alignment for all but
-  // kPerTensor. A dry run with Dedup::kContent reads the tensors that could be equal.
-  Layout layout = Layout::kPerTensor;
-  std::uint64_t max_shard_bytes = kDefaultShardBytes;
-  std::optional<std::uint64_t> alignment = {};
-  Dedup dedup = Dedup::kStorage;
-  // PlanOptions::inline_below. Without a checkpoint the tensors that the graph holds move, those of
-  // attributes when asked.
-  std::uint64_t inline_below = 0;
-  bool attributes = false;
-
-  // Floats from the checkpoint become this type; slots that state another one are refused. One of
-  // can_cast_to(). (mapping.casts converts to what each slot states.)
-  std::optional<DType> dtype = {};
+  // The checkpoint that the graph was exported from: what the graph holds is paired with it by
+  // bytes (learn.h), and filled from the tensors of those names. Empty: names alone decide.
+  std::vector<std::filesystem::path> learn_from;
 
   // Files of recorded inputs: each set in them becomes a test_data_set_N folder beside the model
   // (test_data.h). Read with the options in `open`, but for its key.
@@ -104,10 +107,10 @@ struct SaveReport {
   TestData test_data;  // a dry run lists here the dimensions that would be refused
 };
 
-// Writes `basepath`/`model_location` with its weights in `basepath`/`initializer_location`. Without
-// `torch_load_paths` the weights that the model has get the layout. Nothing half-written stays
-// after an error; verification that finds a difference is kMismatch, and nothing is published. A
-// dry run with an empty `basepath` looks at no folder.
+// Writes `basepath`/`model_location` with its weights in `basepath`/`initializer_location` (the
+// members of SaveTarget). Nothing half-written stays after an error; verification that finds a
+// difference is kMismatch, and nothing is published. A dry run with an empty `basepath` looks at no
+// folder. kInvalidArgument without `torch_load_paths`: that is relayout_model()'s job.
 [[nodiscard]] Result<SaveReport> save_model_with_external_data(
     const std::filesystem::path& basepath, const std::string& model_location,
     const std::string& initializer_location,
@@ -120,6 +123,35 @@ struct SaveReport {
     const std::string& initializer_location,
     std::span<const std::filesystem::path> torch_load_paths,
     const std::filesystem::path& graph_path, const SaveOptions& options = {});
+
+// Gives the weights that a model has another layout; no slot is filled, so `open` is for test data
+// alone, and `mapping` and `learn_from` are not used. GivenTensors::kStay means kMove here. What
+// the manifest of the model knows of its bytes is checked while they are copied. Otherwise as
+// above; kNotFound when the model has no weights to move.
+[[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target,
+                                                const std::filesystem::path& model_path,
+                                                const SaveOptions& options = {});
+[[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target,
+                                                const onnx::ModelProto& model,
+                                                const SaveOptions& options = {});
+
+// Decides where every byte of a save goes: chooses a free name for the data, spreads the tensors
+// over files or links them, and finds equal bytes and files to keep where `options` ask for that.
+// Writes nothing, and reads tensors for these two alone. `write`: the options of the write_plan()
+// that follows. With an empty `target.folder` no folder is looked at: the plan is that of a first
+// save. The result does not depend on the number of threads.
+//
+// kAlreadyExists when the model or its data exists and may not be replaced; kInvalidArgument for
+// names that are not plain file names, numbers out of range, more than kMaxShards shards, options
+// that exclude each other, and (kLink) a file that stands neither in the folder nor below it or
+// that has several names; kUnsupported for a tensor that ONNX cannot hold, for a model of more than
+// 2^31-1 bytes, for data of the model that expands too far, for a tensor that is no plain, aligned
+// range of a file (kLink), and for a file system without locks (kEqualFiles); kMismatch for a type
+// that a slot does not have, and for a model that is not what its manifest says; kNotFound,
+// kCorrupt, kIo, kCancelled.
+[[nodiscard]] Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint,
+                                         const Mapping& mapping, const SaveTarget& target,
+                                         const PlanOptions& options, const WriteOptions& write);
 
 // For a save that was refused, or left slots open: the text of a map file with all that the rules
 // find, and the open slots with the keys that fit them (map_template()). `refusal`: the error's

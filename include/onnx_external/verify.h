@@ -18,6 +18,8 @@
 
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/result.h"
 
@@ -160,6 +162,14 @@ struct ExpectedTensor {
                                                         const Checkpoint& checkpoint,
                                                         std::span<const ExpectedTensor> expected,
                                                         const VerifyOptions& options = {});
+
+// What a model that is written by a plan must hold: every initializer that the plan takes from the
+// checkpoint. `model` is the one that was planned. `part_crcs`: StagedSave::part_crcs(), which
+// spares making again what was rearranged or converted while it was written
+// (Compare::kRecordedCrc); empty: it is made again.
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
+    const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+    std::span<const std::uint32_t> part_crcs = {});
 
 // Finds out what a saved model's initializers should be: by mapping anew and, when `options` choose
 // no pairs (match, prefix, renames, map, ties) and the checkpoint has all the tensors that the

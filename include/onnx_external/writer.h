@@ -87,35 +87,12 @@ class StagedSave {
   std::unique_ptr<State> state_;
 };
 
-// The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N", N one more than that of the model which is replaced, whatever its layout, or of
-// another model's data in the folder. kAlreadyExists when the model or its data exists and
-// `overwrite` refuses; `out_dir` need not exist, but kNotFound when it is a link to nothing.
-[[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
-                                                  std::string_view model_name,
-                                                  std::string_view data_dir, Overwrite overwrite,
-                                                  Layout layout = Layout::kPerTensor);
-
-// For a save that replaces a model: finds the files of the plan whose bytes stand already in data
-// files of that model, and lets them stay there (SavePlan::kept). Such a file has the same name but
-// for the number of its generation, and is read beside the tensors and compared byte by byte, up to
-// the first difference; where both sides have a CRC-32 on record and these differ, nothing is read.
-// With Sync::kFiles the old files are synced and dropped from the page cache first, so that what is
-// compared comes from the disk. Without an old model, its manifest or such files the plan comes
-// back as it is. The result does not depend on the number of threads. kIo, kCorrupt (the sources),
-// kCancelled; kInvalidArgument with a team; kUnsupported where the file system has no locks, as
-// nothing keeps another save from removing the files then.
-[[nodiscard]] Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model,
-                                                const Checkpoint& checkpoint,
-                                                const std::filesystem::path& out_dir,
-                                                const WriteOptions& options);
-
 // Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
 // changed: the planned tensors are attached to it. On any error nothing is left. Room on the disk
 // and limits on names and sizes are checked first. kIo, kCorrupt (a source is damaged), kCancelled,
 // kAlreadyExists. `inputs`: test data to write beside the model.
 // Files that are kept must still be as they were compared: kCorrupt when they are not.
-// With Layout::kLink (after link_files) only the model and its manifest are written, and no tensor
+// With Layout::kLink only the model and its manifest are written, and no tensor
 // is read but those that stay inline; kInvalidArgument with a checksum, which needs whole files.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,
                                             const Checkpoint& checkpoint,

@@ -59,6 +59,7 @@ Result<Model> Model::load(const std::filesystem::path& path) {
   if (!model) {
     return fail_in(path.string(), std::move(model).error());
   }
+  model->path_ = path;
   return model;
 }
 

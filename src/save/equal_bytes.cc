@@ -1,4 +1,5 @@
-// Finds tensors with equal bytes before anything is written.
+#include "save/equal_bytes.h"
+
 #include <algorithm>
 #include <span>
 #include <string>
@@ -16,7 +17,6 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/inline_data.h"
-#include "onnx_external/plan.h"
 #include "save/layout.h"
 #include "save/planned_bytes.h"
 

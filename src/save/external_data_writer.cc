@@ -15,6 +15,7 @@
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/manifest.h"
+#include "save/output_names.h"
 #include "save/publish.h"
 
 namespace onnx_external {

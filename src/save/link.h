@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -33,5 +34,13 @@ class LinkedPlaces {
   std::map<std::uint32_t, std::uint32_t> by_checkpoint_file_;  // -> index into SavePlan::files
   std::map<std::string, std::uint32_t> by_location_;           // of the given graph's own data
 };
+
+// With Layout::kLink, finds out how a model in `out_dir` spells the files that it refers to: the
+// checkpoint's, and those of data that came with the graph. Other plans come back as they are.
+// kInvalidArgument when a file stands neither in that folder nor below it, is a symbolic link or
+// has several links (onnx refuses both), or has a name that no location may have; kNotFound, kIo.
+[[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const Model& model,
+                                          const Checkpoint& checkpoint,
+                                          const std::filesystem::path& out_dir);
 
 }  // namespace onnx_external

@@ -2,6 +2,7 @@
 // free, and which are those of staging folders.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,15 @@ namespace onnx_external {
 // Both must be plain names that can stand in a location, different on any file system, and not
 // look like a staging folder. kInvalidArgument.
 [[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
+
+// The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
+// "<data_dir>.N", N one more than that of the model which is replaced, whatever its layout, or of
+// another model's data in the folder. kAlreadyExists when the model or its data exists and
+// `overwrite` refuses; `out_dir` need not exist, but kNotFound when it is a link to nothing.
+[[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
+                                                  std::string_view model_name,
+                                                  std::string_view data_dir, Overwrite overwrite,
+                                                  Layout layout = Layout::kPerTensor);
 
 // ".save-external.<16 hex digits>.tmp"
 [[nodiscard]] bool is_staging_name(std::string_view name);

@@ -10,6 +10,7 @@
 #include "onnx_external/evidence.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"
+#include "save/planned_bytes.h"
 #include "verify/manifest_check.h"
 #include "verify/model_file.h"
 
@@ -205,6 +206,28 @@ Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const
 }
 
 }  // namespace
+
+std::vector<ExpectedTensor> expected_tensors(const SavePlan& plan, const Model& model,
+                                             const Checkpoint& checkpoint,
+                                             std::span<const std::uint32_t> part_crcs) {
+  std::vector<ExpectedTensor> expected;
+  expected.reserve(plan.tensors.size());
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.source != TensorSource::kCheckpoint) {
+      continue;
+    }
+    ExpectedTensor& wanted = expected.emplace_back();
+    wanted.initializer = tensor.name;
+    wanted.graph = tensor.slot == Attachment::kNoSlot ? 0 : model.facts().slots[tensor.slot].graph;
+    wanted.tensor = tensor.source_index;
+    wanted.casts = tensor.cast_to ? Casts::kAllow : Casts::kRefuse;
+    wanted.recipe = tensor.recipe;
+    if (tensor.part && *tensor.part < part_crcs.size() && !planned_range(checkpoint, tensor)) {
+      wanted.written_crc = part_crcs[*tensor.part];
+    }
+  }
+  return expected;
+}
 
 Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path& model_path,
                                                      const Checkpoint& checkpoint,

@@ -116,16 +116,15 @@ Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
 
 }  // namespace
 
-Status note_recorded_crcs(const Model& model, const std::filesystem::path& model_path,
-                          SavePlan& plan) {
+Status note_recorded_crcs(const Model& model, SavePlan& plan) {
   if (is_of_checkpoint_alone(plan)) {
     return {};
   }
   TRY_ASSIGN(const auto tensors, list_tensors(model.proto()));
   ModelFile file;  // its tensors are listed already
   file.folder = model.source_dir();
-  file.name = model_path.filename().string();
-  TRY_ASSIGN(const auto found, manifest_of(file, model_path, tensors));
+  file.name = model.path().filename().string();
+  TRY_ASSIGN(const auto found, manifest_of(file, model.path(), tensors));
   if (!found) {
     return {};
   }

@@ -1,8 +1,6 @@
 // What a given model's manifest knows of the bytes that a save takes from that model.
 #pragma once
 
-#include <filesystem>
-
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
@@ -12,10 +10,8 @@ namespace onnx_external {
 // Notes in the plan the CRC-32 of each tensor that comes from the model, where the model's manifest
 // has it for the very place that the model refers to. Nothing is done for a model without a
 // manifest, and for a plan that takes its tensors from a checkpoint alone. Before attach().
-// `model_path`: the file that the model was loaded from; empty for one from memory.
 // kCorrupt: the manifest cannot be read; kMismatch: the model file is not the one that it was
 // written for, or contradicts it; kIo.
-[[nodiscard]] Status note_recorded_crcs(const Model& model, const std::filesystem::path& model_path,
-                                        SavePlan& plan);
+[[nodiscard]] Status note_recorded_crcs(const Model& model, SavePlan& plan);
 
 }  // namespace onnx_external

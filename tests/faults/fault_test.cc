@@ -98,10 +98,8 @@ class Faults : public testing::Test {
   }
   static Status save_planned(const Checkpoint& checkpoint, Model& model, const fs::path& out,
                              const WriteOptions& options, const RecordedInputs& inputs) {
-    const auto data_dir = choose_data_dir(out, "model.onnx", "initializers", options.overwrite);
-    const auto plan = data_dir ? make_plan(model, checkpoint, map_by_name(model, checkpoint),
-                                           {"model.onnx", *data_dir})
-                               : fail(data_dir.error());
+    const auto plan =
+        plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out}, {}, options);
     auto staged =
         plan ? write_plan(*plan, model, checkpoint, out, options, &inputs) : fail(plan.error());
     return staged ? staged->publish() : Status(fail(staged.error()));

@@ -68,13 +68,14 @@ class Leftovers : public testing::Test {
   Result<SaveReport> save(std::uint32_t seed, const Choice& choice,
                           Reuse reuse = Reuse::kNo) const {
     SaveOptions options;
+    options.open.threads = 1;
     options.write.threads = 1;
     options.write.sync = Sync::kNone;
     options.write.overwrite = Overwrite::kAllow;
     options.verification = Verification::kOff;
-    options.layout = choice.layout;
-    options.max_shard_bytes = 2500;
-    options.reuse = reuse;
+    options.plan.layout = choice.layout;
+    options.plan.max_shard_bytes = 2500;
+    options.plan.reuse = reuse;
     const std::string name = std::to_string(seed) + ".pt";
     fs::path checkpoint = dir_.path() / name;
     if (choice.layout == Layout::kLink) {

@@ -361,9 +361,10 @@ struct Output {
 Answer save(const Yard& yard, const std::vector<fs::path>& checkpoints, const Output& output = {}) {
   SaveOptions options;
   options.write.sync = Sync::kNone;
+  options.open.threads = 1;
   options.write.threads = 1;
   options.write.overwrite = Overwrite::kAllow;
-  options.layout = output.layout;
+  options.plan.layout = output.layout;
   const auto saved = save_graph_with_external_data(yard.out(), output.model, output.folder,
                                                    checkpoints, yard.in() / "graph.onnx", options);
   if (!saved) {

@@ -201,14 +201,15 @@ void Scene::prepare(const SaveRequest& request) const {
 Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
                                std::size_t* calls) const {
   SaveOptions options;
+  options.open.threads = request.threads;
   options.write.threads = request.threads;
   options.write.sync = request.form.sync;
   options.write.overwrite = request.overwrite;
   options.write.cache = request.form.cache;
   options.verification = request.form.verification;
-  options.reuse = request.form.reuse;
-  options.layout = request.form.layout;
-  options.max_shard_bytes = kSceneShardBytes;
+  options.plan.reuse = request.form.reuse;
+  options.plan.layout = request.form.layout;
+  options.plan.max_shard_bytes = kSceneShardBytes;
   options.mapping.casts = request.form.input == Input::kCast ? Casts::kAllow : Casts::kRefuse;
   if (request.form.input == Input::kRecorded) {
     options.test_data = {recording()};

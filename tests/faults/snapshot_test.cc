@@ -63,9 +63,10 @@ TEST_P(Snapshots, AreConsistentWhileOthersSave) {
 TEST_P(Snapshots, OfAModelThatIsSavedOverItselfAreComplete) {
   ASSERT_THAT(scene_.save({out_, 1, GetParam()}), IsOk());
   SaveOptions options;
+  options.open.threads = 1;
   options.write.threads = 1;
   options.write.overwrite = Overwrite::kAllow;
-  options.layout = GetParam().layout;
+  options.plan.layout = GetParam().layout;
   const std::vector<fs::path> checkpoint{scene_.checkpoint(2)};
   for (int i = 0; i < 3; ++i) {
     const auto saved = save_graph_with_external_data(out_, "model.onnx", "initializers", checkpoint,
@@ -81,9 +82,10 @@ TEST_P(Snapshots, KeepACheckpointThatLiesBesideTheModel) {
   fs::copy_file(scene_.checkpoint(1), checkpoint);
   const std::string before = read_text(checkpoint);
   SaveOptions options;
+  options.open.threads = 1;
   options.write.threads = 1;
   options.write.overwrite = Overwrite::kAllow;
-  options.layout = GetParam().layout;
+  options.plan.layout = GetParam().layout;
   for (int i = 0; i < 3; ++i) {
     const auto saved =
         save_graph_with_external_data(out_, "model.onnx", "initializers",

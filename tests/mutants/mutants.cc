@@ -87,6 +87,7 @@ Status verify(const fs::path& model) {
 Status dry_run(const fs::path& graph, const fs::path& checkpoint, const fs::path& out) {
   SaveOptions options;
   options.mode = RunMode::kDryRun;
+  options.open.threads = 1;
   options.write.threads = 1;
   const std::vector<fs::path> paths{checkpoint};
   const auto report =
@@ -170,7 +171,7 @@ class Targets {
     }
     SaveOptions options;
     options.write.sync = Sync::kNone;
-    options.layout = Layout::kSingle;
+    options.plan.layout = Layout::kSingle;
     const std::vector<fs::path> paths{tiny / "model.safetensors"};
     const auto saved =
         save_graph_with_external_data(out, "model.onnx", "initializers", paths, graph, options);

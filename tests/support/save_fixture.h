@@ -16,6 +16,7 @@
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
+#include "onnx_external/save_external.h"
 #include "onnx_external/writer.h"
 #include "save/manifest.h"
 #include "support/graph_builder.h"
@@ -88,17 +89,9 @@ inline std::vector<TestTensor> mixed_tensors(std::uint32_t seed) {
 
 inline Result<StagedSave> stage(const Checkpoint& checkpoint, Model& model,
                                 const std::filesystem::path& out, const WriteOptions& options,
-                                PlanOptions plan_options = {}) {
-  const auto data_dir =
-      choose_data_dir(out, "model.onnx", "initializers", options.overwrite, plan_options.layout);
-  if (!data_dir) {
-    return fail(data_dir.error());
-  }
-  plan_options.data_dir = *data_dir;
-  auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), plan_options);
-  if (plan) {
-    plan = link_files(*std::move(plan), model, checkpoint, out);
-  }
+                                const PlanOptions& plan_options = {}) {
+  const auto plan = plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out},
+                              plan_options, options);
   if (!plan) {
     return fail(plan.error());
   }

@@ -32,10 +32,11 @@ class SaveThreat : public testing::Test {
   Result<SaveReport> save(const fs::path& checkpoint, Layout layout = Layout::kPerTensor) const {
     SaveOptions options;
     options.write.sync = Sync::kNone;
+    options.open.threads = 1;
     options.write.threads = 1;
     options.write.overwrite = Overwrite::kAllow;
-    options.layout = layout;
-    options.max_shard_bytes = 1'300'000;
+    options.plan.layout = layout;
+    options.plan.max_shard_bytes = 1'300'000;
     const std::vector<fs::path> paths{checkpoint};
     return save_graph_with_external_data(out_, "model.onnx", "initializers", paths, model_,
                                          options);

@@ -155,8 +155,7 @@ TEST(OnnxThreat, InlineDataOfAnotherSizeIsNeverSaved) {
     SaveOptions options;
     options.write.sync = Sync::kNone;
     const auto saved =
-        save_graph_with_external_data(dir.path() / "out", "model.onnx", "initializers", {},
-                                      dir.write("g.onnx", b.bytes()), options);
+        relayout_model({.folder = dir.path() / "out"}, dir.write("g.onnx", b.bytes()), options);
     EXPECT_FALSE(saved.has_value()) << shape_text(dims);
     EXPECT_FALSE(fs::exists(dir.path() / "out")) << shape_text(dims);
   }

@@ -169,7 +169,7 @@ void add_threads_option(CommandLine& line, int& threads) {
   add_number(line, "--threads", threads, 1, kMaxThreads);
 }
 
-void add_layout_options(CommandLine& line, SaveOptions& options) {
+void add_layout_options(CommandLine& line, PlanOptions& options) {
   add_choice<Layout>(line, "--layout", options.layout,
                      {{"per-tensor", Layout::kPerTensor},
                       {"single", Layout::kSingle},

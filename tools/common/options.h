@@ -86,7 +86,7 @@ void add_threads_option(CommandLine& line, int& threads);
 void add_dtype_option(CommandLine& line, std::optional<DType>& dtype);
 
 // The options of kLayoutHelp.
-void add_layout_options(CommandLine& line, SaveOptions& options);
+void add_layout_options(CommandLine& line, PlanOptions& options);
 
 struct MappingArguments {
   MappingOptions options;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "onnx_external/verify.h"
+#include "save/make_plan.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 #include "tensor/cast.h"
@@ -22,10 +23,6 @@ WriteOptions fast() {
   WriteOptions options;
   options.sync = Sync::kNone;
   return options;
-}
-
-PlanOptions casting() {
-  return {.casts = Casts::kAllow};
 }
 
 // Floats of all sizes.
@@ -85,7 +82,7 @@ class Converted : public testing::Test {
 
 TEST_F(Converted, WritesTheValuesInTheTypeOfTheSlot) {
   Model graph = model();
-  ASSERT_THAT(save_all(checkpoint(), graph, out_, fast(), casting()), IsOk());
+  ASSERT_THAT(save_all(checkpoint(), graph, out_, fast()), IsOk());
   const fs::path data = out_ / "initializers";
   EXPECT_TRUE(read_text(data / "large") == as_half(tensors_[0].bytes));
   EXPECT_TRUE(read_text(data / "float") == tensors_[0].bytes);
@@ -105,7 +102,7 @@ TEST_F(Converted, GivesTheSameBytesInEveryLayoutAndNumberOfThreads) {
   for (const int threads : {1, 5}) {
     WriteOptions options = fast();
     options.threads = threads;
-    PlanOptions layout = casting();
+    PlanOptions layout;
     layout.layout = Layout::kSingle;
     Model graph = model();
     out_ = dir_.path() / std::to_string(threads);
@@ -119,7 +116,7 @@ TEST_F(Converted, GivesTheSameBytesInEveryLayoutAndNumberOfThreads) {
 TEST_F(Converted, IsVerifiedAgainstTheConvertedValues) {
   const Checkpoint opened = checkpoint();
   Model graph = model();
-  ASSERT_THAT(save_all(opened, graph, out_, fast(), casting()), IsOk());
+  ASSERT_THAT(save_all(opened, graph, out_, fast()), IsOk());
   const auto verify = [&](Casts casts) {
     return verify_model_against(out_ / "model.onnx", opened, expected(casts));
   };
@@ -147,7 +144,7 @@ TEST_F(Converted, FindsDamageInTheSource) {
   std::string bytes = torch_zip(tensors_);
   bytes[bytes.find(tensors_[1].bytes) + 500] ^= 1;
   Model graph = model();
-  EXPECT_THAT(save_all(open_one(dir_.write("c.pt", bytes)), graph, out_, fast(), casting()),
+  EXPECT_THAT(save_all(open_one(dir_.write("c.pt", bytes)), graph, out_, fast()),
               FailsWith(ErrorCode::kCorrupt, "c.pt"));
 }
 

@@ -111,8 +111,10 @@ class GivenWeights : public testing::Test {
   Result<SaveReport> save(const fs::path& graph, const std::string& out, SaveOptions options,
                           const std::vector<fs::path>& checkpoints = {}) {
     options.write.sync = Sync::kNone;
-    return save_graph_with_external_data(dir_.path() / out, "model.onnx", "initializers",
-                                         checkpoints, graph, options);
+    const fs::path folder = dir_.path() / out;
+    return checkpoints.empty() ? relayout_model({.folder = folder}, graph, options)
+                               : save_graph_with_external_data(folder, "model.onnx", "initializers",
+                                                               checkpoints, graph, options);
   }
   fs::path given(const onnx::ModelProto& model = full_model()) {
     return dir_.write("given.onnx", model.SerializeAsString());
@@ -124,8 +126,8 @@ class GivenWeights : public testing::Test {
 
 SaveOptions with(Layout layout, bool attributes = false) {
   SaveOptions options;
-  options.layout = layout;
-  options.attributes = attributes;
+  options.plan.layout = layout;
+  options.plan.given = attributes ? GivenTensors::kMoveAndAttributes : GivenTensors::kStay;
   return options;
 }
 
@@ -288,7 +290,7 @@ TEST_F(GivenWeights, LeaveNothingOutsideAModelThatHoldsThemAll) {
 
 TEST_F(GivenWeights, BelowASizeStayOrComeIntoTheModel) {
   SaveOptions options = with(Layout::kSingle);
-  options.inline_below = 3000;
+  options.plan.inline_below = 3000;
   const std::vector<std::string> large{"raw", "typed"};
   ASSERT_THAT(save(given(), "stay", options), IsOk());
   EXPECT_EQ(external_names(model_in("stay")), large);
@@ -296,7 +298,7 @@ TEST_F(GivenWeights, BelowASizeStayOrComeIntoTheModel) {
   ASSERT_THAT(save(model_in("all"), "come", options), IsOk());
   EXPECT_EQ(external_names(model_in("come")), large);
   EXPECT_EQ(values_of(model_in("come")), values_of(given()));
-  options.inline_below = kMaxInlineBelow + 1;
+  options.plan.inline_below = kMaxInlineBelow + 1;
   EXPECT_THAT(save(given(), "more", options), FailsWith(ErrorCode::kInvalidArgument, "inline"));
 }
 
@@ -347,9 +349,11 @@ TEST_F(GivenWeights, AreNotMixedUpWithUnknownFields) {
 TEST_F(GivenWeights, GiveTheSameFilesWithAnyNumberOfThreads) {
   for (const Layout layout : kLayouts) {
     SaveOptions options = with(layout, true);
+    options.open.threads = 1;
     options.write.threads = 1;
     const std::string name = std::to_string(static_cast<int>(layout));
     ASSERT_THAT(save(given(), "one" + name, options), IsOk());
+    options.open.threads = 8;
     options.write.threads = 8;
     ASSERT_THAT(save(given(), "eight" + name, options), IsOk());
     EXPECT_EQ(tree_of(dir_.path() / ("one" + name)), tree_of(dir_.path() / ("eight" + name)));
@@ -358,8 +362,7 @@ TEST_F(GivenWeights, GiveTheSameFilesWithAnyNumberOfThreads) {
 
 TEST_F(GivenWeights, OfAModelInMemoryMoveToo) {
   const auto report =
-      save_model_with_external_data(dir_.path() / "out", "model.onnx", "initializers", {},
-                                    full_model(), with(Layout::kSingle, true));
+      relayout_model({.folder = dir_.path() / "out"}, full_model(), with(Layout::kSingle, true));
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(values_of(model_in("out")), values_of(given()));
 }
@@ -369,9 +372,9 @@ TEST_F(GivenWeights, ThatAreEqualAreStoredOnceWhenAsked) {
   *model.mutable_graph()->add_initializer() = model.graph().initializer(0);
   model.mutable_graph()->mutable_initializer()->rbegin()->set_name("twin");
   SaveOptions options = with(Layout::kSingle);
-  options.dedup = Dedup::kContent;
+  options.plan.dedup = Dedup::kContent;
   ASSERT_THAT(save(given(model), "once", options), IsOk());
-  options.dedup = Dedup::kStorage;
+  options.plan.dedup = Dedup::kStorage;
   ASSERT_THAT(save(given(model), "twice", options), IsOk());
   const auto bytes = [&](const char* out) {
     return fs::file_size(dir_.path() / out / "model.data");

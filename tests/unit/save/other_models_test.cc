@@ -146,12 +146,12 @@ TEST_F(OtherModels, InOneFolderAreReplacedOneByOne) {
   const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
   const auto save_as = [&](const std::string& name, Overwrite overwrite) {
     Model model = model_for(tensors);
-    PlanOptions options{.model_name = name};
-    options.data_dir = choose_data_dir(out_, name, "initializers", overwrite).value();
-    const auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), options);
     WriteOptions write;
     write.sync = Sync::kNone;
     write.overwrite = overwrite;
+    const auto plan = plan_save(model, checkpoint, map_by_name(model, checkpoint),
+                                {.folder = out_, .model_name = name}, {}, write);
+    ASSERT_THAT(plan, IsOk());
     auto staged = write_plan(*plan, model, checkpoint, out_, write);
     ASSERT_THAT(staged, IsOk());
     ASSERT_THAT(staged->publish(), IsOk());

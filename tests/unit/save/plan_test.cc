@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "save/equal_bytes.h"
 #include "save/layout.h"
+#include "save/make_plan.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -15,13 +17,14 @@ namespace {
 
 class Plan : public testing::Test {
  protected:
-  Result<SavePlan> plan(const std::vector<TestTensor>& tensors, const PlanOptions& options = {}) {
-    return plan(tensors, model_for(tensors), options);
+  Result<SavePlan> plan(const std::vector<TestTensor>& tensors, const PlanOptions& options = {},
+                        const SaveTarget& target = {}) {
+    return plan(tensors, model_for(tensors), options, target);
   }
   Result<SavePlan> plan(const std::vector<TestTensor>& tensors, const Model& model,
-                        const PlanOptions& options = {}) {
+                        const PlanOptions& options = {}, const SaveTarget& target = {}) {
     const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
-    return make_plan(model, checkpoint, map_by_name(model, checkpoint), options);
+    return make_plan(model, checkpoint, map_by_name(model, checkpoint), options, target);
   }
 
   TempDir dir_;
@@ -109,9 +112,9 @@ TEST_F(Plan, RefusesATypeThatOnnxLacks) {
 
 TEST_F(Plan, RefusesNamesThatAreNotPlain) {
   const std::vector<TestTensor> tensors{{.name = "w", .shape = {4}, .bytes = noise(16, 1)}};
-  EXPECT_THAT(plan(tensors, PlanOptions{.model_name = "a/b"}),
+  EXPECT_THAT(plan(tensors, {}, SaveTarget{.model_name = "a/b"}),
               FailsWith(ErrorCode::kInvalidArgument, "'a/b'"));
-  EXPECT_THAT(plan(tensors, PlanOptions{.data_dir = ".."}),
+  EXPECT_THAT(plan(tensors, {}, SaveTarget{.data_dir = ".."}),
               FailsWith(ErrorCode::kInvalidArgument, "'..'"));
 }
 
@@ -190,14 +193,12 @@ TEST_F(Plan, RefusesAnAlignmentThatIsNoPowerOfTwoInItsLimits) {
 }
 
 TEST_F(Plan, NumbersSingleFilesAndShardsAsItNumbersDataFolders) {
-  const auto single = plan(tensors_of({4}), PlanOptions{.model_name = "a.onnx",
-                                                        .data_dir = "initializers.12",
-                                                        .layout = Layout::kSingle});
+  const auto single = plan(tensors_of({4}), PlanOptions{.layout = Layout::kSingle},
+                           {.model_name = "a.onnx", .data_dir = "initializers.12"});
   ASSERT_THAT(single, IsOk());
   EXPECT_EQ(places(*single), (Places{"a.12.data@0"}));
-  const auto shards =
-      plan(tensors_of({4}),
-           PlanOptions{.model_name = "a", .data_dir = "initializers.2", .layout = Layout::kShards});
+  const auto shards = plan(tensors_of({4}), PlanOptions{.layout = Layout::kShards},
+                           {.model_name = "a", .data_dir = "initializers.2"});
   ASSERT_THAT(shards, IsOk());
   EXPECT_EQ(places(*shards), (Places{"a.2-00001-of-00001.data@0"}));
 }

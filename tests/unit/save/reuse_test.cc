@@ -54,8 +54,8 @@ class Reused : public testing::Test {
   Reused() {
     options_.write.overwrite = Overwrite::kAllow;
     options_.write.sync = Sync::kNone;
-    options_.reuse = Reuse::kEqualFiles;
-    options_.max_shard_bytes = 320'000;
+    options_.plan.reuse = Reuse::kEqualFiles;
+    options_.plan.max_shard_bytes = 320'000;
     graph_ = dir_.write("graph.onnx", *model_for(tensors_of({})).serialize());
   }
 
@@ -137,7 +137,7 @@ TEST_F(Reused, FilesSpreadOverGenerationsAndGoWithTheLastModelThatHasThem) {
   save_well({.a = 10, .b = 20, .c = 30},
             {"initializers.1", "initializers.1/b", "initializers.2", "initializers.2/a",
              "initializers.3", "initializers.3/turned", "model.3.manifest.json", "model.onnx"});
-  options_.reuse = Reuse::kNo;
+  options_.plan.reuse = Reuse::kNo;
   save_well({.a = 10, .b = 20, .c = 30},
             {"initializers.4", "initializers.4/a", "initializers.4/b",
              "initializers.4/manifest.json", "initializers.4/turned", "model.onnx"});
@@ -186,7 +186,7 @@ TEST_F(Reused, FilesAreRegularWithOneName) {
 }
 
 TEST_F(Reused, FilesMayBeShards) {
-  options_.layout = Layout::kShards;
+  options_.plan.layout = Layout::kShards;
   save_well({}, {"model-00001-of-00002.data", "model-00002-of-00002.data", "model.manifest.json",
                  "model.onnx"});
   const std::string first = identity(out_ / "model-00001-of-00002.data");
@@ -195,7 +195,7 @@ TEST_F(Reused, FilesMayBeShards) {
   EXPECT_EQ(identity(out_ / "model-00001-of-00002.data"), first);
   save_well({.a = 10, .b = 20}, {"model.1-00002-of-00002.data", "model.2-00001-of-00002.data",
                                  "model.2.manifest.json", "model.onnx"});
-  options_.layout = Layout::kSingle;
+  options_.plan.layout = Layout::kSingle;
   save_well({.a = 10, .b = 20}, {"model.3.data", "model.3.manifest.json", "model.onnx"});
   save_well({.a = 10, .b = 20}, {"model.3.data", "model.4.manifest.json", "model.onnx"});
 }
@@ -231,10 +231,10 @@ TEST_F(Reused, FilesMayHoldConvertedNumbers) {
 
 TEST_F(Reused, FilesOfAnotherLayoutAreNot) {
   save_well({}, kFirst);
-  options_.layout = Layout::kSingle;
+  options_.plan.layout = Layout::kSingle;
   EXPECT_EQ(save_well({}, {"model.1.data", "model.1.manifest.json", "model.onnx"}).files_reused,
             0U);
-  options_.layout = Layout::kPerTensor;
+  options_.plan.layout = Layout::kPerTensor;
   EXPECT_EQ(save_well({}, {"initializers.2", "initializers.2/a", "initializers.2/b",
                            "initializers.2/manifest.json", "initializers.2/turned", "model.onnx"})
                 .files_reused,
@@ -245,7 +245,7 @@ TEST_F(Reused, FilesHaveTheirChecksumInTheModel) {
   options_.write.checksum = Checksum::kSha1;
   for (const Layout layout : {Layout::kPerTensor, Layout::kShards}) {
     fs::remove_all(out_);
-    options_.layout = layout;
+    options_.plan.layout = layout;
     ASSERT_THAT(save({}), IsOk());
     const auto report = save({.b = 20});
     ASSERT_THAT(report, IsOk());
@@ -264,8 +264,7 @@ TEST_F(Reused, FilesServeASavedModelThatIsItsOwnGraph) {
   save_well({.b = 20}, {"initializers", "initializers.1", "initializers.1/b", "initializers/a",
                         "initializers/turned", "model.1.manifest.json", "model.onnx"});
   // Without a checkpoint all its data is its own.
-  const auto report =
-      save_graph_with_external_data(out_, "model.onnx", "initializers", {}, graph_, options_);
+  const auto report = relayout_model({.folder = out_}, graph_, options_);
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->files_reused, 3U);
   expect_whole({.b = 20});
@@ -287,11 +286,8 @@ TEST_F(Reused, FilesMustStayAsTheyWereCompared) {
   const auto before = tree_of(out_);
   const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors_of({.b = 20}))));
   Model model = model_for(tensors_of({}));
-  PlanOptions options;
-  options.data_dir = "initializers.1";
-  auto plan = make_plan(model, checkpoint, map_by_name(model, checkpoint), options);
-  ASSERT_THAT(plan, IsOk());
-  plan = keep_equal_files(*std::move(plan), model, checkpoint, out_, options_.write);
+  const auto plan = plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out_},
+                              options_.plan, options_.write);
   ASSERT_THAT(plan, IsOk());
   ASSERT_EQ(plan->kept.size(), 2U);
   // The same bytes in another file: somebody else's save may have put it there.
@@ -344,7 +340,7 @@ TEST_F(Reused, FilesOfAnotherModelAreNeverRemoved) {
   other.replace(other.find(name), name.size(), "\"other.onnx\"");
   dir_.write("out/initializers.7/a", "another model's");
   dir_.write("out/initializers.7/manifest.json", other);
-  options_.reuse = Reuse::kNo;
+  options_.plan.reuse = Reuse::kNo;
   ASSERT_THAT(save({.b = 30}), IsOk());
   EXPECT_EQ(read_text(out_ / "initializers.7/a"), "another model's");
   EXPECT_FALSE(fs::exists(out_ / "model.9.manifest.json"));

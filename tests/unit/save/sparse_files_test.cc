@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/holes.h"
 #include "onnx_external/verify.h"
+#include "save/make_plan.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 

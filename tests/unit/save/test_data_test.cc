@@ -254,14 +254,13 @@ class TestDataFiles : public TestDataTest {
     if (!planned) {
       return fail(std::move(planned).error());
     }
-    const auto data_dir = choose_data_dir(out_, "model.onnx", "initializers", overwrite);
-    if (!data_dir) {
-      return fail(data_dir.error());
-    }
-    const auto saved =
-        make_plan(model, checkpoint, map_by_name(model, checkpoint), {"model.onnx", *data_dir});
     WriteOptions options;
     options.overwrite = overwrite;
+    const auto saved =
+        plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out_}, {}, options);
+    if (!saved) {
+      return fail(saved.error());
+    }
     const RecordedInputs inputs{*std::move(planned), std::move(recordings_)};
     recordings_.clear();
     auto staged = write_plan(*saved, model, checkpoint, out_, options, &inputs);

@@ -10,6 +10,7 @@
 
 #include "onnx_external/verify.h"
 #include "save/journal.h"
+#include "save/make_plan.h"
 #include "save/planned_bytes.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
@@ -159,9 +160,7 @@ TEST_F(Transposed, GivesTheSameBytesWithAnyNumberOfThreadsAndChecksums) {
 
 TEST_F(Transposed, ConvertsWhatItTransposes) {
   const Checkpoint opened = checkpoint();
-  PlanOptions options;
-  options.casts = Casts::kAllow;
-  ASSERT_THAT(save(opened, out_, with_threads(2), options, onnx::TensorProto::FLOAT16), IsOk());
+  ASSERT_THAT(save(opened, out_, with_threads(2), {}, onnx::TensorProto::FLOAT16), IsOk());
   std::string halves(wide_.size() / 2, '\0');
   cast_elements(DType::kFloat32, DType::kFloat16, std::as_bytes(std::span(wide_)),
                 std::as_writable_bytes(std::span(halves)));

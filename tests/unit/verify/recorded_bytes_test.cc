@@ -36,13 +36,15 @@ class RecordedBytes : public testing::Test {
                           const std::vector<fs::path>& checkpoints = {},
                           std::uint64_t inline_below = 0) {
     SaveOptions options;
-    options.layout = layout;
-    options.inline_below = inline_below;
+    options.plan.layout = layout;
+    options.plan.inline_below = inline_below;
     options.mapping.partial = Partial::kAllow;
     options.write.sync = Sync::kNone;
     options.write.overwrite = Overwrite::kAllow;
-    return save_graph_with_external_data(dir_.path() / out, "model.onnx", "initializers",
-                                         checkpoints, graph, options);
+    const fs::path folder = dir_.path() / out;
+    return checkpoints.empty() ? relayout_model({.folder = folder}, graph, options)
+                               : save_graph_with_external_data(folder, "model.onnx", "initializers",
+                                                               checkpoints, graph, options);
   }
   void save_first(Layout layout) {
     ASSERT_THAT(save(graph_, "out", layout, {checkpoint_}), IsOk());

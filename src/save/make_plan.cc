@@ -1,4 +1,4 @@
-#include "onnx_external/plan.h"
+#include "save/make_plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,14 +55,12 @@ std::string_view value_of(const ExternalTensor& tensor) {
 }
 
 // The type that the values of a key are converted to; nothing when they stay as they are.
-std::optional<DType> cast_target(DType dtype, const Slot* slot, const Recipe& recipe,
-                                 const PlanOptions& options) {
+std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOptions& options) {
   if (!can_cast_from(dtype)) {
     return std::nullopt;
   }
   auto target = options.dtype;
-  const bool casts = options.casts == Casts::kAllow || ends_with_cast(recipe);
-  if (!target && casts && slot != nullptr) {
+  if (!target && slot != nullptr) {
     target = dtype_from_onnx(slot->elem_type);
   }
   return target && *target != dtype && can_cast_to(*target) ? target : std::nullopt;
@@ -185,7 +183,7 @@ class Planner {
     tensor.source_index = pair.key;
     tensor.key = view.name;
     tensor.rule = pair.rule;
-    tensor.cast_to = cast_target(view.dtype, slot, pair.recipe, options_);
+    tensor.cast_to = cast_target(view.dtype, slot, options_);
     tensor.recipe = with_cast(pair.recipe, tensor.cast_to.has_value());
     TRY(check_stated_type(view, slot));
     TRY(check_cast(pair, view, slot));
@@ -263,16 +261,16 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
 }  // namespace
 
 Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
-                           const PlanOptions& options) {
-  TRY(check_output_names(options.model_name, options.data_dir));
+                           const PlanOptions& options, const SaveTarget& target) {
+  TRY(check_output_names(target.model_name, target.data_dir));
   if (options.inline_below > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tensors of up to {} cannot be inline; at most of {}",
                             size_text(options.inline_below), size_text(kMaxInlineBelow)));
   }
   SavePlan plan;
-  plan.model_name = options.model_name;
-  plan.data_dir = options.data_dir;
+  plan.model_name = target.model_name;
+  plan.data_dir = target.data_dir;
   plan.asked = mapping.asked;
   plan.tensors.reserve(mapping.pairs.size());
   plan.parts.reserve(mapping.pairs.size());

@@ -1,0 +1,68 @@
+// A new layout for the weights that a model has: a save without a checkpoint.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/try.h"
+#include "checkpoint/storage/file_contents.h"
+#include "onnx_external/save_external.h"
+#include "save_job.h"
+
+namespace onnx_external {
+namespace {
+
+// Nothing is filled: what the graph leaves open stays open.
+Mapping unmapped(const GraphFacts& graph) {
+  Mapping mapping;
+  for (const Slot& slot : graph.slots) {
+    if (slot.kind == SlotKind::kGraphInput) {
+      mapping.inputs_left.push_back(slot.name);
+    } else if (slot.kind == SlotKind::kUndefinedName) {
+      mapping.slots_left.push_back(slot.name);
+    }
+  }
+  return mapping;
+}
+
+// A graph whose weights were left out.
+bool moves_nothing(const SavePlan& plan, const Model& model) {
+  const auto& given = model.inline_tensors();
+  const bool is_whole = plan.layout == Layout::kInline &&
+                        std::any_of(given.begin(), given.end(), [](const InlineTensor& tensor) {
+                          return tensor.place != TensorPlace::kAttribute;
+                        });
+  return plan.tensors.empty() && !is_whole;
+}
+
+template <typename Given>
+Result<SaveReport> relayout(const SaveTarget& target, const Given& given,
+                            const SaveOptions& options) {
+  SaveJob job{target, options};
+  if (options.plan.given == GivenTensors::kStay) {
+    job.options.plan.given = GivenTensors::kMove;
+  }
+  TRY(check_target(job));
+  TRY_ASSIGN(job.model, given_model(given, options));
+  job.checkpoint.emplace(std::make_unique<Checkpoint::Contents>(std::filesystem::path()));
+  TRY(plan_job(job, {}, unmapped(job.model->facts())));
+  if (moves_nothing(job.plan, *job.model)) {
+    return fail(ErrorCode::kNotFound,
+                job.graph_name() + ": has no weights to move, and no checkpoint is given");
+  }
+  return carry_out(std::move(job));
+}
+
+}  // namespace
+
+Result<SaveReport> relayout_model(const SaveTarget& target, const std::filesystem::path& model_path,
+                                  const SaveOptions& options) {
+  return relayout(target, model_path, options);
+}
+
+Result<SaveReport> relayout_model(const SaveTarget& target, const onnx::ModelProto& model,
+                                  const SaveOptions& options) {
+  return relayout(target, model, options);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,19 @@
+// The first step of plan_save(): what becomes of each tensor, and where its bytes go.
+#pragma once
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Pure: reads no tensor, and takes the target's names as they are. Offsets follow the order of the
+// mapping's pairs; those of kLink are the checkpoint's, and its files have no names before
+// link_files(). Dedup::kContent is as kStorage. Errors as plan_save().
+[[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
+                                         const Mapping& mapping, const PlanOptions& options,
+                                         const SaveTarget& target = {});
+
+}  // namespace onnx_external

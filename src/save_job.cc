@@ -1,0 +1,233 @@
+#include "save_job.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/new_folders.h"
+#include "base/parallel.h"
+#include "base/try.h"
+#include "onnx_external/verify.h"
+#include "onnx_external/writer.h"
+#include "save/output_names.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<SavedTensor> saved_tensors(SavePlan plan) {
+  std::vector<SavedTensor> saved;
+  saved.reserve(plan.tensors.size());
+  for (PlannedTensor& tensor : plan.tensors) {
+    SavedTensor entry;
+    entry.key = std::move(tensor.key);
+    entry.slot = std::move(tensor.name);
+    entry.rule = tensor.rule;
+    entry.recipe = std::move(tensor.recipe);
+    if (tensor.part && plan.layout != Layout::kInline) {
+      const PlannedPart& part = plan.parts[*tensor.part];
+      entry.file = plan.location(part.file);
+      entry.offset = part.offset;
+    }
+    entry.length = tensor.nbytes;
+    entry.data_type = tensor.data_type;
+    entry.dims = std::move(tensor.dims);
+    saved.push_back(std::move(entry));
+  }
+  return saved;
+}
+
+// Without the tensors, which take most of its memory.
+SaveReport make_report(const SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
+  const SavePlan& plan = job.plan;
+  SaveReport report;
+  report.model = job.target.folder / plan.model_name;
+  for (const std::uint32_t key : mapping.unmatched_keys) {
+    report.unmatched_keys.push_back(keys.keys[key].name);
+  }
+  for (const std::uint32_t key : mapping.baked_keys) {
+    report.baked_keys.push_back(keys.keys[key].name);
+  }
+  report.overlaid = job.checkpoint->overlaid();
+  for (const TiedKey& tied : mapping.tied_keys) {
+    report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
+  }
+  report.unused_modules = mapping.unused_modules;
+  report.inputs_left = mapping.inputs_left;
+  report.initializers_kept = mapping.initializers_kept;
+  report.slots_left = mapping.slots_left;
+  for (const std::size_t tensor : plan.oversized) {
+    report.oversized.push_back(plan.tensors[tensor].name);
+  }
+  report.alignment = mapping.alignment;
+  report.bytes = plan.bytes;
+  report.files_reused = plan.kept.size();
+  for (const auto& [file, kept] : plan.kept) {
+    report.bytes_reused += plan.files[file].bytes;
+  }
+  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
+    report.linked_bytes += plan.parts[i].bytes;
+  }
+  return report;
+}
+
+// A dry run without a folder asks what would fill what, not what stands in the way. A save without
+// one goes into the current folder.
+SaveTarget target_of(const SaveJob& job) {
+  SaveTarget target = job.target;
+  if (job.options.mode == RunMode::kWrite && target.folder.empty()) {
+    target.folder = ".";
+  }
+  return target;
+}
+
+// The recorded inputs, fitted to the inputs of the graph that are left to the caller. A dry run
+// reports the dimensions that do not fit; a save refuses them.
+Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping) {
+  RecordedInputs inputs;
+  for (const fs::path& path : job.options.test_data) {
+    TRY_ASSIGN(auto recording, open_recording(path, open_options(job)));
+    inputs.recordings.push_back(std::move(recording));
+  }
+  const auto graph = graph_inputs(job.model->proto().graph(), mapping.inputs_left);
+  auto data = plan_test_data(graph, inputs.recordings);
+  Status status = data ? Status() : fail(data.error());
+  if (status && job.options.mode == RunMode::kWrite) {
+    status = check_test_data(graph, *data);
+  }
+  if (!status) {
+    return fail_in(job.graph_name() + ": test data", std::move(status).error());
+  }
+  inputs.data = *std::move(data);
+  return inputs;
+}
+
+Error verification_failed(const VerifyReport& report) {
+  std::string text =
+      "verification failed, nothing was published: " + finding_text(report.findings.front());
+  if (report.findings.size() > 1) {
+    text += " (and " + std::to_string(report.findings.size() - 1) + " more findings)";
+  }
+  return Error{ErrorCode::kMismatch, std::move(text)};
+}
+
+VerifyOptions verify_options(const SaveJob& job, const StagedSave& staged) {
+  const WriteOptions& write = job.options.write;
+  VerifyOptions options;
+  options.threads = write.threads;
+  options.progress = write.progress;
+  // A spliced record took its CRC from the checkpoint's directory: this read proves it.
+  options.compare = Compare::kRecordedCrc;
+  options.open_slots = OpenSlots::kAllow;  // the mapping has decided
+  if (job.plan.layout == Layout::kLink) {
+    options.compare = Compare::kPlaces;
+    options.data_folder = target_of(job).folder;
+  }
+  // Pages that were not synced are dirty: the kernel cannot drop them.
+  options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
+  if (write.cache == PageCache::kBypass) {
+    options.drop_cache = DropCache::kBehind;
+  }
+  // What was kept is proved: the same comparison decided it.
+  for (const auto& [file, kept] : job.plan.kept) {
+    options.compared_files.insert(kept.location);
+  }
+  // What the graph already had is proved by the CRC-32 that was taken while it was copied.
+  options.manifest = staged.manifest_location();
+  return options;
+}
+
+Status verify_staged(SaveJob& job, const StagedSave& staged) {
+  const auto expected = expected_tensors(job.plan, *job.model, *job.checkpoint, staged.part_crcs());
+  job.model.reset();  // makes room for the model that was written, which is loaded now
+  TRY_ASSIGN(const auto report, verify_model_against(staged.model_path(), *job.checkpoint, expected,
+                                                     verify_options(job, staged)));
+  return report.ok() ? Status() : Status(fail(verification_failed(report)));
+}
+
+// Beside the list the memory of the inputs is given back, which takes as long.
+Status list_tensors(SaveJob& job) {
+  return parallel_both(
+      thread_count(job.options.write.threads),
+      [&]() -> Status {
+        job.report.tensors = saved_tensors(std::move(job.plan));
+        return {};
+      },
+      [&]() -> Status {
+        job.model.reset();
+        job.checkpoint.reset();
+        return {};
+      });
+}
+
+}  // namespace
+
+Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options) {
+  return Model::from_proto(proto, options.source_dir.empty() ? fs::path(".") : options.source_dir);
+}
+
+Result<Model> given_model(const fs::path& path, const SaveOptions& options) {
+  auto model = Model::load(path);
+  if (model && !options.source_dir.empty()) {
+    model->set_source_dir(options.source_dir);
+  }
+  return model;
+}
+
+OpenOptions open_options(const SaveJob& job) {
+  OpenOptions open = job.options.open;
+  if (open.scratch_dir == OpenOptions{}.scratch_dir) {
+    // Beside the output, because /tmp may be small or memory.
+    open.scratch_dir = nearest_existing_folder(job.target.folder);
+  }
+  return open;
+}
+
+Status check_target(const SaveJob& job) {
+  const SaveTarget target = target_of(job);
+  if (!target.folder.empty()) {
+    TRY(choose_data_dir(target.folder, target.model_name, target.data_dir,
+                        job.options.write.overwrite, job.options.plan.layout));
+  }
+  return {};
+}
+
+Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
+  WriteOptions write = job.options.write;
+  if (job.options.mode == RunMode::kDryRun) {
+    write.sync = Sync::kNone;
+  }
+  TRY_ASSIGN(job.plan, plan_save(*job.model, *job.checkpoint, mapping, target_of(job),
+                                 job.options.plan, write));
+  job.report = make_report(job, keys, mapping);
+  TRY_ASSIGN(job.inputs, read_test_data(job, mapping));
+  job.report.test_data = job.inputs.data;
+  return {};
+}
+
+Result<SaveReport> carry_out(SaveJob job) {
+  const WriteOptions& write = job.options.write;
+  if (job.options.mode == RunMode::kDryRun) {
+    job.report.tensors = saved_tensors(std::move(job.plan));
+    return std::move(job.report);
+  }
+  // From here on every file, offset and length is final.
+  TRY_ASSIGN(auto staged, write_plan(job.plan, *job.model, *job.checkpoint, job.target.folder,
+                                     write, &job.inputs));
+  job.report.bytes_kept = staged.bytes_kept();
+  const bool leads = write.team == nullptr || write.team->rank() == 0;
+  if (job.options.verification == Verification::kOn && leads) {
+    TRY(verify_staged(job, staged));
+    job.report.verified = true;
+  }
+  TRY(list_tensors(job));
+  TRY(staged.publish());
+  job.report.data_left_for = staged.data_left_for();
+  job.report.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
+  return std::move(job.report);
+}
+
+}  // namespace onnx_external

@@ -1,11 +1,10 @@
 // A new layout for the weights that a model has: a save without a checkpoint.
 #include <algorithm>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/try.h"
-#include "checkpoint/storage/file_contents.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx_external/save_external.h"
 #include "save_job.h"
 
@@ -44,7 +43,7 @@ Result<SaveReport> relayout(const SaveTarget& target, const Given& given,
   }
   TRY(check_target(job));
   TRY_ASSIGN(job.model, given_model(given, options));
-  job.checkpoint.emplace(std::make_unique<Checkpoint::Contents>(std::filesystem::path()));
+  job.checkpoint = CheckpointAccess::make_empty();
   TRY(plan_job(job, {}, unmapped(job.model->facts())));
   if (moves_nothing(job.plan, *job.model)) {
     return fail(ErrorCode::kNotFound,

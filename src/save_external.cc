@@ -42,8 +42,8 @@ Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
 Status check_is_no_input(const SaveJob& job) {
   const fs::path old = job.target.folder / job.target.model_name;
   std::error_code ignored;
-  for (const auto& file : job.checkpoint->files()) {
-    if (fs::equivalent(old, file->path(), ignored)) {  // opens nothing: it may be a device
+  for (const CheckpointFile& file : job.checkpoint->files()) {
+    if (fs::equivalent(old, file.path, ignored)) {  // opens nothing: it may be a device
       return fail(ErrorCode::kInvalidArgument,
                   old.string() + ": is the checkpoint; give the model another name or folder");
     }

@@ -22,7 +22,6 @@
 namespace onnx_external {
 
 class ClassFlattening;  // class_flattening.h
-class SourceFile;       // src/base/file.h: a regular file held open for reading
 
 // Which tensors of a nested checkpoint are listed.
 enum class Selection {
@@ -89,9 +88,17 @@ struct Storage {
   bool computed = false;
 };
 
+// One of the files that a checkpoint consists of.
+struct CheckpointFile {
+  std::filesystem::path path;  // as it was opened
+  std::uint64_t bytes = 0;     // its size then
+
+  friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
+};
+
 // A plain range of bytes of one file.
 struct FileRange {
-  std::uint32_t file = 0;
+  std::uint32_t file = 0;  // index into Checkpoint::files()
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 
@@ -131,8 +138,6 @@ struct FormatFacts {
 // the lifetime of the object.
 class Checkpoint {
  public:
-  struct Contents;  // src/checkpoint/storage/file_contents.h: what the readers fill in
-  explicit Checkpoint(std::unique_ptr<Contents> contents);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
@@ -145,7 +150,7 @@ class Checkpoint {
   // In the order of the files given, within a file in the file's own order. Names are unique.
   [[nodiscard]] const std::vector<TensorView>& tensors() const;
   [[nodiscard]] const std::vector<Storage>& storages() const;
-  [[nodiscard]] const std::vector<std::shared_ptr<const SourceFile>>& files() const;
+  [[nodiscard]] const std::vector<CheckpointFile>& files() const;
   [[nodiscard]] const std::vector<OpaqueObject>& opaque_objects() const;
   [[nodiscard]] const std::vector<RefusedTensor>& refused_tensors() const;
 
@@ -203,10 +208,9 @@ class Checkpoint {
   [[nodiscard]] Status check_unchanged() const;
 
  private:
-  friend class TiledView;
-  // All of a matrix, its rows `pitch` bytes apart; what lies between them may change.
-  [[nodiscard]] Status read_rows(const TensorView& view, std::uint64_t pitch,
-                                 std::span<std::byte> out) const;
+  friend struct CheckpointAccess;
+  struct Contents;
+  explicit Checkpoint(std::unique_ptr<Contents> contents);
 
   std::unique_ptr<Contents> contents_;
 };

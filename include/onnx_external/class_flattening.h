@@ -25,9 +25,6 @@
 
 namespace onnx_external {
 
-class Pickle;         // src/checkpoint/pickle/pickle.h
-class ObjectVisitor;  // src/checkpoint/naming/object_tree.h: pays for what is looked at
-
 enum class PickledKind : std::uint8_t {
   kNone,
   kTensor,
@@ -43,9 +40,6 @@ enum class PickledKind : std::uint8_t {
 // that is used up, accessors return nothing and the opening fails with kUnsupported.
 class PickledValue {
  public:
-  PickledValue(const Pickle& pickle, std::uint32_t node, ObjectVisitor& visitor)
-      : pickle_(&pickle), node_(node), visitor_(&visitor) {}
-
   [[nodiscard]] PickledKind kind() const;
 
   // "module.name" of an object's class as the pickle spells it; empty for what has none.
@@ -64,10 +58,12 @@ class PickledValue {
   [[nodiscard]] std::optional<PickledValue> attribute(std::string_view name) const;
 
  private:
-  friend class ObjectVisitor;
-  const Pickle* pickle_;
+  friend struct PickledValueAccess;
+  class Visitor;
+  PickledValue(Visitor& visitor, std::uint32_t node) : visitor_(&visitor), node_(node) {}
+
+  Visitor* visitor_;
   std::uint32_t node_;
-  ObjectVisitor* visitor_;
 };
 
 // A child and the name that is added (with a dot) to the name of its object.

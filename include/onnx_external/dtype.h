@@ -68,7 +68,7 @@ inline constexpr std::size_t kDTypeCount = 22;
 [[nodiscard]] bool is_floating(DType dtype);
 [[nodiscard]] bool onnx_is_floating(std::int32_t data_type);
 
-// What values can be converted from and to (src/tensor/cast.h): float64, float32, float16 and
+// What values can be converted from and to: float64, float32, float16 and
 // bfloat16 both ways, the 8-bit float types from only.
 [[nodiscard]] bool can_cast_from(DType dtype);
 [[nodiscard]] bool can_cast_to(DType dtype);

@@ -55,8 +55,6 @@ struct RecordedInputs;  // test_data.h
 // One thread at a time.
 class StagedSave {
  public:
-  struct State;
-  explicit StagedSave(std::unique_ptr<State> state);
   StagedSave(StagedSave&&) noexcept;
   StagedSave& operator=(StagedSave&&) noexcept;
   ~StagedSave();
@@ -84,6 +82,10 @@ class StagedSave {
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> data_left_for() const;
 
  private:
+  friend struct StagedSaveAccess;
+  struct State;
+  explicit StagedSave(std::unique_ptr<State> state);
+
   std::unique_ptr<State> state_;
 };
 
@@ -120,8 +122,6 @@ class ExternalDataWriter {
     Sync sync = Sync::kFiles;
     Overwrite overwrite = Overwrite::kRefuse;
   };
-  struct State;
-  explicit ExternalDataWriter(std::unique_ptr<State> state);
   ~ExternalDataWriter();
 
   [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
@@ -140,6 +140,9 @@ class ExternalDataWriter {
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
 
  private:
+  struct State;
+  explicit ExternalDataWriter(std::unique_ptr<State> state);
+
   std::unique_ptr<State> state_;
 };
 

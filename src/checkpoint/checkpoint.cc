@@ -8,6 +8,7 @@
 #include "base/io_buffer.h"
 #include "base/range_crc.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/element_reader.h"
 #include "checkpoint/storage/file_contents.h"
 #include "tensor/cast.h"
@@ -37,7 +38,7 @@ void keep_agreed(FormatFacts& whole, const FormatFacts& part) {
 
 // use(reader) gets what reads elements of the view.
 template <typename Use>
-Status with_reader(Checkpoint::Contents& contents, const TensorView& view, const Use& use) {
+Status with_reader(CheckpointAccess::Contents& contents, const TensorView& view, const Use& use) {
   const Storage& storage = contents.all.storages[view.storage];
   const SourceFile& file = *contents.all.files[storage.file];
   if (storage.computed) {
@@ -88,7 +89,11 @@ void append_contents(FileContents& whole, FileContents part) {
   }
 }
 
-Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {}
+Checkpoint::Checkpoint(std::unique_ptr<Contents> contents) : contents_(std::move(contents)) {
+  for (const auto& file : contents_->all.files) {
+    contents_->files.push_back({file->path(), file->size()});
+  }
+}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
@@ -105,8 +110,8 @@ const std::vector<TensorView>& Checkpoint::tensors() const {
 const std::vector<Storage>& Checkpoint::storages() const {
   return contents_->all.storages;
 }
-const std::vector<std::shared_ptr<const SourceFile>>& Checkpoint::files() const {
-  return contents_->all.files;
+const std::vector<CheckpointFile>& Checkpoint::files() const {
+  return contents_->files;
 }
 const std::vector<OpaqueObject>& Checkpoint::opaque_objects() const {
   return contents_->all.opaque;
@@ -157,10 +162,23 @@ Status Checkpoint::read(const TensorView& view, std::uint64_t first,
   });
 }
 
-Status Checkpoint::read_rows(const TensorView& view, std::uint64_t pitch,
-                             std::span<std::byte> out) const {
-  return with_reader(*contents_, view,
+Status CheckpointAccess::read_rows(const Checkpoint& checkpoint, const TensorView& view,
+                                   std::uint64_t pitch, std::span<std::byte> out) {
+  return with_reader(*checkpoint.contents_, view,
                      [&](const ElementReader& reader) { return reader.read_rows(pitch, out); });
+}
+
+const std::vector<std::shared_ptr<const SourceFile>>& CheckpointAccess::files(
+    const Checkpoint& checkpoint) {
+  return checkpoint.contents_->all.files;
+}
+
+Checkpoint CheckpointAccess::make(std::unique_ptr<Contents> contents) {
+  return Checkpoint(std::move(contents));
+}
+
+Checkpoint CheckpointAccess::make_empty() {
+  return make(std::make_unique<Contents>(std::filesystem::path()));
 }
 
 Status Checkpoint::read_as(std::size_t tensor, DType dtype, std::uint64_t first,
@@ -209,7 +227,7 @@ Status Checkpoint::check_storage(std::uint32_t storage) const {
     }
   }
   const Storage& stored = storages()[storage];
-  const SourceFile& file = *files()[stored.file];
+  const SourceFile& file = *contents_->all.files[stored.file];
   if (!stored.crc32) {
     return {};
   }
@@ -228,7 +246,7 @@ Status Checkpoint::check_storage(std::uint32_t storage) const {
 }
 
 Status Checkpoint::check_unchanged() const {
-  for (const auto& file : files()) {
+  for (const auto& file : contents_->all.files) {
     TRY(file->check_unchanged());
   }
   return {};

@@ -14,6 +14,7 @@
 #include "checkpoint/dcp/dcp.h"
 #include "checkpoint/formats/checkpoint_file.h"
 #include "checkpoint/formats/shard_index.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/expansion_limit.h"
 #include "checkpoint/storage/file_contents.h"
@@ -188,7 +189,7 @@ Status check_expansion(const FileContents& all, std::uint64_t max_expand,
 }
 
 // Leaves out the tensors whose name stands in a later argument, too.
-void drop_overlaid(Checkpoint::Contents& contents) {
+void drop_overlaid(CheckpointAccess::Contents& contents) {
   std::vector<TensorView>& tensors = contents.all.tensors;
   std::vector<bool> stays(tensors.size(), true);
   {
@@ -214,8 +215,8 @@ void drop_overlaid(Checkpoint::Contents& contents) {
 }
 
 // Within one argument names are unique already.
-Status check_names(Checkpoint::Contents& contents, std::span<const std::filesystem::path> paths,
-                   bool overlay) {
+Status check_names(CheckpointAccess::Contents& contents,
+                   std::span<const std::filesystem::path> paths, bool overlay) {
   if (paths.size() == 1) {
     return {};
   }
@@ -245,7 +246,7 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   if (paths.empty()) {
     return fail(ErrorCode::kInvalidArgument, "no checkpoint is named");
   }
-  auto contents = std::make_unique<Checkpoint::Contents>(options.scratch_dir);
+  auto contents = std::make_unique<CheckpointAccess::Contents>(options.scratch_dir);
   for (std::uint32_t argument = 0; argument < paths.size(); ++argument) {
     TRY_ASSIGN(auto part, read_argument(paths[argument], options));
     std::string& format = contents->all.format;
@@ -263,7 +264,7 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   if (!status) {
     return fail(std::move(status).error());
   }
-  return Checkpoint(std::move(contents));
+  return CheckpointAccess::make(std::move(contents));
 }
 
 }  // namespace onnx_external

@@ -7,13 +7,14 @@
 #include "base/file.h"
 #include "base/holes.h"
 #include "base/name_map.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/model_source.h"
 
 namespace onnx_external {
 
 ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
   std::uint64_t bytes = 0;
-  for (const auto& file : checkpoint.files()) {
+  for (const auto& file : CheckpointAccess::files(checkpoint)) {
     bytes += stored_bytes(file->fd(), file->size());
   }
   NameSet locations;

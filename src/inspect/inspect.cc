@@ -20,6 +20,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
@@ -129,7 +130,7 @@ InspectedView view_of(const Checkpoint& checkpoint, std::size_t index,
   const Storage& storage = checkpoint.storages()[tensor.storage];
   InspectedView view;
   if (!storage.computed) {
-    view.file = relative_name(checkpoint.files()[storage.file]->path(), argument);
+    view.file = relative_name(checkpoint.files()[storage.file].path, argument);
     view.deflated = storage.compression != Compression::kNone;
     view.offset = storage.offset + (view.deflated ? 0 : tensor.storage_offset);
     view.big_endian = storage.byte_order == ByteOrder::kBig;
@@ -149,8 +150,8 @@ void add_file_facts(const Checkpoint& checkpoint, Inspection& inspection) {
   inspection.version = checkpoint.facts().version;
   inspection.pickle_protocol = checkpoint.facts().pickle_protocol;
   inspection.files = checkpoint.files().size();
-  for (const auto& file : checkpoint.files()) {
-    inspection.file_bytes = add_bytes(inspection.file_bytes, file->size());
+  for (const CheckpointFile& file : checkpoint.files()) {
+    inspection.file_bytes = add_bytes(inspection.file_bytes, file.bytes);
   }
   for (const Storage& storage : checkpoint.storages()) {
     const std::string order = storage.byte_order == ByteOrder::kBig ? "big" : "little";
@@ -231,7 +232,7 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
     inspection.bytes = add_bytes(inspection.bytes, tensor.nbytes);
     const auto& argument = paths[checkpoint.argument_of(i)];
     if (const auto range = checkpoint.plain_range(i)) {
-      tensor.file = relative_name(checkpoint.files()[range->file]->path(), argument);
+      tensor.file = relative_name(checkpoint.files()[range->file].path, argument);
       tensor.offset = range->offset;
     } else {
       tensor.view = view_of(checkpoint, i, argument);
@@ -239,7 +240,7 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   }
   list_ties(checkpoint, inspection);
   StoredBytes stored{paths.front().string()};
-  for (const auto& file : checkpoint.files()) {
+  for (const auto& file : CheckpointAccess::files(checkpoint)) {
     stored.add(*file);
   }
   const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {

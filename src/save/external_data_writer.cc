@@ -209,7 +209,8 @@ Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
              choose_data_dir(out_dir, options.model_name, options.data_dir, options.overwrite));
   TRY_ASSIGN(auto transaction, Transaction::begin(out_dir, {options.model_name, std::move(data_dir),
                                                             options.sync, options.overwrite}));
-  return std::make_unique<ExternalDataWriter>(std::make_unique<State>(std::move(transaction)));
+  return std::unique_ptr<ExternalDataWriter>(
+      new ExternalDataWriter(std::make_unique<State>(std::move(transaction))));
 }
 
 Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType dtype,

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/model_source.h"
 #include "save/planned_bytes.h"
@@ -191,7 +192,7 @@ Result<std::string> name_job(const SavePlan& plan, const Model& model,
                              const Checkpoint& checkpoint) {
   JobHasher hasher;
   add_plan(plan, hasher);
-  for (const auto& file : checkpoint.files()) {
+  for (const auto& file : CheckpointAccess::files(checkpoint)) {
     TRY_ASSIGN(const auto stamp, file->stamp());
     hasher.add(stamp);
   }

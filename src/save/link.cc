@@ -13,6 +13,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
@@ -102,7 +103,7 @@ Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor, c
                                                   const Checkpoint& checkpoint) {
   if (tensor.source == TensorSource::kCheckpoint) {
     const TensorView& view = checkpoint.tensors()[tensor.source_index];
-    return checkpoint.files()[checkpoint.storages()[view.storage].file];
+    return CheckpointAccess::files(checkpoint)[checkpoint.storages()[view.storage].file];
   }
   const ExternalTensor& external = model.external_tensors()[tensor.source_index];
   auto file = open_beneath(model.source_dir(), external.location);
@@ -120,7 +121,7 @@ Status LinkedPlaces::place_in_checkpoint(const PlannedTensor& tensor, PlannedPar
   const DerivedView derived = planned_view(checkpoint_, tensor);
   const TensorView& view = *derived;
   const Storage& storage = checkpoint_.storages()[view.storage];
-  const SourceFile& file = *checkpoint_.files()[storage.file];
+  const SourceFile& file = *CheckpointAccess::files(checkpoint_)[storage.file];
   const std::string where = file.name() + ": tensor " + quote(view.name);
   const auto range = planned_range(checkpoint_, tensor);
   if (!range) {

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
 #include "onnx/model_source.h"
@@ -45,7 +46,7 @@ Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
     return inline_source(tensor, model);
   }
   const auto range = planned_range(checkpoint, tensor);
-  return range ? PartSource{checkpoint.files()[range->file], range->offset,
+  return range ? PartSource{CheckpointAccess::files(checkpoint)[range->file], range->offset,
                             recorded_crc_of(checkpoint, tensor)}
                : PartSource{};
 }

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/holes.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
@@ -23,7 +24,7 @@ std::uint64_t hole_bytes(int fd, std::uint64_t offset, std::uint64_t end) {
 
 SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint) {
   std::vector<bool> has_holes;
-  for (const auto& file : checkpoint.files()) {
+  for (const auto& file : CheckpointAccess::files(checkpoint)) {
     has_holes.push_back(may_have_holes(file->fd()));
   }
   SparseFiles sparse;
@@ -40,8 +41,8 @@ SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint
     if (!range || !has_holes[range->file]) {
       continue;
     }
-    const std::uint64_t bytes = hole_bytes(checkpoint.files()[range->file]->fd(), range->offset,
-                                           range->offset + part.bytes);
+    const std::uint64_t bytes = hole_bytes(CheckpointAccess::files(checkpoint)[range->file]->fd(),
+                                           range->offset, range->offset + part.bytes);
     if (bytes > 0) {
       sparse.files.resize(plan.files.size());
       sparse.files[part.file] = true;

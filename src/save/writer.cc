@@ -56,6 +56,11 @@ struct StagedSave::State {
   }
 };
 
+struct StagedSaveAccess {
+  using State = StagedSave::State;
+  static StagedSave make(std::unique_ptr<State> state) { return StagedSave(std::move(state)); }
+};
+
 StagedSave::StagedSave(std::unique_ptr<State> state) : state_(std::move(state)) {}
 StagedSave::StagedSave(StagedSave&&) noexcept = default;
 StagedSave& StagedSave::operator=(StagedSave&&) noexcept = default;
@@ -424,9 +429,9 @@ Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkp
                                                 nullptr, team.parts_of_others(plan)},
                                                meter)
                                   : Result<CopiedFiles>(fail(data.error()))));
-  auto state = std::make_unique<StagedSave::State>(staging, plan, options.team);
+  auto state = std::make_unique<StagedSaveAccess::State>(staging, plan, options.team);
   state->crcs = std::move(copied.crcs);
-  return StagedSave(std::move(state));
+  return StagedSaveAccess::make(std::move(state));
 }
 
 // The model file, then the manifest that knows it.
@@ -470,7 +475,8 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
                                       journal, team.parts_of_others(plan), ground->sparse},
                                      given_plan, builder, data.model, meter)));
   // From here on the others wait for the end, which is the state's to tell.
-  auto state = std::make_unique<StagedSave::State>(transaction.staging_path(), plan, options.team);
+  auto state =
+      std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan, options.team);
   Status status = check_known_crcs(plan, model, copied.crcs);
   if (status) {
     status = add_shared_checksums(plan, team, transaction.data(), options, copied);
@@ -495,7 +501,7 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
   state->crcs = std::move(copied.crcs);
   state->bytes_kept = bytes_of(plan, ground->kept);
   state->transaction.emplace(std::move(transaction));
-  return StagedSave(std::move(state));
+  return StagedSaveAccess::make(std::move(state));
 }
 
 }  // namespace onnx_external

@@ -20,6 +20,7 @@
 #include "base/range_crc.h"
 #include "base/safe_path.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/tiled_view.h"
 #include "evidence/read_budget.h"
 #include "tensor/derived_view.h"
@@ -135,7 +136,7 @@ class WantedBytes {
   WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted)
       : checkpoint_(checkpoint), wanted_(wanted) {
     if (const auto range = wanted_range(checkpoint, wanted)) {
-      file_ = checkpoint.files()[range->file].get();
+      file_ = CheckpointAccess::files(checkpoint)[range->file].get();
       offset_ = range->offset;
     }
   }

@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/file_contents.h"
 
 namespace onnx_external {
@@ -29,9 +30,9 @@ inline void read_part(Result<FileContents> part) {
     return;
   }
   static const std::filesystem::path scratch = std::filesystem::temp_directory_path();
-  auto contents = std::make_unique<Checkpoint::Contents>(scratch);
+  auto contents = std::make_unique<CheckpointAccess::Contents>(scratch);
   append_contents(contents->all, *std::move(part));
-  const Checkpoint checkpoint(std::move(contents));
+  const Checkpoint checkpoint = CheckpointAccess::make(std::move(contents));
   static std::array<std::byte, kStart> bytes;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
     const std::uint64_t all = checkpoint.nbytes(i);

@@ -12,16 +12,24 @@ cmake --install "$build" --prefix "$work/prefix" >/dev/null
 cmake -S "$source/tests/package/consumer" -B "$work/cmake" -G Ninja \
   -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
 cmake --build "$work/cmake" >/dev/null
-"$work/cmake/consumer" "$source/fixtures/tiny/graph.onnx" "$source/fixtures/tiny/checkpoint.pt" \
-  "$work/out-cmake"
+tiny="$source/fixtures/tiny"
+# The one-file checkpoint and one of several files: the places name the right one.
+for checkpoint in checkpoint.pt sharded_safetensors; do
+  out="$work/out-$checkpoint"
+  "$work/cmake/consumer" "$tiny/graph.onnx" "$tiny/$checkpoint" "$out" >"$work/places.txt"
+  /usr/bin/python3 "$source/tests/package/check_places.py" "$work/places.txt" \
+    "$out/whole/initializers/manifest.json" 16
+  diff -r "$out/whole" "$out/steps"
+done
 
 pc=$(dirname "$(find "$work/prefix" -name onnx_external.pc)")
 # shellcheck disable=SC2046,SC2086  # lists of flags
 "${CXX:-c++}" -std=c++20 ${CXXFLAGS:-} "$source/tests/package/consumer/main.cc" -o "$work/consumer" \
   $(PKG_CONFIG_PATH="$pc" pkg-config --cflags --libs onnx_external)
-"$work/consumer" "$source/fixtures/tiny/graph.onnx" "$source/fixtures/tiny/checkpoint.pt" \
-  "$work/out-pc"
-cmp "$work/out-cmake/model.onnx" "$work/out-pc/model.onnx"
+"$work/consumer" "$tiny/graph.onnx" "$tiny/checkpoint.pt" "$work/out-pc" >/dev/null
+diff -r "$work/out-checkpoint.pt" "$work/out-pc"
 
-"$work/prefix/bin/verify-external" "$work/out-pc/model.onnx" \
-  --against "$source/fixtures/tiny/checkpoint.pt"
+for model in whole steps single; do
+  "$work/prefix/bin/verify-external" "$work/out-pc/$model/model.onnx" \
+    --against "$tiny/checkpoint.pt"
+done

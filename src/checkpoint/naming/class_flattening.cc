@@ -16,18 +16,18 @@ std::vector<NodeId> elements_of(const Pickle& pickle, NodeId id) {
                                                                         : std::vector<NodeId>();
 }
 
-std::vector<PickledValue> values_of(const Pickle& pickle, const std::vector<NodeId>& nodes,
-                                    ObjectVisitor& visitor) {
+std::vector<PickledValue> values_of(const std::vector<NodeId>& nodes, ObjectVisitor& visitor) {
   std::vector<PickledValue> values;
   if (visitor.pay(nodes.size())) {
     for (const NodeId node : nodes) {
-      values.emplace_back(pickle, node, visitor);
+      values.push_back(PickledValueAccess::make(visitor, node));
     }
   }
   return values;
 }
 
-Items items_of(const Pickle& pickle, NodeId id, ObjectVisitor& visitor) {
+Items items_of(NodeId id, ObjectVisitor& visitor) {
+  const Pickle& pickle = visitor.pickle();
   if (!visitor.status() || !is_mapping(pickle, id)) {
     return {};
   }
@@ -41,7 +41,7 @@ Items items_of(const Pickle& pickle, NodeId id, ObjectVisitor& visitor) {
 
 }  // namespace
 
-bool ObjectVisitor::pay(std::uint64_t count) {
+bool PickledValue::Visitor::pay(std::uint64_t count) {
   if (status_) {
     status_ = budget_.visit(count);
   }
@@ -49,13 +49,14 @@ bool ObjectVisitor::pay(std::uint64_t count) {
 }
 
 PickledKind PickledValue::kind() const {
-  if (is_tensor(*pickle_, node_)) {
+  const Pickle& pickle = visitor_->pickle();
+  if (is_tensor(pickle, node_)) {
     return PickledKind::kTensor;
   }
-  if (is_mapping(*pickle_, node_)) {
+  if (is_mapping(pickle, node_)) {
     return PickledKind::kMapping;
   }
-  switch (pickle_->kind(node_)) {
+  switch (pickle.kind(node_)) {
     case NodeKind::kNone:
       return PickledKind::kNone;
     case NodeKind::kList:
@@ -71,38 +72,43 @@ PickledKind PickledValue::kind() const {
 }
 
 std::string PickledValue::type() const {
-  return pickle_->kind(node_) == NodeKind::kObject ? type_name(*pickle_, node_) : std::string();
+  const Pickle& pickle = visitor_->pickle();
+  return pickle.kind(node_) == NodeKind::kObject ? type_name(pickle, node_) : std::string();
 }
 
 std::vector<PickledValue> PickledValue::elements() const {
-  return values_of(*pickle_, elements_of(*pickle_, node_), *visitor_);
+  const Pickle& pickle = visitor_->pickle();
+  return values_of(elements_of(pickle, node_), *visitor_);
 }
 
 std::vector<std::pair<std::string, PickledValue>> PickledValue::items() const {
+  const Pickle& pickle = visitor_->pickle();
   std::vector<std::pair<std::string, PickledValue>> out;
-  for (const auto& [key, value] : items_of(*pickle_, node_, *visitor_)) {
-    if (const auto text = pickle_->string(key)) {
-      out.emplace_back(std::string(*text), PickledValue(*pickle_, value, *visitor_));
-    } else if (const auto number = pickle_->integer(key)) {
-      out.emplace_back(std::to_string(*number), PickledValue(*pickle_, value, *visitor_));
+  for (const auto& [key, value] : items_of(node_, *visitor_)) {
+    if (const auto text = pickle.string(key)) {
+      out.emplace_back(std::string(*text), PickledValue(*visitor_, value));
+    } else if (const auto number = pickle.integer(key)) {
+      out.emplace_back(std::to_string(*number), PickledValue(*visitor_, value));
     }
   }
   return out;
 }
 
 std::vector<PickledValue> PickledValue::arguments() const {
-  if (pickle_->kind(node_) != NodeKind::kObject) {
+  const Pickle& pickle = visitor_->pickle();
+  if (pickle.kind(node_) != NodeKind::kObject) {
     return {};
   }
-  return values_of(*pickle_, elements_of(*pickle_, pickle_->arguments(node_)), *visitor_);
+  return values_of(elements_of(pickle, pickle.arguments(node_)), *visitor_);
 }
 
 std::optional<PickledValue> PickledValue::attribute(std::string_view name) const {
+  const Pickle& pickle = visitor_->pickle();
   std::optional<PickledValue> found;
-  if (pickle_->kind(node_) != NodeKind::kObject) {
+  if (pickle.kind(node_) != NodeKind::kObject) {
     return found;
   }
-  const std::vector<NodeId> states = pickle_->states(node_);
+  const std::vector<NodeId> states = pickle.states(node_);
   std::vector<NodeId> mappings;
   if (!visitor_->pay(states.size())) {
     return found;
@@ -110,15 +116,15 @@ std::optional<PickledValue> PickledValue::attribute(std::string_view name) const
   for (const NodeId state : states) {
     mappings.push_back(state);
     constexpr std::size_t kDictAndSlots = 2;
-    if (pickle_->tuple(state).size() == kDictAndSlots) {
-      const std::vector<NodeId> parts = elements_of(*pickle_, state);
+    if (pickle.tuple(state).size() == kDictAndSlots) {
+      const std::vector<NodeId> parts = elements_of(pickle, state);
       mappings.insert(mappings.end(), parts.begin(), parts.end());
     }
   }
   for (const NodeId mapping : mappings) {
-    for (const auto& [key, value] : items_of(*pickle_, mapping, *visitor_)) {
-      if (pickle_->string(key) == name) {
-        found.emplace(*pickle_, value, *visitor_);
+    for (const auto& [key, value] : items_of(mapping, *visitor_)) {
+      if (pickle.string(key) == name) {
+        found = PickledValue(*visitor_, value);
       }
     }
   }

@@ -85,8 +85,8 @@ Result<std::vector<FlattenedPart>> call_function(const FlattenFunction& function
 
 Status add_flattened(const Pickle& pickle, NodeId id, const FlattenFunction& function,
                      WalkBudget& budget, Children& out) {
-  ObjectVisitor visitor(budget);
-  auto parts = call_function(function, PickledValue(pickle, id, visitor));
+  ObjectVisitor visitor(pickle, budget);
+  auto parts = call_function(function, PickledValueAccess::make(visitor, id));
   if (!visitor.status()) {
     return visitor.status();
   }
@@ -96,7 +96,7 @@ Status add_flattened(const Pickle& pickle, NodeId id, const FlattenFunction& fun
   for (FlattenedPart& part : *parts) {
     TRY(budget.name(part.name.size()));
     out.list.push_back({Child::kNamed, static_cast<std::uint32_t>(out.names.size()),
-                        ObjectVisitor::node_of(part.value)});
+                        PickledValueAccess::node_of(part.value)});
     out.names.push_back(std::move(part.name));
   }
   return {};

@@ -12,9 +12,9 @@ namespace onnx_external {
 
 // Pays for what one function looks at, and remembers the first error: the function itself sees
 // empty parts from then on.
-class ObjectVisitor {
+class PickledValue::Visitor {
  public:
-  explicit ObjectVisitor(WalkBudget& budget) : budget_(budget) {}
+  Visitor(const Pickle& pickle, WalkBudget& budget) : pickle_(pickle), budget_(budget) {}
 
   // False when nothing more may be looked at.
   [[nodiscard]] bool pay(std::uint64_t count);
@@ -22,11 +22,21 @@ class ObjectVisitor {
 
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] WalkBudget& budget() { return budget_; }
-  [[nodiscard]] static std::uint32_t node_of(const PickledValue& value) { return value.node_; }
+  [[nodiscard]] const Pickle& pickle() const { return pickle_; }
 
  private:
+  const Pickle& pickle_;
   WalkBudget& budget_;
   Status status_;
 };
+
+// How this floor makes handles and takes them back.
+struct PickledValueAccess {
+  using Visitor = PickledValue::Visitor;
+
+  [[nodiscard]] static PickledValue make(Visitor& visitor, NodeId node) { return {visitor, node}; }
+  [[nodiscard]] static NodeId node_of(const PickledValue& value) { return value.node_; }
+};
+using ObjectVisitor = PickledValueAccess::Visitor;
 
 }  // namespace onnx_external

@@ -50,6 +50,7 @@ struct Checkpoint::Contents {
   FileContents all;
   std::vector<std::uint32_t> arguments;  // one a tensor
   std::vector<OverlaidTensor> overlaid;
+  std::vector<CheckpointFile> files;  // all.files, for callers
   InflatedStorages inflated;
 };
 

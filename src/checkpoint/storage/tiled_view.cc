@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "tensor/cast.h"
 #include "tensor/strided_gather.h"
 
@@ -162,7 +163,7 @@ class TiledView::Band {
     const std::uint64_t line_bytes = columns * all_.unit_;
     const std::uint64_t pitch = is_run_ ? line_bytes : spread_rows(line_bytes);
     const std::span<std::byte> bytes = tile_.first(rows_ * pitch);
-    TRY(all_.checkpoint_.read_rows(view, pitch, bytes));
+    TRY(CheckpointAccess::read_rows(all_.checkpoint_, view, pitch, bytes));
     const std::uint64_t run_bytes = is_run_ ? bytes.size() : line_bytes;
     for (std::size_t row = 0; row < crcs_.size(); ++row) {
       const std::uint64_t at = (first_row_ + row) * row_bytes_ + column * all_.out_unit_;

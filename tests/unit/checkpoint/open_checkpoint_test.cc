@@ -30,6 +30,28 @@ TEST(OpenCheckpoint, JoinsArgumentsInOrder) {
   EXPECT_EQ(checkpoint->storages()[1].file, 1U);
 }
 
+TEST(OpenCheckpoint, SaysInWhichFileAndWhereTheBytesOfATensorAre) {
+  const TempDir dir;
+  ZipBuilder nested;
+  nested.add({.name = "serialized_exported_program.json", .data = "{}"});
+  nested.add({.name = "serialized_state_dict.pt",
+              .data = torch_zip({{.name = "w", .shape = {2}, .bytes = f32({2, 3})}})});
+  nested.add({.name = "version", .data = "8.2"});
+  const std::vector<fs::path> paths{dir.write("1.pt", one_tensor("a")),
+                                    dir.write("2.pt2", nested.finish())};
+  const auto checkpoint = open(paths);
+  ASSERT_THAT(checkpoint, IsOk());
+  ASSERT_EQ(checkpoint->files().size(), 2U);
+  const std::string wanted[] = {f32({1}), f32({2, 3})};
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(checkpoint->files()[i], (CheckpointFile{paths[i], fs::file_size(paths[i])}));
+    const auto range = checkpoint->plain_range(i);
+    ASSERT_TRUE(range && range->file == i);
+    EXPECT_EQ(read_text(checkpoint->files()[i].path).substr(range->offset, range->length),
+              wanted[i]);
+  }
+}
+
 TEST(OpenCheckpoint, RefusesOneNameInTwoArguments) {
   const TempDir dir;
   const auto path = dir.write("1.pt", one_tensor("a"));

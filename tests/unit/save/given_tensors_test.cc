@@ -431,6 +431,28 @@ TEST_F(GivenWeights, StayBesideACheckpointsUnlessItReplacesThem) {
   EXPECT_EQ(values_of(model_in("out")), values);
 }
 
+TEST_F(GivenWeights, MoveBesideACheckpointsWhenAsked) {
+  const std::vector<TestTensor> tensors{
+      {.name = "typed", .dtype = DType::kInt8, .shape = {3000}, .bytes = noise(3000, 99)}};
+  SaveOptions options = with(Layout::kSingle, true);
+  options.mapping.partial = Partial::kAllow;
+  const auto report = save(given(), "out", options, {dir_.write("c.pt", torch_zip(tensors))});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(report->verified);
+  EXPECT_GT(external_names(model_in("out")).size(), 5U);
+  auto values = values_of(given());
+  values["0 0 typed"] = noise(3000, 99);
+  EXPECT_EQ(values_of(model_in("out")), values);
+}
+
+TEST_F(GivenWeights, AreNotWhatASaveWithoutACheckpointMeans) {
+  const std::vector<fs::path> none;
+  EXPECT_THAT(save_graph_with_external_data(dir_.path() / "out", "model.onnx", "initializers", none,
+                                            given()),
+              FailsWith(ErrorCode::kInvalidArgument, "relayout_model()"));
+  EXPECT_FALSE(fs::exists(dir_.path() / "out"));
+}
+
 TEST_F(GivenWeights, OfACheckpointGoIntoTheModelWithTheInlineLayout) {
   const auto tensors = mixed_tensors(5);
   const fs::path checkpoint = dir_.write("c.pt", torch_zip(tensors));

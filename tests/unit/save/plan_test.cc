@@ -15,6 +15,8 @@
 namespace onnx_external {
 namespace {
 
+namespace fs = std::filesystem;
+
 class Plan : public testing::Test {
  protected:
   Result<SavePlan> plan(const std::vector<TestTensor>& tensors, const PlanOptions& options = {},
@@ -112,9 +114,9 @@ TEST_F(Plan, RefusesATypeThatOnnxLacks) {
 
 TEST_F(Plan, RefusesNamesThatAreNotPlain) {
   const std::vector<TestTensor> tensors{{.name = "w", .shape = {4}, .bytes = noise(16, 1)}};
-  EXPECT_THAT(plan(tensors, {}, SaveTarget{.model_name = "a/b"}),
+  EXPECT_THAT(plan(tensors, {}, SaveTarget{.folder = {}, .model_name = "a/b"}),
               FailsWith(ErrorCode::kInvalidArgument, "'a/b'"));
-  EXPECT_THAT(plan(tensors, {}, SaveTarget{.data_dir = ".."}),
+  EXPECT_THAT(plan(tensors, {}, SaveTarget{.folder = {}, .data_dir = ".."}),
               FailsWith(ErrorCode::kInvalidArgument, "'..'"));
 }
 
@@ -194,11 +196,11 @@ TEST_F(Plan, RefusesAnAlignmentThatIsNoPowerOfTwoInItsLimits) {
 
 TEST_F(Plan, NumbersSingleFilesAndShardsAsItNumbersDataFolders) {
   const auto single = plan(tensors_of({4}), PlanOptions{.layout = Layout::kSingle},
-                           {.model_name = "a.onnx", .data_dir = "initializers.12"});
+                           {.folder = {}, .model_name = "a.onnx", .data_dir = "initializers.12"});
   ASSERT_THAT(single, IsOk());
   EXPECT_EQ(places(*single), (Places{"a.12.data@0"}));
   const auto shards = plan(tensors_of({4}), PlanOptions{.layout = Layout::kShards},
-                           {.model_name = "a", .data_dir = "initializers.2"});
+                           {.folder = {}, .model_name = "a", .data_dir = "initializers.2"});
   ASSERT_THAT(shards, IsOk());
   EXPECT_EQ(places(*shards), (Places{"a.2-00001-of-00001.data@0"}));
 }
@@ -255,6 +257,51 @@ TEST_F(Plan, StoresTiedTensorsOnceInEveryLayoutUnlessAskedNotTo) {
     EXPECT_NE(places(*untied)[0], places(*untied)[3]);
     EXPECT_EQ(untied->parts.size(), tied->parts.size() + 1);
   }
+}
+
+TEST_F(Plan, OfASaveLooksAtTheFolderItIsGivenAndAtNoneWithoutOne) {
+  const std::vector<TestTensor> tensors{{.name = "w", .shape = {4}, .bytes = noise(16, 1)}};
+  const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
+  const Model model = model_for(tensors);
+  const Mapping mapping = map_by_name(model, checkpoint);
+  dir_.write("out/model.onnx", "an old one");
+  dir_.write("out/initializers.4/w", "its data");
+  const SaveTarget target{.folder = dir_.path() / "out"};
+  WriteOptions write;
+  EXPECT_THAT(plan_save(model, checkpoint, mapping, target, {}, write),
+              FailsWith(ErrorCode::kAlreadyExists, "model.onnx: exists"));
+  write.overwrite = Overwrite::kAllow;
+  const auto next = plan_save(model, checkpoint, mapping, target, {}, write);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_EQ(next->location(0), "initializers.5/w");
+  const auto anywhere = plan_save(model, checkpoint, mapping, {}, {}, write);
+  ASSERT_THAT(anywhere, IsOk());
+  EXPECT_EQ(anywhere->location(0), "initializers/w");
+}
+
+TEST_F(Plan, OfASaveDoesAllThatItsOptionsAskForInTheRightOrder) {
+  auto tensors = mixed_tensors(1);
+  tensors[2].bytes = tensors[1].bytes;
+  const fs::path out = dir_.path() / "out";
+  const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
+  Model model = model_for(tensors);
+  WriteOptions write;
+  write.overwrite = Overwrite::kAllow;
+  write.sync = Sync::kNone;
+  const PlanOptions options{.dedup = Dedup::kContent, .reuse = Reuse::kEqualFiles};
+  const Mapping mapping = map_by_name(model, checkpoint);
+  const auto first = plan_save(model, checkpoint, mapping, {.folder = out}, options, write);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_TRUE(first->kept.empty());
+  EXPECT_EQ(first->files.size(), 4U);  // two tensors are equal, and one is tied
+  auto staged = write_plan(*first, model, checkpoint, out, write);
+  ASSERT_THAT(staged, IsOk());
+  ASSERT_THAT(staged->publish(), IsOk());
+  const Model same = model_for(tensors);
+  const auto second = plan_save(same, checkpoint, mapping, {.folder = out}, options, write);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(second->kept.size(), 4U);
+  EXPECT_EQ(second->bytes, 0U);
 }
 
 class MergeEqualBytes : public Plan {

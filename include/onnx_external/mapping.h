@@ -110,8 +110,8 @@ enum class Rule : std::uint8_t {
 [[nodiscard]] std::string_view rule_name(Rule rule);
 
 struct MappedPair {
-  std::uint32_t slot = Attachment::kNoSlot;  // index into GraphFacts::slots; kNoSlot for kKept
-  std::uint32_t key = 0;                     // index into MappingKeys::keys
+  std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots; kNoSlot for kKept
+  std::uint32_t key = 0;         // index into MappingKeys::keys
   Rule rule = Rule::kExact;
   Recipe recipe = {};
 

@@ -9,12 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <variant>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onnx_external/result.h"
@@ -87,6 +86,9 @@ struct ConstantTensor {
   Shape shape;
 };
 
+// Instead of a place in GraphFacts::slots: a tensor that fills none.
+inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
+
 // What the mapping needs to know of a graph; a plain value that tests build by hand.
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
@@ -141,43 +143,13 @@ struct InlineTensor {
   std::uint64_t length = 0;  // bytes that type and dims make
 };
 
-// Where the bytes of an attached tensor are, relative to the model file that will be written.
-struct ExternalRef {
-  std::string location;
-  std::uint64_t offset = 0;
-  std::uint64_t length = 0;
-  std::string checksum;  // lower-case hex SHA-1 of the whole file; empty = not recorded
-};
-
-// Bytes that will stand in the model file, put there by whoever writes it: not yet known.
-struct DeferredBytes {
-  std::uint32_t number = 0;  // the caller's
-  std::uint64_t length = 0;
-};
-
-// A reference, the raw little-endian bytes, or bytes that come later.
-using TensorData = std::variant<ExternalRef, std::string, DeferredBytes>;
-
-// One tensor to put into the graph: an initializer `name` in graph `graph`, made from a slot or
-// (slot == kNoSlot) new.
-struct Attachment {
-  static constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
-  std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots
-  std::string name;              // used with kNoSlot only
-  std::int32_t data_type = 0;
-  Shape dims;
-  TensorData data;
-};
-
-class CutTensors;       // src/onnx/cut_tensors.h: data that was left in the model's file
-struct LooseAttribute;  // src/onnx/function_attributes.h: what the protobuf classes do not know
-
 enum class MatchedInputs : std::uint8_t {
   kRemove,  // a filled graph input leaves graph.input (when IR version >= 4; below it must stay)
   kKeep,
 };
 
-// Not thread-safe while it is being changed; const members may be called from several threads.
+// A loaded model. No call changes what it describes: a save writes another file. Copies share what
+// they hold. Const members may be called from several threads.
 class Model {
  public:
   // Reads and parses `path`, but for the data of its tensors: that is left in the file, which stays
@@ -191,82 +163,36 @@ class Model {
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
-  Model(Model&&) noexcept = default;
-  Model& operator=(Model&&) noexcept = default;
-
   // A tensor whose data was left in the file has a placeholder as raw_data.
-  [[nodiscard]] const onnx::ModelProto& proto() const { return *proto_; }
+  [[nodiscard]] const onnx::ModelProto& proto() const;
   // The file that it was loaded from; empty for one from memory.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
-  [[nodiscard]] const GraphFacts& facts() const { return facts_; }
+  [[nodiscard]] const GraphFacts& facts() const;
 
   // Tensors in any graph that are external, in graph order. Their entries are checked for form
   // (known keys, once each; plain decimal numbers; length = type x dims); opening the files, and
   // whether the location is safe, is the reader's business.
-  [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const { return external_; }
+  [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
 
   // Those that have their numbers in the model, in graph order. Their bytes are not looked at.
-  [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const { return inline_; }
-
-  // Where the bytes of the inline tensors are: with src/onnx/inline_data.h.
-  // Requires: i < inline_tensors().size(); no attach() yet.
-  [[nodiscard]] const onnx::TensorProto& inline_proto(std::size_t i) const {
-    return *inline_protos_[i];
-  }
-  [[nodiscard]] const CutTensors& cut_tensors() const { return *cuts_; }
-
-  // Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
-  // adds new initializers; nothing inline remains in an external one. New initializers stand in the
-  // order of their slots, then the slotless ones in the given order. facts(), external_tensors()
-  // and inline_tensors() keep describing the model as it was, so that a plan keeps its meaning,
-  // until refresh(); relocate() and externalize() only work before. kInvalidArgument: a slot index
-  // out of range or used twice, a new name that the graph defines; the model is then unchanged.
-  [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs);
-
-  // The same for a model that is only to be written: what is new to the main graph does not come
-  // into proto(), but is returned as it will stand in the file, for src/onnx/cut_tensors.h. That
-  // takes a third of the memory. refresh() and serialize() have no use then.
-  [[nodiscard]] Result<std::string> attach_encoded(std::span<const Attachment> attachments,
-                                                   MatchedInputs inputs);
-
-  // Describes the model as it is after attach(). Errors as load().
-  [[nodiscard]] Status refresh() { return analyze(); }
-
-  // Gives external_tensors()[i] a new place, in a file or in the model; the list stays as it is.
-  // Requires: i < external_tensors().size().
-  void relocate(std::size_t external_tensor, const TensorData& data);
-
-  // Gives inline_tensors()[i] a place in a file. Requires: i < inline_tensors().size().
-  void externalize(std::size_t inline_tensor, const ExternalRef& ref);
+  [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const;
 
   // Serialized deterministically, with the data that was left in the file. kUnsupported when it
-  // would pass 2^31-1 bytes. Requires: no DeferredBytes. For a model that may be large:
-  // src/onnx/cut_tensors.h.
+  // would pass 2^31-1 bytes; kIo when the file cannot be read any more.
   [[nodiscard]] Result<std::string> serialize() const;
 
  private:
-  Model() = default;
-  [[nodiscard]] static Result<Model> make(std::shared_ptr<onnx::ModelProto> proto,
-                                          std::shared_ptr<const CutTensors> cuts,
-                                          std::filesystem::path source_dir);
-  [[nodiscard]] Status analyze();
-  [[nodiscard]] Status attach(std::span<const Attachment> attachments, MatchedInputs inputs,
-                              std::string* encoded);
-  void note_change(const onnx::TensorProto* tensor);
+  struct Parts;
+  friend struct ModelAccess;
 
-  std::shared_ptr<onnx::ModelProto> proto_;
+  Model(std::shared_ptr<const Parts> parts, std::filesystem::path source_dir)
+      : parts_(std::move(parts)), source_dir_(std::move(source_dir)) {}
+
+  std::shared_ptr<const Parts> parts_;
   std::filesystem::path path_;
   std::filesystem::path source_dir_;
-  GraphFacts facts_;
-  std::vector<ExternalTensor> external_;
-  std::vector<onnx::TensorProto*> external_protos_;  // same index as external_
-  std::vector<InlineTensor> inline_;
-  std::vector<onnx::TensorProto*> inline_protos_;
-  std::shared_ptr<const CutTensors> cuts_;
-  // What external_protos_ and inline_protos_ have outside of proto_.
-  std::map<const onnx::TensorProto*, std::shared_ptr<LooseAttribute>> loose_;
 };
 
 // True for names whose consumers ONNX Runtime must see inline: what feeds scales of Resize or

@@ -74,7 +74,7 @@ enum class TensorSource : std::uint8_t {
 // One initializer of the model that will be written.
 struct PlannedTensor {
   std::string name;
-  std::uint32_t slot = Attachment::kNoSlot;  // kNoSlot for kept keys and what the model had
+  std::uint32_t slot = kNoSlot;  // kNoSlot for kept keys and what the model had
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
   std::string key;  // the checkpoint's name for it; empty for what the model had

@@ -89,14 +89,14 @@ class StagedSave {
   std::unique_ptr<State> state_;
 };
 
-// Writes all of `plan` into a new staging folder in `out_dir` (made if missing). `model` is
-// changed: the planned tensors are attached to it. On any error nothing is left. Room on the disk
+// Writes all of `plan` into a new staging folder in `out_dir` (made if missing): the model with the
+// planned tensors, and their data. On any error nothing is left. Room on the disk
 // and limits on names and sizes are checked first. kIo, kCorrupt (a source is damaged), kCancelled,
 // kAlreadyExists. `inputs`: test data to write beside the model.
 // Files that are kept must still be as they were compared: kCorrupt when they are not.
 // With Layout::kLink only the model and its manifest are written, and no tensor
 // is read but those that stay inline; kInvalidArgument with a checksum, which needs whole files.
-[[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, Model& model,
+[[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
                                             const WriteOptions& options,

@@ -94,7 +94,7 @@ Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor) {
   if (tensor.external != nullptr) {
     return file_stream(model, *tensor.external);
   }
-  auto reader = InlineReader::open(model.inline_proto(tensor.index), model.cut_tensors());
+  auto reader = InlineReader::open(model, tensor.index);
   if (!reader) {
     return fail_in("tensor " + quote(tensor.name()), std::move(reader).error());
   }

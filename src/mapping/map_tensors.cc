@@ -49,7 +49,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
                                                     leftovers.ignored.end());
     for (const std::uint32_t key : mapping.unmatched_keys) {
       if (!ignored.contains(key)) {
-        mapping.pairs.push_back({Attachment::kNoSlot, key, Rule::kKept, {}});
+        mapping.pairs.push_back({kNoSlot, key, Rule::kKept, {}});
       }
     }
     mapping.unmatched_keys = std::move(leftovers.ignored);

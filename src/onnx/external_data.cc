@@ -144,21 +144,6 @@ void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor) {
   }
 }
 
-void write_tensor_data(const TensorData& data, const Placeholders& placeholders,
-                       onnx::TensorProto& tensor) {
-  if (const auto* ref = std::get_if<ExternalRef>(&data)) {
-    write_external_entries(*ref, tensor);
-    return;
-  }
-  clear_tensor_data(tensor);
-  if (const auto* deferred = std::get_if<DeferredBytes>(&data)) {
-    tensor.set_raw_data(
-        placeholders.text({Placeholder::Kind::kDeferred, deferred->number, deferred->length}));
-  } else {
-    tensor.set_raw_data(std::get<std::string>(data));
-  }
-}
-
 bool has_data(const onnx::TensorProto& tensor) {
   return tensor.external_data_size() > 0 || !tensor.raw_data().empty() ||
          tensor.float_data_size() > 0 || tensor.int32_data_size() > 0 ||

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "onnx/placeholder.h"
+#include "onnx/tensor_text.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
 
@@ -26,10 +26,6 @@ namespace onnx_external {
 // Makes `tensor` external: writes location, offset, length (and checksum) and removes whatever
 // data or entries it had.
 void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor);
-
-// Makes `tensor` what `data` says, with a placeholder for bytes that come later.
-void write_tensor_data(const TensorData& data, const Placeholders& placeholders,
-                       onnx::TensorProto& tensor);
 
 // Removes data in every field that can hold some, and all external_data entries.
 void clear_tensor_data(onnx::TensorProto& tensor);

@@ -58,11 +58,4 @@ Result<std::vector<FunctionAttribute>> function_attributes(const onnx::ModelProt
   return attributes;
 }
 
-void write_back(const LooseAttribute& attribute, onnx::ModelProto& model) {
-  onnx::FunctionProto& function = *model.mutable_functions(attribute.function);
-  auto* const unknown = function.GetReflection()->MutableUnknownFields(&function);
-  (void)attribute.proto.SerializeToString(
-      unknown->mutable_field(attribute.field)->mutable_length_delimited());
-}
-
 }  // namespace onnx_external

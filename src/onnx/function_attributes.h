@@ -7,7 +7,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -33,9 +32,5 @@ struct FunctionAttribute {
 // AttributeProto.
 [[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
     const onnx::ModelProto& model, int function);
-
-// Makes the bytes in the model what the message is now. Requires: it came from this model, of which
-// no function was changed otherwise.
-void write_back(const LooseAttribute& attribute, onnx::ModelProto& model);
 
 }  // namespace onnx_external

@@ -10,7 +10,7 @@ namespace onnx_external {
 namespace {
 
 // Recursion is safe here: its depth is bounded by kMaxGraphDepth.
-Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
+Status visit(const onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
              std::vector<GraphNode>& list) {
   if (depth > kMaxGraphDepth) {
     return fail(ErrorCode::kUnsupported,
@@ -18,12 +18,12 @@ Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
   }
   const auto self = static_cast<std::uint32_t>(list.size());
   list.push_back({&graph, parent});
-  for (onnx::NodeProto& node : *graph.mutable_node()) {
-    for (onnx::AttributeProto& attribute : *node.mutable_attribute()) {
+  for (const onnx::NodeProto& node : graph.node()) {
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
       if (attribute.has_g()) {
-        TRY(visit(*attribute.mutable_g(), self, depth + 1, list));
+        TRY(visit(attribute.g(), self, depth + 1, list));
       }
-      for (onnx::GraphProto& each : *attribute.mutable_graphs()) {
+      for (const onnx::GraphProto& each : attribute.graphs()) {
         TRY(visit(each, self, depth + 1, list));
       }
     }
@@ -33,7 +33,7 @@ Status visit(onnx::GraphProto& graph, std::uint32_t parent, std::size_t depth,
 
 }  // namespace
 
-Result<std::vector<GraphNode>> list_graphs(onnx::GraphProto& main) {
+Result<std::vector<GraphNode>> list_graphs(const onnx::GraphProto& main) {
   std::vector<GraphNode> list;
   TRY(visit(main, 0, 0, list));
   return list;

@@ -9,6 +9,7 @@
 
 #include "base/read_step.h"
 #include "base/try.h"
+#include "onnx/model_access.h"
 #include "onnx/wire_reader.h"
 #include "onnx_external/dtype.h"
 #include "onnx_external/tensor.h"
@@ -232,6 +233,10 @@ Result<InlineReader> InlineReader::open(const onnx::TensorProto& tensor, const C
   return reader;
 }
 
+Result<InlineReader> InlineReader::open(const Model& model, std::size_t i) {
+  return open(ModelAccess::inline_proto(model, i), ModelAccess::cuts(model));
+}
+
 Status InlineReader::read(std::span<std::byte> out) {
   assert(out.size() <= nbytes_ - position_);
   position_ += out.size();
@@ -259,6 +264,10 @@ std::optional<InlineRange> inline_range(const onnx::TensorProto& tensor, const C
     return std::nullopt;
   }
   return InlineRange{value.pieces.front().payload, payload_bytes(value.pieces.front())};
+}
+
+std::optional<InlineRange> inline_range(const Model& model, std::size_t i) {
+  return inline_range(ModelAccess::inline_proto(model, i), ModelAccess::cuts(model));
 }
 
 bool has_inline_data(const onnx::TensorProto& tensor) {

@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "onnx/cut_tensors.h"
+#include "onnx_external/model.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -28,6 +29,8 @@ struct InlineRange {
 };
 [[nodiscard]] std::optional<InlineRange> inline_range(const onnx::TensorProto& tensor,
                                                       const CutTensors& cuts);
+// Of inline_tensors()[i].
+[[nodiscard]] std::optional<InlineRange> inline_range(const Model& model, std::size_t i);
 
 [[nodiscard]] bool has_inline_data(const onnx::TensorProto& tensor);
 
@@ -42,6 +45,8 @@ class InlineReader {
   // number of bytes than there are, as far as that shows without reading them.
   [[nodiscard]] static Result<InlineReader> open(const onnx::TensorProto& tensor,
                                                  const CutTensors& cuts);
+  // The same for inline_tensors()[i].
+  [[nodiscard]] static Result<InlineReader> open(const Model& model, std::size_t i);
   InlineReader(InlineReader&&) noexcept;
   InlineReader& operator=(InlineReader&&) noexcept;
   ~InlineReader();

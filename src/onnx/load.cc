@@ -125,8 +125,8 @@ Result<SharedModel> parse_text(std::string_view text) {
 
 // Instead of a tensor's first data field its placeholder, instead of the others nothing.
 std::vector<WireEdit> cuts_of(const WireScan& scan) {
-  constexpr std::uint64_t kFieldBytes = Placeholder::kBytes + 2;
-  static_assert(Placeholder::kBytes < 0x80, "its length takes one byte");
+  constexpr std::uint64_t kFieldBytes = Placeholders::kBytes + 2;
+  static_assert(Placeholders::kBytes < 0x80, "its length takes one byte");
   std::vector<WireEdit> edits;
   edits.reserve(scan.pieces.size());
   for (const WireTensor& tensor : scan.tensors) {
@@ -149,8 +149,8 @@ Result<std::string> skeleton_of(const SourceFile& file, const WireScan& scan,
     if (step.kind == WireStep::Kind::kLength) {
       append_varint(out, step.from);
     } else if (step.kind == WireStep::Kind::kEdit) {
-      append_raw_data_header(out, Placeholder::kBytes);
-      out += placeholders.text({Placeholder::Kind::kCut, tensors++, 0});
+      append_raw_data_header(out, Placeholders::kBytes);
+      out += placeholders.text(tensors++);
     } else {
       const std::size_t before = out.size();
       out.resize(before + static_cast<std::size_t>(step.bytes));

@@ -14,7 +14,7 @@ namespace onnx_external {
 
 struct LoadedModel {
   // Placeholders stand for data of kMinCutBytes and more, which stays in the file. On an arena of
-  // its own: a large graph is freed at once, and what is removed from it keeps its memory.
+  // its own: a large graph is freed at once.
   std::shared_ptr<onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
   std::shared_ptr<const SourceFile> file;

@@ -1,7 +1,6 @@
 #include "onnx_external/model.h"
 
 #include <algorithm>
-#include <cassert>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -9,15 +8,14 @@
 
 #include "base/text.h"
 #include "base/try.h"
-#include "onnx/cut_tensors.h"
 #include "onnx/external_data.h"
-#include "onnx/function_attributes.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx/load.h"
+#include "onnx/model_access.h"
+#include "onnx/model_pieces.h"
 #include "onnx/slots.h"
 #include "onnx/tensor_list.h"
-#include "onnx/wire_scan.h"
 
 namespace onnx_external {
 namespace {
@@ -53,92 +51,113 @@ std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
 
 }  // namespace
 
+// The protobuf messages stay where they are: those that the lists point to are in `proto`, or in
+// `loose`.
+struct Model::Parts {
+  std::shared_ptr<const onnx::ModelProto> proto;
+  std::shared_ptr<const CutTensors> cuts;
+  GraphFacts facts;
+  std::vector<ExternalTensor> external;
+  std::vector<const onnx::TensorProto*> external_protos;  // same index as `external`
+  std::vector<InlineTensor> inside;
+  std::vector<const onnx::TensorProto*> inside_protos;
+  std::vector<std::shared_ptr<const LooseAttribute>> loose;
+
+  static Result<std::shared_ptr<const Parts>> of(std::shared_ptr<const onnx::ModelProto> proto,
+                                                 std::shared_ptr<const CutTensors> cuts) {
+    if (!proto->has_graph()) {
+      return fail(ErrorCode::kCorrupt, "the model has no graph");
+    }
+    const auto parts = std::make_shared<Parts>();
+    parts->proto = std::move(proto);
+    parts->cuts = std::move(cuts);
+    TRY_ASSIGN(const auto graphs, list_graphs(parts->proto->graph()));
+    TRY_ASSIGN(const auto tensors, list_tensors(*parts->proto));
+    for (const ListedTensor& tensor : tensors) {
+      TRY(parts->add(tensor));
+    }
+    parts->facts = collect_facts(graphs, parts->proto->ir_version());
+    return parts;
+  }
+
+  Status add(const ListedTensor& tensor) {
+    if (auto count = element_count(dims_of(*tensor.proto)); !count) {
+      return fail_in(text_of(tensor), std::move(count).error());
+    }
+    if (tensor.loose && (loose.empty() || loose.back() != tensor.loose)) {
+      loose.push_back(tensor.loose);
+    }
+    if (is_external(*tensor.proto)) {
+      Result<ExternalTensor> found = read_external_entries(*tensor.proto);
+      if (!found) {
+        return fail_in(text_of(tensor), std::move(found).error());
+      }
+      found->name = tensor.name;
+      found->place = tensor.place;
+      found->graph = tensor.graph;
+      external.push_back(*std::move(found));
+      external_protos.push_back(tensor.proto);
+    } else if (auto found = inline_tensor(tensor)) {
+      inside.push_back(*std::move(found));
+      inside_protos.push_back(tensor.proto);
+    }
+    return {};
+  }
+};
+
 Result<Model> Model::load(const std::filesystem::path& path) {
   TRY_ASSIGN(auto loaded, load_model_file(path));
-  Result<Model> model = make(std::move(loaded.proto), std::move(loaded.cuts), path.parent_path());
-  if (!model) {
-    return fail_in(path.string(), std::move(model).error());
+  auto parts = Parts::of(std::move(loaded.proto), std::move(loaded.cuts));
+  if (!parts) {
+    return fail_in(path.string(), std::move(parts).error());
   }
-  model->path_ = path;
+  Model model(*std::move(parts), path.parent_path());
+  model.path_ = path;
   return model;
 }
 
 Result<Model> Model::from_proto(onnx::ModelProto proto, std::filesystem::path source_dir) {
-  return make(std::make_shared<onnx::ModelProto>(std::move(proto)),
-              std::make_shared<const CutTensors>(), std::move(source_dir));
+  TRY_ASSIGN(auto parts, Parts::of(std::make_shared<const onnx::ModelProto>(std::move(proto)),
+                                   std::make_shared<const CutTensors>()));
+  return Model(std::move(parts), std::move(source_dir));
 }
 
-Result<Model> Model::make(std::shared_ptr<onnx::ModelProto> proto,
-                          std::shared_ptr<const CutTensors> cuts,
-                          std::filesystem::path source_dir) {
-  if (!proto->has_graph()) {
-    return fail(ErrorCode::kCorrupt, "the model has no graph");
-  }
-  Model model;
-  model.proto_ = std::move(proto);
-  model.cuts_ = std::move(cuts);
-  model.source_dir_ = std::move(source_dir);
-  TRY(model.analyze());
-  return model;
+const onnx::ModelProto& Model::proto() const {
+  return *parts_->proto;
 }
 
-Status Model::analyze() {
-  external_.clear();
-  external_protos_.clear();
-  inline_.clear();
-  inline_protos_.clear();
-  loose_.clear();
-  TRY_ASSIGN(auto graphs, list_graphs(*proto_->mutable_graph()));
-  TRY_ASSIGN(const auto tensors, list_tensors(*proto_));
-  for (const ListedTensor& tensor : tensors) {
-    if (auto count = element_count(dims_of(*tensor.proto)); !count) {
-      return fail_in(text_of(tensor), std::move(count).error());
-    }
-    // The list gives read-only pointers into the model, which is ours.
-    auto* proto = const_cast<onnx::TensorProto*>(tensor.proto);
-    if (tensor.loose) {
-      loose_.emplace(proto, tensor.loose);
-    }
-    if (is_external(*proto)) {
-      Result<ExternalTensor> external = read_external_entries(*proto);
-      if (!external) {
-        return fail_in(text_of(tensor), std::move(external).error());
-      }
-      external->name = tensor.name;
-      external->place = tensor.place;
-      external->graph = tensor.graph;
-      external_.push_back(*std::move(external));
-      external_protos_.push_back(proto);
-    } else if (auto found = inline_tensor(tensor)) {
-      inline_.push_back(*std::move(found));
-      inline_protos_.push_back(proto);
-    }
-  }
-  facts_ = collect_facts(graphs, proto_->ir_version());
-  return {};
+const GraphFacts& Model::facts() const {
+  return parts_->facts;
 }
 
-void Model::relocate(std::size_t external_tensor, const TensorData& data) {
-  assert(external_tensor < external_.size());
-  write_tensor_data(data, cuts_->placeholders(), *external_protos_[external_tensor]);
-  note_change(external_protos_[external_tensor]);
+const std::vector<ExternalTensor>& Model::external_tensors() const {
+  return parts_->external;
 }
 
-void Model::externalize(std::size_t inline_tensor, const ExternalRef& ref) {
-  assert(inline_tensor < inline_.size());
-  write_external_entries(ref, *inline_protos_[inline_tensor]);
-  note_change(inline_protos_[inline_tensor]);
-}
-
-void Model::note_change(const onnx::TensorProto* tensor) {
-  if (const auto found = loose_.find(tensor); found != loose_.end()) {
-    write_back(*found->second, *proto_);
-  }
+const std::vector<InlineTensor>& Model::inline_tensors() const {
+  return parts_->inside;
 }
 
 Result<std::string> Model::serialize() const {
   TRY_ASSIGN(auto pieces, model_pieces(*this));
-  return join_pieces(std::move(pieces), *cuts_);
+  return join_pieces(std::move(pieces), *parts_->cuts);
+}
+
+const onnx::TensorProto& ModelAccess::external_proto(const Model& model, std::size_t i) {
+  return *model.parts_->external_protos[i];
+}
+
+const onnx::TensorProto& ModelAccess::inline_proto(const Model& model, std::size_t i) {
+  return *model.parts_->inside_protos[i];
+}
+
+const CutTensors& ModelAccess::cuts(const Model& model) {
+  return *model.parts_->cuts;
+}
+
+std::span<const std::shared_ptr<const LooseAttribute>> ModelAccess::loose_attributes(
+    const Model& model) {
+  return model.parts_->loose;
 }
 
 bool must_stay_inline(const Model& model, std::string_view initializer_name) {

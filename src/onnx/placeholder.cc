@@ -17,29 +17,19 @@ Placeholders::Placeholders() {
   }
 }
 
-std::string Placeholders::text(const Placeholder& placeholder) const {
+std::string Placeholders::text(std::uint32_t number) const {
   std::string out(nonce_.data(), nonce_.size());
-  out += static_cast<char>(placeholder.kind);
-  out.append(reinterpret_cast<const char*>(&placeholder.number), sizeof(placeholder.number));
-  out.append(reinterpret_cast<const char*>(&placeholder.bytes), sizeof(placeholder.bytes));
+  out.append(reinterpret_cast<const char*>(&number), sizeof(number));
   return out;
 }
 
-bool Placeholders::may_stand_in(std::string_view bytes) const {
-  return ::memmem(bytes.data(), bytes.size(), nonce_.data(), nonce_.size()) != nullptr;
-}
-
-std::optional<Placeholder> Placeholders::read(std::string_view raw_data) const {
-  if (raw_data.size() != Placeholder::kBytes ||
-      std::memcmp(raw_data.data(), nonce_.data(), kNonceBytes) != 0) {
+std::optional<std::uint32_t> Placeholders::read(std::string_view raw_data) const {
+  if (raw_data.size() != kBytes || std::memcmp(raw_data.data(), nonce_.data(), kNonceBytes) != 0) {
     return std::nullopt;
   }
-  Placeholder placeholder;
-  const char* at = raw_data.data() + kNonceBytes;
-  placeholder.kind = static_cast<Placeholder::Kind>(*at++);
-  std::memcpy(&placeholder.number, at, sizeof(placeholder.number));
-  std::memcpy(&placeholder.bytes, at + sizeof(placeholder.number), sizeof(placeholder.bytes));
-  return placeholder;
+  std::uint32_t number = 0;
+  std::memcpy(&number, raw_data.data() + kNonceBytes, sizeof(number));
+  return number;
 }
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// What stands in a tensor's raw_data while its bytes are elsewhere: left in the file that the model
-// was loaded from, or not written yet.
+// What stands in a tensor's raw_data while its bytes are left in the file that the model was loaded
+// from.
 //
 // A placeholder begins with 16 random bytes that are drawn for each model, so that no file can
 // hold one.
@@ -13,29 +13,18 @@
 
 namespace onnx_external {
 
-struct Placeholder {
-  enum class Kind : std::uint8_t {
-    kCut,       // `number` counts the tensors whose data was left in the file
-    kDeferred,  // `number` is the caller's
-  };
-  static constexpr std::size_t kBytes = 29;
-
-  Kind kind = Kind::kCut;
-  std::uint32_t number = 0;
-  std::uint64_t bytes = 0;  // kDeferred: of the raw data that will stand there
-};
-
 // Writes and knows the placeholders of one model. Immutable; from any thread.
 class Placeholders {
  public:
+  static constexpr std::size_t kBytes = 20;
+
   Placeholders();
-  [[nodiscard]] std::string text(const Placeholder& placeholder) const;
-  [[nodiscard]] std::optional<Placeholder> read(std::string_view raw_data) const;
-  // False: none of them stands anywhere in these bytes.
-  [[nodiscard]] bool may_stand_in(std::string_view bytes) const;
+  // `number` counts the tensors whose data was left in the file.
+  [[nodiscard]] std::string text(std::uint32_t number) const;
+  [[nodiscard]] std::optional<std::uint32_t> read(std::string_view raw_data) const;
 
  private:
-  static constexpr std::size_t kNonceBytes = 16;
+  static constexpr std::size_t kNonceBytes = kBytes - sizeof(std::uint32_t);
   std::array<char, kNonceBytes> nonce_{};
 };
 

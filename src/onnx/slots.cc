@@ -16,7 +16,7 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::uint32_t kNotASlot = Attachment::kNoSlot;
+constexpr std::uint32_t kNotASlot = kNoSlot;
 // Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
 // copy what their input states.
 constexpr int kMaxSlotRank = 64;

@@ -33,7 +33,7 @@ void append_varint(std::string& out, std::uint64_t value) {
 }
 
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes) {
-  out += static_cast<char>((field << 3U) | static_cast<unsigned>(WireType::kLength));
+  append_varint(out, (std::uint64_t{field} << 3U) | static_cast<unsigned>(WireType::kLength));
   append_varint(out, bytes);
 }
 

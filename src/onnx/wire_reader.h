@@ -42,7 +42,7 @@ inline constexpr int kMaxVarintBytes = 10;
 
 void append_varint(std::string& out, std::uint64_t value);
 
-// What stands before the `bytes` bytes of a message, text or byte string. Requires: field < 16.
+// What stands before the `bytes` bytes of a message, text or byte string.
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes);
 
 // Where the bytes come from: a file, or memory. Neither is owned.

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <tuple>
 
-#include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
 #include "save/planned_bytes.h"
 
@@ -143,7 +142,7 @@ std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part) {
 bool is_decoded(const CopyJob& job, std::uint32_t part) {
   const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
   return tensor.source == TensorSource::kModelInline &&
-         !inline_range(job.model.inline_proto(tensor.source_index), job.model.cut_tensors());
+         !inline_range(job.model, tensor.source_index);
 }
 
 CopySteps plan_copy(const CopyJob& job, int threads, bool with_batches) {

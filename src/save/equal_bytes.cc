@@ -107,8 +107,7 @@ class EqualParts {
         return read_planned(checkpoint_, tensor, done, piece);
       });
     }
-    auto reader =
-        InlineReader::open(model_.inline_proto(tensor.source_index), model_.cut_tensors());
+    auto reader = InlineReader::open(model_, tensor.source_index);
     if (!reader) {
       return fail_in("tensor " + quote(tensor.name), std::move(reader).error());
     }

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
-#include "onnx/cut_tensors.h"
+#include "onnx/model_access.h"
 #include "onnx/model_source.h"
 #include "save/planned_bytes.h"
 
@@ -165,8 +165,9 @@ Status add_external(const Model& model, std::size_t index, JobHasher& hasher) {
 // The bytes stand in the model's file. A model from memory has none, and is never gone on with:
 // what its placeholders begin with is drawn anew for each.
 Status add_inline(const Model& model, std::size_t index, JobHasher& hasher) {
-  const auto& file = model.cut_tensors().shared_file();
-  TRY_ASSIGN(const auto stamp, file ? file->stamp() : model.cut_tensors().placeholders().text({}));
+  const CutTensors& cuts = ModelAccess::cuts(model);
+  const auto& file = cuts.shared_file();
+  TRY_ASSIGN(const auto stamp, file ? file->stamp() : cuts.placeholders().text(0));
   hasher.add(index);
   hasher.add(stamp);
   return {};

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
-#include "onnx/cut_tensors.h"
+#include "onnx/model_access.h"
 
 namespace onnx_external {
 namespace {
@@ -16,7 +16,7 @@ std::string file_of(const PlannedTensor& tensor, const Model& model) {
     const ExternalTensor& external = model.external_tensors()[tensor.source_index];
     return (model.source_dir() / external.location).string();
   }
-  const auto& file = model.cut_tensors().shared_file();
+  const auto& file = ModelAccess::cuts(model).shared_file();
   return file ? file->name() : "the given model";
 }
 

@@ -80,7 +80,7 @@ class Planner {
 
   Status add_pair(const MappedPair& pair) {
     TRY_ASSIGN(auto tensor, tensor_of(pair));
-    if (pair.slot != Attachment::kNoSlot &&
+    if (pair.slot != kNoSlot &&
         (!model_.external_tensors().empty() || options_.given != GivenTensors::kStay)) {
       replaced_.emplace(model_.facts().slots[pair.slot].graph, tensor.name);
     }
@@ -175,7 +175,7 @@ class Planner {
     }
     const DerivedView derived(key, pair.recipe);
     const TensorView& view = *derived;
-    const bool kept = pair.slot == Attachment::kNoSlot;
+    const bool kept = pair.slot == kNoSlot;
     const Slot* slot = kept ? nullptr : &model_.facts().slots[pair.slot];
     PlannedTensor tensor;
     tensor.name = kept ? view.name : slot->name;

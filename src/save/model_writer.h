@@ -8,6 +8,7 @@
 
 #include "base/directory.h"
 #include "onnx/cut_tensors.h"
+#include "onnx/model_text.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/generations.h"

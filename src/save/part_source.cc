@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
-#include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
+#include "onnx/model_access.h"
 #include "onnx/model_source.h"
 #include "save/planned_bytes.h"
 
@@ -22,8 +22,8 @@ Result<PartSource> external_source(const PlannedTensor& tensor, const Model& mod
 }
 
 Result<PartSource> inline_source(const PlannedTensor& tensor, const Model& model) {
-  const CutTensors& cuts = model.cut_tensors();
-  const auto range = inline_range(model.inline_proto(tensor.source_index), cuts);
+  const CutTensors& cuts = ModelAccess::cuts(model);
+  const auto range = inline_range(model, tensor.source_index);
   if (!range) {
     return PartSource{};
   }

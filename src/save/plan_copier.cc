@@ -24,7 +24,6 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "onnx/cut_tensors.h"
 #include "onnx/inline_data.h"
 #include "save/file_syncer.h"
 #include "save/part_source.h"
@@ -329,8 +328,7 @@ class PlanCopier {
 
   Status decode(const CopyItem& item, const OutputFile& output, Crc32& crc, Sha* sha) {
     const PlannedTensor& tensor = tensor_of(item.part);
-    auto reader =
-        InlineReader::open(job_.model.inline_proto(tensor.source_index), job_.model.cut_tensors());
+    auto reader = InlineReader::open(job_.model, tensor.source_index);
     Status status = reader ? Status() : Status(fail(reader.error()));
     if (status) {
       const auto read = [&](std::uint64_t, std::span<std::byte> piece) {

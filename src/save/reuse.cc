@@ -88,8 +88,7 @@ class PartReader {
     reader.file_ = std::move(source.file);
     reader.position_ = source.offset;
     if (!reader.file_ && tensor.source == TensorSource::kModelInline) {
-      auto opened =
-          InlineReader::open(model.inline_proto(tensor.source_index), model.cut_tensors());
+      auto opened = InlineReader::open(model, tensor.source_index);
       if (!opened) {
         return fail_in("tensor " + quote(tensor.name), std::move(opened).error());
       }

@@ -13,7 +13,9 @@
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/try.h"
-#include "onnx/cut_tensors.h"
+#include "onnx/model_access.h"
+#include "onnx/model_edits.h"
+#include "onnx/model_pieces.h"
 #include "onnx/model_source.h"
 #include "save/journal.h"
 #include "save/known_bytes.h"
@@ -136,14 +138,14 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
 // Turns a plan and what was copied into the model and its manifest.
 class ModelBuilder {
  public:
-  ModelBuilder(const SavePlan& plan, Model& model, const Checkpoint& checkpoint)
+  ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint)
       : plan_(plan), model_(model), checkpoint_(checkpoint) {}
 
   // The model file. `sha1s`: of each file of the plan, where checksums are recorded. What the plan
   // has inside the model is deferred, numbered by its part.
   Result<ModelPieces> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
-    TRY_ASSIGN(auto encoded, attach(inputs, sha1s));
-    return model_pieces(model_, std::move(encoded));
+    TRY_ASSIGN(auto edits, collect_edits(inputs, sha1s));
+    return model_pieces(model_, std::move(edits));
   }
 
   // Requires: build() succeeded.
@@ -165,27 +167,35 @@ class ModelBuilder {
   }
 
  private:
-  Result<std::string> attach(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
-    attachments_.reserve(plan_.tensors.size());
+  // Of what is planned: moved if the model has it, else attached.
+  struct Placement {
+    ModelEdits edits;
+    std::vector<Attachment> attachments;
+  };
+
+  Result<ModelEdits> collect_edits(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
+    Placement placed;
+    placed.attachments.reserve(plan_.tensors.size());
     lines_ = ManifestLines(plan_.tensors.size());
     for (const PlannedTensor& tensor : plan_.tensors) {
       ManifestTensor record = record_of(tensor);
       if (tensor.part && plan_.layout == Layout::kInline) {
-        place(tensor, DeferredBytes{*tensor.part, tensor.nbytes});
+        place(tensor, DeferredBytes{*tensor.part, tensor.nbytes}, placed);
       } else if (tensor.part) {
         const PlannedPart& part = plan_.parts[*tensor.part];
         record.file = plan_.kept.empty() ? plan_.files[part.file].name : plan_.location(part.file);
         record.offset = part.offset;
-        place(tensor, ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
-                                  sha1s.empty() ? std::string() : sha1s[part.file]});
-      } else if (Status status = take_inline(tensor, record); !status) {
-        return fail(std::move(status).error());
+        place(tensor,
+              ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
+                          sha1s.empty() ? std::string() : sha1s[part.file]},
+              placed);
+      } else {
+        TRY(take_inline(tensor, record, placed));
       }
       lines_.add(record);
     }
-    auto encoded = model_.attach_encoded(attachments_, inputs);
-    attachments_ = {};  // the model has them now
-    return encoded;
+    TRY(attach(model_, placed.attachments, inputs, placed.edits));
+    return std::move(placed.edits);
   }
 
   bool is_copied(const PlannedTensor& tensor) const {
@@ -218,7 +228,7 @@ class ModelBuilder {
       const InlineTensor& given = model_.inline_tensors()[tensor.source_index];
       record.graph = given.graph;
       record.place = given.place;
-    } else if (tensor.slot != Attachment::kNoSlot) {
+    } else if (tensor.slot != kNoSlot) {
       record.graph = model_.facts().slots[tensor.slot].graph;
     }
     if (is_copied(tensor)) {
@@ -238,19 +248,19 @@ class ModelBuilder {
     return record;
   }
 
-  void place(const PlannedTensor& tensor, TensorData data) {
+  void place(const PlannedTensor& tensor, TensorData data, Placement& placed) const {
     if (tensor.source == TensorSource::kModelExternal) {
-      model_.relocate(tensor.source_index, data);
+      relocate(model_, tensor.source_index, data, placed.edits);
     } else if (tensor.source == TensorSource::kModelInline) {
-      model_.externalize(tensor.source_index, std::get<ExternalRef>(data));
+      externalize(model_, tensor.source_index, std::get<ExternalRef>(data), placed.edits);
     } else {
-      attachments_.push_back({tensor.slot,
-                              tensor.slot == Attachment::kNoSlot ? tensor.name : std::string(),
-                              tensor.data_type, tensor.dims, std::move(data)});
+      placed.attachments.push_back({tensor.slot,
+                                    tensor.slot == kNoSlot ? tensor.name : std::string(),
+                                    tensor.data_type, tensor.dims, std::move(data)});
     }
   }
 
-  Status take_inline(const PlannedTensor& tensor, ManifestTensor& record) {
+  Status take_inline(const PlannedTensor& tensor, ManifestTensor& record, Placement& placed) const {
     std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
     const auto bytes = std::as_writable_bytes(std::span(raw));
     Status status = tensor.source == TensorSource::kCheckpoint
@@ -261,7 +271,7 @@ class ModelBuilder {
     }
     record.crc32 = crc32_of(raw);
     status = check_known_crc(tensor, model_, *record.crc32);
-    place(tensor, std::move(raw));
+    place(tensor, std::move(raw), placed);
     return status;
   }
 
@@ -272,9 +282,8 @@ class ModelBuilder {
   }
 
   const SavePlan& plan_;
-  Model& model_;
+  const Model& model_;
   const Checkpoint& checkpoint_;
-  std::vector<Attachment> attachments_;
   ManifestLines lines_;
 };
 
@@ -440,13 +449,13 @@ Status write_model(Transaction& transaction, ModelBuilder& builder, const ModelP
                    std::vector<ManifestFile> test_data, const WriteOptions& options) {
   TRY_ASSIGN(const auto written,
              write_model_file({transaction.staging(), transaction.options().model_name, pieces,
-                               model.cut_tensors(), copied.crcs, options}));
+                               ModelAccess::cuts(model), copied.crcs, options}));
   return transaction.write_manifest(builder.manifest_for(written, copied, std::move(test_data)));
 }
 
 }  // namespace
 
-Result<StagedSave> write_plan(const SavePlan& given_plan, Model& model,
+Result<StagedSave> write_plan(const SavePlan& given_plan, const Model& model,
                               const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
                               const WriteOptions& options, const RecordedInputs* inputs) {
   ModelBuilder builder(given_plan, model, checkpoint);

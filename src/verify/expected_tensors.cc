@@ -78,7 +78,7 @@ Result<Given> load(const std::filesystem::path& model_path, const Checkpoint& ch
 std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& given, Casts casts) {
   std::vector<ExpectedTensor> expected;
   for (const MappedPair& pair : mapping.pairs) {
-    const bool kept = pair.slot == Attachment::kNoSlot;
+    const bool kept = pair.slot == kNoSlot;
     const Slot* slot = kept ? nullptr : &given.model.facts().slots[pair.slot];
     expected.push_back({kept ? given.keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph,
                         pair.key, ExpectedBy::kMapping, casts});
@@ -218,7 +218,7 @@ std::vector<ExpectedTensor> expected_tensors(const SavePlan& plan, const Model& 
     }
     ExpectedTensor& wanted = expected.emplace_back();
     wanted.initializer = tensor.name;
-    wanted.graph = tensor.slot == Attachment::kNoSlot ? 0 : model.facts().slots[tensor.slot].graph;
+    wanted.graph = tensor.slot == kNoSlot ? 0 : model.facts().slots[tensor.slot].graph;
     wanted.tensor = tensor.source_index;
     wanted.casts = tensor.cast_to ? Casts::kAllow : Casts::kRefuse;
     wanted.recipe = tensor.recipe;

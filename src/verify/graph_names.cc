@@ -26,8 +26,7 @@ const char* why_open(const Slot& slot) {
 }  // namespace
 
 Result<GraphNames> GraphNames::of(const onnx::ModelProto& model) {
-  // Who lists graphs may change them; here they are only read.
-  TRY_ASSIGN(const auto graphs, list_graphs(const_cast<onnx::GraphProto&>(model.graph())));
+  TRY_ASSIGN(const auto graphs, list_graphs(model.graph()));
   GraphNames names;
   names.facts_ = collect_facts(graphs, model.ir_version());
   for (const GraphNode& graph : graphs) {

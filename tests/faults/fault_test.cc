@@ -96,7 +96,7 @@ class Faults : public testing::Test {
     calls_ = stop_injecting();
     return status;
   }
-  static Status save_planned(const Checkpoint& checkpoint, Model& model, const fs::path& out,
+  static Status save_planned(const Checkpoint& checkpoint, const Model& model, const fs::path& out,
                              const WriteOptions& options, const RecordedInputs& inputs) {
     const auto plan =
         plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out}, {}, options);

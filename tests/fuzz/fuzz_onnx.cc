@@ -26,7 +26,7 @@ void read_numbers(const Model& model) {
   constexpr std::uint64_t kMost = 4096;
   std::vector<std::byte> bytes;
   for (std::size_t i = 0; i < model.inline_tensors().size(); ++i) {
-    auto reader = InlineReader::open(model.inline_proto(i), model.cut_tensors());
+    auto reader = InlineReader::open(model, i);
     if (reader) {
       bytes.resize(static_cast<std::size_t>(std::min(reader->nbytes(), kMost)));
       (void)reader->read(bytes).has_value();

@@ -87,7 +87,7 @@ inline std::vector<TestTensor> mixed_tensors(std::uint32_t seed) {
   };
 }
 
-inline Result<StagedSave> stage(const Checkpoint& checkpoint, Model& model,
+inline Result<StagedSave> stage(const Checkpoint& checkpoint, const Model& model,
                                 const std::filesystem::path& out, const WriteOptions& options,
                                 const PlanOptions& plan_options = {}) {
   const auto plan = plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out},
@@ -98,8 +98,9 @@ inline Result<StagedSave> stage(const Checkpoint& checkpoint, Model& model,
   return write_plan(*plan, model, checkpoint, out, options);
 }
 
-inline Status save_all(const Checkpoint& checkpoint, Model& model, const std::filesystem::path& out,
-                       const WriteOptions& options, const PlanOptions& plan_options = {}) {
+inline Status save_all(const Checkpoint& checkpoint, const Model& model,
+                       const std::filesystem::path& out, const WriteOptions& options,
+                       const PlanOptions& plan_options = {}) {
   auto staged = stage(checkpoint, model, out, options, plan_options);
   return staged ? staged->publish() : Status(fail(staged.error()));
 }

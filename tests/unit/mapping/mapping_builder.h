@@ -52,7 +52,7 @@ struct MappingCase {
     }
     std::vector<std::string> texts;
     for (const MappedPair& pair : mapping->pairs) {
-      const bool kept = pair.slot == Attachment::kNoSlot;
+      const bool kept = pair.slot == kNoSlot;
       texts.push_back((kept ? "" : graph.slots[pair.slot].name) + "<-" + keys.keys[pair.key].name +
                       " (" + std::string(rule_name(pair.rule)) + ")");
     }

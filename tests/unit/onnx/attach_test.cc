@@ -1,11 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "onnx/cut_tensors.h"
+#include "onnx/external_data.h"
+#include "onnx/model_edits.h"
+#include "onnx/model_pieces.h"
 #include "onnx_external/model.h"
+#include "support/edited_model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"
 
@@ -27,7 +32,7 @@ std::uint32_t slot_named(const Model& model, const std::string& name) {
       return i;
     }
   }
-  return Attachment::kNoSlot;
+  return kNoSlot;
 }
 
 Attachment external(const Model& model, const std::string& slot, const Shape& dims) {
@@ -36,9 +41,17 @@ Attachment external(const Model& model, const std::string& slot, const Shape& di
           ExternalRef{"initializers/" + slot, 0, *bytes, ""}};
 }
 
-Status attach(Model& model, const std::vector<Attachment>& all, MatchedInputs inputs) {
-  Status status = model.attach(all, inputs);
-  return status ? model.refresh() : status;
+Result<ModelEdits> edits_of(const Model& model, const std::vector<Attachment>& all,
+                            MatchedInputs inputs = MatchedInputs::kRemove) {
+  ModelEdits edits;
+  TRY(attach(model, all, inputs, edits));
+  return edits;
+}
+
+Result<Model> attached(const Model& given, const std::vector<Attachment>& all,
+                       MatchedInputs inputs = MatchedInputs::kRemove) {
+  TRY_ASSIGN(auto edits, edits_of(given, all, inputs));
+  return edited_model(given, std::move(edits));
 }
 
 std::vector<std::string> initializers(const onnx::GraphProto& graph) {
@@ -62,32 +75,35 @@ GraphBuilder& two_weights(GraphBuilder& b) {
 
 TEST(Attach, AFilledInputBecomesAnInitializerInDeclarationOrder) {
   GraphBuilder b;
-  Model model = model_of(two_weights(b));
-  const std::vector<Attachment> all = {external(model, "b", {2, 2}), external(model, "a", {2, 2})};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
-  EXPECT_THAT(initializers(model.proto().graph()), ElementsAre("a", "b"));
-  EXPECT_THAT(inputs(model), ElementsAre("x"));
-  EXPECT_EQ(model.external_tensors().size(), 2U);
-  EXPECT_EQ(model.external_tensors()[0].location, "initializers/a");
-  EXPECT_EQ(model.facts().slots[slot_named(model, "a")].kind, SlotKind::kInitializer);
+  const Model given = model_of(two_weights(b));
+  const std::vector<Attachment> all = {external(given, "b", {2, 2}), external(given, "a", {2, 2})};
+  const auto model = attached(given, all);
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(initializers(model->proto().graph()), ElementsAre("a", "b"));
+  EXPECT_THAT(inputs(*model), ElementsAre("x"));
+  EXPECT_EQ(model->external_tensors().size(), 2U);
+  EXPECT_EQ(model->external_tensors()[0].location, "initializers/a");
+  EXPECT_EQ(model->facts().slots[slot_named(*model, "a")].kind, SlotKind::kInitializer);
 }
 
 TEST(Attach, InputsStayWhenAskedTo) {
   GraphBuilder b;
-  Model model = model_of(two_weights(b));
-  const std::vector<Attachment> all = {external(model, "a", {2, 2})};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kKeep), IsOk());
-  EXPECT_THAT(inputs(model), ElementsAre("x", "a", "b"));
+  const Model given = model_of(two_weights(b));
+  const std::vector<Attachment> all = {external(given, "a", {2, 2})};
+  const auto model = attached(given, all, MatchedInputs::kKeep);
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(inputs(*model), ElementsAre("x", "a", "b"));
 }
 
 TEST(Attach, BeforeIrVersion4EveryInitializerIsAnInput) {
   GraphBuilder b(3);
   two_weights(b).node("Add", {"z", "open"}, {"out"}).output("out", kFloat, {1, 2});
-  Model model = model_of(b);
-  const std::vector<Attachment> all = {external(model, "a", {2, 2}), external(model, "open", {2})};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
-  EXPECT_THAT(inputs(model), ElementsAre("x", "a", "b", "open"));
-  const auto& type = model.proto().graph().input(3).type().tensor_type();
+  const Model given = model_of(b);
+  const std::vector<Attachment> all = {external(given, "a", {2, 2}), external(given, "open", {2})};
+  const auto model = attached(given, all);
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(inputs(*model), ElementsAre("x", "a", "b", "open"));
+  const auto& type = model->proto().graph().input(3).type().tensor_type();
   EXPECT_EQ(type.elem_type(), kFloat);
   EXPECT_EQ(type.shape().dim(0).dim_value(), 2);
 }
@@ -96,12 +112,13 @@ TEST(Attach, AFilledIdentityGoes) {
   GraphBuilder b;
   b.input("a", kFloat, {2}).node("Identity", {"a"}, {"b"}).node("Identity", {"b"}, {"c"});
   b.node("Sum", {"a", "b", "c"}, {"y"}).output("y", kFloat, {2});
-  Model model = model_of(b);
-  const std::vector<Attachment> all = {external(model, "a", {2}), external(model, "b", {2})};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
-  EXPECT_THAT(initializers(model.proto().graph()), ElementsAre("a", "b"));
-  ASSERT_EQ(model.proto().graph().node_size(), 2);
-  EXPECT_EQ(model.proto().graph().node(0).output(0), "c") << "an unfilled Identity stays";
+  const Model given = model_of(b);
+  const std::vector<Attachment> all = {external(given, "a", {2}), external(given, "b", {2})};
+  const auto model = attached(given, all);
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(initializers(model->proto().graph()), ElementsAre("a", "b"));
+  ASSERT_EQ(model->proto().graph().node_size(), 2);
+  EXPECT_EQ(model->proto().graph().node(0).output(0), "c") << "an unfilled Identity stays";
 }
 
 TEST(Attach, ReplacesAnInitializerInPlace) {
@@ -109,10 +126,10 @@ TEST(Attach, ReplacesAnInitializerInPlace) {
   b.initializer("first", kFloat, {1}, "abcd").initializer("w", kFloat, {2}, "abcdabcd");
   b.node("Add", {"first", "w"}, {"y"}).output("y", kFloat, {2});
   b.model().mutable_graph()->mutable_initializer(1)->set_doc_string("kept");
-  Model model = model_of(b);
-  ASSERT_THAT(attach(model, std::vector{external(model, "w", {2})}, MatchedInputs::kRemove),
-              IsOk());
-  const onnx::TensorProto& tensor = model.proto().graph().initializer(1);
+  const Model given = model_of(b);
+  const auto model = attached(given, std::vector{external(given, "w", {2})});
+  ASSERT_THAT(model, IsOk());
+  const onnx::TensorProto& tensor = model->proto().graph().initializer(1);
   EXPECT_EQ(tensor.name(), "w");
   EXPECT_EQ(tensor.doc_string(), "kept");
   EXPECT_FALSE(tensor.has_raw_data());
@@ -123,10 +140,11 @@ TEST(Attach, InlineBytesReplaceExternalEntries) {
   GraphBuilder b;
   b.external("w", kInt64, {1}, {{"location", "old"}});
   b.node("Neg", {"w"}, {"y"}).output("y", kInt64, {1});
-  Model model = model_of(b);
+  const Model given = model_of(b);
   const std::vector<Attachment> all = {{0, "", kInt64, {1}, std::string("12345678")}};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
-  const onnx::TensorProto& tensor = model.proto().graph().initializer(0);
+  const auto model = attached(given, all);
+  ASSERT_THAT(model, IsOk());
+  const onnx::TensorProto& tensor = model->proto().graph().initializer(0);
   EXPECT_EQ(tensor.raw_data(), "12345678");
   EXPECT_EQ(tensor.external_data_size(), 0);
   EXPECT_NE(tensor.data_location(), onnx::TensorProto::EXTERNAL);
@@ -137,51 +155,40 @@ TEST(Attach, FillsTheInitializersOfSubgraphsThere) {
   b.input("c", onnx::TensorProto::BOOL, {}).node("If", {"c"}, {"y"});
   b.begin_subgraph("then_branch").initializer("w", kFloat, {2}, "");
   b.node("Neg", {"w"}, {"t"}).output("t", kFloat, {2}).end_subgraph().output("y", kFloat, {2});
-  Model model = model_of(b);
-  ASSERT_THAT(attach(model, std::vector{external(model, "w", {2})}, MatchedInputs::kRemove),
-              IsOk());
-  EXPECT_EQ(model.proto().graph().initializer_size(), 0);
-  EXPECT_EQ(model.external_tensors()[0].graph, 1U);
+  const Model given = model_of(b);
+  const auto model = attached(given, std::vector{external(given, "w", {2})});
+  ASSERT_THAT(model, IsOk());
+  EXPECT_EQ(model->proto().graph().initializer_size(), 0);
+  EXPECT_EQ(model->external_tensors()[0].graph, 1U);
 }
 
 TEST(Attach, AddsNewInitializersLast) {
   GraphBuilder b;
-  Model model = model_of(two_weights(b));
-  const std::vector<Attachment> all = {
-      {Attachment::kNoSlot, "extra", kFloat, {1}, ExternalRef{"e", 0, 4, ""}},
-      external(model, "a", {2, 2})};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
-  EXPECT_THAT(initializers(model.proto().graph()), ElementsAre("a", "extra"));
+  const Model given = model_of(two_weights(b));
+  const std::vector<Attachment> all = {{kNoSlot, "extra", kFloat, {1}, ExternalRef{"e", 0, 4, ""}},
+                                       external(given, "a", {2, 2})};
+  const auto model = attached(given, all);
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(initializers(model->proto().graph()), ElementsAre("a", "extra"));
 }
 
 TEST(Attach, RefusesABadSlotAndATakenName) {
   GraphBuilder b;
-  Model model = model_of(two_weights(b));
+  const Model model = model_of(two_weights(b));
   const Attachment a = external(model, "a", {2, 2});
-  EXPECT_THAT(model.attach(std::vector{a, a}, MatchedInputs::kRemove),
-              FailsWith(ErrorCode::kInvalidArgument, "filled twice"));
+  EXPECT_THAT(edits_of(model, {a, a}), FailsWith(ErrorCode::kInvalidArgument, "filled twice"));
   Attachment bad = a;
   bad.slot = 99;
-  EXPECT_THAT(model.attach(std::vector{bad}, MatchedInputs::kRemove),
-              FailsWith(ErrorCode::kInvalidArgument, "does not exist"));
+  EXPECT_THAT(edits_of(model, {bad}), FailsWith(ErrorCode::kInvalidArgument, "does not exist"));
   for (const char* name : {"x", "y", ""}) {
-    bad.slot = Attachment::kNoSlot;
+    bad.slot = kNoSlot;
     bad.name = name;
-    EXPECT_THAT(model.attach(std::vector{bad}, MatchedInputs::kRemove),
+    ModelEdits edits;
+    EXPECT_THAT(attach(model, std::vector{a, bad}, MatchedInputs::kRemove, edits),
                 FailsWith(ErrorCode::kInvalidArgument, "defines that name"));
+    EXPECT_TRUE(edits.replaced.empty() && edits.removed.empty() && edits.added.empty());
   }
   EXPECT_EQ(model.proto().graph().initializer_size(), 0);
-}
-
-// The file that the pieces make; nothing in it may be deferred or in another file.
-std::string file_of(const ModelPieces& pieces) {
-  std::string file;
-  for (const ModelPiece& piece : pieces.pieces) {
-    EXPECT_EQ(piece.from, ModelPiece::From::kText);
-    file += pieces.text.substr(piece.offset, piece.bytes);
-  }
-  EXPECT_EQ(file.size(), pieces.bytes);
-  return file;
 }
 
 // A graph with something in every place that new initializers must not disturb.
@@ -200,82 +207,144 @@ GraphBuilder& full_graph(GraphBuilder& b) {
   return b;
 }
 
-TEST(AttachEncoded, MakesTheSameFileAsAttach) {
+// The message as protobuf's own classes change it.
+class ChangedMessage {
+ public:
+  ChangedMessage(const Model& model, std::vector<Attachment> all)
+      : facts_(model.facts()), proto_(model.proto()), graph_(*proto_.mutable_graph()) {
+    std::stable_sort(all.begin(), all.end(), [](const Attachment& left, const Attachment& right) {
+      return left.slot < right.slot;
+    });
+    for (const Attachment& attachment : all) {
+      const bool is_new = attachment.slot == kNoSlot;
+      put(is_new ? attachment.name : facts_.slots[attachment.slot].name, attachment);
+      if (!is_new && facts_.slots[attachment.slot].kind == SlotKind::kIdentityOutput) {
+        remove(*graph_.mutable_node(), [&](const onnx::NodeProto& node) {
+          return node.output(0) == facts_.slots[attachment.slot].name;
+        });
+      }
+    }
+  }
+
+  [[nodiscard]] std::string bytes() const { return proto_.SerializeAsString(); }
+
+ private:
+  void put(const std::string& name, const Attachment& attachment) {
+    auto& all = *graph_.mutable_initializer();
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const auto& tensor) { return tensor.name() == name; });
+    onnx::TensorProto& tensor = found == all.end() ? *all.Add() : *found;
+    clear_tensor_data(tensor);
+    tensor.set_name(name);
+    tensor.set_data_type(attachment.data_type);
+    tensor.mutable_dims()->Assign(attachment.dims.begin(), attachment.dims.end());
+    if (const auto* ref = std::get_if<ExternalRef>(&attachment.data)) {
+      write_external_entries(*ref, tensor);
+    } else {
+      tensor.set_raw_data(std::get<std::string>(attachment.data));
+    }
+    put_input(name, attachment);
+  }
+
+  void put_input(const std::string& name, const Attachment& attachment) {
+    auto& inputs = *graph_.mutable_input();
+    const auto is_named = [&](const auto& input) { return input.name() == name; };
+    if (proto_.ir_version() >= 4) {
+      remove(inputs, is_named);
+    } else if (std::none_of(inputs.begin(), inputs.end(), is_named)) {
+      onnx::ValueInfoProto& input = *inputs.Add();
+      input.set_name(name);
+      auto& type = *input.mutable_type()->mutable_tensor_type();
+      type.set_elem_type(attachment.data_type);
+      type.mutable_shape();
+      for (const std::int64_t dim : attachment.dims) {
+        type.mutable_shape()->add_dim()->set_dim_value(dim);
+      }
+    }
+  }
+
+  template <typename Field, typename Gone>
+  static void remove(Field& field, const Gone& gone) {
+    field.erase(std::remove_if(field.begin(), field.end(), gone), field.end());
+  }
+
+  const GraphFacts& facts_;
+  onnx::ModelProto proto_;
+  onnx::GraphProto& graph_;
+};
+
+TEST(Attach, MakesTheFileThatProtobufMakesOfTheChangedMessage) {
   for (const std::int64_t version : {3, 8}) {
     GraphBuilder b(version);
-    full_graph(b);
-    Model plain = model_of(b);
-    Model written = model_of(b);
+    const Model model = model_of(full_graph(b));
     const std::vector<Attachment> all = {
-        external(plain, "open", {2}),
-        external(plain, "b", {2, 2}),
-        external(plain, "given", {2}),
-        external(plain, "twin", {2}),
-        {slot_named(plain, "a"), "", kFloat, {1}, std::string("1234")},
-        {Attachment::kNoSlot, "extra", kFloat, {}, ExternalRef{"e", 4096, 4, "sha"}}};
-    ASSERT_THAT(plain.attach(all, MatchedInputs::kRemove), IsOk());
-    auto encoded = written.attach_encoded(all, MatchedInputs::kRemove);
-    ASSERT_THAT(encoded, IsOk());
-    EXPECT_EQ(written.proto().graph().initializer_size(), 1);
-    const auto pieces = model_pieces(written, *std::move(encoded));
-    ASSERT_THAT(pieces, IsOk());
-    EXPECT_EQ(file_of(*pieces), plain.serialize().value());
+        external(model, "open", {2}),
+        external(model, "b", {2, 2}),
+        external(model, "given", {2}),
+        external(model, "twin", {2}),
+        {slot_named(model, "a"), "", kFloat, {1}, std::string("1234")},
+        {kNoSlot, "extra", kFloat, {}, ExternalRef{"e", 4096, 4, "sha"}}};
+    auto edits = edits_of(model, all);
+    ASSERT_THAT(edits, IsOk());
+    EXPECT_EQ(model.proto().graph().initializer_size(), 1);
+    EXPECT_EQ(edited_file(model, *std::move(edits)).value(), ChangedMessage(model, all).bytes());
   }
 }
 
-TEST(AttachEncoded, MakesTheSameFileWhenTheGraphWasEmpty) {
+TEST(Attach, MakesThatFileWhenTheGraphWasEmpty) {
   GraphBuilder b;
-  Model plain = model_of(b);
-  Model written = model_of(b);
-  const std::vector<Attachment> all = {
-      {Attachment::kNoSlot, "extra", kFloat, {1}, ExternalRef{"e", 0, 4, ""}}};
-  ASSERT_THAT(plain.attach(all, MatchedInputs::kRemove), IsOk());
-  auto encoded = written.attach_encoded(all, MatchedInputs::kRemove);
-  ASSERT_THAT(encoded, IsOk());
-  const auto pieces = model_pieces(written, *std::move(encoded));
-  ASSERT_THAT(pieces, IsOk());
-  EXPECT_EQ(file_of(*pieces), plain.serialize().value());
+  const Model model = model_of(b);
+  const std::vector<Attachment> all = {{kNoSlot, "extra", kFloat, {1}, ExternalRef{"e", 0, 4, ""}}};
+  auto edits = edits_of(model, all);
+  ASSERT_THAT(edits, IsOk());
+  EXPECT_EQ(edited_file(model, *std::move(edits)).value(), ChangedMessage(model, all).bytes());
 }
 
-TEST(AttachEncoded, DefersBytesThatComeLater) {
+TEST(Attach, DefersBytesThatComeLater) {
   GraphBuilder b;
-  Model model = model_of(two_weights(b));
+  const Model model = model_of(two_weights(b));
   const std::vector<Attachment> all = {
       {slot_named(model, "a"), "", kFloat, {2, 2}, DeferredBytes{7, 16}},
       external(model, "b", {2, 2})};
-  auto encoded = model.attach_encoded(all, MatchedInputs::kRemove);
-  ASSERT_THAT(encoded, IsOk());
-  const auto pieces = model_pieces(model, *std::move(encoded));
+  auto edits = edits_of(model, all);
+  ASSERT_THAT(edits, IsOk());
+  const auto pieces = model_pieces(model, *std::move(edits));
   ASSERT_THAT(pieces, IsOk());
   ASSERT_EQ(pieces->pieces.size(), 3U);
   EXPECT_EQ(pieces->pieces[1].from, ModelPiece::From::kDeferred);
   EXPECT_EQ(pieces->pieces[1].number, 7U);
   std::string file = pieces->text;
   file.insert(pieces->pieces[0].bytes, "0123456789abcdef");
+  EXPECT_EQ(file.size(), pieces->bytes);
   onnx::ModelProto read;
   ASSERT_TRUE(read.ParseFromString(file));
   ASSERT_THAT(initializers(read.graph()), ElementsAre("a", "b"));
   EXPECT_EQ(read.graph().initializer(0).raw_data(), "0123456789abcdef");
 }
 
-TEST(AttachEncoded, GivesTheSameASecondTime) {
+TEST(Attach, GivesTheSameASecondTime) {
   GraphBuilder b;
-  Model model = model_of(two_weights(b));
+  const Model model = model_of(two_weights(b));
+  const std::string before = model.serialize().value();
   const std::vector<Attachment> all = {external(model, "a", {2, 2})};
-  const auto first = model.attach_encoded(all, MatchedInputs::kRemove);
-  const auto second = model.attach_encoded(all, MatchedInputs::kRemove);
+  auto first = edits_of(model, all);
+  auto second = edits_of(model, all);
   ASSERT_THAT(first, IsOk());
-  EXPECT_EQ(first.value(), second.value());
-  EXPECT_EQ(model.proto().graph().input_size(), 2);
+  ASSERT_THAT(second, IsOk());
+  EXPECT_EQ(edited_file(model, *std::move(first)).value(),
+            edited_file(model, *std::move(second)).value());
+  EXPECT_EQ(model.proto().graph().input_size(), 2 + 1);
+  EXPECT_EQ(model.serialize().value(), before);
 }
 
 TEST(Attach, AnElementTypeFromTheFuturePasses) {
   GraphBuilder b;
   b.node("Neg", {"w"}, {"y"}).output("y", kFloat, {4});
-  Model model = model_of(b);
+  const Model given = model_of(b);
   const std::vector<Attachment> all = {{0, "", 99, {4}, ExternalRef{"w", 0, 2, ""}}};
-  ASSERT_THAT(attach(model, all, MatchedInputs::kRemove), IsOk());
-  EXPECT_EQ(model.external_tensors()[0].data_type, 99);
+  const auto model = attached(given, all);
+  ASSERT_THAT(model, IsOk());
+  EXPECT_EQ(model->external_tensors()[0].data_type, 99);
 }
 
 }  // namespace

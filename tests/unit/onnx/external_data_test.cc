@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "onnx/model_edits.h"
+#include "support/edited_model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"
 
@@ -86,13 +88,14 @@ TEST(ExternalData, AnElementTypeFromTheFuturePassesWithItsLength) {
 }
 
 TEST(ExternalData, RelocatePointsToTheNewPlace) {
-  auto model = load_with({{"location", "old.bin"}, {"offset", "64"}});
+  const auto model = load_with({{"location", "old.bin"}, {"offset", "64"}});
   ASSERT_THAT(model, IsOk());
-  model->relocate(0, ExternalRef{"data/new.bin", 4096, 8, "abc"});
-  const auto again = Model::from_proto(model->proto(), {});
+  ModelEdits edits;
+  relocate(*model, 0, ExternalRef{"data/new.bin", 4096, 8, "abc"}, edits);
+  const auto again = edited_model(*model, std::move(edits));
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->external_tensors()[0].offset, 4096U);
-  EXPECT_EQ(model->proto().graph().initializer(0).external_data_size(), 4);
+  EXPECT_EQ(again->proto().graph().initializer(0).external_data_size(), 4);
 }
 
 TEST(ExternalData, EveryDataFieldIsCleared) {

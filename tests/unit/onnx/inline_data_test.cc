@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/model_access.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"
@@ -43,7 +44,7 @@ class InlineData : public testing::Test {
 
   Result<std::string> bytes_in(const std::string& wire) {
     const auto model = load(wire);
-    return model ? inline_bytes(model->proto().graph().initializer(0), model->cut_tensors())
+    return model ? inline_bytes(model->proto().graph().initializer(0), ModelAccess::cuts(*model))
                  : fail(model.error());
   }
 
@@ -165,7 +166,8 @@ TEST_F(InlineData, RawDataCountsBeforeTypedData) {
 TEST_F(InlineData, OnlyOneRunOfPlainBytesIsARange) {
   const auto range_in = [&](const onnx::TensorProto& tensor) {
     const auto model = load(tensor.SerializeAsString());
-    return inline_range(model->proto().graph().initializer(0), model->cut_tensors()).has_value();
+    return inline_range(model->proto().graph().initializer(0), ModelAccess::cuts(*model))
+        .has_value();
   };
   onnx::TensorProto floats = tensor_of(kFloat, 200);
   floats.mutable_float_data()->Resize(200, 1.0F);
@@ -206,8 +208,8 @@ TEST_F(InlineData, RefusesStringsAndUnknownTypes) {
 
 TEST_F(InlineData, WhatLooksLikeAPlaceholderIsData) {
   const Placeholders placeholders;
-  onnx::TensorProto tensor = tensor_of(onnx::TensorProto::UINT8, Placeholder::kBytes);
-  tensor.set_raw_data(placeholders.text({Placeholder::Kind::kCut, 0, 0}));
+  onnx::TensorProto tensor = tensor_of(onnx::TensorProto::UINT8, Placeholders::kBytes);
+  tensor.set_raw_data(placeholders.text(0));
   const auto found = bytes_in(tensor.SerializeAsString());
   ASSERT_THAT(found, IsOk());
   EXPECT_EQ(*found, tensor.raw_data());

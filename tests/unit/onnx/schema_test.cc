@@ -1,7 +1,8 @@
 // Every place of a model where a tensor can stand, by the schema that the protobuf classes were
-// made from, is known to the scanner of model files and to the list of tensors.
+// made from, is known to the scanner of model files, to the list of tensors and to edits.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
 #include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@
 #include "onnx/function_attributes.h"
 #include "onnx/tensor_list.h"
 #include "onnx/wire_scan.h"
+#include "support/edited_model.h"
 #include "support/result_matchers.h"
 
 namespace onnx_external {
@@ -103,6 +105,71 @@ bool is_scanned(const onnx::ModelProto& model) {
          bytes.substr(scan->pieces[0].payload, kMark.size()) == kMark;
 }
 
+// The model with `change` in the place of the mark, by the edits of a save.
+std::string edited(const Model& model, const std::string& change) {
+  const auto& proto = ModelAccess::inline_proto(model, 0);
+  onnx::TensorProto tensor = proto;
+  tensor.set_raw_data(change);
+  ModelEdits edits;
+  append_message(tensor, edits.replaced[&proto]);
+  return edited_file(model, std::move(edits)).value_or("");
+}
+
+// Another number of bytes, so that the lengths of all enclosing messages change.
+const std::string kChange(300, 'c');
+
+// An element of one byte for each of the mark, so that the tensor has numbers.
+void mark(onnx::TensorProto& tensor) {
+  tensor.set_data_type(onnx::TensorProto::UINT8);
+  tensor.add_dims(static_cast<std::int64_t>(kMark.size()));
+  tensor.set_raw_data(std::string(kMark));
+}
+
+// Sets every field that is no message, of the messages that a tensor may stand in.
+void fill(Message& message) {
+  const auto& reflection = *message.GetReflection();
+  const Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor* field = type.field(i);
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      for (int k = 0; field->is_repeated() && k < reflection.FieldSize(message, field); ++k) {
+        fill(*reflection.MutableRepeatedMessage(&message, field, k));
+      }
+      if (!field->is_repeated() && reflection.HasField(message, field)) {
+        fill(*reflection.MutableMessage(&message, field));
+      }
+    } else if (&type != onnx::TensorProto::descriptor()) {
+      // Protobuf's text form sets a field of any type.
+      const bool is_text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+      const bool is_bool = field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
+      const std::string value = field->enum_type() != nullptr ? field->enum_type()->value(0)->name()
+                                : is_text                     ? "'" + field->name() + "'"
+                                : is_bool                     ? "true"
+                                                              : "3";
+      for (int k = field->is_repeated() ? 2 : 1; k > 0; --k) {
+        EXPECT_TRUE(
+            google::protobuf::TextFormat::ParseFieldValueFromString(value, field, &message));
+      }
+    }
+  }
+  reflection.MutableUnknownFields(&message)->AddLengthDelimited(1000, "from the future");
+}
+
+TEST(ModelSchema, LeadsToNoTensorThatAnEditDoesNotReach) {
+  for (const Path& path : paths_to_tensors()) {
+    onnx::ModelProto proto;
+    proto.mutable_graph();
+    auto& tensor = dynamic_cast<onnx::TensorProto&>(make(proto, path));
+    mark(tensor);
+    fill(proto);
+    const auto model = Model::from_proto(proto, {});
+    ASSERT_THAT(model, IsOk()) << text_of(path);
+    EXPECT_EQ(model->serialize().value(), proto.SerializeAsString()) << text_of(path);
+    tensor.set_raw_data(kChange);
+    EXPECT_EQ(edited(*model, kChange), proto.SerializeAsString()) << text_of(path);
+  }
+}
+
 TEST(ModelSchema, LeadsToNoTensorThatIsNotScannedAndListed) {
   const std::vector<Path> paths = paths_to_tensors();
   EXPECT_GE(paths.size(), 18U);
@@ -135,6 +202,31 @@ TEST(ModelSchema, LeadsThroughDefaultValuesOfFunctionsToo) {
     EXPECT_TRUE(is_scanned(parsed)) << text_of(path);
     EXPECT_TRUE(is_listed(parsed)) << text_of(path);
   }
+}
+
+// One function has two of them, with another unknown field between.
+TEST(ModelSchema, LetsAnEditReachDefaultValuesOfFunctionsToo) {
+  const auto model_with = [](const std::string& data) {
+    onnx::AttributeProto attribute;
+    attribute.set_name("a");
+    mark(*attribute.mutable_t());
+    onnx::AttributeProto other = attribute;
+    attribute.mutable_t()->set_raw_data(data);
+    onnx::ModelProto model;
+    model.mutable_graph();
+    model.add_functions()->set_name("f");
+    onnx::FunctionProto& function = *model.add_functions();
+    auto& unknown = *function.GetReflection()->MutableUnknownFields(&function);
+    unknown.AddLengthDelimited(kAttributeProtoField, attribute.SerializeAsString());
+    unknown.AddVarint(1000, 7);
+    unknown.AddLengthDelimited(kAttributeProtoField, other.SerializeAsString());
+    onnx::ModelProto parsed;
+    EXPECT_TRUE(parsed.ParseFromString(model.SerializeAsString()));
+    return parsed;
+  };
+  const auto model = Model::from_proto(model_with(std::string(kMark)), {});
+  ASSERT_THAT(model, IsOk());
+  EXPECT_EQ(edited(*model, kChange), model_with(kChange).SerializeAsString());
 }
 
 TEST(ModelSchema, RefusesADefaultValueThatIsNoAttribute) {

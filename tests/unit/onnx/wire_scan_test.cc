@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "onnx/cut_tensors.h"
+#include "onnx/model_access.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"
@@ -368,7 +368,8 @@ TEST(WireProperty, WhatIsLoadedAndWrittenIsTheModel) {
     ASSERT_THAT(written, IsOk());
     ASSERT_EQ(canonical(*written), bytes) << "seed " << seed;
     for (std::size_t i = 0; i < model->inline_tensors().size(); ++i) {
-      cut += model->cut_tensors().find(model->inline_proto(i)).has_value() ? 1U : 0U;
+      cut += ModelAccess::cuts(*model).find(ModelAccess::inline_proto(*model, i)).has_value() ? 1U
+                                                                                              : 0U;
     }
   }
   EXPECT_GT(cut, 100U);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "onnx/inline_data.h"
+#include "onnx/model_access.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "support/function_default.h"
@@ -32,7 +33,7 @@ std::map<std::string, std::string> values_of(const fs::path& path) {
   }
   for (std::size_t i = 0; i < model.inline_tensors().size(); ++i) {
     values[name_of(model.inline_tensors()[i])] =
-        inline_bytes(model.inline_proto(i), model.cut_tensors()).value();
+        inline_bytes(ModelAccess::inline_proto(model, i), ModelAccess::cuts(model)).value();
   }
   return values;
 }

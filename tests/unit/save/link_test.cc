@@ -198,7 +198,7 @@ TEST_F(Link, RefusesWhatWouldReadOrMakeBytes) {
   converting.dtype = DType::kFloat16;
   Model untyped = model_for({{.name = "steps", .dtype = DType::kInt64, .shape = {}}});
   Mapping keep;
-  keep.pairs.push_back({Attachment::kNoSlot, 0, Rule::kKept});
+  keep.pairs.push_back({kNoSlot, 0, Rule::kKept});
   EXPECT_THAT(make_plan(untyped, checkpoint, keep, converting),
               FailsWith(ErrorCode::kUnsupported, "are to be converted"));
 }

@@ -67,6 +67,19 @@ TEST_F(Writer, WritesEveryTensorsBytes) {
   EXPECT_TRUE(is_complete(out_));
 }
 
+TEST_F(Writer, LeavesTheGivenModelAsItIs) {
+  const Checkpoint checkpoint = open_one(checkpoint_file(1));
+  const Model model = model_for(mixed_tensors(1));
+  const std::string before = model.serialize().value();
+  std::vector<std::string> written;
+  for (const char* name : {"first", "second"}) {
+    ASSERT_THAT(save_all(checkpoint, model, out_ / name, fast()), IsOk());
+    written.push_back(read_text(out_ / name / "model.onnx"));
+    EXPECT_EQ(model.serialize().value(), before);
+  }
+  EXPECT_EQ(written[0], written[1]);
+}
+
 TEST_F(Writer, RefersToTheFilesFromTheModel) {
   ASSERT_THAT(save(1, fast()), IsOk());
   const auto model = Model::load(out_ / "model.onnx");

@@ -1,0 +1,81 @@
+// The text of a model file, with gaps for bytes that come from elsewhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onnx/cut_tensors.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// A run of bytes of a model file.
+struct ModelPiece {
+  enum class From : std::uint8_t {
+    kText,      // ModelPieces::text, from `offset` on
+    kGiven,     // the file that the model was loaded from, from `offset` on
+    kDeferred,  // the caller writes them; `number` is the caller's
+  };
+  From from = From::kText;
+  std::uint32_t number = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct ModelPieces {
+  std::string text;
+  std::vector<ModelPiece> pieces;  // in the order of the file
+  std::uint64_t bytes = 0;         // of the file
+};
+
+// The whole file. `cuts`: of the model that the pieces were made from. Requires: no piece is
+// deferred.
+[[nodiscard]] Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts);
+
+// Text that grows at its end. A message is written in place: its body first, then the header, whose
+// length is known only then, is put before it.
+class ModelText {
+ public:
+  // Where a message begins.
+  struct Mark {
+    std::size_t text = 0;
+    std::size_t gap = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  void reserve(std::size_t text_bytes) { text_.reserve(text_bytes); }
+  void add(std::string_view text);
+  void add(const ModelText& other);
+  // Leaves a gap for the bytes that `piece` names. Requires: it is no text.
+  void add_gap(const ModelPiece& piece);
+  // Appends what `write`, a function of std::string&, appends.
+  template <typename Write>
+  void add_by(const Write& write) {
+    const std::size_t before = text_.size();
+    write(text_);
+    bytes_ += text_.size() - before;
+  }
+
+  [[nodiscard]] Mark here() const { return {text_.size(), gaps_.size(), bytes_}; }
+  // Makes all that was added since `begin` the value of a field.
+  void wrap(const Mark& begin, std::uint32_t field);
+
+  [[nodiscard]] std::size_t text_bytes() const { return text_.size(); }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // with those of the gaps
+  [[nodiscard]] ModelPieces take() &&;
+
+ private:
+  struct Gap {
+    std::size_t at = 0;  // in the text
+    ModelPiece piece;
+  };
+
+  std::string text_;
+  std::vector<Gap> gaps_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace onnx_external

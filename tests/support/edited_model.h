@@ -1,0 +1,28 @@
+// A model with its edits, as a reader of its file finds it.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/try.h"
+#include "onnx/model_access.h"
+#include "onnx/model_pieces.h"
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+inline Result<std::string> edited_file(const Model& model, ModelEdits edits) {
+  TRY_ASSIGN(auto pieces, model_pieces(model, std::move(edits)));
+  return join_pieces(std::move(pieces), ModelAccess::cuts(model));
+}
+
+inline Result<Model> edited_model(const Model& model, ModelEdits edits) {
+  TRY_ASSIGN(const auto file, edited_file(model, std::move(edits)));
+  onnx::ModelProto proto;
+  if (!proto.ParseFromString(file)) {
+    return fail(ErrorCode::kCorrupt, "protobuf cannot parse it");
+  }
+  return Model::from_proto(std::move(proto), model.source_dir());
+}
+
+}  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Answers from bytes to what names, types and shapes leave open, for the mapping.
+// Reads tensor bytes to answer what names, types and shapes leave open in a mapping.
 #pragma once
 
 #include "onnx_external/checkpoint.h"
@@ -7,14 +7,15 @@
 
 namespace onnx_external {
 
-// What map_tensors() may ask of these two, which must outlive the answer; the keys are those of
-// mapping_keys(checkpoint), the slots those of model.facts() before anything is attached.
+// The questions that map_tensors() may ask about a model and a checkpoint; both must outlive the
+// returned functions. Keys are indices into mapping_keys(checkpoint), slots are indices into
+// model.facts() before anything is attached.
 //
-// Two tensors are read side by side, in pieces of at most 1 MiB, up to the first difference; for a
-// transposed one each side is read once, whatever is asked of it later. Answers are remembered.
-// Types must be equal, and bits decide: 0.0 is not -0.0, and a NaN equals itself. A slot without
-// data, or whose data is that of a name which several graphs define, holds nothing.
-// Failures: kIo; kCorrupt and kNotFound for external data of the graph that is not there.
+// Two tensors are read side by side, in pieces of at most 1 MiB, up to the first difference. To
+// compare a transposed tensor, each side is read in full once, even if it is asked about again.
+// Answers are cached. Types must be equal and bits are compared: 0.0 differs from -0.0, and a NaN
+// equals itself. A slot holds nothing if it has no data, or if several graphs define its name.
+// Errors: kIo; kCorrupt and kNotFound if the graph's external data is damaged or missing.
 // One thread at a time.
 [[nodiscard]] MappingEvidence mapping_evidence(const Model& model, const Checkpoint& checkpoint);
 

@@ -1,9 +1,8 @@
-// Pairs by bytes: what the data in a graph is, learned from the checkpoint that it was exported
-// from.
+// Learns from bytes which tensors of its original checkpoint a graph holds.
 //
-// Exporters rename, transpose and merge weights, and leave their data in the graph. Where that
-// data is a tensor of the old checkpoint, bit by bit, the tensor of that name in a new one belongs
-// there; no name that an exporter invented is guessed at.
+// Exporters rename, transpose and merge weights, but leave their data in the graph. Where that data
+// equals a tensor of the old checkpoint bit by bit, the tensor of the same name in a new checkpoint
+// belongs there. Names that the exporter invented need not be guessed.
 #pragma once
 
 #include <string>
@@ -18,35 +17,37 @@
 namespace onnx_external {
 
 struct LearnedMap {
-  std::vector<MapEntry> map;  // slots that hold tensors of the old checkpoint; by slot index
-  // Initializers that hold floats of no tensor, and outputs of Constant nodes that do: constants of
-  // the graph, which keep their data.
+  std::vector<MapEntry> map;  // slots that hold tensors of the old checkpoint, in slot order
+  // Initializers and outputs of Constant nodes whose floats match no tensor: they are constants of
+  // the graph and keep their data.
   std::vector<std::string> constants;
-  // Tensors that are the same in both checkpoints and have no slot of their own: whatever the graph
-  // holds that was made from them stays right. In the order of the old checkpoint.
+  // Tensors that are equal in both checkpoints and have no slot of their own; whatever the graph
+  // computed from them stays right. In the order of the old checkpoint.
   std::vector<std::string> settled;
 };
 
-// A slot of at most so many elements that several nodes use may be a weight merged with a constant
-// of the same bytes.
+// A slot that several nodes use and that has at most this many elements may be a weight that the
+// exporter merged with a constant of the same bytes.
 inline constexpr std::uint64_t kMaxMergedElements = 1024;
 
 // Pairs the floating-point data that the graph holds (and integers of several elements) with the
-// tensors of `old`: equal, transposed, or converted to the graph's type. Among tensors of equal
-// bytes names decide, and the module whose node uses the slot. `options`: slots in map, ties and
-// keep are not looked at, nor are keys under `ignore` or outside `prefix`.
+// tensors of `old`: equal, transposed, or converted to the graph's type. Where several tensors have
+// equal bytes, their names and the module whose node uses the slot decide. Slots in options.map,
+// ties and keep are skipped, and so are keys that match options.ignore or lie outside
+// options.prefix.
 //
-// What bytes do not decide is only refused where it matters: where the tensors in question differ
-// between `old` and `fresh`.
+// An open choice is an error only where it matters: where the tensors in question differ between
+// `old` and `fresh`.
 // kNotFound: the graph holds nothing of `old`, or `fresh` lacks tensors that are needed.
-// kAmbiguous: equal bytes in `old` but not in `fresh`; a symmetric matrix that is none in `fresh`;
-// data that may have been computed from tensors which differ (a folded BatchNorm), ...: all listed.
-// Also kIo, kCorrupt, kCancelled. Reads each tensor once, those with equal bytes in both twice.
+// kAmbiguous: tensors are equal in `old` but not in `fresh`, a matrix is symmetric in `old` only,
+// data may have been computed from tensors that differ (a folded BatchNorm), and the like; the
+// error lists all of them. Also kIo, kCorrupt, kCancelled. Reads each tensor once, and twice if it
+// is equal in both checkpoints.
 [[nodiscard]] Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old,
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});
 
-// The options with what was learned; entries of options.map and ties win over learned ones.
+// Adds what was learned to the options; entries of options.map and options.ties take precedence.
 [[nodiscard]] MappingOptions with_learned(MappingOptions options, const LearnedMap& learned);
 
 }  // namespace onnx_external

@@ -1,7 +1,8 @@
-// Which tensor of a checkpoint fills which slot of a graph: decided without IO, and explained.
+// Decides which tensor of a checkpoint fills which slot of a graph, and explains the decision.
 //
-// The order of the rules, and every refusal, is documented in docs/mapping.md. All functions are
-// pure and safe from any thread; near-linear in the number of names.
+// docs/mapping.md documents the order of the rules and every refusal. All functions but
+// read_map_file() are pure, and all are safe from any thread. Their cost is nearly linear in the
+// number of names.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,14 @@
 
 namespace onnx_external {
 
-// What the mapping needs to know of a tensor; a plain value that tests build by hand.
+// What the mapping needs to know about a tensor; a plain value that tests build by hand.
 struct MappingKey {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;                 // as ONNX writes it
   std::uint32_t argument = 0;  // which checkpoint argument it came from
-  // Tensors with equal, present `bytes_id` are the same bytes (tied weights). mapping_keys() gives
-  // one to each range of a storage, for strided tensors to each range with its shape and strides.
+  // Tensors with the same `bytes_id` are the same bytes (tied weights). mapping_keys() assigns one
+  // id per range of a storage; for strided tensors, one per range, shape and strides.
   std::optional<std::uint64_t> bytes_id;
 };
 
@@ -37,29 +38,29 @@ struct MappingKeys {
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
 };
 
-// The keys of a checkpoint: same order and index as checkpoint.tensors(). kUnsupported for a shape
-// that ONNX cannot write (a 0-d kFloat4E2M1FnX2).
+// The keys of a checkpoint, in the order of checkpoint.tensors(). kUnsupported for a shape that
+// ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
 enum class Match : std::uint8_t {
   kAuto,   // all rules
   kExact,  // stops after equal names
 };
-// What becomes of keys that no slot takes.
+// What happens to keys that no slot takes.
 enum class Unmatched : std::uint8_t {
-  kStrict,  // refused, unless they are known to be no weights of this graph (docs/mapping.md)
+  kStrict,  // an error, unless they are known not to be weights of this graph (docs/mapping.md)
   kSkip,    // listed
   kKeep,    // they become new initializers under their own names
-  kError,   // refused, whatever they are
+  kError,   // an error in every case
 };
 enum class Partial : std::uint8_t { kRefuse, kAllow };
-// kAllow: a slot and a key may be of different float types; the values are converted to the slot's.
+// kAllow: a slot and a key may have different float types; values are converted to the slot's type.
 enum class Casts : std::uint8_t { kRefuse, kAllow };
 
 struct Rename {
   std::string pattern;      // RE2 regular expression
   std::string replacement;  // RE2 rewrite (\1 ...)
-  bool every = false;       // all matches in a name, not only the first ("s/.../.../g")
+  bool every = false;       // replace all matches in a name, not only the first ("s/.../.../g")
 
   friend bool operator==(const Rename&, const Rename&) = default;
 };
@@ -78,21 +79,21 @@ struct MappingOptions {
   Unmatched unmatched = Unmatched::kStrict;
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   Casts casts = Casts::kRefuse;
-  // Only keys under it (with or without its last dot); it is removed. "": the keys' own names are
-  // meant, so no prefix is looked for.
+  // Only keys under this prefix are used, and it is removed from their names; a final dot is
+  // optional. "" means the keys' own names: no prefix is searched for.
   std::optional<std::string> prefix;
-  std::vector<Rename> renames;    // on keys, in order
+  std::vector<Rename> renames;    // applied to keys, in order
   std::vector<MapEntry> map;      // of a map file
-  std::vector<MapEntry> learned;  // of learn_map(); entries of `map` and `ties` win
+  std::vector<MapEntry> learned;  // of learn_map(); `map` and `ties` take precedence
   std::vector<std::pair<std::string, std::string>> ties;  // slot -> key
   std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
-  std::vector<std::string> keep;    // initializers that keep the data which the graph holds
-  std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are no weights
+  std::vector<std::string> keep;    // initializers that keep the data they have in the graph
+  std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are not weights
 
   friend bool operator==(const MappingOptions&, const MappingOptions&) = default;
 };
 
-// Which rule filled a slot. rule_name gives its stable name in JSON and messages.
+// The rule that filled a slot. rule_name() gives its stable name in JSON and messages.
 enum class Rule : std::uint8_t {
   kMap,            // "map": the map file
   kTie,            // "tie": --tie
@@ -118,13 +119,13 @@ struct MappedPair {
   friend bool operator==(const MappedPair&, const MappedPair&) = default;
 };
 
-// A leftover key whose bytes are those of a matched one.
+// A leftover key with the same bytes as a matched one.
 struct TiedKey {
   std::uint32_t key = 0;
   std::uint32_t matched_key = 0;
 };
 
-// A module of the checkpoint of which the graph uses nothing.
+// A module of the checkpoint that the graph does not use at all.
 struct UnusedModule {
   std::string name;        // as the checkpoint spells it, without the last dot
   std::uint32_t keys = 0;  // how many keys it has
@@ -133,7 +134,7 @@ struct UnusedModule {
 };
 
 struct Mapping {
-  std::vector<MappedPair> pairs;              // by slot index, kept keys last
+  std::vector<MappedPair> pairs;              // ordered by slot index, kept keys last
   std::vector<std::uint32_t> unmatched_keys;  // without tied ones
   std::vector<UnusedModule> unused_modules;   // their keys are among unmatched_keys
   // Those of unmatched_keys that a graph needs no slot for: buffers that exporters bake into it
@@ -143,76 +144,76 @@ struct Mapping {
   std::vector<std::string> inputs_left;        // the caller's inputs
   std::vector<std::string> initializers_kept;  // initializers with data that no key replaced
   std::vector<std::string> slots_left;         // only with Partial::kAllow: still without data
-  // "", "+prefix" (added to the keys), "-prefix" (removed); "-a. +b." when --prefix removed one and
-  // another was found.
+  // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
+  // the mapping found another to add.
   std::string alignment;
-  // The options that it was made with, but for what the pairs tell: no `map`, `learned`, `ties` and
-  // `casts`.
+  // The options that the mapping was made with, without those that the pairs already show: `map`,
+  // `learned`, `ties` and `casts`.
   MappingOptions asked;
 };
 
-// What only bytes can tell. The mapping asks when names, types and shapes leave two answers open;
-// whoever asks gets an answer at the cost of reading two tensors. Without a function the answer is
-// no. Indices are those of MappingKeys::keys and GraphFacts::slots.
+// Questions that only bytes can answer. The mapping asks them when names, types and shapes leave
+// two answers open; each one may read two tensors. A missing function answers no. Indices refer to
+// MappingKeys::keys and GraphFacts::slots.
 struct MappingEvidence {
   // Whether two keys have the same type, shape and bytes.
   std::function<Result<bool>(std::uint32_t key, std::uint32_t other)> same_bytes = {};
-  // Whether the data that the graph holds for a slot is what `recipe` makes of the key, bit by bit;
-  // without a recipe in any shape of as many elements.
+  // Whether the graph's data for a slot equals, bit by bit, what `recipe` makes of the key. Without
+  // a recipe, only the number of elements must agree, not the shape.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t key, const Recipe& recipe)>
       slot_holds = {};
-  // Whether the data that the graph holds for two slots is the same.
+  // Whether the graph holds the same data for two slots.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t other)> same_data = {};
-  // Whether all elements are equal (zeros, ones): then equal bytes do not prove a common source.
-  // Without these functions the answer is yes.
+  // Whether all elements are equal (zeros, ones), so that equal bytes do not prove a common source.
+  // If these functions are missing, the answer is yes.
   std::function<Result<bool>(std::uint32_t key)> key_is_uniform = {};
   std::function<Result<bool>(std::uint32_t slot)> slot_is_uniform = {};
 };
 
-// Applies the rules. Failures: kAmbiguous (two answers fit: both listed), kMismatch (shape or
+// Applies the rules. Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or
 // element type differ within the chosen alignment), kNotFound (a weight is missing, a key is
-// unused, nothing matches, a name of an option does not exist), kInvalidArgument (a bad regular
-// expression, ...). Each message names what it is about (at most kMaxListed names of each list);
-// Error::details has the lists in full, and the options that are ways out. What the evidence fails
-// with is passed on.
+// unused, nothing matches, an option names something that does not exist), kInvalidArgument (a bad
+// regular expression, ...). A message shows at most kMaxListed names of each list; Error::details
+// has the lists in full and the options that may help. Errors of the evidence are passed on.
 [[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                                           const MappingOptions& options,
                                           const MappingEvidence& evidence = {});
 inline constexpr std::size_t kMaxListed = 8;
 
 // Reads a map file: JSON, either {"slot": KEY, ...} or a document written by --save-map
-// ({"map": {"slot": KEY, ...}, ...}, of which nothing else is read). KEY is "key", or {"key":
-// "key", "recipe": ["transpose"]}. kCorrupt for twin slots, unknown steps or other forms.
+// ({"map": {"slot": KEY, ...}, ...}, whose other members are ignored). KEY is "key", or {"key":
+// "key", "recipe": ["transpose"]}. kCorrupt for duplicate slots, unknown steps or other forms.
 [[nodiscard]] Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path);
 
 // A slot that still needs a key, and the keys that would fit it.
 struct OpenSlot {
   std::string slot;
   std::string form;                  // "FLOAT [64, 3, 7, 7]"
-  std::vector<MapEntry> candidates;  // the nearest name first
+  std::vector<MapEntry> candidates;  // nearest name first
 };
 
-// A map file to be completed by hand.
+// The contents of a map file that is to be completed by hand.
 struct MapTemplate {
   std::vector<MapEntry> map;  // what the rules find
   std::vector<OpenSlot> open;
 };
 
-// What the rules find with Partial::kAllow and Unmatched::kSkip (nothing, where they refuse even
-// then), the slots that stay without data, and those that `refusal` lists. Candidates are unused
-// keys of the slot's type and shape, as they are or transposed: at most kMaxCandidates.
+// What the rules find with Partial::kAllow and Unmatched::kSkip (nothing if they fail even then),
+// the slots that stay without data, and those that `refusal` lists. Candidates are at most
+// kMaxCandidates unused keys of the slot's type and shape, as they are or transposed.
 [[nodiscard]] MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
                                        const MappingOptions& options,
                                        const ErrorDetails* refusal = nullptr);
 inline constexpr std::size_t kMaxCandidates = 8;
 
-// The text of a map file: JSON, one entry a line, in the given order; a slot that stands twice (in
-// two subgraphs) is written once. `open` stands beside the map, for the reader alone.
+// The text of a map file: JSON, one entry per line, in the given order. A slot that occurs twice
+// (in two subgraphs) is written once. `open` is written beside the map for the human reader;
+// read_map_file() ignores it.
 [[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries,
                                         std::span<const OpenSlot> open = {});
 
-// "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter; kInvalidArgument for another form or a bad
-// expression.
+// Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. kInvalidArgument for another form or a
+// bad expression.
 [[nodiscard]] Result<Rename> parse_rename(std::string_view text);
 
 }  // namespace onnx_external

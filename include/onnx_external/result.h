@@ -1,8 +1,8 @@
-// How everything in this library fails.
+// How the functions of this library report failure.
 //
 // Bad input, missing files and full disks are values of type Error inside a Result; broken
-// invariants of our own code are assert(). The library never throws for bad input, never prints
-// and never exits. std::bad_alloc is the one exception that may pass.
+// invariants of our own code trigger assert(). The library never throws for bad input, never prints
+// and never exits. The only exception that may leave it is std::bad_alloc.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 namespace onnx_external {
 
 enum class ErrorCode {
-  kInvalidArgument,  // the caller asked for something that cannot be
+  kInvalidArgument,  // the caller asked for something impossible
   kNotFound,         // a file, a tensor or a name is missing
   kAlreadyExists,    // it would overwrite something
   kCorrupt,          // the input breaks the rules of its format
@@ -26,12 +26,12 @@ enum class ErrorCode {
   kCancelled,        // the progress callback asked to stop
 };
 
-// One line of a list that belongs to an error. Texts are raw: names from outside are not quoted.
+// One line of an error's list. Texts are raw: names that come from files are not quoted.
 struct ErrorItem {
   std::string name;                     // of a slot or a key
   std::string form;                     // "FLOAT [64, 3, 7, 7]"; empty = not known
-  std::string note;                     // what is said of it: "used by Conv '/conv1/Conv'"
-  std::vector<std::string> candidates;  // names on the other side, the nearest first
+  std::string note;                     // what is known about it: "used by Conv '/conv1/Conv'"
+  std::vector<std::string> candidates;  // names on the other side, nearest first
 };
 
 struct ErrorList {
@@ -39,22 +39,23 @@ struct ErrorList {
   std::vector<ErrorItem> items;
 };
 
-// A way out of an error: an option of the library's, by the name that it also has on the command
-// line without dashes ("inputs" is MappingOptions::inputs and --inputs), and when to use it.
+// A way out of an error: an option and when to use it. Library and command line use the same name,
+// without dashes here ("inputs" is MappingOptions::inputs and --inputs).
 struct Remedy {
   std::string option;
-  std::string value;  // to paste, not quoted: "input_ids,mask"; empty = the option takes none
+  std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = the option takes none
   std::string when;   // "if they are the caller's own inputs"; may be empty
 };
 
-// What an error lists in full. Faces print as much of it as they have room for.
+// What an error lists in full. User interfaces print as much of it as they have room for.
 struct ErrorDetails {
   std::vector<ErrorList> lists;
   std::vector<Remedy> remedies;
 };
 
-// `message` reads "FILE: WHERE: WHAT; FIX" (what is known of it): lower case, no full stop, names
-// from outside already quoted, so that it can be printed as it is. It names no command line option.
+// `message` reads "FILE: WHERE: WHAT; FIX", without the parts that are unknown. It is lower case,
+// has no full stop and names no command line option. Names that come from files are already quoted,
+// so it can be printed as it is.
 struct Error {
   ErrorCode code;
   std::string message;
@@ -75,7 +76,7 @@ using Status = Result<void>;
   return tl::unexpected<Error>(std::move(error));
 }
 
-// Passes a failure on with what this layer knows put in front: "where: message".
+// Passes a failure on and puts the place in front: "where: message".
 [[nodiscard]] inline tl::unexpected<Error> fail_in(std::string_view where, Error error) {
   error.message = std::string(where) + ": " + error.message;
   return tl::unexpected<Error>(std::move(error));

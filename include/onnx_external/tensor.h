@@ -1,7 +1,7 @@
-// What is known of a tensor without its bytes: name, element type, shape, strides.
+// What is known about a tensor without reading it: name, element type, shape, strides.
 //
 // Sizes and offsets are bytes unless the name says otherwise; shapes and strides count elements.
-// All of these are plain values without IO, safe from any thread.
+// Nothing here does IO; everything is a plain value or a pure function, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct TensorView : TensorInfo {
   std::uint32_t storage = 0;          // index into Checkpoint::storages()
   std::uint64_t storage_offset = 0;   // bytes from the start of the storage to element 0
 
-  // torch's lazy bits: the value is the conjugate, or the negative, of what the storage holds.
+  // torch's lazy bits: the value is the conjugate or the negative of what the storage holds.
   bool conj = false;
   bool neg = false;
 };
@@ -39,7 +39,7 @@ struct TensorView : TensorInfo {
 // Number of elements. kCorrupt for a negative dimension or a product past 2^63-1.
 [[nodiscard]] Result<std::uint64_t> element_count(std::span<const std::int64_t> shape);
 
-// Bytes of the contiguous tensor. kCorrupt as element_count, and past 2^63-1 bytes.
+// Bytes of the contiguous tensor. kCorrupt as for element_count, and past 2^63-1 bytes.
 [[nodiscard]] Result<std::uint64_t> contiguous_nbytes(DType dtype,
                                                       std::span<const std::int64_t> shape);
 
@@ -47,13 +47,13 @@ struct TensorView : TensorInfo {
 // Requires: element_count(shape) succeeds.
 [[nodiscard]] std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape);
 
-// True when the elements lie in row-major order without gaps. Strides of dimensions of size 1 do
-// not matter, nor any stride of an empty tensor (torch's rule).
+// True when the elements lie in row-major order without gaps. As in torch, strides of dimensions of
+// size 1 and all strides of an empty tensor are ignored.
 [[nodiscard]] bool is_contiguous(std::span<const std::int64_t> shape,
                                  std::span<const std::int64_t> strides);
 
 // Bytes from the start of element 0 to the end of the furthest element; 0 for an empty tensor.
-// kCorrupt on overflow, on a negative stride, and when ranks differ.
+// kCorrupt on overflow, for a negative stride, and if the ranks differ.
 [[nodiscard]] Result<std::uint64_t> extent_bytes(DType dtype, std::span<const std::int64_t> shape,
                                                  std::span<const std::int64_t> strides);
 
@@ -61,8 +61,8 @@ struct TensorView : TensorInfo {
 // kUnsupported for a 0-d kFloat4E2M1FnX2, which has no dimension to double.
 [[nodiscard]] Result<Shape> onnx_shape(DType dtype, std::span<const std::int64_t> shape);
 
-// Bytes of an ONNX tensor of a TensorProto data type, sub-byte types rounded up to whole bytes.
-// kUnsupported for STRING and unknown types, kCorrupt as element_count.
+// Bytes of an ONNX tensor of the given TensorProto data type; tensors of sub-byte types are rounded
+// up to whole bytes. kUnsupported for STRING and unknown types, kCorrupt as for element_count.
 [[nodiscard]] Result<std::uint64_t> onnx_nbytes(std::int32_t data_type,
                                                 std::span<const std::int64_t> dims);
 

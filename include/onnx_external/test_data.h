@@ -1,9 +1,11 @@
-// Recorded inputs of a model as ONNX test data, and what they say about its dimensions.
+// Writes recorded inputs of a model as ONNX test data, and infers which dimensions must be
+// symbolic.
 //
-// A recording is what torch.save wrote of (args, kwargs), of a dict of inputs, or of a list of such
-// sets. Each set becomes test_data_set_N/input_K.pb beside the model: a TensorProto a graph input,
-// in the order of graph.input, as onnx's backend test runner reads them (onnx/backend/test/runner).
-// Planning is pure; all functions may be called from several threads at once.
+// A recording is a torch.save file of (args, kwargs), of a dict of inputs, or of a list of such
+// sets. Each set becomes test_data_set_N/input_K.pb beside the model: one TensorProto per graph
+// input, in the order of graph.input, as onnx's backend test runner reads them
+// (onnx/backend/test/runner). Planning is pure; all functions may be called from several threads at
+// once.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -24,22 +26,23 @@ namespace onnx_external {
 
 inline constexpr std::size_t kMaxTestDataSets = 1000;
 
-// What a graph says of one of its inputs.
+// What a graph states about one of its inputs.
 struct GraphInput {
   struct Dimension {
     std::optional<std::int64_t> value;
-    std::string symbol;  // of a symbolic dimension; may be empty
+    std::string symbol;  // name of a symbolic dimension; may be empty
   };
   std::string name;
   std::int32_t elem_type = 0;                   // TensorProto.DataType; 0 = not stated
   std::optional<std::vector<Dimension>> shape;  // nothing = not stated
 };
 
-// The inputs of `graph` whose names are listed, in the graph's order.
+// The inputs of `graph` that `names` lists, in the graph's order.
 [[nodiscard]] std::vector<GraphInput> graph_inputs(const onnx::GraphProto& graph,
                                                    std::span<const std::string> names);
 
-// One file of recorded inputs, opened; sets options.selection and .key. Errors as open_checkpoint.
+// Opens a file of recorded inputs; options.selection and options.key are overridden. Errors as for
+// open_checkpoint.
 [[nodiscard]] Result<Checkpoint> open_recording(const std::filesystem::path& path,
                                                 const OpenOptions& options = {});
 
@@ -54,11 +57,11 @@ struct TestInput {
 };
 
 struct TestDataSet {
-  std::vector<TestInput> inputs;    // one a graph input, in its order
-  std::vector<std::string> unused;  // recorded, but no input of the graph
+  std::vector<TestInput> inputs;    // one per graph input, in the graph's order
+  std::vector<std::string> unused;  // recorded, but not an input of the graph
 };
 
-// What two or more sets say about one dimension of the graph's inputs.
+// What two or more sets show about one dimension of the graph's inputs.
 enum class DimensionVerdict : std::uint8_t {
   kSymbolic,        // symbolic, and it varied
   kMustBeSymbolic,  // the graph fixes it, but it varied
@@ -70,42 +73,42 @@ struct DimensionGuess {
   std::string input;
   std::size_t axis = 0;
   std::string graph;               // "4", "batch", or "?" for a dimension without a name
-  std::vector<std::int64_t> seen;  // different values, ascending
+  std::vector<std::int64_t> seen;  // distinct values, ascending
   DimensionVerdict verdict = DimensionVerdict::kSymbolic;
 };
 
 struct TestData {
-  std::vector<TestDataSet> sets;  // in the order of the recordings, then of the sets in each
-  // Dimensions that are symbolic or varied, in the order of the inputs; empty for a single set.
+  std::vector<TestDataSet> sets;  // ordered by recording, then by set
+  // Dimensions that are symbolic or varied, in input order; empty for a single set.
   std::vector<DimensionGuess> dimensions;
 };
 
-// Says which recorded tensor feeds which input. Keyword arguments find theirs by name (equal, equal
-// once dots are underscores, or in another spelling of a cache's parts: docs/formats.md);
-// positional ones take the inputs that are left, in order. Where no keyword finds its input and the
-// numbers agree, all go by order.
-// kMismatch: an input that no tensor feeds, a positional tensor too many, another element type or
-// rank, a cache's keys where the graph has values; kUnsupported: a type that ONNX has not, more
-// than kMaxTestDataSets. Sizes of dimensions are check_test_data's business.
+// Decides which recorded tensor feeds which input. Keyword arguments match by name: equal names,
+// names that are equal once dots become underscores, or another spelling of a cache's parts
+// (docs/formats.md). Positional arguments take the remaining inputs in order. If no keyword matches
+// and the counts agree, everything is matched by order.
+// kMismatch: an input that no tensor feeds, too many positional tensors, another element type or
+// rank, a cache's keys where the graph wants values. kUnsupported: a type that ONNX lacks, more
+// than kMaxTestDataSets sets. check_test_data() compares the sizes of dimensions.
 [[nodiscard]] Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                               std::span<const Checkpoint> recordings);
 
-// Test data and where its tensors are; what write_plan() takes.
+// Test data and the recordings that hold its tensors, as write_plan() takes them.
 struct RecordedInputs {
   TestData data;
   std::vector<Checkpoint> recordings;  // TestInput::recording indexes them
 };
 
-// Compares every dimension with the graph's: kMismatch when a fixed one differs (all that must
-// become symbolic are named), or when one symbol has two values within a set.
+// Compares every dimension with the graph's. kMismatch if a fixed dimension differs (the message
+// names all that must become symbolic) or if a symbol has two values within one set.
 [[nodiscard]] Status check_test_data(std::span<const GraphInput> inputs, const TestData& data);
 
 // "test_data_set_0", "input_0.pb".
 [[nodiscard]] std::string test_set_name(std::size_t set);
 [[nodiscard]] std::string test_input_name(std::size_t input);
 
-// What input_K.pb holds before the bytes of the tensor: a TensorProto whose last field is raw_data.
-// kUnsupported when the file would pass protobuf's 2 GiB.
+// What input_K.pb holds before the tensor's bytes: a TensorProto whose last field is raw_data.
+// kUnsupported if the file would exceed protobuf's limit of 2 GiB.
 [[nodiscard]] Result<std::string> test_input_header(const TestInput& input, std::uint64_t nbytes);
 
 }  // namespace onnx_external

@@ -11,15 +11,15 @@
 
 namespace onnx_external {
 
-// Safe from any thread. Buffers keep the room that they once had.
+// Safe from any thread. Returned buffers keep their memory.
 class BufferPool {
  public:
   static constexpr int kMost = 16;
 
-  // At most `buffers` are out at once; at most kMost.
+  // Lends out at most `buffers` at once. Requires: buffers <= kMost.
   explicit BufferPool(int buffers) : free_(buffers) {}
 
-  // Holds one buffer while it lives. Whoever finds none waits.
+  // Holds one buffer during its lifetime. The constructor waits until one is free.
   class Lease {
    public:
     explicit Lease(BufferPool& pool) : pool_(pool), buffer_(pool.take()) {}
@@ -51,7 +51,7 @@ class BufferPool {
 
   std::counting_semaphore<kMost> free_;
   std::mutex mutex_;
-  std::array<IoBuffer, kMost> idle_;  // no list that grows: giving back must not fail
+  std::array<IoBuffer, kMost> idle_;  // a fixed array, because giving back must not fail
   std::size_t idle_count_ = 0;
 };
 

@@ -52,7 +52,7 @@ class ByteReader {
   }
 
  private:
-  // Kept out of take(), which formats read for every few bytes.
+  // Kept out of line, because readers call take() for every few bytes.
   [[nodiscard, gnu::noinline]] tl::unexpected<Error> too_short(std::uint64_t count,
                                                                std::string_view what) const {
     return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +

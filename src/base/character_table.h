@@ -1,4 +1,4 @@
-// Which characters belong to a set: asked for each character of long lists of names.
+// A set of characters with a fast test, for long lists of names.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@ namespace onnx_external {
 
 class CharacterTable {
  public:
-  // Those for which is_member(char) is true.
+  // The set of characters for which is_member(char) is true.
   template <typename IsMember>
   explicit constexpr CharacterTable(const IsMember& is_member) {
     for (std::size_t code = 0; code < members_.size(); ++code) {

@@ -1,4 +1,4 @@
-// Arithmetic that can say "overflow". For every size and offset that comes from a file.
+// Arithmetic that detects overflow, for every size and offset that comes from a file.
 #pragma once
 
 #include <concepts>

@@ -20,7 +20,8 @@ constexpr int kPipeBytes = 1 << 20;
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::uint64_t kMovedAtOnce = std::uint64_t{16} << 20;
 
-// Kinds of file systems as statfs(2) numbers them. Their headers are not everywhere.
+// File system types as numbered by statfs(2). The headers that define them are not available
+// everywhere.
 constexpr std::array<std::uint32_t, 4> kSharingBlocks{
     0x58465342,  // XFS
     0x9123683e,  // Btrfs
@@ -33,7 +34,8 @@ constexpr std::array<std::uint32_t, 3> kNetworked{
     0x00c36400,  // Ceph
 };
 
-// The kernel cannot do this with these files: the only errors after which another way is tried.
+// Errors that mean that the kernel cannot do this with these files; only after these another way is
+// tried.
 bool means_unsupported(int error_number) {
   return error_number == EINVAL || error_number == ENOSYS || error_number == EOPNOTSUPP ||
          error_number == EXDEV;
@@ -41,7 +43,7 @@ bool means_unsupported(int error_number) {
 
 }  // namespace
 
-// What remains of one copy.
+// The remaining part of one copy.
 struct RangeCopier::Range {
   const SourceFile& source;
   std::uint64_t source_offset;
@@ -102,7 +104,7 @@ Status RangeCopier::ask_file_system(Range& range, bool& supported) const {
       return fail(errno_error(errno, range.target.name() + ": byte " +
                                          std::to_string(range.target_offset) + ": cannot write"));
     }
-    if (moved == 0) {  // the end of the source, or a file system that cannot: the other way tells
+    if (moved == 0) {  // end of file or no support; the other way finds out
       supported = false;
       return fail(ErrorCode::kIo, range.source.name() + ": nothing was copied");
     }
@@ -123,10 +125,11 @@ bool RangeCopier::make_pipe() {
   }
   pipe_.out = UniqueFd(ends[0]);
   pipe_.in = UniqueFd(ends[1]);
-  // May be refused (each user has a quota): a smaller pipe is slower, not wrong.
+  // This may fail (each user has a quota); a smaller pipe is only slower.
   (void)::fcntl(pipe_.in.get(), F_SETPIPE_SZ, kPipeBytes);
   const int size = ::fcntl(pipe_.in.get(), F_GETPIPE_SZ);
-  // One page less than it holds: a range that starts inside a page touches one page more.
+  // One page less than the pipe holds, because a range that starts inside a page touches one page
+  // more.
   pipe_.step = std::max(static_cast<std::size_t>(std::max(size, 0)), 2 * kPageBytes) - kPageBytes;
   return true;
 }
@@ -218,7 +221,7 @@ Status RangeCopier::copy(const SourceFile& source, std::uint64_t source_offset,
     if (status) {
       return status;
     }
-    pipe_ = Pipe{};  // bytes of this range may still be in it
+    pipe_ = Pipe{};  // it may still hold bytes of this range
     if (supported) {
       return status;
     }

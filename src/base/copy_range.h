@@ -14,22 +14,22 @@
 
 namespace onnx_external {
 
-// Told of every piece as it lands (at most 1 MiB; 16 where the file system copies); answering false
-// stops the copy with kCancelled.
+// Called after every copied piece (at most 1 MiB; 16 MiB if the file system copies). Returning
+// false stops the copy with kCancelled.
 using StepFn = std::function<bool(std::uint64_t bytes)>;
 
-// Stays in the L2 cache: 256 KiB was the fastest of 64 KiB to 16 MiB (2 cores, 2 GB, ext4).
+// Fits into the L2 cache. 256 KiB was the fastest of 64 KiB to 16 MiB (2 cores, 2 GB, ext4).
 inline constexpr std::size_t kCopyBufferBytes = std::size_t{256} << 10;
 
 // Who moves the bytes of RangeCopier::copy().
 enum class Mover : std::uint8_t {
-  kByFileSystem,  // chosen for each range by the file system that is written to
+  kByFileSystem,  // chosen for each range, depending on the target's file system
   kSplice,        // the kernel, from page cache to page cache
   kFileSystem,    // copy_file_range: shared blocks, or a server that copies without sending
 };
 
-// The tools of one copying thread: a pipe and a buffer, made when first needed and used again.
-// One thread at a time; use one object a thread.
+// The pipe and the buffer of one copying thread, created on first use and reused. Use one object
+// per thread.
 class RangeCopier {
  public:
   explicit RangeCopier(Mover mover = Mover::kByFileSystem) : mover_(mover) {}
@@ -37,16 +37,16 @@ class RangeCopier {
   RangeCopier& operator=(RangeCopier&&) noexcept = default;
 
   // Copies `length` bytes of `source` from `source_offset` to `target_offset` of `target` by splice
-  // through a pipe, the fastest way measured (0.45 of cp's time with 2 threads); through the buffer
-  // where the kernel cannot splice these files. File systems that can share blocks (XFS, Btrfs) are
-  // asked to where both offsets are whole blocks, network ones always. An I/O error is final:
-  // retrying it by another way once made cp write wrong bytes. kCorrupt when the source is shorter
-  // than that or shrinks; kIo; kCancelled.
+  // through a pipe, the fastest way measured (0.45 of cp's time with 2 threads), or through the
+  // buffer if the kernel cannot splice these files. Network file systems are asked to copy by
+  // themselves; those that can share blocks (XFS, Btrfs) are asked if both offsets are
+  // block-aligned. An I/O error is final, because retrying in another way once made cp write wrong
+  // bytes. Errors: kCorrupt if the source is too short or shrinks; kIo; kCancelled.
   [[nodiscard]] Status copy(const SourceFile& source, std::uint64_t source_offset,
                             std::uint64_t length, const OutputFile& target,
                             std::uint64_t target_offset, const StepFn& step);
 
-  // The same through the buffer; adds the bytes to `crc` and, if given, to `sha`.
+  // Copies through the buffer and adds the bytes to `crc` and, if not null, to `sha`.
   [[nodiscard]] Status copy_with_digests(const SourceFile& source, std::uint64_t source_offset,
                                          std::uint64_t length, const OutputFile& target,
                                          std::uint64_t target_offset, const StepFn& step,

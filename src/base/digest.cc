@@ -1,4 +1,4 @@
-#define OPENSSL_SUPPRESS_DEPRECATED  // they are, and stay
+#define OPENSSL_SUPPRESS_DEPRECATED  // the functions used are deprecated, but stay
 #include "base/digest.h"
 
 #include <libdeflate.h>
@@ -16,7 +16,7 @@ std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64
   return static_cast<std::uint32_t>(::crc32_combine(crc_a, crc_b, static_cast<z_off_t>(length_b)));
 }
 
-// A CRC is linear in the bits before: those of each bit alone sum to that of all.
+// A CRC is linear in the bits of crc_a, so the results of the single bits are combined by XOR.
 Crc32Appender::Crc32Appender(std::uint64_t length_b) {
   for (std::size_t bit = 0; bit < moved_.size(); ++bit) {
     moved_[bit] = crc32_concat(std::uint32_t{1} << bit, 0, length_b);

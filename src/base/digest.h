@@ -1,4 +1,4 @@
-// Checksums, fed in pieces.
+// Checksums that are computed piece by piece.
 #pragma once
 
 #include <openssl/sha.h>
@@ -12,7 +12,7 @@
 
 namespace onnx_external {
 
-// CRC-32 as zip uses it (libdeflate; 8 GB/s a core measured). A plain value.
+// The CRC-32 that zip uses (libdeflate; 8 GB/s per core measured). A plain value.
 class Crc32 {
  public:
   Crc32() = default;
@@ -24,28 +24,29 @@ class Crc32 {
   std::uint32_t value_ = 0;
 };
 
-// The CRC-32 of A followed by B, from those of A and of B and the length of B.
+// The CRC-32 of A followed by B, computed from both CRCs and the length of B.
 [[nodiscard]] std::uint32_t crc32_concat(std::uint32_t crc_a, std::uint32_t crc_b,
                                          std::uint64_t length_b);
 
-// The same for many B of one length, with fewer steps. Immutable.
+// Does the same faster for many B of one length. Immutable.
 class Crc32Appender {
  public:
   explicit Crc32Appender(std::uint64_t length_b);
   [[nodiscard]] std::uint32_t operator()(std::uint32_t crc_a, std::uint32_t crc_b) const;
 
  private:
-  std::array<std::uint32_t, 32> moved_{};  // each bit of crc_a behind so many bytes
+  std::array<std::uint32_t, 32>
+      moved_{};  // the effect of each bit of crc_a after length_b more bytes
 };
 
-// SHA-1 or SHA-256 (OpenSSL, by its functions that take no memory: those around them crash when
-// there is none). Not thread-safe; one object a thread.
+// SHA-1 or SHA-256. It uses OpenSSL's low-level functions, which allocate nothing; the EVP
+// functions crash if memory runs out. Not thread-safe.
 class Sha {
  public:
   enum class Kind : std::uint8_t { kSha1, kSha256 };
   explicit Sha(Kind kind);
   void update(std::span<const std::byte> bytes);
-  // Lower-case hex. Call once, last.
+  // The digest in lower-case hex. Call it once, after all updates.
   [[nodiscard]] std::string hex();
 
  private:

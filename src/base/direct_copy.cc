@@ -15,8 +15,8 @@
 namespace onnx_external {
 namespace {
 
-// The same file, opened anew: O_DIRECT belongs to the open file, and others read and write through
-// the given one. Nothing where the file system does not have it.
+// Opens the same file again: O_DIRECT is a property of the open file, and others use the given one.
+// Returns no descriptor if the file system does not support O_DIRECT.
 UniqueFd reopen_direct(int fd, int flags) {
   const std::string path = fmt::format("/proc/self/fd/{}", fd);
   return UniqueFd(::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC));
@@ -35,7 +35,7 @@ Status read_blocks(int fd, std::uint64_t offset, std::span<std::byte> out, std::
       return fail(errno_error(errno, fmt::format("{}: byte {}: cannot read", name, offset + done)));
     }
     done += static_cast<std::size_t>(got);
-    // Only the end of the file is no whole block.
+    // Only the end of the file can be a partial block.
     if (done < least && (got == 0 || done % kDirectBlock != 0)) {
       return fail(
           ErrorCode::kCorrupt,
@@ -47,7 +47,7 @@ Status read_blocks(int fd, std::uint64_t offset, std::span<std::byte> out, std::
   return {};
 }
 
-// One range on its way.
+// One range that is being copied.
 class DirectRange {
  public:
   DirectRange(const SourceFile& source, std::uint64_t source_offset, std::uint64_t length,
@@ -141,7 +141,7 @@ class DirectRange {
   const StepFn& step_;
   Crc32& crc_;
   Sha* sha_;
-  // Whole pages: a page that is written both ways at once could lose bytes.
+  // At least a page: a page written both directly and through the cache could lose bytes.
   const std::size_t block_ =
       std::max(kDirectBlock, static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
 };

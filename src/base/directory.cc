@@ -101,7 +101,7 @@ Result<std::optional<EntryKind>> Directory::kind_of(const std::string& name) con
 }
 
 Result<std::vector<std::string>> Directory::entries() const {
-  // A second descriptor: reading moves the position that it shares with its copies.
+  // A second open file, because reading moves the position, which duplicated descriptors share.
   UniqueFd listing_fd(::openat(fd(), ".", kFolderFlags));
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(
       listing_fd ? ::fdopendir(listing_fd.get()) : nullptr, &::closedir);
@@ -169,7 +169,7 @@ bool syncs_report_errors() {
 
 Status Directory::sync() const {
   const int result = uninterrupted([&] { return ::fsync(fd()); });
-  // EINVAL: the file system (some network ones) cannot sync folders.
+  // EINVAL means that the file system (some network ones) cannot sync folders.
   if (result != 0 && errno != EINVAL) {
     return fail(errno_error(errno, path_.string() + ": cannot write the folder to the disk"));
   }

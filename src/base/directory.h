@@ -1,5 +1,5 @@
-// Folders held open: everything in them is reached by plain name relative to the descriptor, so
-// that nobody can redirect the work by renaming a parent or planting a link.
+// Open folders. Entries are reached by plain name relative to the descriptor, so renaming a parent
+// or planting a link cannot redirect the work.
 #pragma once
 
 #include <sys/types.h>
@@ -17,41 +17,41 @@ namespace onnx_external {
 enum class EntryKind { kFile, kFolder, kOther };  // kOther: symbolic link, FIFO, device ...
 
 // An open folder. Const members may be called from any thread. `name` arguments are plain names
-// (base/safe_path.h); none of the members follows a symbolic link in them.
+// (base/safe_path.h); no member follows a symbolic link in them.
 class Directory {
  public:
-  // Follows links in `path`, as it is the user's own; an empty path is the current folder.
+  // Follows links in `path`, because the user chose it. An empty path is the current folder.
   [[nodiscard]] static Result<Directory> open(const std::filesystem::path& path);
 
   [[nodiscard]] Result<Directory> open_folder(const std::string& name) const;
 
-  // Mode `mode` & ~umask. kAlreadyExists.
+  // Creates the folder with mode `mode` & ~umask. kAlreadyExists.
   [[nodiscard]] Status make_folder(const std::string& name, mode_t mode) const;
 
-  // Nothing when there is no such entry.
+  // Returns nullopt if there is no such entry.
   [[nodiscard]] Result<std::optional<EntryKind>> kind_of(const std::string& name) const;
 
   // Names of all entries but "." and "..", sorted.
   [[nodiscard]] Result<std::vector<std::string>> entries() const;
 
-  // kNotFound when there is none.
+  // kNotFound if it does not exist.
   [[nodiscard]] Status remove_file(const std::string& name) const;
   [[nodiscard]] Status remove_empty_folder(const std::string& name) const;
 
-  // Removes whatever stands under `name`, to the depth of kMaxTreeDepth folders; goes on after an
-  // error and returns the first. Succeeds when there is nothing.
+  // Removes whatever `name` is, down to kMaxTreeDepth levels of folders. Continues after an error
+  // and returns the first one. Succeeds if nothing exists.
   [[nodiscard]] Status remove_tree(const std::string& name) const;
 
   // Waits until the names in this folder are on the disk.
   [[nodiscard]] Status sync() const;
 
-  // Waits until all that was written to this file system since the folder was opened is on the
-  // disk, other programs' files too. The error of any of our files shows here, even of a closed
-  // one. Requires: syncs_report_errors().
+  // Waits until everything written to this file system is on the disk, including files of other
+  // programs. Reports write errors of all files since the folder was opened, even of closed ones.
+  // Requires: syncs_report_errors().
   [[nodiscard]] Status sync_file_system() const;
 
-  // Takes an exclusive lock that ends with this object (or the process), without waiting. False:
-  // someone else holds it. Nothing: the file system has no locks.
+  // Takes an exclusive lock that ends with this object (or the process), without waiting. Returns
+  // false if someone else holds it, and nullopt if the file system has no locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -68,7 +68,7 @@ class Directory {
 
 inline constexpr int kMaxTreeDepth = 8;
 
-// Whether syncfs() tells of data that could not be written: Linux 5.8 and later (syncfs(2)).
+// Whether syncfs() reports data that could not be written: Linux 5.8 and later (syncfs(2)).
 [[nodiscard]] bool syncs_report_errors();
 
 enum class Replace { kNo, kYes };
@@ -79,8 +79,8 @@ enum class Replace { kNo, kYes };
                                   const Directory& to_folder, const std::string& to,
                                   Replace replace);
 
-// Lets two existing entries change places atomically. kNotFound where one is missing; kUnsupported
-// where the file system cannot.
+// Exchanges two existing entries atomically. kNotFound if one is missing; kUnsupported if the file
+// system cannot do this.
 [[nodiscard]] Status exchange_entries(const Directory& a_folder, const std::string& a,
                                       const Directory& b_folder, const std::string& b);
 

@@ -113,7 +113,8 @@ Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
 }
 
 Result<std::shared_ptr<const SourceFile>> SourceFile::open(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a FIFO or a device must not wait; it changes nothing for regular files.
+  // O_NONBLOCK keeps the opening of a FIFO or device from waiting; it has no effect on regular
+  // files.
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
     return fail(errno_error(errno, path.string() + ": cannot open"));
@@ -183,7 +184,7 @@ Status SourceFile::check_unchanged() const {
   if (::fstat(fd(), &info) != 0) {
     return fail(errno_error(errno, name() + ": cannot examine"));
   }
-  // The change time alone is not compared: renaming or unlinking the file touches it.
+  // The change time is not compared, because renaming or unlinking the file changes it.
   if (static_cast<std::uint64_t>(info.st_size) != size_ ||
       nanoseconds(info.st_mtim) != modified_ns_) {
     return fail(ErrorCode::kCorrupt,

@@ -1,4 +1,4 @@
-// Files as sources: opened once, checked on the descriptor, read at explicit offsets.
+// Source files: opened once, checked on the descriptor, read at explicit offsets.
 #pragma once
 
 #include <cerrno>
@@ -32,10 +32,11 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// "open 'model.pt': Permission denied" with the code that fits errno.
+// Makes "open 'model.pt': Permission denied", with the error code that fits errno.
 [[nodiscard]] Error errno_error(int error_number, const std::string& what);
 
-// Calls again what a signal has interrupted (-1 with EINTR); gives the last answer, and errno.
+// Repeats a call that a signal interrupts (-1 with EINTR). Returns the last result; errno is that
+// of the last call.
 template <typename Call>
 [[nodiscard]] int uninterrupted(const Call& call) {
   int result = 0;
@@ -45,23 +46,24 @@ template <typename Call>
   return result;
 }
 
-// Waits until the file is on the disk. An error is final: the pages count as clean afterwards.
+// Waits until the file is on the disk. An error is final, because the kernel marks failed pages
+// clean.
 [[nodiscard]] Status sync_file(int fd, const std::string& name);
 
-// Asks that the bytes leave the page cache; length 0: up to the end. Advice only: dirty pages stay,
-// and a failure changes nothing but speed.
+// Asks the kernel to drop the bytes from the page cache; length 0 means up to the end. This is only
+// advice: dirty pages stay, and a failure only costs speed.
 void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
 
-// Reads exactly out.size() bytes at `offset` of `fd`, through EINTR and short reads.
-// kCorrupt when the file ends before; `name` goes into the message.
+// Reads exactly out.size() bytes at `offset` of `fd`, despite EINTR and short reads. kCorrupt if
+// the file ends before; `name` goes into the message.
 [[nodiscard]] Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out,
                                 const std::string& name);
 
-// Writes all bytes at `offset` of `fd`, through EINTR and short writes.
+// Writes all bytes at `offset` of `fd`, despite EINTR and short writes.
 [[nodiscard]] Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                                const std::string& name);
 
-// A run of bytes of a file, or of a text in one.
+// A range of bytes in a file, or in a text inside a file.
 struct BytesPlace {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -70,18 +72,18 @@ struct BytesPlace {
 // A regular file held open for reading. Immutable; all members may be called from any thread.
 class SourceFile {
  public:
-  // Follows symbolic links; refuses anything that is not a regular file (never blocks on a FIFO).
-  // kNotFound, kIo, kInvalidArgument (a folder, a FIFO, a device ...).
+  // Follows symbolic links, refuses anything that is not a regular file and never blocks on a FIFO.
+  // Errors: kNotFound, kIo, kInvalidArgument (a folder, a FIFO, a device ...).
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> open(
       const std::filesystem::path& path);
 
-  // Takes an open descriptor; `path` is for messages.
+  // Takes over an open descriptor; `path` is for messages.
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> adopt(UniqueFd fd,
                                                                        std::filesystem::path path);
 
-  // The bytes [offset, offset + size) of `whole` as a file of their own, for a format that stands
-  // inside another file: size() and read() are the slice's, everything else is the whole file's.
-  // kCorrupt when the range is not inside.
+  // The bytes [offset, offset + size) of `whole` as a file of their own, for a format inside
+  // another file. size() and read() refer to the slice, all other members to the whole file.
+  // kCorrupt if the range is not inside.
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> slice(
       const std::shared_ptr<const SourceFile>& whole, std::uint64_t offset, std::uint64_t size);
 
@@ -91,17 +93,17 @@ class SourceFile {
   [[nodiscard]] int fd() const { return whole_ ? whole_->fd() : fd_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
 
-  // kCorrupt when the range is not inside size() or the file shrank since.
+  // kCorrupt if the range is not inside size() or the file has shrunk.
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // kCorrupt when size or modification time is no longer what it was at open.
+  // kCorrupt if size or modification time have changed since the file was opened.
   [[nodiscard]] Status check_unchanged() const;
 
-  // Which file this is in which state, as text: inode, size, times of the last change of its bytes
-  // and of its entry. Without the device, whose number may change with every start of the system.
+  // Identifies the file and its state as text: inode, size, modification time and change time. The
+  // device is left out, because its number may change when the system restarts.
   [[nodiscard]] Result<std::string> stamp() const;
 
-  // True when both are the same file on disk.
+  // True if both are the same file on disk.
   [[nodiscard]] bool same_file(const SourceFile& other) const {
     return device_ == other.device_ && inode_ == other.inode_;
   }
@@ -119,7 +121,7 @@ class SourceFile {
   std::int64_t modified_ns_ = 0;
 };
 
-// The whole file as a string. kUnsupported when it is larger than `max_bytes`.
+// The whole file as a string. kUnsupported if it is larger than `max_bytes`.
 [[nodiscard]] Result<std::string> read_file(const SourceFile& file, std::uint64_t max_bytes);
 
 }  // namespace onnx_external

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = 512;  // the unit of st_blocks
 
-// `offset` itself where the file system cannot tell.
+// Returns `offset` itself if the file system cannot tell.
 std::uint64_t next_data(int fd, std::uint64_t offset, std::uint64_t end) {
   const off_t found = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
   if (found < 0) {

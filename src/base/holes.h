@@ -1,4 +1,4 @@
-// Holes of files: ranges that a sparse file does not store, and that read as zeros.
+// Holes of sparse files: ranges that are not stored and read as zeros.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// Shorter holes are not worth a call of their own: they are read as data.
+// Shorter holes do not repay an extra system call; they are read as data.
 inline constexpr std::uint64_t kMinHoleBytes = std::uint64_t{256} << 10;
 
 struct FileRun {
@@ -17,21 +17,22 @@ struct FileRun {
   bool is_hole = false;
 };
 
-// The run that begins at `offset` of the open file and ends at `end` at the latest: a hole of at
-// least kMinHoleBytes, or data up to the next one. Data where the file system does not tell, and
-// past the end of the file. Requires: offset < end. One system call where the range has no hole.
+// The run that begins at `offset` and ends at `end` at the latest: a hole of at least
+// kMinHoleBytes, or data up to the next one. Everything counts as data past the end of the file,
+// and if the file system does not report holes. A range without a hole costs one system call.
+// Requires: offset < end.
 [[nodiscard]] FileRun next_run(int fd, std::uint64_t offset, std::uint64_t end);
 
-// False when the file has all its blocks; costs less than looking for holes.
+// False if all blocks of the file are stored; cheaper than searching for holes.
 [[nodiscard]] bool may_have_holes(int fd);
 
-// How many of the first `size` bytes of the open file are no holes.
+// How many of the first `size` bytes are not in holes.
 [[nodiscard]] std::uint64_t stored_bytes(int fd, std::uint64_t size);
 
-// The CRC-32 of so many zero bytes, without reading them.
+// The CRC-32 of `count` zero bytes, computed without reading them.
 [[nodiscard]] std::uint32_t crc32_of_zeros(std::uint64_t count);
 
-// A CRC-32 that passes over zeros. A plain value.
+// A CRC-32 that can skip zeros. A plain value.
 class SparseCrc32 {
  public:
   void update(std::span<const std::byte> bytes);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 
-// No larger than what it is for: most compressed records are small.
+// No larger than needed, because most compressed records are small.
 std::vector<std::byte> chunk_for(std::uint64_t bytes) {
   return std::vector<std::byte>(static_cast<std::size_t>(std::min(bytes, kChunkBytes)));
 }
@@ -27,7 +27,7 @@ struct StreamCloser {
 };
 using Stream = std::unique_ptr<z_stream, StreamCloser>;
 
-// What zlib answers, but for a lack of memory.
+// Passes zlib's answer on, but turns a lack of memory into bad_alloc.
 int zlib_answer(int state) {
   if (state == Z_MEM_ERROR) {
     throw std::bad_alloc();
@@ -89,7 +89,7 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
   }
   Input input(file, range);
   std::vector<std::byte> out =
-      chunk_for(std::min(range.size, kChunkBytes) + 1);  // one too many shows
+      chunk_for(std::min(range.size, kChunkBytes) + 1);  // one more, to notice surplus bytes
   std::uint64_t total = 0;
   for (int state = Z_OK; state != Z_STREAM_END;) {
     TRY(input.refill(*stream));

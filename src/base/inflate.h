@@ -12,8 +12,8 @@
 
 namespace onnx_external {
 
-// Deflate cannot do better than 1032 to 1 (258 bytes for two bits): a larger declared size is a
-// lie. The slack covers the end of very short streams.
+// Deflate cannot compress better than 1032 to 1 (258 bytes in two bits), so a larger declared size
+// is wrong. The slack covers the end of very short streams.
 inline constexpr std::uint64_t kMaxInflateRatio = 1032;
 inline constexpr std::uint64_t kInflateSlack = 1024;
 
@@ -21,20 +21,20 @@ inline constexpr std::uint64_t kInflateSlack = 1024;
 struct DeflatedRange {
   std::uint64_t offset = 0;  // in the file
   std::uint64_t stored = 0;  // compressed bytes
-  std::uint64_t size = 0;    // bytes that it must give, no more and no fewer
+  std::uint64_t size = 0;    // exact number of bytes that it must inflate to
 };
 
-// False when no deflate stream of `stored` bytes can give `size` bytes.
+// False if no deflate stream of `stored` bytes can inflate to `size` bytes.
 [[nodiscard]] bool inflate_ratio_possible(std::uint64_t stored, std::uint64_t size);
 
-// Hands the inflated bytes to `sink` in pieces of at most 256 KiB, in order; stops at its first
-// error. Uses about 600 KiB whatever the sizes. Thread-safe.
-// kCorrupt when the stream is damaged, ends early, or gives other than `size` bytes.
+// Passes the inflated bytes to `sink` in order, in pieces of at most 256 KiB, and stops at the
+// sink's first error. Needs about 600 KiB whatever the sizes. Thread-safe. kCorrupt if the stream
+// is damaged, ends early, or does not inflate to exactly `size` bytes.
 [[nodiscard]] Status inflate_range(const SourceFile& file, const DeflatedRange& range,
                                    const std::function<Status(std::span<const std::byte>)>& sink);
 
-// The inflated bytes as a string, which grows with what arrives, not with what is declared.
-// Requires: range.size is a size that the caller is ready to hold.
+// The inflated bytes as a string, which grows with the bytes that arrive, not with the declared
+// size. Requires: the caller has limited range.size.
 [[nodiscard]] Result<std::string> inflate_to_string(const SourceFile& file,
                                                     const DeflatedRange& range);
 

@@ -9,13 +9,13 @@
 
 namespace onnx_external {
 
-// Bytes that start on a page boundary; grows as asked, keeps nothing when it grows. Where malloc
-// puts large blocks (16 bytes into a page), a read from the start of a page took 4.5 times as long:
-// 2.7 instead of 12.5 GB/s (AMD EPYC, warm, 256 KiB steps; the processor's copy instruction is slow
-// when the target lies just behind the source within a page). One thread at a time.
+// A page-aligned buffer that grows on demand and loses its contents when it grows. malloc places
+// large blocks 16 bytes into a page, and reading there took 4.5 times as long: 2.7 instead of 12.5
+// GB/s (AMD EPYC, warm, 256 KiB steps), because the processor's copy instruction is slow if the
+// target's offset in its page is just above the source's. One thread at a time.
 class IoBuffer {
  public:
-  // The first `bytes` of it.
+  // The first `bytes` bytes of the buffer, which grows if necessary.
   [[nodiscard]] std::span<std::byte> first(std::uint64_t bytes) {
     const auto size = static_cast<std::size_t>(bytes);
     if (!data_ || size > size_) {

@@ -13,7 +13,7 @@
 namespace onnx_external {
 namespace {
 
-// Builds the tree from nlohmann's events. Answering false stops the parser; error_ says why.
+// Builds the tree from nlohmann's events. Returning false stops the parser; error_ says why.
 class TreeBuilder {
  public:
   using Document = nlohmann::json;
@@ -57,8 +57,8 @@ class TreeBuilder {
     return false;
   }
 
-  // Puts a value where the next one belongs. Pointers in open_ stay valid: only the innermost open
-  // container grows, and its address does not change by that.
+  // Appends a value to the innermost open container. Pointers in open_ stay valid, because only
+  // that container's elements can move, and none of them is open.
   Json* add(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -83,7 +83,7 @@ class TreeBuilder {
     return true;
   }
 
-  // Long files hold many small objects: room that they do not use would be half of all.
+  // Long files hold many small objects, whose unused capacity would take half of the memory.
   bool close() {
     if (auto* members = std::get_if<JsonObject>(&open_.back()->value)) {
       members->shrink_to_fit();
@@ -142,7 +142,7 @@ Result<Json> parse_json(std::string_view text, std::size_t max_depth) {
 
 namespace {
 
-// Printable ASCII without the two characters that JSON escapes: nearly every name.
+// Printable ASCII without the two characters that JSON escapes; nearly every name is of this kind.
 constexpr CharacterTable kPlain([](char c) {
   return c >= ' ' && c <= '~' && c != '"' && c != '\\';
 });

@@ -1,7 +1,7 @@
 // JSON from outside, read through nlohmann's SAX interface into a small value tree.
 //
-// Strict: twin keys are refused, nesting and size are bounded, trailing text is refused. Integers
-// stay integers (1.0 is not an integer). Values are plain; safe from any thread.
+// Parsing is strict: duplicate keys and trailing text are refused, and nesting and size are
+// bounded. Integers stay integers (1.0 is not one). Values are plain; safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -32,18 +32,18 @@ struct Json {
   [[nodiscard]] const std::string* string() const { return std::get_if<std::string>(&value); }
   [[nodiscard]] const std::uint64_t* uint() const { return std::get_if<std::uint64_t>(&value); }
 
-  // The member of an object; nullptr when this is no object or has no such key. Linear.
+  // The member of an object; nullptr if this is not an object or has no such key. Linear time.
   [[nodiscard]] const Json* find(std::string_view key) const;
 };
 
 inline constexpr std::size_t kMaxJsonDepth = 8;
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// kCorrupt with "byte N: ...", counted from 1, for anything that is not one JSON document; a byte
-// order mark in front and NUL bytes are refused too.
+// kCorrupt with "byte N: ...", counted from 1, for anything that is not exactly one JSON document.
+// A byte order mark in front and NUL bytes are refused too.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
 
-// `text` as a JSON string with quotes, at the end of `out`; bytes that are not UTF-8 become U+FFFD.
+// Appends `text` to `out` as a quoted JSON string. Bytes that are not UTF-8 become U+FFFD.
 void append_json(std::string& out, std::string_view text);
 [[nodiscard]] std::string json_quote(std::string_view text);
 

@@ -11,7 +11,7 @@ namespace {
 
 using Key = std::array<std::uint64_t, 2>;
 
-// Without random bytes (an old kernel that is just starting) addresses have to do.
+// Without random bytes (an old kernel that is just starting), addresses must suffice.
 Key draw_key() noexcept {
   Key key{};
   if (::getrandom(key.data(), sizeof(key), GRND_NONBLOCK) != static_cast<ssize_t>(sizeof(key))) {

@@ -1,4 +1,4 @@
-// Hash tables of names that files give.
+// Hash tables for names that come from files.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -15,15 +15,15 @@
 
 namespace onnx_external {
 
-// SipHash-1-3 (https://www.aumasson.jp/siphash/) under a key that each process draws anew. The
-// hash of the standard library has none: whoever makes a file can give it names that all collide,
-// and 100,000 of them then cost half a minute.
+// SipHash-1-3 (https://www.aumasson.jp/siphash/) with a random key per process. The standard
+// library's hash has no key, so an attacker can write a file whose names all collide; 100,000 of
+// them take half a minute.
 struct NameHash {
   [[nodiscard]] std::size_t operator()(std::string_view name) const noexcept;
 };
 
-// The order in which they list their names differs from run to run: sort what is shown or written.
-// NameMap and NameSet hold views, which must outlive them.
+// The iteration order differs from run to run, so sort what is shown or written. NameMap and
+// NameSet hold views; the names must outlive them.
 template <typename Value>
 using NameMap = tsl::robin_map<std::string_view, Value, NameHash, std::equal_to<>,
                                std::allocator<std::pair<std::string_view, Value>>, true>;
@@ -35,7 +35,7 @@ using OwnedNameMap = tsl::robin_map<std::string, Value, NameHash, std::equal_to<
 using OwnedNameSet =
     tsl::robin_set<std::string, NameHash, std::equal_to<>, std::allocator<std::string>, true>;
 
-// Fuller than these tables are by themselves: they take half the memory, and look-ups stay as fast.
+// A higher load than the default: the tables take half the memory, and look-ups stay as fast.
 inline constexpr float kNameTableLoad = 0.8F;
 
 template <typename Table>

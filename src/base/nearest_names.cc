@@ -7,9 +7,9 @@
 namespace onnx_external {
 namespace {
 
-// What differs shows in the tail.
+// Long names usually differ at the end, so only that is compared.
 constexpr std::size_t kComparedBytes = 256;
-constexpr std::uint64_t kStepsOfALook = 8;  // at a candidate that is soon put aside
+constexpr std::uint64_t kStepsOfALook = 8;  // the cost of a candidate that is soon discarded
 
 std::string_view tail(std::string_view text) {
   return text.size() > kComparedBytes ? text.substr(text.size() - kComparedBytes) : text;
@@ -28,7 +28,7 @@ void drop_equal_ends(std::string_view& a, std::string_view& b) {
 
 }  // namespace
 
-// Up to `limit`, else limit + 1: so only the cells near the diagonal matter.
+// Returns the distance, or limit + 1 if it is larger, so only cells near the diagonal matter.
 std::size_t NearestNames::distance(std::string_view a, std::string_view b, std::size_t limit) {
   drop_equal_ends(a, b);
   const std::size_t far = limit + 1;
@@ -62,7 +62,7 @@ std::vector<std::size_t> NearestNames::of(std::string_view name,
                                           std::span<const std::string_view> candidates,
                                           std::size_t most) {
   std::size_t limit = std::max<std::size_t>(2, tail(name).size() / 3);
-  std::vector<std::pair<std::size_t, std::size_t>> found;  // (distance, place), rising
+  std::vector<std::pair<std::size_t, std::size_t>> found;  // (distance, index), ascending
   for (std::size_t i = 0; i < candidates.size() && steps_ > 0; ++i) {
     steps_ -= std::min(steps_, kStepsOfALook);
     const std::size_t far = distance(tail(name), tail(candidates[i]), limit);
@@ -74,7 +74,7 @@ std::vector<std::size_t> NearestNames::of(std::string_view name,
     if (found.size() > most) {
       found.pop_back();
     }
-    if (found.size() == most) {  // a later one must be nearer than the last
+    if (found.size() == most) {  // later ones must be nearer than the last
       if (most == 0 || found.back().first == 0) {
         break;
       }

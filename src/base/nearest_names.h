@@ -1,4 +1,4 @@
-// The names that somebody may have meant.
+// Finds the names that a misspelled one may have meant.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace onnx_external {
 
-// Looks for near names until its steps are used up (a step is a cell of a table of distances: about
-// a nanosecond): whoever makes a file can give it thousands of long names that differ a little, and
-// each comparison of two takes as many steps as the product of their lengths. A tenth of a second
-// is enough for every name of a sane model.
+// Searches until its steps are used up. A step is a cell of a distance table and takes about a
+// nanosecond. Comparing two names takes as many steps as the product of their lengths, so a hostile
+// file with thousands of long, similar names would otherwise take very long. A tenth of a second
+// suffices for every sane model.
 class NearestNames {
  public:
   static constexpr std::uint64_t kMaxSteps = 100'000'000;
   explicit NearestNames(std::uint64_t steps = kMaxSteps) : steps_(steps) {}
 
-  // The places of the candidates nearest to `name` by edit distance, best first, at most `most`,
-  // none further than a third of the name's length (at least 2). Once the steps are used up: of
-  // those that were looked at, perhaps none.
+  // The indices of at most `most` candidates nearest to `name` by edit distance, best first. The
+  // distance is at most a third of the name's length, or 2 if that is more. Once the steps are used
+  // up, only the candidates seen so far count, perhaps none.
   [[nodiscard]] std::vector<std::size_t> of(std::string_view name,
                                             std::span<const std::string_view> candidates,
                                             std::size_t most);

@@ -82,7 +82,7 @@ Status NewFolders::sync() const {
 
 void NewFolders::remove() {
   for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
-    (void)::rmdir(folder->c_str());  // fails when someone else uses it
+    (void)::rmdir(folder->c_str());  // fails if someone else uses it
   }
   made_.clear();
 }

@@ -1,5 +1,4 @@
-// Folders that a path names and that do not exist yet: made, and removed again when the work in
-// them fails.
+// Creates the missing folders of a path, and removes them again if the work in them fails.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +8,7 @@
 
 namespace onnx_external {
 
-// Destroying it removes the folders that it made, where they are empty, unless keep() was called.
+// The destructor removes the created folders that are empty, unless keep() was called.
 class NewFolders {
  public:
   NewFolders() = default;
@@ -17,13 +16,13 @@ class NewFolders {
   NewFolders& operator=(NewFolders&& other) noexcept;
   ~NewFolders();
 
-  // Makes every folder on `path` that is missing, mode 0777 & ~umask. After an error none is left.
+  // Creates every missing folder of `path` with mode 0777 & ~umask. After an error none is left.
   [[nodiscard]] static Result<NewFolders> make(const std::filesystem::path& path);
 
   // Waits until their names are on the disk.
   [[nodiscard]] Status sync() const;
 
-  // Outermost first.
+  // The created folders, outermost first.
   [[nodiscard]] const std::vector<std::filesystem::path>& made() const { return made_; }
 
   void keep() { made_.clear(); }
@@ -33,10 +32,10 @@ class NewFolders {
   std::vector<std::filesystem::path> made_;
 };
 
-// kNotFound, with what to do, when a part of `path` is a symbolic link to nothing.
+// kNotFound, with the remedy, if a part of `path` is a dangling symbolic link.
 [[nodiscard]] Status check_no_dangling_link(const std::filesystem::path& path);
 
-// The last folder on `path` that exists; "." when none does.
+// The innermost folder of `path` that exists; "." if none does.
 [[nodiscard]] std::filesystem::path nearest_existing_folder(std::filesystem::path path);
 
 }  // namespace onnx_external

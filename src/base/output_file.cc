@@ -55,8 +55,8 @@ Status OutputFile::grow(std::uint64_t bytes) const {
 }
 
 Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
-  // The page cache keeps a long write in large pages, for which a kernel with fragmented memory
-  // first makes room: 4 MB took 1 ms in pieces, and up to 18 ms at once.
+  // The page cache stores a long write in large pages, for which a kernel with fragmented memory
+  // must first make room: 4 MB took 1 ms in pieces, and up to 18 ms at once.
   constexpr std::size_t kWrittenAtOnce = std::size_t{256} << 10;
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), kWrittenAtOnce));
@@ -89,7 +89,7 @@ Status OutputFile::sync() const {
 }
 
 Status OutputFile::close() {
-  // EINTR: Linux has closed the descriptor all the same.
+  // After EINTR, Linux has closed the descriptor all the same.
   if (::close(fd_.release()) != 0 && errno != EINTR) {
     return fail(errno_error(errno, name_ + ": cannot close"));
   }

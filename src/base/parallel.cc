@@ -19,12 +19,12 @@ Error out_of_memory() noexcept {
   try {
     return error_with(ErrorCode::kIo, kOutOfMemory, {{"threads", "1", "takes less"}});
   } catch (const std::bad_alloc&) {
-    return {ErrorCode::kIo, "out of memory"};  // short enough to need none
+    return {ErrorCode::kIo, "out of memory"};  // short enough to need no allocation
   }
 }
 
-// Allocators give each thread a large piece of its own: of the address space that a limit leaves, a
-// further thread may get none, where those that run already have theirs.
+// Allocators give each thread a large region of its own. Under a limit on address space, a new
+// thread may get none although the running ones have theirs.
 bool thread_has_memory() noexcept {
   try {
     ::operator delete(::operator new(1));

@@ -1,5 +1,6 @@
-// The only file that starts threads: loops whose steps may fail, and two works at a time. Where the
-// system has no thread to give (a limit on processes or on memory), fewer do the same work.
+// The only place that starts threads: parallel loops whose steps may fail, and two tasks side by
+// side. If the system has no more threads (a limit on processes or memory), fewer threads do the
+// same work.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace onnx_external {
 
-// One per CPU that this process may use (its affinity mask), at least 1.
+// One per CPU in the affinity mask of this process, at least 1.
 [[nodiscard]] int available_threads();
 
 // `requested` or, when it is 0, available_threads().
@@ -24,12 +25,11 @@ namespace onnx_external {
 inline constexpr const char* kOutOfMemory =
     "out of memory; raise the limit of the process (ulimit -v) or of its container";
 
-// The error that stands for the exception that is being handled. Never throws, whatever memory is
-// left.
+// Converts the exception that is being handled into an error. Never throws, even without memory.
 [[nodiscard]] Error error_in_flight() noexcept;
 
-// What work() returns; an exception becomes an error (one that left a thread would end the
-// process).
+// Returns the result of work(). An exception becomes an error, because one that leaves a thread
+// would end the process.
 template <typename Work>
 [[nodiscard]] Status without_exceptions(const Work& work) {
   try {
@@ -40,18 +40,18 @@ template <typename Work>
 }
 
 // Calls work(0) on this thread and work(1), ..., work(threads - 1) on new ones, as far as the
-// system has threads, and memory for them, to give; returns when all have ended. `work` must not
+// system can provide threads and memory for them. Returns when all have ended. `work` must not
 // throw.
 void run_team(int threads, const std::function<void(int)>& work);
 
-// Calls `other` on a new thread and `own` on this one, and returns when both have ended; without a
-// new thread, `other` and then `own`. Neither may throw.
+// Calls `other` on a new thread and `own` on this one, and returns when both have ended. If no
+// thread can be started, calls `other` and then `own`. Neither may throw.
 void run_beside(const std::function<void()>& own, const std::function<void()>& other);
 
-// Calls `own` on this thread and, with two threads or more, `other` on a new one at the same time:
-// what `own` frees is this thread's again, and calls may be nested. Without a second thread `other`
-// comes first, so `own` may wait for what it does. Both are called in any case; the error of `own`
-// wins.
+// Calls `own` on this thread and, if threads > 1, `other` on a new one at the same time. Memory
+// that `own` frees returns to this thread's heap. Calls may be nested. Without a second thread
+// `other` runs first, so `own` may wait for its results. Both are always called; if both fail, the
+// error of `own` is returned.
 template <typename Own, typename Other>
 [[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
   Status mine;
@@ -68,9 +68,10 @@ template <typename Own, typename Other>
 }
 
 // Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
-// first; thread is in [0, threads). Returns the error of the lowest failing index, so the message
-// is the same in every run: a failure stops only the indices above it. Exceptions become errors.
-// This thread first calls own(), while the others begin with the steps: its error comes first.
+// first; thread is in [0, threads). A failure stops only higher indices, and the error of the
+// lowest failing index is returned, so every run reports the same message. Exceptions become
+// errors. This thread first calls own() while the others start with the steps; an error of own()
+// takes precedence.
 template <typename Step, typename Own>
 [[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step,
                                   const Own& own) {

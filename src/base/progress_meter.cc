@@ -12,7 +12,7 @@ void ProgressMeter::begin(Phase phase, std::uint64_t bytes_total) {
 bool ProgressMeter::add(std::uint64_t bytes) {
   done_ += bytes;
   if (report_) {
-    // Whoever finds the lock taken leaves the report to the holder.
+    // If the lock is taken, its holder does the report.
     const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (lock.owns_lock() && Clock::now() >= next_report_) {
       report_locked();

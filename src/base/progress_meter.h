@@ -1,4 +1,5 @@
-// Counts finished bytes from many threads and calls a ProgressFn from one at a time, seldom.
+// Counts finished bytes from many threads and calls a ProgressFn from one thread at a time, at most
+// every kProgressInterval.
 #pragma once
 
 #include <atomic>
@@ -17,7 +18,7 @@ inline constexpr std::chrono::milliseconds kProgressInterval{100};
   return fail(ErrorCode::kCancelled, "cancelled");
 }
 
-// add() may be called from any thread; begin() and finish() from one, between parallel parts.
+// add() may be called from any thread; begin() and finish() only outside of parallel parts.
 class ProgressMeter {
  public:
   // `report` may be empty; it must outlive the meter.
@@ -25,13 +26,13 @@ class ProgressMeter {
 
   void begin(Phase phase, std::uint64_t bytes_total);
 
-  // False once the callback asked to stop.
+  // Returns false once the callback has asked to stop.
   [[nodiscard]] bool add(std::uint64_t bytes);
 
-  // The same for who passes errors on: kCancelled.
+  // Does the same, but returns kCancelled for use with TRY.
   [[nodiscard]] Status step(std::uint64_t bytes) { return add(bytes) ? Status() : cancelled(); }
 
-  // Reports the end of the phase. kCancelled when the callback asks to stop, or did before.
+  // Reports the end of the phase. kCancelled if the callback asks to stop or has done so before.
   [[nodiscard]] Status finish();
 
  private:

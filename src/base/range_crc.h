@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// Reads through a buffer of 256 KiB. kCorrupt when the range is not inside the file; kIo.
+// Reads through a buffer of 256 KiB. kCorrupt if the range is not inside the file; kIo.
 [[nodiscard]] Result<std::uint32_t> range_crc32(const SourceFile& file, std::uint64_t offset,
                                                 std::uint64_t length);
 

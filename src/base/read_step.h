@@ -1,4 +1,4 @@
-// Reading a tensor in steps: enough for the disk, little for memory.
+// Reads a tensor in steps that are large enough for the disk and small in memory.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace onnx_external {
 
-// A multiple of every element's size.
+// A multiple of every element size.
 inline constexpr std::uint64_t kReadStepBytes = std::uint64_t{1} << 20;
 
 // Calls step(first, bytes) for the bytes [first, first + bytes.size()) of [0, nbytes), in order;
-// `bytes` is the start of `buffer`, for the step to fill. Stops at the first error.
+// `bytes` is the start of `buffer`, which the step fills. Stops at the first error.
 template <typename Step>
 [[nodiscard]] Status for_each_step(std::uint64_t nbytes, IoBuffer& buffer, const Step& step) {
   for (std::uint64_t first = 0; first < nbytes; first += kReadStepBytes) {

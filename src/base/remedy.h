@@ -1,4 +1,4 @@
-// Failures that know a way out: an option of the library's that would let the work go on.
+// Errors that suggest an option of the library with which the work could succeed.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace onnx_external {
   return Error{code, std::move(message), std::move(details)};
 }
 
-// The failure value of any Result, with its ways out beside the message.
+// The failure value of any Result, with remedies beside the message.
 [[nodiscard]] inline tl::unexpected<Error> fail_with(ErrorCode code, std::string message,
                                                      std::vector<Remedy> remedies) {
   return tl::unexpected<Error>(error_with(code, std::move(message), std::move(remedies)));

@@ -20,8 +20,8 @@ Status bad(std::string_view name, const std::string& why) {
   return fail(ErrorCode::kInvalidArgument, quote(name) + ": " + why);
 }
 
-// Opens one component after the other, never following a link: what openat2 does in one call, for
-// kernels before 5.6 and sandboxes that hide it.
+// Opens one component after the other without following links. openat2 does this in one call, but
+// kernels before 5.6 lack it and some sandboxes hide it.
 int open_by_steps(int folder, std::string_view location) {
   UniqueFd current(::dup(folder));
   for (std::size_t start = 0;;) {

@@ -1,5 +1,5 @@
-// Names and paths that come from files: checked before any system call, opened without following
-// anything out of their folder.
+// Names and paths that come from files: checked before any system call, and opened without leaving
+// their folder.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ namespace onnx_external {
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_beneath(
     const std::filesystem::path& folder, std::string_view location);
 
-// The same in a folder that is open already: two system calls less, for many files.
+// Does the same in a folder that is already open, which saves two system calls per file.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
                                                                      std::string_view location);
 

@@ -1,4 +1,5 @@
-// Sizes for people: one form in all messages. Places in files and exact lengths stay plain numbers.
+// Sizes for humans, in the same form in all messages. File offsets and exact lengths stay plain
+// numbers.
 #pragma once
 
 #include <cstdint>

@@ -10,9 +10,9 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kHexDigits = 8;  // of 32 bits
+constexpr std::size_t kHexDigits = 8;  // for 32 bits
 
-// Length of the well-formed UTF-8 sequence at the start of `text`; 0 when there is none.
+// Length of the well-formed UTF-8 sequence at the start of `text`; 0 if there is none.
 // Table 3-7 of the Unicode standard: lead byte, then the allowed range of the second byte.
 std::size_t utf8_sequence(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

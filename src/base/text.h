@@ -13,8 +13,9 @@ namespace onnx_external {
 
 inline constexpr std::size_t kMaxQuotedBytes = 200;
 
-// 'name' in single quotes; control characters, quotes, backslashes and bytes that are not UTF-8 as
-// \xNN; cut after kMaxQuotedBytes with "...". For every name that comes from a file.
+// Puts a name in single quotes. Control characters, quotes, backslashes and bytes that are not
+// UTF-8 become \xNN; longer names are cut after kMaxQuotedBytes with "...". Use it for every name
+// that comes from a file.
 [[nodiscard]] std::string quote(std::string_view name);
 
 // 'a', 'b' and 5 more: at most `most` names.
@@ -23,15 +24,16 @@ inline constexpr std::size_t kMaxQuotedBytes = 200;
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
 [[nodiscard]] bool is_utf8(std::string_view text);
 
-// Eight hex digits, lower-case: how checksums stand in our files. Read back: exactly eight digits.
+// Eight lower-case hex digits, as checksums are written in our files. hex_number() accepts exactly
+// eight digits.
 [[nodiscard]] std::string hex_text(std::uint32_t number);
 [[nodiscard]] std::optional<std::uint32_t> hex_number(std::string_view digits);
 
 // ASCII only: A-Z to a-z.
 [[nodiscard]] std::string ascii_lower(std::string_view text);
 
-// The candidates nearest to `name` by edit distance, best first, at most `most`, none further than
-// a third of the name's length (at least 2). Looks at no more than `kMaxNearestCandidates`.
+// At most `most` candidates nearest to `name` by edit distance, best first. The distance is at most
+// a third of the name's length, or 2 if that is more. Compares at most `kMaxNearestCandidates`.
 [[nodiscard]] std::vector<std::string> nearest_names(std::string_view name,
                                                      std::span<const std::string> candidates,
                                                      std::size_t most);

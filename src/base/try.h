@@ -1,26 +1,26 @@
-// How an error is passed on: the one place where this library uses macros.
+// Macros that pass errors on; this library has no others.
 #pragma once
 
 #include <utility>
 
 #include "onnx_external/result.h"
 
-// TRY(expression): evaluates what gives a Status (or a Result whose value is not needed), and
-// returns its error from the calling function, whatever Result that one returns.
+// TRY(expression) evaluates a Status (or a Result whose value is not needed). If it failed, the
+// calling function, which may return any Result, returns the error.
 //
-// TRY_ASSIGN(declaration, expression): the same for a Result; its value initializes the
-// declaration.
+// TRY_ASSIGN(declaration, expression) does the same for a Result and initializes the declaration
+// with its value.
 //
 //   TRY_ASSIGN(const auto file, SourceFile::open(path));
 //   TRY(file->read(0, bytes));
 //
-// NOLINTBEGIN(cppcoreguidelines-macro-usage,bugprone-macro-parentheses): neither a function nor
-// parentheses around a declaration can do it.
+// NOLINTBEGIN(cppcoreguidelines-macro-usage,bugprone-macro-parentheses): no function can return
+// from its caller, and a declaration cannot be parenthesized.
 #define TRY(...) ONNX_EXTERNAL_TRY(ONNX_EXTERNAL_NAME(try_, __COUNTER__), __VA_ARGS__)
 #define TRY_ASSIGN(declaration, ...) \
   ONNX_EXTERNAL_TRY_ASSIGN(ONNX_EXTERNAL_NAME(try_, __COUNTER__), declaration, __VA_ARGS__)
 
-// Counted names: a lambda among the arguments may use the macros, too, on the same line.
+// The names are numbered, so that a lambda among the arguments may use the macros on the same line.
 #define ONNX_EXTERNAL_NAME(prefix, number) ONNX_EXTERNAL_PASTE(prefix, number)
 #define ONNX_EXTERNAL_PASTE(prefix, number) prefix##number
 #define ONNX_EXTERNAL_TRY(result, ...)                       \

@@ -12,8 +12,8 @@
 
 namespace onnx_external {
 
-// The bytes of a contiguous, little-endian tensor from the first to the last. What it reads from
-// must outlive it. One thread at a time.
+// The bytes of a tensor in contiguous, little-endian order, from first to last. The source must
+// outlive the stream. One thread at a time.
 struct ByteStream {
   std::uint64_t nbytes = 0;
   // Steps are multiples of 16 bytes, but for the last one.
@@ -22,15 +22,15 @@ struct ByteStream {
 
 [[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor);
 
-// Its values converted as Checkpoint::read_as() does. Requires: that can be done.
+// A stream of values converted as by Checkpoint::read_as(). Requires: the types can be converted.
 [[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor, DType dtype);
 
-// Calls `take` with one piece of at most kReadStepBytes after the other, and stops when it says
-// false. A piece holds whole elements of up to 16 bytes.
+// Calls `take` with successive pieces of at most kReadStepBytes until it returns false. A piece
+// holds whole elements of up to 16 bytes.
 [[nodiscard]] Status for_each_piece(
     const ByteStream& stream, const std::function<bool(std::span<const std::byte> piece)>& take);
 
-// Reads both up to the first piece that differs; the first pieces are small.
+// Reads both streams up to the first piece that differs. The first pieces are small.
 [[nodiscard]] Result<bool> equal_streams(const ByteStream& a, const ByteStream& b);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Which tensors of a checkpoint have the bytes of which data of the graph: every tensor that could
-// match is read once.
+// Finds which tensors of a checkpoint have the same bytes as which data of the graph. Every tensor
+// that could match is read once.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@ namespace onnx_external {
 struct ContentSearch {
   const Model& model;
   const std::vector<HeldTensor>& held;
-  const std::vector<bool>& wanted;  // of `held`: which are looked at
+  const std::vector<bool>& wanted;  // of `held`: which are to be matched
   const Checkpoint& checkpoint;
   const std::vector<bool>& usable;  // of its tensors
   int threads = 0;
   const ProgressFn& progress;
 };
 
-// Keys with the bytes of a held tensor, as they are or transposed; shared by all that hold the
-// same. The values of keys of another floating type are converted first.
+// The keys with the bytes of a held tensor, as they are or transposed. Held tensors with equal
+// bytes share one entry. Keys of another floating type are converted first.
 struct Content {
   bool uniform = false;               // all elements are equal
-  std::vector<std::uint32_t> keys;    // in any shape, by rising index
-  std::vector<std::uint32_t> turned;  // matrices whose transpose it is
-  std::vector<std::uint32_t> all;     // both, by rising index
+  std::vector<std::uint32_t> keys;    // in any shape, by ascending index
+  std::vector<std::uint32_t> turned;  // matrices whose transpose has these bytes
+  std::vector<std::uint32_t> all;     // both, by ascending index
   std::uint32_t holders = 0;          // held tensors with these bytes
 };
 
 struct Contents {
   std::vector<Content> all;
-  // Of each held tensor, an index into `all`; kNone: no key has its number of elements, or it was
-  // not wanted.
+  // For each held tensor an index into `all`, or kNone if no key has its number of elements or it
+  // was not wanted.
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
   std::vector<std::uint32_t> of_held;
 };
 
-// Two tensors count as equal when their types, sizes and sums over elements and places (PlaceSum)
-// are. Memory: a buffer a thread. kIo, kCorrupt; kCancelled.
+// Two tensors count as equal if their types, sizes and PlaceSums are equal. Memory: one buffer per
+// thread. Errors: kIo, kCorrupt, kCancelled.
 [[nodiscard]] Result<Contents> find_contents(const ContentSearch& search);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// What becomes of the tensors of an old checkpoint in a new one.
+// Compares the tensors of an old checkpoint with those of a new one.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace onnx_external {
 
-// Tensors are found by equal names. Both checkpoints must outlive it. One thread at a time; answers
-// are remembered. Indices are those of the old checkpoint's tensors.
+// Tensors correspond by equal names. Both checkpoints must outlive this object. One thread at a
+// time; answers are cached. Indices refer to the old checkpoint's tensors.
 class FreshValues {
  public:
   FreshValues(const Checkpoint& old, const Checkpoint& fresh);
@@ -24,10 +24,10 @@ class FreshValues {
   // Whether the new one has the tensor with the same type, shape and bytes.
   [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
 
-  // Whether the new one has all of them, with one type, shape and bytes.
+  // Whether the new one has all of them, with the same type, shape and bytes as each other.
   [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);
 
-  // Whether it is its own transpose there. Requires: a square matrix in the old one.
+  // Whether it is symmetric in the new one. Requires: it is a square matrix in the old one.
   [[nodiscard]] Result<bool> is_symmetric(std::uint32_t key) const;
 
  private:

@@ -1,4 +1,4 @@
-// The tensors whose data the graph holds, inside the model or in files of its own.
+// The tensors whose data the graph holds, inside the model or in its external data.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace onnx_external {
 
-// Points into the model, which must outlive it and stay as it is.
+// Points into the model, which must outlive it and must not change.
 struct HeldTensor {
   const ExternalTensor* external = nullptr;  // one of the two
   const InlineTensor* in_model = nullptr;
@@ -35,7 +35,7 @@ struct HeldTensor {
   [[nodiscard]] const Shape& dims() const {
     return external != nullptr ? external->dims : in_model->dims;
   }
-  // What users call it: an initializer's name, or the output of the Constant node that holds it.
+  // The name that users know: an initializer's name, or the output of its Constant node.
   [[nodiscard]] std::string_view shown_name() const {
     const std::string_view own = name();
     constexpr std::string_view kValue = ".value";
@@ -50,11 +50,12 @@ struct HeldTensor {
 
 [[nodiscard]] std::vector<HeldTensor> held_tensors(const Model& model);
 
-// Opens what is not open yet: a file of the graph that is missing or too short is an error.
+// Opens the files that are not open yet. A file of the graph that is missing or too short is an
+// error.
 [[nodiscard]] Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor);
 
-// For each slot the place in `held` of the data that the graph has for it; an Identity's is that of
-// what it reads. Nothing where there is none, or where it is open which of several graphs is meant.
+// For each slot, the index in `held` of the graph's data for it; for an Identity, that of its
+// input. nullopt if there is no data, or if several graphs define the name.
 [[nodiscard]] std::vector<std::optional<std::uint32_t>> held_by_slots(
     const GraphFacts& graph, const std::vector<HeldTensor>& held);
 

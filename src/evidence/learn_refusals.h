@@ -1,4 +1,4 @@
-// What learn_map() could not decide, as one error.
+// Collects what learn_map() could not decide into one error.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,29 @@
 namespace onnx_external {
 
 enum class Doubt : std::uint8_t {
-  kEqualBytes,   // of several keys, and they differ in the new checkpoint
-  kCoincidence,  // too simple a value to tell a weight from a constant
+  kEqualBytes,   // equals several keys, which differ in the new checkpoint
+  kCoincidence,  // the value is too simple to distinguish a weight from a constant
   kReshaped,     // the bytes of a key in another shape
-  kMerged,       // a small tensor with several users
-  kSymmetric,    // a matrix that is its own transpose, and is not in the new checkpoint
-  kAttribute,    // in a node, where nothing can replace it
-  kComputed,     // may be computed from keys that are nowhere in the graph
-  kLikeChanged,  // has the size of a key that changes
+  kMerged,       // a small tensor with several users, perhaps merged
+  kSymmetric,    // a symmetric matrix that is not symmetric in the new checkpoint
+  kAttribute,    // in an attribute of a node, where it cannot be replaced
+  kComputed,     // may be computed from keys that the graph does not hold
+  kLikeChanged,  // has the same size as a key that changes
   kLacking,      // the new checkpoint lacks the key
   kShared,       // a key that shares a slot with another one
-  kOtherModel,   // is nothing of the old checkpoint, nor is anything else that would change
-  kTwins,        // its name, or its data, stands for several slots that need different values
+  kOtherModel,   // nothing in the graph that could change is from the old checkpoint
+  kTwins,        // its name or data serves several slots that need different values
 };
 inline constexpr std::size_t kDoubtCount = 12;
 
 class LearnRefusals {
  public:
-  // `keys`: those that come into question.
+  // `keys` are the possible keys.
   void add(Doubt doubt, const Slot& slot, std::vector<std::string> keys);
   void add(Doubt doubt, const HeldTensor& tensor, std::vector<std::string> keys);
   void add_key(Doubt doubt, std::string_view key);
 
-  // Success when there are none; kNotFound when keys are lacking and nothing else is wrong, else
+  // Succeeds if there are none. kNotFound if the only problem is missing keys, otherwise
   // kAmbiguous.
   [[nodiscard]] Status status() const;
 

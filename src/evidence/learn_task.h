@@ -1,4 +1,4 @@
-// What learn_map() works on: which data, slots and keys take part, and who uses what.
+// The input of learn_map(): which data, slots and keys take part, and which nodes use them.
 #pragma once
 
 #include <cstdint>
@@ -22,34 +22,35 @@ struct LearnTask {
   std::vector<HeldTensor> held;
   std::vector<std::optional<std::uint32_t>> held_of_slot;  // index into held
   std::vector<bool> has_slot;                              // of held
-  std::vector<bool> wanted;                                // of held: which are looked at
-  std::vector<std::uint32_t> slots;                        // those that are looked at
-  // Of all slots: how many nodes use them, without the Identity nodes that are slots themselves.
+  std::vector<bool> wanted;                                // of held: which take part
+  std::vector<std::uint32_t> slots;                        // those that take part
+  // For each slot, how many nodes use it, not counting Identity nodes that are slots themselves.
   std::vector<std::uint64_t> readers;
-  NameMap<std::string_view> users;  // of values: a node of the main graph, by its name
+  NameMap<std::string_view>
+      users;  // value name -> the name of a node of the main graph that uses it
 
   std::vector<std::string_view> names;         // of the old keys
   std::vector<bool> usable;                    // of the old keys
   std::vector<bool> given;                     // of the old keys: named in map or ties
   OwnedNameMap<std::uint32_t> key_of_refined;  // by canonical_name()
   OwnedNameSet open_names;                     // of slots without data, canonical
-  OwnedNameSet open_endings;                   // the ends of these names, too
+  OwnedNameSet open_endings;                   // the suffixes of these names as well
 
-  // The only node that uses the slot; "" where there are others, or it is in a subgraph.
+  // The only node that uses the slot; "" if there are several, or it is in a subgraph.
   [[nodiscard]] std::string_view user_of(std::uint32_t slot) const;
 
-  // Whether the exporter gives a weight that it merged with an equal tensor an Identity of its own.
+  // Whether the exporter gives each weight that it merged with an equal tensor its own Identity.
   [[nodiscard]] bool has_identities(std::uint32_t slot) const;
 
-  // Whether the key fills a slot without data by its name.
+  // Whether the key's name fills a slot without data.
   [[nodiscard]] bool meets_open_slot(std::uint32_t key) const;
 
   [[nodiscard]] std::uint64_t elements_of(std::uint32_t held_tensor) const;
   [[nodiscard]] std::uint64_t elements_of_key(std::uint32_t key) const;
 };
 
-// The options say what is left alone: slots and keys of map and ties, slots in keep, keys outside
-// prefix or under ignore. kInvalidArgument for a bad expression.
+// The options exclude slots and keys in map and ties, slots in keep, keys outside prefix, and keys
+// that match ignore. kInvalidArgument for a bad expression.
 [[nodiscard]] Result<LearnTask> make_learn_task(const Model& model, const Checkpoint& old,
                                                 const MappingOptions& options);
 

@@ -1,5 +1,5 @@
-// A sum over the elements of a matrix that a matrix and the transpose of its transpose share, so
-// that a transposed copy is recognised in one pass over each, in the order of the file.
+// A checksum of a matrix that can also be computed from its transpose, so that a transposed copy is
+// recognised in one pass over each, in file order.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace onnx_external {
 
-// Each element is mixed with its place in the row-major matrix by factors that this process drew;
-// the results are added up. Two matrices with another element at some place have the same sum with
-// a chance of 2^-64, whatever the files hold, since nobody knows the factors beforehand.
+// Each element is mixed with its index in the row-major matrix by random factors of this process,
+// and the results are added up. Two different matrices have the same sum with probability 2^-64,
+// whatever the files hold, because nobody knows the factors beforehand.
 class PlaceSum {
  public:
   enum class Places : std::uint8_t {
     kOwn,         // of the matrix as it is read
     kTransposed,  // of its transpose
   };
-  // Elements of 1, 2, 4, 8 or 16 bytes, rows of `columns`.
-  // Requires: rows * columns elements are to come; neither is 0.
+  // For elements of 1, 2, 4, 8 or 16 bytes in rows of `columns`. Requires: rows * columns elements
+  // follow; neither is 0.
   PlaceSum(std::uint32_t element_bytes, std::uint64_t rows, std::uint64_t columns, Places places);
 
-  // The next elements, whole ones.
+  // Adds the next elements; only whole ones.
   void add(std::span<const std::byte> elements);
   [[nodiscard]] std::uint64_t value() const { return sum_; }
 
@@ -41,7 +41,7 @@ class PlaceSum {
   std::uint64_t sum_ = 0;
 };
 
-// Of all that the stream gives.
+// The sum over the whole stream.
 [[nodiscard]] Result<std::uint64_t> place_sum(const ByteStream& stream, PlaceSum sum);
 
 }  // namespace onnx_external

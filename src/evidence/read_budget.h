@@ -1,4 +1,4 @@
-// How much of a model and a checkpoint may be read to find out what only bytes tell.
+// A limit on how much of a model and a checkpoint may be read to find out what only bytes can tell.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// Tensors may share their bytes, and files may have holes, so a few bytes could ask for any amount
-// of reading: so many times what the files store, and so many bytes in any case.
+// Tensors may share bytes and files may have holes, so a small file could cause any amount of
+// reading. The limit is a multiple of what the files store, plus a number of bytes in any case.
 inline constexpr std::uint64_t kMaxTimesRead = 16;
 inline constexpr std::uint64_t kAlwaysRead = std::uint64_t{1} << 30;
 
@@ -20,10 +20,10 @@ class ReadBudget {
  public:
   ReadBudget(const Model& model, const Checkpoint& checkpoint);
 
-  // kUnsupported once more than the budget was taken.
+  // kUnsupported once the budget is exceeded.
   [[nodiscard]] Status take(std::uint64_t bytes);
 
-  // The same stream, which takes what is read of it. The budget must outlive it.
+  // The same stream, but charged to the budget, which must outlive it.
   [[nodiscard]] ByteStream counted(ByteStream stream);
 
  private:

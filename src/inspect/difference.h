@@ -1,4 +1,4 @@
-// In what two checkpoints or models differ: names, types, shapes and bytes. For inspect-external.
+// How two checkpoints or models differ: in names, types, shapes and bytes. For inspect-external.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// Two tensors of one name.
+// Two tensors with the same name.
 struct TensorPair {
   InspectedTensor a;
   InspectedTensor b;
@@ -22,10 +22,10 @@ struct TensorPair {
 struct Difference {
   std::vector<InspectedTensor> only_a;  // in the order of their files
   std::vector<InspectedTensor> only_b;
-  std::vector<TensorPair> forms;       // of another type or shape
-  std::vector<TensorPair> bytes;       // of one type and shape, with other bytes
+  std::vector<TensorPair> forms;       // with different types or shapes
+  std::vector<TensorPair> bytes;       // with the same type and shape, but different bytes
   std::vector<TensorPair> unreadable;  // strings, and entries that break the rules
-  std::size_t equal = 0;               // pairs in which nothing differs
+  std::size_t equal = 0;               // number of pairs without a difference
   std::uint64_t bytes_read = 0;
 
   [[nodiscard]] bool none() const {
@@ -36,15 +36,16 @@ struct Difference {
 enum class CompareBytes : std::uint8_t { kNo, kYes };
 
 struct DifferenceOptions {
-  InspectOptions inspect;  // its digests are not used
+  InspectOptions inspect;  // the digests option is ignored
   NameFilter filter;       // which tensors are compared
   CompareBytes bytes = CompareBytes::kYes;
 };
 
-// Compares by equal names what a save would take of a checkpoint, all that inspect() lists where it
-// would take none, or a model's initializers. Wrappers ("_orig_mod", "module." before all) are left
-// out of names. Only pairs of one type and shape are read, for their SHA-256: in steps, whatever
-// their size. Errors as inspect(); kIo when a file changes meanwhile.
+// Compares tensors with equal names. A model contributes its initializers, and a checkpoint the
+// tensors that a save would take, or all that inspect() lists if a save would refuse it. Wrappers
+// ("_orig_mod", a "module." before all names) are removed from names. Only pairs of the same type
+// and shape are read, in steps, for their SHA-256. Errors as for inspect(); kIo if a file changes
+// meanwhile.
 [[nodiscard]] Result<Difference> find_difference(std::span<const std::filesystem::path> a,
                                                  std::span<const std::filesystem::path> b,
                                                  const DifferenceOptions& options);

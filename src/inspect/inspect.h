@@ -1,5 +1,5 @@
-// What is in a file: the tensors of a checkpoint or of an ONNX model, where their bytes are, and
-// what a model still lacks. For inspect-external.
+// The contents of a file: the tensors of a checkpoint or an ONNX model, where their bytes are, and
+// which slots of a model are still open. For inspect-external.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@
 
 namespace onnx_external {
 
-// Where the bytes of a tensor come from that are no plain range of a file.
+// Where a tensor's bytes come from if they are not a plain range of a file.
 struct InspectedView {
   std::string file;  // as InspectedTensor::file; empty = computed: assembled, converted, or held by
                      // a pickle itself
-  std::uint64_t offset = 0;           // in the file: of element 0, or of the compressed record
+  std::uint64_t offset = 0;           // of element 0, or of the compressed record
   std::vector<std::int64_t> strides;  // elements; empty = contiguous
   bool expanded = false;              // a stride of 0 repeats elements
   bool conj = false;
@@ -35,15 +35,16 @@ struct InspectedView {
 
 struct InspectedTensor {
   std::string name;
-  std::string dtype;  // torch's short name; for types that torch lacks ONNX's, in lower case
+  std::string dtype;  // torch's short name, or ONNX's in lower case for types that torch lacks
   Shape shape;
   std::uint64_t nbytes = 0;  // of the contiguous tensor; 0 for strings
-  // Where the bytes are when they are one plain range of a file; relative to the folder of the
-  // argument (a folder itself, or the one that the file is in).
+  // Where the bytes are if they are one plain range of a file. The path is relative to the argument
+  // if that is a folder, otherwise to its folder.
   std::optional<std::string> file;
   std::uint64_t offset = 0;
-  std::optional<InspectedView> view;  // a checkpoint's tensor without `file`
-  std::string sha256;   // lower-case hex, of the contiguous little-endian bytes; empty = not asked
+  std::optional<InspectedView> view;  // for a checkpoint's tensor without `file`
+  std::string
+      sha256;  // lower-case hex, of the contiguous little-endian bytes; empty = not requested
   std::string problem;  // a model's entry that breaks the rules; empty = none
 };
 
@@ -54,16 +55,16 @@ struct Inspection {
   std::vector<InspectedTensor> tensors;
   std::uint64_t bytes = 0;  // the sum of nbytes, at most 2^64-1
 
-  // torch's archive version, or "ir 8" and the opsets of a model; empty = not recorded.
+  // torch's archive version, or a model's IR version and opsets; empty = not recorded.
   std::string version;
-  std::string producer;  // of a model: name and version of the program that wrote it
+  std::string producer;  // for a model: name and version of the program that wrote it
   std::optional<int> pickle_protocol;
   std::string byte_order;  // of the bytes in the files: "little", "big", "mixed"; "" = no bytes
-  std::size_t files = 0;   // that hold the tensors; of a model: itself and its data files
-  std::uint64_t file_bytes = 0;  // their size, of those that are there
+  std::size_t files = 0;   // files with tensors; for a model: itself and its data files
+  std::uint64_t file_bytes = 0;  // total size of those that exist
 
   // Checkpoints.
-  std::optional<Error> refusal;  // why a save would not take it, without OpenOptions::key
+  std::optional<Error> refusal;  // why a save would refuse it without OpenOptions::key
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
   std::vector<OpaqueObject> opaque_objects;
@@ -76,26 +77,25 @@ struct Inspection {
 enum class Digests : std::uint8_t { kNone, kSha256 };
 
 struct InspectOptions {
-  OpenOptions open = {};  // its selection and threads are not used
-  // kEverything, or kStateDict: what a save would take.
+  OpenOptions open = {};  // its selection and threads are ignored
+  // kEverything, or kStateDict for what a save would take.
   Selection selection = Selection::kEverything;
   Digests digests = Digests::kNone;
-  // Which tensors get a digest, by their index in Inspection::tensors; empty = all.
+  // Decides by index in Inspection::tensors which tensors get a digest; empty = all.
   std::function<bool(std::size_t index, const InspectedTensor& tensor)> digest_if = {};
   int threads = 0;  // 0 = one per CPU available to the process
   ProgressFn progress;
 };
 
-// Opens a checkpoint made of `paths` with the selection, or the model that a single path
-// holds; told by content. Errors as open_checkpoint and Model::load; with digests also reading
-// errors and kCancelled.
+// Opens the checkpoint made of `paths`, or the model if a single path is one; the content decides.
+// Errors as for open_checkpoint and Model::load; with digests also reading errors and kCancelled.
 [[nodiscard]] Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
                                          const InspectOptions& options = {});
 
-// a + b, at most 2^64-1: a model can declare more.
+// a + b, capped at 2^64-1, because a model can declare more.
 [[nodiscard]] std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b);
 
-// True when the file starts as a serialized ModelProto does and as no checkpoint does.
+// True if the file starts like a serialized ModelProto and unlike any checkpoint.
 [[nodiscard]] Result<bool> looks_like_model(const std::filesystem::path& path);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Which of the inspected tensors are listed, and in which order.
+// Selects and orders the inspected tensors for a listing.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,13 @@ class RE2;
 
 namespace onnx_external {
 
-// Names that contain a match of an expression; every name without one. Copies share it.
+// Accepts names that contain a match of an expression, or all names if there is none. Copies share
+// the expression.
 class NameFilter {
  public:
   NameFilter() = default;
 
-  // RE2; kInvalidArgument for one that is none.
+  // RE2 syntax; kInvalidArgument for a bad expression.
   [[nodiscard]] static Result<NameFilter> make(const std::string& expression);
 
   [[nodiscard]] bool operator()(std::string_view name) const;
@@ -30,14 +31,14 @@ class NameFilter {
   std::shared_ptr<const re2::RE2> expression_;
 };
 
-// Leaves out what the filter does not take: tensors, their bytes, ties, open slots and what was
-// refused. The facts of the files stay.
+// Removes what the filter does not accept: tensors, their bytes, ties, open slots and refused
+// tensors. The facts about the files stay.
 void keep_matching(Inspection& inspection, const NameFilter& filter);
 
 enum class ListOrder : std::uint8_t {
   kGiven,
   kName,
-  kSize,  // the largest first; of equal ones in the given order
+  kSize,  // largest first; equal sizes keep their order
 };
 void sort_tensors(Inspection& inspection, ListOrder order);
 

@@ -1,6 +1,6 @@
-// The modules that tensor names spell: "layer.0.weight" lies in the module "layer.0".
+// The module tree given by tensor names: "layer.0.weight" is in the module "layer.0".
 //
-// Names split at '.' and '/'. Pure; memory is at most kMaxModuleDepth nodes a name.
+// Names split at '.' and '/'. Pure; needs at most kMaxModuleDepth nodes per name.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@
 
 namespace onnx_external {
 
-// What a name has beyond so many modules stays together, as the last part of it.
+// The rest of a name with more modules than this is kept as its last part.
 inline constexpr std::size_t kMaxModuleDepth = 32;
 
-// A module, or a tensor in one. A module that holds nothing but one other is one with it
+// A module, or a tensor in one. A module that only contains one other module is merged with it
 // ("model.encoder").
 struct ModuleNode {
-  std::string_view label;  // its part of the name; points into the tensor's
+  std::string_view label;  // its part of the name; points into the tensor's name
   std::uint64_t bytes = 0;
-  std::size_t tensor_count = 0;            // in it at any depth; 1 for a tensor
+  std::size_t tensor_count = 0;            // tensors in it at any depth; 1 for a tensor
   std::vector<std::size_t> children = {};  // indexes of nodes, in the order of the tensors
   std::size_t tensor = 0;                  // index of the tensor, of the first one for a module
 

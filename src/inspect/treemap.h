@@ -1,7 +1,7 @@
-// A treemap: nested boxes, each as large as its part of the bytes.
+// A treemap: nested boxes with areas proportional to their bytes.
 //
 // Squarified layout: Bruls, Huizing, van Wijk, "Squarified Treemaps" (2000). Pure and
-// deterministic; time n log n. Lengths are pixels.
+// deterministic; O(n log n) time. Lengths are in pixels.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +22,22 @@ struct Rect {
   [[nodiscard]] double area() const { return width * height; }
 };
 
-// Places for `sizes` that fill `area` in proportion, in the same order; the squarest when they
-// descend.
+// Boxes that divide `area` in proportion to `sizes`, in the same order. They are squarest if the
+// sizes descend.
 // Requires: sizes are positive.
 [[nodiscard]] std::vector<Rect> squarify(std::span<const double> sizes, const Rect& area);
 
 enum class BoxKind : std::uint8_t {
   kTensor,
-  kModule,  // drawn around its parts, which follow it
+  kModule,  // drawn around its parts, which follow it in the list
   kClosed,  // a module too small to show its parts
-  kMore,    // what is too small to be boxes of their own
+  kMore,    // everything that is too small for boxes of its own
 };
 
 struct TreemapBox {
   BoxKind kind = BoxKind::kTensor;
   Rect place = {};
-  std::size_t node = 0;   // of kMore: the module that they lie in
+  std::size_t node = 0;   // for kMore: the enclosing module
   std::size_t count = 0;  // tensors
   std::uint64_t bytes = 0;
   bool has_header = false;  // an open module with room for its name
@@ -46,8 +46,8 @@ struct TreemapBox {
 inline constexpr std::size_t kMaxTreemapBoxes = 10'000;
 inline constexpr double kModuleHeader = 16;  // height of the strip for a module's name
 
-// The boxes of node 0's parts, parents before children. Those that hold most are opened first, so
-// that no more than kMaxTreemapBoxes are made whatever the number of tensors.
+// The boxes of node 0's parts, parents before children. The largest modules are opened first, and
+// at most kMaxTreemapBoxes boxes are made.
 [[nodiscard]] std::vector<TreemapBox> lay_out_treemap(std::span<const ModuleNode> tree,
                                                       const Rect& area);
 

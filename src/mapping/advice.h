@@ -1,4 +1,4 @@
-// Refusals as data: lists in full, and the options that are ways out.
+// Refusals as data: complete lists, and the options that may help.
 #pragma once
 
 #include <span>
@@ -11,20 +11,21 @@
 
 namespace onnx_external {
 
-// How both of torch's exporters leave every weight as it is in the state dict.
+// How to export with either of torch's exporters so that every weight stays as it is in the state
+// dict.
 inline constexpr const char* kPlainExport =
     "export the graph without folding: model.eval(); torch.onnx.export(..., dynamo=True, "
     "optimize=False), or with the older exporter torch.onnx.export(..., export_params=False, "
     "do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)";
 
-// Collects what is wrong, one list a kind.
+// Collects what is wrong, one list per kind.
 class Refusal {
  public:
-  // "2 weights are missing in the checkpoint: 'a', 'b'" becomes a part of the message.
-  // Does nothing without items.
+  // Adds "2 weights are missing in the checkpoint: 'a', 'b'" to the message. Does nothing if there
+  // are no items.
   void add_list(std::string what_one, std::string what_many, std::string title,
                 std::vector<ErrorItem> items);
-  void add_sentence(const std::string& sentence);  // said once, at the end of the message
+  void add_sentence(const std::string& sentence);  // added once, at the end of the message
   void add_remedy(Remedy remedy);
 
   [[nodiscard]] bool empty() const { return details_.lists.empty(); }
@@ -36,7 +37,7 @@ class Refusal {
   ErrorDetails details_;
 };
 
-// "used by MatMul 'node' and 2 more"; "" when nothing uses it.
+// "used by MatMul 'node' and 2 more"; "" if nothing uses it.
 [[nodiscard]] std::string use_text(const Slot& slot);
 
 [[nodiscard]] ErrorItem item_of(const Slot& slot, std::string note = "");

@@ -1,4 +1,4 @@
-// One alignment for the whole file: nothing, a prefix added to the keys, or one removed from them.
+// The alignment of the whole file: no prefix, one added to the keys, or one removed from them.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,27 @@ struct Alignment {
 struct AlignedPair {
   std::uint32_t slot_name = 0;  // index into MappingTask::slot_names
   std::uint32_t key = 0;
-  bool exact = true;  // equal as they are, not only once refined
+  bool exact = true;  // equal without refinement
 };
 
-// Names that refine alike, of which no pair can be preferred.
+// Names with the same refined form, so that no pair can be preferred.
 struct AlignmentConflict {
   std::vector<std::uint32_t> slot_names;
   std::vector<std::uint32_t> keys;
 };
 
-// What an alignment does with the slots that are still open.
+// What an alignment achieves for the slots that are still open.
 struct Aligned {
   Alignment alignment;
-  std::vector<AlignedPair> fits;     // names meet, types and shapes agree as far as stated
-  std::vector<AlignedPair> clashes;  // names meet, types or shapes differ
+  std::vector<AlignedPair> fits;     // names match; types and shapes agree as far as stated
+  std::vector<AlignedPair> clashes;  // names match; types or shapes differ
   std::vector<AlignmentConflict> conflicts;
-  std::uint64_t score = 0;  // slots that `fits` fills
+  std::uint64_t score = 0;  // number of slots that `fits` fills
 };
 
-// The alignment that fills most open slots; when none fills any, the one under which most names
-// meet (its clashes say why). kAmbiguous when a second one fits about as well: see docs/mapping.md.
-// Only Kind::kNone is tried with Match::kExact and with an empty --prefix.
+// The alignment that fills most open slots. If none fills any, the one under which most names
+// match; its clashes say why it fails. kAmbiguous if a second one fits about as well
+// (docs/mapping.md). With Match::kExact or an empty --prefix, only Kind::kNone is tried.
 [[nodiscard]] Result<Aligned> choose_alignment(const MappingTask& task);
 
 // "", "+prefix", "-prefix".

@@ -1,4 +1,4 @@
-// Which inputs of the graph are the caller's, as far as anyone can tell.
+// Decides which inputs of the graph belong to the caller, as far as this can be known.
 #pragma once
 
 #include <string_view>
@@ -7,11 +7,12 @@
 
 namespace onnx_external {
 
-// "input.1", "onnx::Gather_0", "0": what exporters call an argument, or a value that they computed.
+// True for names like "input.1", "onnx::Gather_0" and "0", which exporters make up for arguments
+// and for values that they computed.
 [[nodiscard]] bool is_made_up(std::string_view name);
 
-// Fills the lists of inputs in `leftovers`, and adds those that are weights to `missing`.
-// `leftovers` has its lists of keys.
+// Fills the lists of inputs in `leftovers`, and adds inputs that are weights to `missing`.
+// Requires: the lists of keys in `leftovers` are complete.
 void sort_inputs(const MappingTask& task, Leftovers& leftovers);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Names of tensors that are no weights, by what they are called.
+// Recognizes by name tensors that are not weights.
 #pragma once
 
 #include <string_view>
@@ -9,15 +9,15 @@ namespace onnx_external {
 
 // Buffers that models compute from their configuration and exporters bake into graphs: the
 // frequencies of rotary embeddings, causal masks, position ids (docs/mapping.md has the list). A
-// checkpoint may have them or not; they never change with training.
+// checkpoint may or may not have them; training never changes them.
 [[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
 
-// Single numbers that training counts with and no model computes from.
+// Single numbers that training uses as counters and no model computes with.
 [[nodiscard]] bool is_counter_name(std::string_view name);
 
 // Weights of an adapter (LoRA, IA3, ...), which change a base model once they are merged into it.
 [[nodiscard]] bool is_adapter_weight(std::string_view name);
-// The component of the name that says so: "lora_A"; "" for other names.
+// The component of the name that shows this, such as "lora_A"; "" for other names.
 [[nodiscard]] std::string_view adapter_component(std::string_view name);
 
 }  // namespace onnx_external

@@ -5,7 +5,7 @@
 
 namespace onnx_external {
 
-// Fills the lists of keys in `leftovers`. Fails as the evidence does.
+// Fills the lists of keys in `leftovers`. Errors of the evidence are passed on.
 [[nodiscard]] Status sort_keys(const MappingTask& task, const Alignment& alignment,
                                const MappingEvidence& evidence, Leftovers& leftovers);
 

@@ -1,4 +1,4 @@
-// Looks names up by their refined form, and by a prefix of the name itself.
+// Finds names by their refined form, and by a prefix of the name itself.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace onnx_external {
 
-// Holds views of the names, which must outlive it. Refined lookups are constant after the first,
-// which builds their table in linear time; look-ups of names and prefixes logarithmic after the
-// first, which sorts. One thread at a time.
+// Holds views of the names, which must outlive it. Look-ups by refined form take constant time
+// after the first, which builds a table in linear time. Look-ups of names and prefixes take
+// logarithmic time after the first, which sorts. One thread at a time.
 class NameIndex {
  public:
   struct Entry {
@@ -53,7 +53,7 @@ class NameIndex {
     return {first, last};
   }
 
-  // All that have this very name, by rising id.
+  // The ids of exactly this name, ascending.
   [[nodiscard]] std::span<const Entry> called(std::string_view name) {
     sort();
     const auto first = std::partition_point(entries_.begin(), entries_.end(),
@@ -76,14 +76,14 @@ class NameIndex {
     if (sorted_) {
       return;
     }
-    build();  // while the ids still ascend
+    build();  // before sorting, while the ids still ascend
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.name, a.id) < std::pair(b.name, b.id);
     });
     sorted_ = true;
   }
 
-  // The table of refined forms, unless it is there.
+  // Builds the table of refined forms if it does not exist yet.
   void build() {
     if (!buckets_.empty()) {
       return;
@@ -105,7 +105,7 @@ class NameIndex {
     std::uint32_t start = 0;
     for (Bucket& bucket : buckets_) {
       bucket.first = start;
-      start += std::exchange(bucket.count, 0);  // counts again while the ids are put into place
+      start += std::exchange(bucket.count, 0);  // counts up again while the ids are placed
     }
     ids_.resize(entries_.size());
     for (std::size_t i = 0; i < entries_.size(); ++i) {

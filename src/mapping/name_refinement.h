@@ -13,26 +13,27 @@ namespace onnx_external {
 // name and in its refined form are the same.
 [[nodiscard]] std::string refine(std::string_view name);
 
-// Without the components that wrappers of a module add to its names: "_orig_mod" (torch.compile),
-// "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a name that is not.
+// The name without the components that module wrappers add: "_orig_mod" (torch.compile),
+// "_fsdp_wrapped_module", "_checkpoint_wrapped_module". Never empty for a non-empty name.
 [[nodiscard]] std::string drop_wrappers(std::string name);
 
-// When false, drop_wrappers() changes nothing.
+// If false, drop_wrappers() changes nothing.
 [[nodiscard]] bool may_have_wrappers(std::string_view name);
 
-// Positions at which a component other than the first starts: after '.' and '/'; in a name that has
-// neither, as refined names do, after '_'. Ascending, at most kMaxBoundaries (the first ones).
+// Positions at which a component other than the first starts: after '.' and '/', or after '_' in a
+// name that has neither, such as a refined name. Ascending, at most kMaxBoundaries (the first
+// ones).
 [[nodiscard]] std::vector<std::size_t> boundaries(std::string_view name);
 inline constexpr std::size_t kMaxBoundaries = 64;
 
 // The same for refined names: after '/' and '_'.
 [[nodiscard]] std::vector<std::size_t> refined_boundaries(std::string_view refined);
 
-// True for names whose last component is what modules call their parameters (weight, bias, ...):
-// nothing that the caller of a model passes in.
+// True for names whose last component is typical of parameters (weight, bias, ...), which the
+// caller of a model does not pass in.
 [[nodiscard]] bool is_parameter_name(std::string_view name);
 
-// "mask" for "mask.1", as torch makes names unique; nothing for other names.
+// "mask" for "mask.1", which torch uses to make names unique; nullopt for other names.
 [[nodiscard]] std::optional<std::string_view> name_before_number(std::string_view name);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// What a mapping is refused for once the rules have run.
+// The reasons to refuse a mapping after the rules have run.
 #pragma once
 
 #include "mapping/leftovers.h"
@@ -7,7 +7,7 @@
 
 namespace onnx_external {
 
-// One refusal with everything that is wrong, or none. docs/mapping.md explains each.
+// One error with everything that is wrong, or success. docs/mapping.md explains each reason.
 [[nodiscard]] Status check_refusals(const MappingTask& task, const Leftovers& leftovers);
 
 }  // namespace onnx_external

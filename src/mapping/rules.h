@@ -1,4 +1,4 @@
-// The rules beside the alignment, each on the slots that are still open.
+// The rules apart from the alignment; each works on the slots that are still open.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace onnx_external {
 
-// Rule 1: --map and --tie. kNotFound for names that do not exist, kAmbiguous for two keys for one
-// slot, kMismatch, kInvalidArgument for a slot that belongs to the caller.
+// Rule 1: --map and --tie. kNotFound for names that do not exist, kAmbiguous for two keys for the
+// same slot, kInvalidArgument for a slot that belongs to the caller; kMismatch.
 [[nodiscard]] Status fill_explicit(MappingTask& task);
 
-// Rule 3: what the chosen alignment fits. kAmbiguous for two keys for one slot; kMismatch.
+// Rule 3: the pairs of the chosen alignment. kAmbiguous for two keys for the same slot; kMismatch.
 [[nodiscard]] Status fill_aligned(const Aligned& aligned, MappingTask& task);
 
 // Rule 4: the longest suffix at a component boundary, unique both ways.

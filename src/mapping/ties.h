@@ -1,5 +1,5 @@
-// Rules for slots whose own names no key has: weights that are tied in the graph, and names that
-// torch changed because something else was called so.
+// Rules for slots whose name no key has: weights that are tied in the graph, and names that torch
+// changed to make them unique.
 #pragma once
 
 #include "mapping/alignment.h"
@@ -11,14 +11,14 @@ namespace onnx_external {
 [[nodiscard]] Status fill_metadata_ties(const Alignment& alignment, MappingTask& task);
 
 // Rule 6: an open slot that nodes of another module use gets that module's key; then the open end
-// of an embedding that the graph ties to a filled one (by equal data, by an Identity), and a tied
-// embedding whose only left-over key of its form is called after the other end. Fails as the
-// evidence does.
+// of an embedding that the graph ties to a filled one (by equal data or by an Identity), and a tied
+// embedding for which the only left-over key of its form is named after the other end. Errors of
+// the evidence are passed on.
 [[nodiscard]] Status fill_graph_ties(const Alignment& alignment, const MappingEvidence& evidence,
                                      MappingTask& task);
 
-// Rule 7: an open slot "mask.1" gets the key "mask" when the graph has something else of that name:
-// torch makes names unique so.
+// Rule 7: an open slot "mask.1" gets the key "mask" if something else in the graph has that name,
+// because torch makes names unique in this way.
 void fill_renamed(const Alignment& alignment, MappingTask& task);
 
 }  // namespace onnx_external

@@ -28,7 +28,7 @@ void add_bools(std::span<std::byte> sum, std::span<const std::byte> more) {
   }
 }
 
-// Integers wrap around, signed ones as their unsigned twins do.
+// Integers wrap around; signed ones are added as unsigned ones.
 void add_elements(DType dtype, std::span<std::byte> sum, std::span<const std::byte> more) {
   switch (dtype) {
     case DType::kFloat64:
@@ -88,7 +88,7 @@ Status BlockScatter::read_elements(std::uint64_t first, std::span<std::byte> out
   std::vector<std::byte> piece;
   for (auto at = static_cast<std::size_t>(begin - placed_.begin()); at < last;) {
     const std::size_t run = run_length(at, last);
-    // A block that is larger than a piece is read in several; only what `out` wants of it.
+    // A block larger than a piece is read in several pieces, and only the part that `out` needs.
     const std::uint64_t start = placed_[at].block * block_bytes_;
     const bool alone = run == 1;
     std::uint64_t skipped = alone && start < first ? first - start : 0;
@@ -120,7 +120,7 @@ std::size_t BlockScatter::run_length(std::size_t begin, std::size_t end) const {
   return run;
 }
 
-// Puts `block`, which are the bytes of a stored block from `skipped` on, where it belongs.
+// Places `block`, the bytes of a stored block from `skipped` on, in the output.
 void BlockScatter::place(std::size_t index, std::span<const std::byte> block, std::uint64_t skipped,
                          std::uint64_t first, std::span<std::byte> out) const {
   std::uint64_t start = placed_[index].block * block_bytes_ + skipped;

@@ -14,8 +14,8 @@
 #define ONNX_EXTERNAL_AVX2 gnu::target("avx2,f16c")
 #endif
 
-// Every type says how one element becomes the bits of a float32 and back, without branches, so that
-// compilers can turn the loop into vector code; and, where there is AVX2, how eight do at once.
+// Each type defines how one element becomes the bits of a float32 and back, without branches, so
+// that compilers can vectorize the loop. With AVX2 it also defines this for eight elements at once.
 
 namespace onnx_external {
 namespace {
@@ -73,7 +73,7 @@ struct Float16 {
     const std::uint32_t rebased = magnitude - kHalfBias;
     const std::uint32_t normal =
         std::min((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13, kHalfInfinity);
-    // Floats in [0.5, 1) are 2^-24 apart, as subnormal halves are: the addition does the rounding.
+    // Floats in [0.5, 1) are 2^-24 apart, like subnormal halves, so the addition does the rounding.
     const float shifted = std::bit_cast<float>(std::min(magnitude, kLeastNormalHalf)) + 0.5F;
     const std::uint32_t subnormal =
         std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(0.5F);
@@ -133,13 +133,13 @@ struct BFloat16 {
 #endif
 
 enum class Special {
-  kInfinity,  // the largest exponent means infinity and NaN, as in IEEE types
+  kInfinity,  // the largest exponent means infinity or NaN, as in IEEE types
   kNan,       // all ones after the sign mean NaN
   kNoSign,    // 0x80 means NaN; there is no negative zero
 };
 
-// An 8-bit type: a sign, an exponent, and `kMantissa` bits. Its bits are those of a float that is
-// smaller by a power of two; the product is exact.
+// An 8-bit type: a sign, an exponent, and `kMantissa` bits. Shifted, its bits are a float that is
+// too small by a power of two; the product is exact.
 template <int kMantissa, int kBias, Special kSpecial>
 struct Float8 {
   using Element = std::uint8_t;
@@ -148,7 +148,7 @@ struct Float8 {
   static constexpr Special kSpecials = kSpecial;
   static constexpr int kShift = 23 - kMantissa;
   static constexpr float kScale = std::bit_cast<float>(std::uint32_t{254 - kBias} << 23);
-  static constexpr std::uint32_t kNumbers =  // smaller magnitudes are numbers
+  static constexpr std::uint32_t kNumbers =  // magnitudes below this are numbers
       kSpecial == Special::kInfinity ? 0x7fU >> kMantissa << kMantissa
       : kSpecial == Special::kNan    ? 0x7f
                                      : 0x80;
@@ -234,16 +234,16 @@ template <typename From, typename To>
 }
 
 #ifdef ONNX_EXTERNAL_AVX2
-// 8-bit floats to 16-bit ones, sixteen at once. Normal numbers only move: their exponent and
-// mantissa shift, and the exponent's bias changes. The 16 smallest and the 16 largest magnitudes,
-// among them all that are subnormal or no numbers, are looked up.
+// Converts 8-bit floats to 16-bit ones, sixteen at once. For normal numbers, exponent and mantissa
+// shift and the exponent's bias changes. The 16 smallest and the 16 largest magnitudes, which
+// include all subnormals and all values that are not numbers, are looked up.
 template <typename From, typename To>
 class SmallToHalf {
   static constexpr int kToMantissa = std::is_same_v<To, Float16> ? 10 : 7;
   static constexpr int kToBias = std::is_same_v<To, Float16> ? 15 : 127;
   static constexpr std::uint8_t kFirstLarge = 0x70;
 
-  // The low or the high bytes of what 16 magnitudes become.
+  // The low or the high bytes of the results for 16 magnitudes.
   [[ONNX_EXTERNAL_AVX2]] static __m256i bytes_from(std::uint8_t first, int shift) {
     std::array<std::uint8_t, 16> bytes{};
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -363,7 +363,7 @@ void cast_elements(DType from, DType to, std::span<const std::byte> in, std::spa
   const auto convert_as = [&](auto type) {
     convert_from<decltype(type)>(to, in.data(), out.data(), count, path);
   };
-  if (from == to) {  // not by way of float32
+  if (from == to) {  // float32 would not be exact for all types
     std::copy(in.begin(), in.end(), out.begin());
     return;
   }

@@ -1,8 +1,8 @@
 // Converts floating-point elements from one type to another, exactly as torch's .to() does.
 //
-// To the nearest value, ties to even; what is too large becomes infinity, what is too small a
-// subnormal or zero, and a NaN stays a NaN (quiet, with its sign and the top of its payload).
-// Types other than float64 meet in float32, as in torch: float64 to float16 rounds twice.
+// Rounds to the nearest value, ties to even. Values that are too large become infinity, values that
+// are too small become subnormal or zero, and a NaN stays a NaN (quiet, with its sign and the top
+// of its payload). Conversions go through float32, as in torch, so float64 to float16 rounds twice.
 #pragma once
 
 #include <cstddef>

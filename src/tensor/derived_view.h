@@ -1,5 +1,5 @@
-// The view that a recipe makes of a tensor; the tensor's own where the recipe is empty, which most
-// are.
+// The view that a recipe makes of a tensor. Most recipes are empty; then it is the tensor's own
+// view, without a copy.
 #pragma once
 
 #include <optional>

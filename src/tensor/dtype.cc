@@ -16,7 +16,7 @@ struct Row {
   std::string_view safetensors;  // "" = safetensors has none
 };
 
-// Order = enumerators, checked below.
+// In the order of the enumerators, which is checked below.
 constexpr std::array<Row, kDTypeCount> kRows{{
     {DType::kFloat64, 8, 8, true, 11, "float64", "F64"},
     {DType::kFloat32, 4, 4, true, 1, "float32", "F32"},

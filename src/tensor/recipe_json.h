@@ -1,4 +1,4 @@
-// Recipes in map files and manifests: lists of the names of their steps.
+// Recipes in map files and manifests: lists of step names.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// kCorrupt for what is no list, a longer one than kMaxRecipeSteps, and a step that is not known.
+// kCorrupt if `steps` is not a list, is longer than kMaxRecipeSteps, or has an unknown step.
 [[nodiscard]] Result<Recipe> parse_recipe(const Json& steps);
 
 // ["transpose"]

@@ -18,9 +18,9 @@ struct Dim {
   std::uint64_t scratch;  // stride in the scratch, bytes
   std::uint64_t out;      // stride in the output, bytes
 };
-using Box = std::vector<Dim>;  // outermost first; by falling stride in the output
+using Box = std::vector<Dim>;  // outermost first, by descending stride in the output
 
-// Drops dimensions of size 1 and merges neighbours that step like one dimension.
+// Drops dimensions of size 1 and merges neighbours whose strides are those of one dimension.
 Box simplified(const Box& box) {
   Box out;
   for (const Dim& dim : box) {
@@ -39,14 +39,14 @@ Box simplified(const Box& box) {
   return out;
 }
 
-// How a box is read: `window` bytes at a time, once for each index of the `outer` dimensions.
+// How a box is read: in windows of `window` bytes, one for each index of the `outer` dimensions.
 struct ReadPlan {
   std::uint64_t window = 0;
   std::vector<Dim> outer;     // smallest source stride first
   std::uint64_t scratch = 0;  // bytes in all; saturates above the limit
 };
 
-// Decides it, and fills in the scratch strides of `box`.
+// Plans the reads and fills in the scratch strides of `box`.
 ReadPlan plan_reads(Box& box, std::uint32_t element_bytes) {
   std::vector<Dim*> by_stride;
   for (Dim& dim : box) {
@@ -130,9 +130,9 @@ void copy_elements(const Plane& plane, std::uint64_t row0, std::uint64_t row_end
   }
 }
 
-// As many elements as a vector register holds everywhere. A block is kCount registers. Its
-// functions have no loops: g++ 12 kept the registers of loops in memory at -O2, which made a
-// transpose in the cache five times slower.
+// As many elements as a vector register holds on every machine. A block is kCount registers. Its
+// functions avoid loops, because g++ 12 at -O2 kept registers that loops use in memory, which made
+// a transpose in the cache five times slower.
 template <typename T>
 struct Lanes {
   static constexpr std::size_t kCount = 16 / sizeof(T);
@@ -170,7 +170,7 @@ struct Lanes {
                                     indexes)...}};
   }
 
-  // Mixed log2(kCount) times.
+  // Transposes by mixing log2(kCount) times.
   template <std::size_t kWidth = 1>
   [[gnu::always_inline]] static Block transpose(const Block& block) {
     if constexpr (kWidth == kCount) {
@@ -181,7 +181,7 @@ struct Lanes {
   }
 };
 
-// kCount rows x kCount columns, where the rows are neighbours in the source.
+// Transposes kCount rows x kCount columns whose rows are adjacent in the source.
 template <typename T>
 void transpose_block(const std::byte* from, std::uint64_t column_step, std::byte* to,
                      std::uint64_t out_step) {
@@ -190,9 +190,9 @@ void transpose_block(const std::byte* from, std::uint64_t column_step, std::byte
   L::store(L::transpose(L::load(from, column_step, kIndex)), to, out_step, kIndex);
 }
 
-// Asks for the lines that a tile is written to: they lie a row apart, so the processor does not
-// foresee them. Where these fit into the first-level cache a transpose took 0.022 s for 512 MiB of
-// 16-bit elements instead of 0.038 (AMD EPYC, one thread).
+// Prefetches the cache lines that a tile is written to: they are a row apart, so the processor does
+// not predict them. If they fit into the L1 cache, transposing 512 MiB of 16-bit elements took
+// 0.022 s instead of 0.038 (AMD EPYC, one thread).
 template <typename T>
 void prefetch_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
   constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
@@ -201,7 +201,8 @@ void prefetch_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0
   }
 }
 
-// A cache line of rows by a cache line of columns: every line is read once and written once.
+// A tile is a cache line of rows by a cache line of columns, so every line is read once and written
+// once.
 template <typename T>
 void transpose_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
   constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
@@ -242,7 +243,8 @@ void copy_plane(const std::byte* from, const Dim& rows, const Dim& columns, std:
   }
 }
 
-// The dimension besides the last that steps least in the scratch: tiled against the last one.
+// The dimension with the smallest scratch stride, apart from the last one; the two are tiled
+// together.
 std::size_t choose_rows(const Box& box) {
   std::size_t best = box.size() - 2;
   for (std::size_t d = 0; d + 1 < box.size(); ++d) {
@@ -255,7 +257,7 @@ std::size_t choose_rows(const Box& box) {
 
 template <typename T>
 void permute(Box box, const std::byte* scratch, std::byte* out) {
-  if (box.empty() || box.back().out != sizeof(T)) {  // a split has left one element of the last one
+  if (box.empty() || box.back().out != sizeof(T)) {  // a split left one element of it
     box.push_back(Dim{.size = 1, .source = 0, .scratch = 0, .out = sizeof(T)});
   }
   if (box.size() < 2) {
@@ -310,8 +312,8 @@ void permute_elements(const Box& box, std::uint32_t element_bytes, const std::by
   }
 }
 
-// Whether halves of a dimension would each be read together with the other half, because what lies
-// between two steps of another dimension is read over.
+// Whether cutting the dimension is useless: its halves lie between two steps of another dimension
+// in gaps that are read over, so each half would be read together with the other.
 bool is_read_over(const Box& box, const Dim& dim) {
   return std::any_of(box.begin(), box.end(), [&dim](const Dim& other) {
     return other.size > 1 && other.source > dim.source &&
@@ -319,10 +321,10 @@ bool is_read_over(const Box& box, const Dim& dim) {
   });
 }
 
-// The dimension that is cut when a box is too large: the one that steps furthest in the source, so
-// that runs there stay long; but not below what fills a cache line in the output, while there is
-// another one whose halves are read apart. Requires: one of more than one element that is not
-// expanded.
+// The dimension to cut if a box is too large: the one with the largest source stride, so that runs
+// there stay long. Dimensions that would become shorter than a cache line of the output come last,
+// and those whose halves are read together are never cut. Requires: some dimension of more than one
+// element is not expanded.
 Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
   const std::uint64_t least = kLineBytes / element_bytes;
   Dim* best = nullptr;
@@ -340,7 +342,7 @@ Dim& choose_cut(Box& box, std::uint32_t element_bytes) {
   return *best;
 }
 
-// One scratch for all boxes of a call.
+// Shares one scratch among all boxes of a call.
 class Gatherer {
  public:
   Gatherer(std::uint32_t element_bytes, const ReadSource& read)
@@ -353,7 +355,7 @@ class Gatherer {
     if (plan.scratch <= kGatherScratchBytes) {
       return gather_piece(plan, box, offset, out);
     }
-    // Half of it at a time; a single element always fits.
+    // Cuts the box in two; a single element always fits.
     Dim& dim = choose_cut(box, element_bytes_);
     const std::uint64_t size = dim.size;
     dim.size = size / 2;
@@ -408,7 +410,8 @@ Status gather_strided(const StridedView& view, std::uint64_t first, std::span<st
   std::uint64_t left = out.size() / view.element_bytes;
   std::byte* target = out.data();
   while (left != 0) {
-    // The largest box that starts at `first`: n indexes of dimension d, all of the inner ones.
+    // The largest box that starts at `first`: n indices of dimension d and all of the inner
+    // dimensions.
     std::uint64_t inner = 1;
     std::size_t d = rank;
     std::uint64_t offset = 0;

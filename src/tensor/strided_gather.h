@@ -11,14 +11,14 @@
 
 namespace onnx_external {
 
-// Scratch that gather_strided uses beside its output: what is read and put in order at once stays
-// in a core's second-level cache.
+// Scratch that gather_strided() uses beside its output. It is small enough to stay in a core's L2
+// cache between reading and reordering.
 inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 
-// Reading over a gap of this many bytes costs about as much as a system call.
+// Reading a gap of this many bytes costs about as much as a system call.
 inline constexpr std::uint64_t kReadOverGapBytes = std::uint64_t{12} << 10;
 
-// Dimensions of a view, outermost first. Strides in bytes, 0 = expanded.
+// Dimensions of a view, outermost first. Strides are in bytes; 0 means expanded.
 // Requires (of all functions here): the whole view lies inside its source, so no sum overflows.
 struct StridedView {
   std::uint32_t element_bytes = 1;  // 1, 2, 4, 8 or 16
@@ -26,22 +26,22 @@ struct StridedView {
   std::vector<std::uint64_t> strides;
 };
 
-// Fills `out` with bytes of the source from `offset` on (bytes from element 0 of the view).
+// Fills `out` with bytes of the source; `offset` counts bytes from element 0 of the view.
 using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;
 
-// Writes the elements [first, first + out.size() / element_bytes) of the row-major tensor. Reads
-// runs that are neighbours in the source together, and reads over gaps when that is cheaper than
-// two reads; the larger `out` is, the longer the runs of a transposed view are. Stops at the first
-// error of `read`.
+// Writes the elements [first, first + out.size() / element_bytes) of the row-major tensor. Runs
+// that are adjacent in the source are read together, and small gaps are read over if that is
+// cheaper than two reads. A larger `out` gives longer runs for a transposed view. Stops at the
+// first error of `read`.
 // Requires: out.size() is a multiple of element_bytes; the elements exist.
 [[nodiscard]] Status gather_strided(const StridedView& view, std::uint64_t first,
                                     std::span<std::byte> out, const ReadSource& read);
 
-// How far apart rows (or the windows of a source) are best put in memory: rows that lie a power of
-// two apart share few lines of a cache, so an odd number of lines is between them.
+// The best distance in memory between rows (or windows of a source). Rows a power of two apart
+// compete for the same cache lines, so the distance is an odd number of lines.
 [[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
 
-// The whole of a matrix, its rows `pitch` bytes apart in the output.
+// Gathers a whole matrix; its rows are `pitch` bytes apart in the output.
 // Requires: two dimensions of at least one element each; a row fits into `pitch`.
 [[nodiscard]] Status gather_matrix(const StridedView& view, std::uint64_t pitch, std::byte* out,
                                    const ReadSource& read);

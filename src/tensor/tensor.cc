@@ -54,7 +54,7 @@ std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape
   std::int64_t step = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     strides[i] = step;
-    // An empty tensor may have other dimensions of any size: its strides never matter.
+    // The other dimensions of an empty tensor may have any size; its strides never matter.
     step = checked_mul(step, shape[i] > 0 ? shape[i] : 1).value_or(1);
   }
   return strides;
@@ -134,7 +134,7 @@ Result<std::uint64_t> onnx_nbytes(std::int32_t data_type, std::span<const std::i
   return count / per_byte + (count % per_byte == 0 ? 0 : 1);
 }
 
-// More than any library has; a file may state millions.
+// More dimensions than any library allows; a hostile file may state millions.
 constexpr std::size_t kMaxListedDims = 64;
 
 std::string shape_text(std::span<const std::int64_t> shape) {

@@ -8,12 +8,12 @@
 
 namespace onnx_external {
 
-// Whether the bits mean anything for the type: neg for floating and complex types of 2, 4, 8 and 16
-// bytes, conj for complex ones.
+// Whether the type supports the bits: neg for floating and complex types of 2, 4, 8 and 16 bytes,
+// conj for complex ones.
 [[nodiscard]] bool has_view_bits(DType dtype, bool conj, bool neg);
 
-// Negates every element (neg), then every imaginary part (conj), in place: flips sign bits, so
-// zeros and NaNs change as torch changes them. Little-endian.
+// Negates every element (neg), then every imaginary part (conj), in place. It flips sign bits, so
+// zeros and NaNs change as in torch. Little-endian.
 // Requires: has_view_bits(dtype, conj, neg); `elements` holds whole elements.
 void apply_view_bits(DType dtype, bool conj, bool neg, std::span<std::byte> elements);
 

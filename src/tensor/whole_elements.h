@@ -1,4 +1,4 @@
-// Byte ranges that cut elements, read through a function that gives whole elements.
+// Reads byte ranges that cut elements through a function that reads only whole elements.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@ namespace onnx_external {
 
 inline constexpr std::size_t kMaxElementBytes = 16;
 
-// Fills `out` with the bytes from `first` on of a run of elements of `unit` bytes. `read_whole` is
-// called with offsets and lengths that are multiples of `unit`, inside the range that covers `out`.
+// Fills `out` with the bytes from `first` on of a run of elements of `unit` bytes each.
+// `read_whole` is called with offsets and lengths that are multiples of `unit`, within the smallest
+// such range that covers `out`.
 // Requires: 1 <= unit <= kMaxElementBytes.
 [[nodiscard]] Status read_whole_elements(std::uint32_t unit, std::uint64_t first,
                                          std::span<std::byte> out, const ReadSource& read_whole);

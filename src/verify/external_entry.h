@@ -1,4 +1,4 @@
-// What an external tensor's entry says, checked as the strictest loaders check it.
+// The entry of an external tensor, checked as by the strictest loaders.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct ExternalEntry {
   std::string sha1;  // "checksum" in lower case; empty = not stated
 };
 
-// A name as a finding holds it: whole names of files could be millions of bytes, and each finding
-// has its own.
+// A name cut for a finding, because names in files may have millions of bytes and each finding has
+// its own copy.
 [[nodiscard]] std::string name_in_finding(std::string_view name);
 
-// Reads the entry of an external tensor and appends what is wrong with it to `findings`. Nothing
-// when there is no range that could be read.
+// Reads the entry of an external tensor and appends what is wrong with it to `findings`. Returns
+// nullopt if there is no range that could be read.
 [[nodiscard]] std::optional<ExternalEntry> read_entry(const ListedTensor& tensor,
                                                       std::vector<Finding>& findings);
 

@@ -1,4 +1,5 @@
-// What the names in a model's graphs stand for: nothing, or an initializer behind Identity nodes.
+// Resolves names in a model's graphs: finds names without a definition, and initializers behind
+// Identity nodes.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -17,7 +18,7 @@
 
 namespace onnx_external {
 
-// Immutable; independent of the model once made.
+// Immutable; independent of the model after construction.
 class GraphNames {
  public:
   // kUnsupported past kMaxGraphDepth.
@@ -25,13 +26,13 @@ class GraphNames {
   GraphNames(GraphNames&&) = default;
   GraphNames& operator=(GraphNames&&) = default;
 
-  // Names that no runtime can resolve: what nodes or outputs use and nothing defines, initializers
-  // without data.
+  // Names that no runtime can resolve: names that nodes or outputs use and nothing defines, and
+  // initializers without data.
   [[nodiscard]] std::vector<Finding> open_slots() const;
   [[nodiscard]] bool is_open(std::uint32_t graph, std::string_view name) const;
 
-  // The initializer, as (graph, name), that the graph has under this name through Identity nodes:
-  // so exporters share equal weights. Nothing when the name is no output of such a node.
+  // The initializer, as (graph, name), that this name refers to through Identity nodes, with which
+  // exporters share equal weights. nullopt if the name is not an output of such a node.
   [[nodiscard]] std::optional<std::pair<std::uint32_t, std::string>> shared_initializer(
       std::uint32_t graph, std::string_view name) const;
 

@@ -22,44 +22,44 @@ namespace onnx_external {
 
 struct FoundManifest {
   std::string location;  // relative to the model's folder
-  std::string folder;    // "initializers/", or empty: the files stand beside the model
+  std::string folder;    // "initializers/", or empty if the files are beside the model
   Result<Manifest> manifest;
 };
 
-// True when it was written for this very model file.
+// True if it was written for exactly this model file.
 [[nodiscard]] bool knows(const Manifest& manifest, const ModelFile& model);
 
-// The manifest at `known`, where that is given. Else it is looked for beside the model and in
-// the folders that external tensors lie in; the one that knows the model by its CRC comes first.
-// Nothing when there is none.
+// The manifest at `known`, if that is given. Otherwise it is searched for beside the model and in
+// the folders of the external tensors; one with the model's CRC is preferred. nullopt if there is
+// none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors,
                                                          const std::string& known = {});
 
-// (graph, place, name) -> index into the list, which must outlive it; the first of twins.
+// (graph, place, name) -> index into the list, which must outlive it; the first of duplicates.
 using TensorKey = std::tuple<std::uint32_t, TensorPlace, std::string_view>;
 using TensorIndex = std::map<TensorKey, std::size_t>;
 [[nodiscard]] TensorIndex index_tensors(std::span<const ListedTensor> tensors);
 
-// What a manifest says of each listed tensor; same index as the list.
+// What a manifest says about each listed tensor; same index as the list.
 struct ManifestFacts {
-  std::vector<const ManifestTensor*> records;  // null: the manifest does not have it
-  std::vector<Finding> unplaced;               // records of tensors that the model does not have
+  std::vector<const ManifestTensor*> records;  // null if the manifest does not have it
+  std::vector<Finding> unplaced;               // records of tensors that the model lacks
 };
 [[nodiscard]] ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
                                            std::size_t tensors, const TensorIndex& index);
 
-// What contradicts between a record and the tensor: its file, range, type or dims; empty when
-// nothing does. `entry` is null for an inline tensor.
+// How a record contradicts the tensor: in file, range, type or dims; empty if it does not. `entry`
+// is null for an inline tensor.
 [[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
                                         const ListedTensor& tensor, const ExternalEntry* entry);
 
-// The files that a model links to must have the sizes that the manifest recorded.
+// Reports files that a linked model refers to and whose size is not the recorded one.
 void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
                         std::vector<Finding>& findings);
 
-// Reads the files of recorded inputs that the manifest lists: missing ones, and ones with other
-// bytes, become findings.
+// Reads the files of recorded inputs that the manifest lists: missing files and files with other
+// bytes become findings.
 void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,
                      std::vector<Finding>& findings);
 

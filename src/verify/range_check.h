@@ -1,5 +1,5 @@
-// Reads ranges of data files in parallel: is the file a file of its own, do the bytes equal the
-// checkpoint's, what is their CRC-32.
+// Reads ranges of data files in parallel: checks that the file is not a link, compares the bytes
+// with the checkpoint, and computes their CRC-32.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +19,25 @@
 
 namespace onnx_external {
 
-// The bytes of a checkpoint tensor as they must stand in a model.
+// A checkpoint tensor in the form that the model must contain.
 struct WantedTensor {
   std::size_t tensor = 0;             // index into Checkpoint::tensors()
-  Recipe recipe = {};                 // what is done to it first
-  std::optional<DType> cast_to = {};  // what its values are then converted to
+  Recipe recipe = {};                 // applied to it first
+  std::optional<DType> cast_to = {};  // the type to which its values are then converted
 
   friend auto operator<=>(const WantedTensor&, const WantedTensor&) = default;
 };
 
-// Fills `out` with those bytes, from `first` on; whole elements. Errors as Checkpoint::read().
+// Fills `out` with its bytes from `first` on; whole elements only. Errors as for
+// Checkpoint::read().
 [[nodiscard]] Status read_wanted(const Checkpoint& checkpoint, const WantedTensor& wanted,
                                  std::uint64_t first, std::span<std::byte> out);
 
-// The range of a file that holds just these bytes.
+// The range of a file that holds exactly these bytes.
 [[nodiscard]] std::optional<FileRange> wanted_range(const Checkpoint& checkpoint,
                                                     const WantedTensor& wanted);
 
-// A range of a file beneath the model's folder, and what to find out about it.
+// A range of a file beneath the model's folder, and what to check.
 struct RangeCheck {
   std::string location;
   std::uint64_t offset = 0;
@@ -59,28 +60,27 @@ struct Fault {
 };
 
 struct RangeAnswer {
-  std::optional<Fault> fault;  // the range could not be read; nothing else is known then
+  std::optional<Fault> fault;  // set if the range could not be read; nothing else is known then
   std::optional<ByteDifference> difference;
-  bool own = false;         // with `equals`: no copy, but the checkpoint's own range
+  bool own = false;         // with `equals`: the checkpoint's own range instead of a copy
   std::uint32_t crc32 = 0;  // with wants_crc
 };
 
-// The finding that an error of open_beneath or of reading amounts to.
+// The finding for an error of open_beneath or of reading.
 [[nodiscard]] Fault fault_of(const Error& error);
 
-// One answer for each check, in order, the same for any number of threads. `checkpoint` may be null
-// when no check has `equals`. Each thread holds two buffers of at most 1 MiB, and kMaxTiles of them
-// a tile each (checkpoint/tiled_view.h). A range that is the
-// checkpoint's own is read once, for the CRC-32 that the checkpoint records, if it records one.
-// Fails when the checkpoint cannot be read or is damaged, or the meter says that the caller
-// cancelled.
+// One answer per check, in order, the same for any number of threads. `checkpoint` may be null if
+// no check has `equals`. Each thread holds two buffers of at most 1 MiB, and kMaxTiles threads also
+// a tile each (checkpoint/storage/tiled_view.h). A range that is the checkpoint's own is only read
+// to check a CRC-32 that the checkpoint records. Fails if the checkpoint cannot be read or is
+// damaged, or if the caller cancelled.
 [[nodiscard]] Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                                             std::span<const RangeCheck> checks,
                                                             const Checkpoint* checkpoint,
                                                             const VerifyOptions& options,
                                                             ProgressMeter& meter);
 
-// Compares bytes in memory with those that are wanted from `first` on, read into `buffer`.
+// Compares bytes in memory with the expected bytes from `first` on, which are read into `buffer`.
 [[nodiscard]] Result<std::optional<ByteDifference>> compare_bytes(std::span<const std::byte> bytes,
                                                                   std::uint64_t first,
                                                                   const Checkpoint& checkpoint,

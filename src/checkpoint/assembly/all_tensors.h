@@ -1,4 +1,4 @@
-// The table of contents of every pickle of torch: which tensors it names, and what they view.
+// The steps from a torch pickle to its tensors, in order; start reading here.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,11 @@
 
 namespace onnx_external {
 
-// In this order: labels the symbols, finds the storages that are nested in the pickle, flattens
-// modules to their state dicts, names the tensors that `options` select, and adds those to `part`,
-// their storages nested or found by `find`. Edits `pickle`.
-// `text_offset`: what places in the pickle count from in the first file of `part`; nothing when the
-// text does not lie there as it is (a deflated record).
-// Fails as name_tensors and add_tensors do.
+// In this order: labels the symbols, finds the storages nested in the pickle, flattens modules to
+// their state dicts, names the tensors that `options` select, and adds these to `part`; their
+// storages are nested or found by `find`. Edits `pickle`. `text_offset` is where the pickle's text
+// starts in the first file of `part`, or nullopt if it is not stored there as it is (a deflated
+// record). Errors as for name_tensors and add_tensors.
 [[nodiscard]] Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
                                      const OpenOptions& options, const FindStorage& find,
                                      FileContents& part);

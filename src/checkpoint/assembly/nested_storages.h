@@ -1,6 +1,6 @@
-// Storages inside a pickle: torch.storage._load_from_bytes(b'<a whole torch file>'), which is how
-// pickle.dump and copies of old storages spell them (torch/storage.py, __reduce__, which writes
-// legacy files; its loader takes zip files too).
+// Storages inside a pickle: torch.storage._load_from_bytes(b'<a whole torch file>'), as written by
+// pickle.dump and for copies of old storages (torch/storage.py; __reduce__ writes legacy files, and
+// its loader also accepts zip files).
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,29 @@
 
 namespace onnx_external {
 
-// Makes each such call of a pickle the persistent id of a storage that find() knows.
+// Replaces each such call in a pickle by the persistent id of a storage that find() knows.
 class NestedStorages {
  public:
-  // `text_offset`: what places in the pickle count from in the first file of `part`; nothing when
-  // the text does not lie there as it is (a deflated record). `part` must outlive this.
+  // `text_offset` is where the pickle's text starts in the first file of `part`, or nullopt if it
+  // is not stored there as it is (a deflated record). `part` must outlive this object.
   NestedStorages(std::optional<std::uint64_t> text_offset, FileContents& part)
       : text_offset_(text_offset), part_(part) {}
 
-  // A call of another form stays as it is, and add_tensors refuses its tensor. kCorrupt.
+  // Leaves calls of another form as they are; add_tensors then refuses their tensors. kCorrupt.
   [[nodiscard]] Status resolve(Pickle& pickle);
 
-  // Its index in part.storages; nothing for storages that are not nested. kCorrupt.
+  // The storage's index in part.storages; nullopt if it is not a nested one. kCorrupt.
   [[nodiscard]] std::optional<Result<std::uint32_t>> find(const TensorDeclaration& declared);
 
  private:
-  // Bytes in the first file of the part, or in memory.
+  // Bytes that are in the first file of the part, or in memory.
   struct Source {
     std::shared_ptr<const std::string> memory;
     BytesPlace place;
   };
   struct Nested {
     std::shared_ptr<const std::string> memory;
-    Storage storage;                     // its offset counts from the start of the source
+    Storage storage;                     // its offset is relative to the source
     std::optional<std::uint32_t> index;  // in part.storages
   };
   struct NestedFile {
@@ -60,7 +60,7 @@ class NestedStorages {
 
   std::optional<std::uint64_t> text_offset_;
   FileContents& part_;
-  // The bytes -> the persistent id; nothing when they are no storage.
+  // Maps the bytes to the persistent id, or to nothing if they are not a storage.
   std::map<SpelledBytes, std::optional<NodeId>> known_;
   std::map<std::string, Nested> storages_;
 };

@@ -11,23 +11,25 @@
 
 namespace onnx_external {
 
-// Numbers of one type, one behind the other, little-endian.
+// Contiguous numbers of one type, little-endian.
 struct Numbers {
   DType dtype = DType::kFloat32;
   std::string bytes;
 };
 
-// The nearest float32. kUnsupported when that is infinite, zero, negative or NaN: no scale.
+// Rounds to the nearest float32. kUnsupported if that is infinite, zero, negative or NaN, and so
+// not a scale.
 [[nodiscard]] Result<Numbers> scale_numbers(double scale);
-// From float32 or float64. kUnsupported for other types, too.
+// Converts from float32 or float64. Also kUnsupported for other types.
 [[nodiscard]] Result<Numbers> scale_numbers(const Numbers& scales);
 
-// In the type of the integers. kUnsupported when one does not fit.
+// Converts to the type of the integers. kUnsupported if one does not fit.
 [[nodiscard]] Result<Numbers> zero_point_numbers(std::int64_t zero_point, DType integers);
-// From int32 or int64. Fractions (torch's per_channel_affine_float_qparams) stay as they are.
+// Converts from int32 or int64. Fractions (torch's per_channel_affine_float_qparams) stay as they
+// are.
 [[nodiscard]] Result<Numbers> zero_point_numbers(const Numbers& zero_points, DType integers);
 
-// int64, as ONNX has it.
+// The axis as int64, the type that ONNX uses.
 [[nodiscard]] Numbers axis_number(std::int64_t axis);
 
 }  // namespace onnx_external

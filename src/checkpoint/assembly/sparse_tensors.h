@@ -1,8 +1,8 @@
-// Sparse tensors made dense: zeros written out, block by block, as they are read.
+// Makes sparse tensors dense: zeros are filled in block by block while the tensor is read.
 //
 // Sources: torch/_utils.py (_rebuild_sparse_tensor), the invariants of torch.sparse_coo_tensor and
-// torch.sparse_compressed_tensor in torch's documentation; duplicates as Tensor.to_dense() has
-// them.
+// torch.sparse_compressed_tensor in torch's documentation; duplicates are treated as by
+// Tensor.to_dense().
 #pragma once
 
 #include "checkpoint/storage/computed_storages.h"
@@ -23,16 +23,16 @@ struct SparsePart {
 struct SparseTensor {
   SparseLayout layout = SparseLayout::kCoo;
   Shape shape;
-  SparsePart compressed;  // not of COO
+  SparsePart compressed;  // not for COO
   SparsePart indices;
   SparsePart values;
 };
 
-// A source of the bytes of the dense tensor, whose type is that of the values. Reads and checks all
-// indices at once; keeps 16 bytes for each of them, taken from `budget` before they are read. So
-// are the bytes of values where some are added up.
-// Values are read when the source is. kCorrupt: indices out of range or out of order, parts whose
-// shapes do not fit; kUnsupported: values at one place of a type that is not added up here.
+// Makes a source of the dense tensor's bytes; its type is that of the values. All indices are read
+// and checked now. They take 16 bytes each, and so do the bytes of values if some must be added up;
+// both are charged to `budget` before they are read. Values are read when the source is. kCorrupt:
+// indices out of range or out of order, parts whose shapes do not fit. kUnsupported: several values
+// at one place, of a type that cannot be added here.
 // Requires: contiguous_nbytes of the shape and of each part succeed.
 [[nodiscard]] Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget);
 

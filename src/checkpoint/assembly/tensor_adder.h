@@ -1,4 +1,4 @@
-// Turns declarations into views: finds their storages, and puts together what has none.
+// Turns declarations into views: finds their storages, and computes tensors that have none.
 #pragma once
 
 #include <map>
@@ -15,20 +15,20 @@
 
 namespace onnx_external {
 
-// Fills one part. What several names share (a numpy array's bytes, the indices of a sparse tensor)
-// is kept once.
+// Fills one part. Data that several names share (the bytes of a numpy array, the indices of a
+// sparse tensor) is stored once.
 class TensorAdder {
  public:
   // All of them must outlive the adder.
   TensorAdder(const Pickle& pickle, const OpenOptions& options, const FindStorage& find,
               FileContents& part);
 
-  // Adds the tensor; a quantized one with its scale and zero point under names of their own.
+  // Adds the tensor. The scale and zero point of a quantized one get names of their own.
   [[nodiscard]] Status add(std::string name, NodeId node);
   [[nodiscard]] Status add(std::string name, const TensorDeclaration& declared);
 
  private:
-  // Any tensor but its quantizer.
+  // Adds any tensor, without its quantizer.
   [[nodiscard]] Result<TensorView> view_of(const TensorDeclaration& declared);
   [[nodiscard]] Result<TensorView> strided_view(const TensorDeclaration& declared);
   [[nodiscard]] Result<std::uint32_t> storage_of(const TensorDeclaration& declared);
@@ -55,7 +55,7 @@ class TensorAdder {
   const FindStorage& find_;
   FileContents& part_;
   MemoryBudget budget_;
-  std::shared_ptr<InflatedStorages> inflated_;  // of what is computed from compressed records
+  std::shared_ptr<InflatedStorages> inflated_;  // for data that is computed from compressed records
 
   struct HeldBytes {
     std::uint32_t storage = 0;

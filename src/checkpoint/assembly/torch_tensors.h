@@ -1,4 +1,4 @@
-// From the tensors that a torch pickle declares to views of storages; for every format with
+// Turns the tensors that a torch pickle declares into views of storages, for every format with
 // pickles.
 #pragma once
 
@@ -15,20 +15,20 @@
 
 namespace onnx_external {
 
-// The index in FileContents::storages of the storage that a declaration names; adds it there when
-// it is new. kCorrupt when it is missing or has not the declared size.
+// Returns the index in FileContents::storages of the storage that a declaration names, and adds it
+// there if it is new. kCorrupt if it is missing or does not have the declared size.
 using FindStorage = std::function<Result<std::uint32_t>(const TensorDeclaration&)>;
 
 // The tensors that `options` select.
 [[nodiscard]] Result<NamedTensors> name_tensors(const Pickle& pickle, const OpenOptions& options);
 
-// Adds `named` to `part`, each view checked against its storage. A tensor that cannot be read fails
-// the call (kUnsupported), or is listed in `refused` with kEverything; kCorrupt names the tensor.
+// Adds `named` to `part` and checks each view against its storage. If a tensor cannot be read, the
+// call fails (kUnsupported) or, with kEverything, lists it in `refused`. kCorrupt names the tensor.
 [[nodiscard]] Status add_tensors(const Pickle& pickle, NamedTensors named,
                                  const OpenOptions& options, const FindStorage& find,
                                  FileContents& part);
 
-// kCorrupt when two have one name, as those of two pickles of one archive may.
+// kCorrupt if two tensors have the same name, as may happen with two pickles of one archive.
 [[nodiscard]] Status check_unique_names(std::span<const TensorView> tensors);
 
 }  // namespace onnx_external

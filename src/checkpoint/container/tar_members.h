@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// Names of regular members and where their bytes lie. Long names, sparse files and the like are
-// passed over. Reads headers only. kCorrupt: a bad checksum or size, twin names; kUnsupported: more
-// than kMaxTarMembers.
+// Returns the names of regular members and where their bytes are. Skips long names, sparse files
+// and the like. Reads headers only. kCorrupt: a bad checksum or size, duplicate names.
+// kUnsupported: more than kMaxTarMembers members.
 inline constexpr std::size_t kMaxTarMembers = 10'000;
 [[nodiscard]] Result<std::map<std::string, BytesPlace>> tar_members(const SourceFile& file);
 

@@ -1,9 +1,9 @@
-// The directory of a zip file: which records it has and where their bytes lie.
+// The directory of a zip file: its records and where their bytes are.
 //
 // Reads what torch, Python's zipfile and common archivers write (docs/formats.md, "Zip"); refuses
-// whatever two readers could understand differently. Own code because no packaged library gives
-// data offsets past 4 GiB and refuses overlapping or twin records. Memory: the directory as it
-// stands in the file, plus about 110 bytes a record.
+// whatever two readers could understand differently. No packaged library gives data offsets past 4
+// GiB and refuses overlapping or duplicate records, hence this code. Memory: the directory as
+// stored in the file, plus about 110 bytes per record.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -28,31 +28,31 @@ inline constexpr std::uint64_t kMaxZipDirectoryBytes = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t kMaxZipRecords = 10'000'000;
 
 struct ZipEntry {
-  std::string_view name;            // whole name, in the directory's bytes
+  std::string_view name;            // whole name; points into the directory's bytes
   std::uint64_t header_offset = 0;  // of the local header
   std::uint64_t data_offset = 0;
   std::uint64_t stored = 0;  // bytes in the file
   std::uint64_t size = 0;    // bytes when inflated
-  std::uint32_t crc = 0;     // 0 with bytes present: not computed
+  std::uint32_t crc = 0;     // 0 although there are bytes: not computed
   Compression compression = Compression::kNone;
 };
 
-// Immutable once opened; names point into it. Movable, but not while it is being located.
+// Immutable once opened; the entries' names point into it. Must not be moved while locate() runs.
 class ZipArchive {
  public:
   // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
 
-  // open() in two steps: what the directory says, then where the bytes of the records lie, which
-  // reads the header of each. Meanwhile other threads may do anything, but for looking at a
+  // open() in two steps: reads the directory, then finds where the bytes of the records are, for
+  // which it reads the header of each. Meanwhile other threads may do anything, except read a
   // data_offset that they have not waited for.
   [[nodiscard]] static Result<ZipArchive> open_names(std::shared_ptr<const SourceFile> file);
   [[nodiscard]] Status locate();
-  // Returns once locate(), in another thread, has found this record or failed (kCorrupt: its own
-  // error says why). Requires: one of entries().
+  // Returns once locate(), in another thread, has found this record or failed (kCorrupt; locate()
+  // itself reports why). Requires: `entry` is one of entries().
   [[nodiscard]] Status wait_for(const ZipEntry& entry) const;
 
-  // The one folder that all records lie in; "" when the first record lies in none, as in the flat
+  // The one folder that all records are in; "" if the first record is in none, as in the flat
   // archives of torch.export.
   [[nodiscard]] std::string_view root() const { return root_; }
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
@@ -67,26 +67,27 @@ class ZipArchive {
   // The record root/`name`, or nullptr. Case matters.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;
 
-  // The bytes of a small record, CRC checked, whether it has been located or not. kUnsupported when
-  // it is larger than `max_bytes`, or inflates to more than most_inflated_bytes().
+  // The bytes of a small record, which need not have been located yet; checks their CRC.
+  // kUnsupported if it is larger than `max_bytes`, or inflates to more than most_inflated_bytes().
   [[nodiscard]] Result<std::string> read_record(const ZipEntry& entry,
                                                 std::uint64_t max_bytes) const;
 
-  // A record that is read into memory may inflate to so many bytes: kAlwaysInflatedBytes, and
-  // kMaxInflatedTimes the size of the file. A state dict of 100,000 tensors deflates 4 to 30 times,
-  // and each tensor has a record of its own in the file.
+  // A record that is read into memory may inflate to this many bytes: kAlwaysInflatedBytes plus
+  // kMaxInflatedTimes the size of the file. The pickle of a state dict with 100,000 tensors
+  // deflates 4 to 30 times, and each tensor has a record of its own in the file.
   [[nodiscard]] std::uint64_t most_inflated_bytes() const {
     return kAlwaysInflatedBytes + kMaxInflatedTimes * file_->size();
   }
   [[nodiscard]] std::uint64_t file_bytes() const { return file_->size(); }
-  static constexpr std::uint64_t kAlwaysInflatedBytes = kAlwaysExpandedBytes;  // arrays of zeros
+  static constexpr std::uint64_t kAlwaysInflatedBytes =
+      kAlwaysExpandedBytes;  // for arrays of zeros
   static constexpr std::uint64_t kMaxInflatedTimes = 16;
 
  private:
-  // What locate() tells other threads.
+  // The progress of locate(), for other threads.
   struct Locating {
-    std::atomic<std::size_t> found = 0;  // so many of the first entries, or kEnded
-    bool failed = false;                 // to be read after the end
+    std::atomic<std::size_t> found = 0;  // number of located entries, or kEnded
+    bool failed = false;                 // valid once `found` is kEnded
   };
   static constexpr std::size_t kEnded = std::numeric_limits<std::size_t>::max();
 
@@ -94,10 +95,10 @@ class ZipArchive {
   [[nodiscard]] Status index_names();
 
   std::shared_ptr<const SourceFile> file_;
-  std::unique_ptr<std::string> directory_;  // on the heap: moving the archive keeps names valid
+  std::unique_ptr<std::string> directory_;  // on the heap: names survive moves
   std::vector<ZipEntry> entries_;
-  // Hash of the name in root() in lower case -> index into entries_. No file can make two hashes
-  // equal, so they stand for the names.
+  // Maps the hash of the lower-case name below root() to an index into entries_. The hash is keyed,
+  // so no file can force collisions, and it stands for the name.
   tsl::robin_map<std::uint64_t, std::uint32_t> by_name_;
   std::string_view root_;
   std::uint64_t directory_offset_ = 0;

@@ -10,7 +10,7 @@
 
 namespace onnx_external {
 
-// Where the central directory lies, from the end records.
+// Where the central directory is, according to the end records.
 struct ZipDirectoryRange {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
@@ -20,21 +20,21 @@ struct ZipDirectoryRange {
 // Finds the end record (and its zip64 form) and checks that the directory ends where they begin.
 [[nodiscard]] Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file);
 
-// One central header each, in directory order; data_offset is still unknown. `directory` holds the
-// names and must outlive the entries.
+// One entry per central header, in directory order, still without data_offset. `directory` holds
+// the names and must outlive the entries.
 [[nodiscard]] Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
                                                                 const std::string& directory,
                                                                 const ZipDirectoryRange& range);
 
 // Reads every local header, fills in data_offset, and refuses headers that contradict the central
-// ones, bytes before the first record, and records that overlap each other or the directory. Where
-// the records stand in the order of the directory, located(n) tells from time to time that the
-// first n of them have been located.
+// ones, bytes before the first record, and records that overlap each other or the directory. If the
+// records are in the order of the directory, located(n) reports from time to time that the first n
+// of them have been located.
 [[nodiscard]] Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                                      std::vector<ZipEntry>& entries,
                                      const std::function<void(std::size_t)>& located);
 
-// Where the data of one entry starts. Does not look at its data_offset, nor at other records.
+// Finds where the data of one entry starts. Ignores its data_offset and all other records.
 [[nodiscard]] Result<std::uint64_t> locate_zip_entry(const SourceFile& file,
                                                      std::uint64_t directory_offset,
                                                      const ZipEntry& entry);

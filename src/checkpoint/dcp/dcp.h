@@ -16,12 +16,11 @@ namespace onnx_external {
 inline constexpr std::string_view kDcpMetadataName = ".metadata";
 inline constexpr std::string_view kDcpSuffix = ".distcp";
 
-// Format "dcp". `metadata` is the file of that name; the others are opened beside it, as open_shard
-// does, and only those that the selected tensors need. A tensor of one chunk is a plain storage;
-// one of several is computed: put together while it is read.
-// kUnsupported for chunks that torch.save did not write, or wrote compressed; kCorrupt for chunks
-// that leave a hole, overlap, or are not of the declared type and shape, and for slices that share
-// bytes.
+// Format "dcp". `metadata` is the file `.metadata`. Of the files beside it, only those that the
+// selected tensors need are opened, as by open_shard. A tensor of one chunk is a plain storage; a
+// tensor of several chunks is computed while it is read. kUnsupported: chunks that torch.save did
+// not write, or wrote compressed. kCorrupt: chunks that leave a hole, overlap, or do not have the
+// declared type and shape; slices that share bytes.
 [[nodiscard]] Result<FileContents> read_dcp(std::shared_ptr<const SourceFile> metadata,
                                             const OpenOptions& options);
 

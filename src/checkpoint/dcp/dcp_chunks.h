@@ -1,4 +1,4 @@
-// Tensors that are cut into chunks: boxes of elements, each stored on its own.
+// Tensors that are cut into chunks, which are separately stored boxes of elements.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace onnx_external {
 
-// What check_cover() compares at most: 8 bytes of memory for each corner. Meshes of today have up
-// to 4 dimensions; more would let a small file ask for much work.
+// Limits for check_cover(), which needs 8 bytes of memory per corner. Today's device meshes have up
+// to 4 dimensions; higher limits would let a small file cause much work.
 inline constexpr std::size_t kMaxCutDimensions = 8;
 inline constexpr std::uint64_t kMaxChunkCorners = std::uint64_t{1} << 24;
 
 // A box of elements in a tensor. Both have the tensor's rank.
 struct ChunkBox {
   std::vector<std::int64_t> offsets;
-  Shape sizes;  // none is 0
+  Shape sizes;  // all positive
 };
 
 // kCorrupt unless every element of `shape` lies in exactly one box: the message names the first
-// element (in row-major order) that lies in none, or in more than one. Time: n log n in the corners
-// of the boxes, which are 2^k for each box, k the number of dimensions that are cut. kUnsupported
+// element (in row-major order) that lies in none or in several. Takes O(n log n) time for n
+// corners; each box has 2^k corners, where k is the number of dimensions that are cut. kUnsupported
 // above kMaxCutDimensions or kMaxChunkCorners.
 // Requires: element_count(shape) succeeds and is not 0.
 [[nodiscard]] Status check_cover(std::span<const std::int64_t> shape,
@@ -49,14 +49,15 @@ class ChunkedTensor {
   ChunkedTensor(const ChunkedTensor&) = delete;  // the readers point into chunks_
   ChunkedTensor& operator=(const ChunkedTensor&) = delete;
 
-  // Bytes [first, first + out.size()) of the contiguous, little-endian, row-major tensor. Each
-  // chunk that they touch is read in runs as long as they allow: straight into `out` where its
-  // bytes are neighbours there too, else through kScatterBytes of scratch.
+  // Reads the bytes [first, first + out.size()) of the contiguous, little-endian, row-major tensor.
+  // Each chunk that they touch is read in the longest possible runs: straight into `out` if the run
+  // is contiguous there too, otherwise through kScatterBytes of scratch.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
   static constexpr std::uint64_t kScatterBytes = std::uint64_t{256} << 10;
 
  private:
-  // Dimensions in bytes: the innermost that is cut and all inner ones are one, counted in bytes.
+  // Dimensions in bytes. The innermost dimension that is cut and all inner ones form one dimension,
+  // which counts bytes.
   struct Dims {
     std::vector<std::uint64_t> sizes;
     std::vector<std::uint64_t> steps;  // bytes from one index to the next
@@ -64,12 +65,12 @@ class ChunkedTensor {
   struct Chunk {
     std::vector<std::uint64_t> offsets;
     Dims dims;
-    std::uint64_t first = 0;     // byte of the tensor where it starts
+    std::uint64_t first = 0;     // byte of the tensor at which it starts
     std::uint64_t end = 0;       // after its last byte
-    std::uint64_t furthest = 0;  // `end` of this one or of any before it
+    std::uint64_t furthest = 0;  // largest `end` of this chunk and all before it
     ElementReader reader;
   };
-  struct Box;  // bytes of `out` that are a box of the tensor
+  struct Box;  // a box of the tensor that is read into `out`
   [[nodiscard]] Box largest_box(std::uint64_t first, std::uint64_t left) const;
   [[nodiscard]] Status read_box(const Box& box, std::span<std::byte> out) const;
   [[nodiscard]] Status read_chunk(const Chunk& chunk, const Box& box,

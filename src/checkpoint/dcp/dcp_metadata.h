@@ -1,5 +1,4 @@
-// The `.metadata` file of a distributed checkpoint: which tensors there are and where each of their
-// chunks lies.
+// The `.metadata` file of a distributed checkpoint: its tensors and where each of their chunks is.
 //
 // Source: torch/distributed/checkpoint/{metadata,filesystem,planner_helpers}.py (and the same under
 // torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read. Pure.
@@ -18,36 +17,36 @@
 
 namespace onnx_external {
 
-// A run of bytes in a file beside `.metadata`; nothing is checked against that file yet.
+// A run of bytes in a file beside `.metadata`, not yet checked against that file.
 struct DcpSlice {
   std::string file;  // a plain name
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// Its rank is the tensor's; no size is 0 (empty chunks, which idle ranks write, are left out).
+// Has the rank of the tensor. No size is 0: empty chunks, which idle ranks write, are skipped.
 struct DcpChunk {
-  std::vector<std::int64_t> offsets;  // elements, of its first element in the tensor
+  std::vector<std::int64_t> offsets;  // index of its first element in the tensor
   Shape sizes;
   DcpSlice slice;
 };
 
-// Keys and indexes from the root of the object that was saved.
+// Keys and indices from the root of the saved object.
 using DcpPath = std::vector<std::variant<std::string, std::int64_t>>;
 
 struct DcpItem {
   std::string name;
-  DcpPath path;  // {"model", "fc.weight"}; {name} where the planner recorded none
+  DcpPath path;  // {"model", "fc.weight"}; {name} if the planner recorded no path
   bool is_tensor = false;
-  std::string refusal;  // why the tensor cannot be read; "" = it can
+  std::string refusal;  // why the tensor cannot be read; "" if it can
   DType dtype = DType::kFloat32;
   Shape shape;
   std::vector<DcpChunk> chunks;
 };
 
-// In the order of the file; names are unique. kUnsupported: no such metadata, transformed bytes.
-// kCorrupt: values of the wrong kind, a chunk without a place, an unsafe file name. Work is bounded
-// by the size of the pickle, however much its parts are shared.
+// The items in the order of the file; names are unique. kUnsupported: another kind of metadata,
+// transformed bytes. kCorrupt: values of the wrong kind, a chunk without a place, an unsafe file
+// name. The work is bounded by the size of the pickle, however much its parts are shared.
 [[nodiscard]] Result<std::vector<DcpItem>> parse_dcp_metadata(const Pickle& pickle);
 
 }  // namespace onnx_external

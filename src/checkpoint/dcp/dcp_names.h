@@ -1,4 +1,4 @@
-// Which items of a distributed checkpoint are listed, and under which names.
+// Decides which items of a distributed checkpoint are listed, and under which names.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct NamedDcpItems {
   std::vector<RefusedTensor> refused;
 };
 
-// The paths of the items are a tree, from which tensors are chosen and named exactly as from the
-// tree in a torch.save file: errors and meaning of `options` are those of name_tensors().
+// The paths of the items form a tree. Tensors are chosen from it and named exactly as in a
+// torch.save file; `options` and errors are those of name_tensors().
 [[nodiscard]] Result<NamedDcpItems> name_dcp_items(const std::vector<DcpItem>& items,
                                                    const OpenOptions& options);
 

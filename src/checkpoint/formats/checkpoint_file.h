@@ -1,4 +1,4 @@
-// One file: what format its content has, and its tensors.
+// Recognizes the format of a file by its content, and reads its tensors.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 namespace onnx_external {
 
 enum class FileFormat : std::uint8_t {
-  kTorchZip,  // any zip file; which kind is decided by its records
+  kTorchZip,  // any zip file; its records decide which kind
   kSafetensors,
   kJson,         // perhaps a shard index
   kTorchLegacy,  // torch before 1.6, or _use_new_zipfile_serialization=False
   kTorchTar,     // torch before 0.2
   kPickle,       // a pickle without torch's framing
-  kLfsPointer,   // of Git: the file itself was not fetched
-  kOther,        // known, but no checkpoint: gzip, 7z, npy
+  kLfsPointer,   // of Git LFS: the file itself was not fetched
+  kOther,        // known, but not a checkpoint: gzip, 7z, npy
   kUnknown,
 };
 
 // Looks at the first bytes. kIo.
 [[nodiscard]] Result<FileFormat> sniff_format(const SourceFile& file);
 
-// Reads a file that holds tensors itself, told by content. kUnsupported names any other format.
+// Reads a file that itself holds tensors; its content decides the format. kUnsupported names any
+// other format.
 [[nodiscard]] Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
                                                         const OpenOptions& options);
 

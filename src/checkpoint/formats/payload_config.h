@@ -1,4 +1,4 @@
-// The JSON beside the weights of a PT2 archive: which record holds which tensor, seen how.
+// The JSON beside the weights of a PT2 archive: which record holds which tensor, and in which form.
 //
 // Source: torch/_export/serde/schema.py (PayloadConfig, PayloadMeta, TensorMeta, ScalarType).
 #pragma once
@@ -16,11 +16,11 @@ struct Payload {
   std::string name;    // of the tensor
   std::string record;  // plain name, in the folder of its kind
   bool pickled = false;
-  TensorDeclaration tensor;  // unless pickled; without a storage
-  std::string refusal;       // why it cannot be read; "" = it can
+  TensorDeclaration tensor;  // unset if pickled; has no storage
+  std::string refusal;       // why it cannot be read; "" if it can
 };
 
-// Payloads in the order of the file. kCorrupt for what is no payload config.
+// The payloads in the order of the file. kCorrupt if the text is not a payload config.
 [[nodiscard]] Result<std::vector<Payload>> parse_payload_config(std::string_view text);
 
 }  // namespace onnx_external

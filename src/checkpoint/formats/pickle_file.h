@@ -1,4 +1,4 @@
-// Files that pickle.dump wrote, without torch.save: tensors keep their storages as byte strings.
+// Files written by pickle.dump without torch.save, in which storages are byte strings.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace onnx_external {
 
-// Format "pickle". Storages are plain ranges of the file where the pickle holds their bytes as they
-// are (protocols 3 to 5), and are computed where it spells them as text. Bytes behind the pickle
-// are ignored. kCorrupt, kUnsupported.
+// Format "pickle". Storages are plain ranges of the file if the pickle holds their bytes as they
+// are (protocols 3 to 5), and computed if it spells them as text. Bytes after the pickle are
+// ignored. kCorrupt, kUnsupported.
 [[nodiscard]] Result<FileContents> read_pickle_file(std::shared_ptr<const SourceFile> file,
                                                     const OpenOptions& options);
 

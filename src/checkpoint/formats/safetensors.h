@@ -1,4 +1,4 @@
-// safetensors files: a JSON header with places, then the bytes.
+// safetensors files: a JSON header with offsets, then the bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace onnx_external {
 // The reference crate's limit (safetensors/src/tensor.rs, MAX_HEADER_SIZE).
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
-// Format "safetensors"; one Storage: the whole data section. Strict: the tensors cover the data
-// section without holes or overlaps and end with the file; unknown members, twin keys and types
-// that torch does not have are errors (types: `refused` with kEverything). `options.key` must be
-// empty: there is one flat mapping.
+// Format "safetensors"; one Storage: the whole data section. Parsing is strict: the tensors must
+// cover the data section without holes or overlaps and end with the file. Unknown members,
+// duplicate keys and types that torch lacks are errors; with kEverything, tensors of such types are
+// listed in `refused`. `options.key` must be empty, because there is only one flat mapping.
 [[nodiscard]] Result<FileContents> read_safetensors(std::shared_ptr<const SourceFile> file,
                                                     const OpenOptions& options);
 

@@ -1,4 +1,4 @@
-// Hugging Face checkpoints in several files: *.index.json and the shards beside it.
+// Sharded Hugging Face checkpoints: *.index.json and the shards beside it.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +12,16 @@
 
 namespace onnx_external {
 
-// Opens folder/name, where `name` came from a file or a folder that is not trusted: it must be a
-// plain name of a regular file. A symbolic link is followed in one case, the layout of Hugging
-// Face's cache: folder is .../snapshots/<revision> and the link reads ../../blobs/<plain name>.
+// Opens folder/name, where `name` comes from an untrusted file or folder: it must be a plain name
+// of a regular file. A symbolic link is followed only in the layout of Hugging Face's cache, where
+// the folder is .../snapshots/<revision> and the link reads ../../blobs/<plain name>.
 // kInvalidArgument, kNotFound, kIo.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_shard(
     const std::filesystem::path& folder, std::string_view name);
 
 // Formats "sharded torch-zip" and "sharded safetensors". Shards are read in the order in which the
-// index names them first. A tensor that the index places in a shard must be there; a tensor that
-// it does not mention is kept (loaders do so too), unless two shards hold it: kCorrupt.
+// index names them first. A tensor that the index places in a shard must be there. A tensor that it
+// does not mention is listed too, as loaders do, unless two shards hold it, which is kCorrupt.
 [[nodiscard]] Result<FileContents> read_shard_index(const SourceFile& index,
                                                     const OpenOptions& options);
 

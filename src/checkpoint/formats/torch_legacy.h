@@ -1,4 +1,5 @@
-// Checkpoints of torch 0.1.10 to 1.5, and of later ones by _use_new_zipfile_serialization=False.
+// Checkpoints of torch 0.1.10 to 1.5, and of later versions with
+// _use_new_zipfile_serialization=False.
 #pragma once
 
 #include <memory>
@@ -10,9 +11,9 @@
 
 namespace onnx_external {
 
-// Format "torch-legacy". One Storage, a plain range of the file, for each that a listed tensor
-// views. kCorrupt: a storage that is missing, twice there, of another size than its pickle says or
-// past the end of the file. kUnsupported: storages of unknown classes.
+// Format "torch-legacy". One Storage, a plain range of the file, for each one that a listed tensor
+// views. kCorrupt: a storage that is missing, duplicated, past the end of the file, or not of the
+// size that its pickle states. kUnsupported: storages of unknown classes.
 [[nodiscard]] Result<FileContents> read_torch_legacy(std::shared_ptr<const SourceFile> file,
                                                      const OpenOptions& options);
 

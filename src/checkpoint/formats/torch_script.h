@@ -1,4 +1,4 @@
-// TorchScript archives: what torch.jit.save and _save_for_lite_interpreter write.
+// TorchScript archives, as written by torch.jit.save and _save_for_lite_interpreter.
 #pragma once
 
 #include "checkpoint/container/zip_archive.h"
@@ -12,10 +12,10 @@ namespace onnx_external {
 inline constexpr const char* kScriptConstants = "CONSTANTS";
 
 // Format "torchscript", or "torchscript-mobile" with byte code for the mobile interpreter.
-// A state dict is what state_dict() of the loaded module holds; the constants with the key
-// "CONSTANTS", or when the module has no tensors of its own, as frozen ones have none. Packed
-// quantized parameters are listed as opaque objects. Errors as read_torch_zip.
-// Requires: the archive has the records data.pkl and constants.pkl.
+// The state dict is that of the loaded module. The constants are listed with the key "CONSTANTS",
+// or if the module has no tensors of its own because it is frozen. Packed quantized parameters are
+// listed as opaque objects. Errors as for read_torch_zip. Requires: the archive has the records
+// data.pkl and constants.pkl.
 [[nodiscard]] Result<FileContents> read_torch_script(const ZipArchive& zip,
                                                      const OpenOptions& options);
 

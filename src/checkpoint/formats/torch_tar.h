@@ -12,8 +12,8 @@
 
 namespace onnx_external {
 
-// Format "torch-tar". One Storage, a plain range of the file, for each that a listed tensor views.
-// kCorrupt; kUnsupported for any other tar file.
+// Format "torch-tar". One Storage, a plain range of the file, for each one that a listed tensor
+// views. kCorrupt; kUnsupported for any other tar file.
 [[nodiscard]] Result<FileContents> read_torch_tar(std::shared_ptr<const SourceFile> file,
                                                   const OpenOptions& options);
 

@@ -1,4 +1,4 @@
-// Checkpoints that torch.save has written since torch 1.6: a zip file with a pickle and storages.
+// Checkpoints as written by torch.save since torch 1.6: a zip file with a pickle and storages.
 #pragma once
 
 #include "checkpoint/container/zip_archive.h"
@@ -10,14 +10,14 @@
 namespace onnx_external {
 
 // Format "torch-zip". One Storage for each record that a listed tensor views.
-// kCorrupt for a tensor that does not fit its record, a record of another size than its pickle
-// says, a missing record. A tensor that cannot be read fails the call (kUnsupported), or is listed
-// in `refused` with kEverything.
+// kCorrupt for a tensor that does not fit its record, a record whose size differs from its pickle,
+// or a missing record. If a tensor cannot be read, the call fails (kUnsupported) or, with
+// kEverything, lists it in `refused`.
 // Requires: the archive has a record data.pkl.
 [[nodiscard]] Result<FileContents> read_torch_zip(const ZipArchive& zip,
                                                   const OpenOptions& options);
 
-// The same, with what parse_pickle_record() gave for that record.
+// Does the same with the result of parse_pickle_record() for that record.
 [[nodiscard]] Result<FileContents> read_torch_zip(const ZipArchive& zip, Result<Pickle> pickle,
                                                   const OpenOptions& options);
 

@@ -1,4 +1,4 @@
-// A zip file: which of torch's formats it is, by its records.
+// Decides by its records which of torch's formats a zip file has.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace onnx_external {
 
 // Reads a torch.save file, a TorchScript archive or an exported program.
-// kUnsupported names any other zip file, and the kinds of torch's that hold no readable weights.
+// kUnsupported names any other zip file, and torch's kinds without readable weights.
 [[nodiscard]] Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
                                                        const OpenOptions& options);
 

@@ -1,8 +1,8 @@
-// The one rule by which nested values flatten: which parts a value of a pickle has, and how each is
-// called in a dotted name.
+// The rule by which nested values flatten: which parts a value of a pickle has, and how each is
+// named in a dotted path.
 //
-// Keys of mappings and attribute names stand as they are, elements of lists, tuples and sets by
-// their index, classes in the caller's table as their function says.
+// Keys of mappings and attribute names are used as they are, elements of lists, tuples and sets by
+// index, and classes in the caller's table as their function says.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,16 @@
 
 namespace onnx_external {
 
-// How much a walk may do for a pickle of so many nodes: sharing makes a small file name the same
-// tensor under many paths, and honest files do so a few times, not thousands of times.
+// How much work a walk may do for a pickle of a given number of nodes. With sharing, a small file
+// can list the same tensor under many paths; honest files do so a few times, not thousands of
+// times.
 class WalkBudget {
  public:
   explicit WalkBudget(const Pickle& pickle)
       : visits_(65'536 + 16 * std::uint64_t{pickle.node_count()}),
         name_bytes_((std::uint64_t{16} << 20) + 64 * std::uint64_t{pickle.node_count()}) {}
 
-  // kUnsupported when the budget is used up.
+  // kUnsupported if the budget is used up.
   [[nodiscard]] Status visit(std::uint64_t count = 1) { return take(visits_, count); }
   [[nodiscard]] Status name(std::size_t bytes) { return take(name_bytes_, bytes); }
   static tl::unexpected<Error> too_much();
@@ -38,10 +39,11 @@ class WalkBudget {
   std::uint64_t name_bytes_;
 };
 
-// One part of a value. Keys are not copied: a small pickle may use one long key a million times.
+// One part of a value. Keys are not copied, because a small pickle may use one long key a million
+// times.
 struct Child {
-  static constexpr NodeId kIndex = 0xffffffff;  // called by its index
-  static constexpr NodeId kNamed = 0xfffffffe;  // called Children::names[index]
+  static constexpr NodeId kIndex = 0xffffffff;  // named by its index
+  static constexpr NodeId kNamed = 0xfffffffe;  // named Children::names[index]
   NodeId key;
   std::uint32_t index;
   NodeId node;
@@ -56,25 +58,26 @@ struct Children {
 [[nodiscard]] std::string_view component(const Pickle& pickle, const Children& children,
                                          const Child& child, std::string& buffer);
 
-// True for what children_of() may find parts in.
+// True if children_of() may find parts in the value.
 [[nodiscard]] bool has_children(const Pickle& pickle, NodeId id);
 
-// True for what a state dict's tensors may stand in: mappings, lists, tuples, objects made from
-// arguments alone (as named tuples are), and classes of the table.
+// True if the tensors of a state dict may be in the value: for mappings, lists, tuples, objects
+// made from arguments alone (such as named tuples), and classes of the table.
 [[nodiscard]] bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
 // True for an object whose class is in the table.
 [[nodiscard]] bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
-// The parts of a value, paid for: a shared container each time that it is expanded, because the
-// copy is work, and memory. The state of a mapping is not its content (state_dict()'s `_metadata`
-// stands there); of other objects arguments, added elements and attributes are.
-// kCorrupt for twin keys; kUnsupported when the budget is used up; errors of a class's function.
+// The parts of a value. Each call charges the budget, also for a shared container, because every
+// copy takes time and memory. The state of a mapping is not part of its content (state_dict()'s
+// `_metadata` is stored there). The parts of other objects are arguments, added elements and
+// attributes. kCorrupt for duplicate keys; kUnsupported if the budget is used up; errors of a
+// class's function.
 [[nodiscard]] Result<Children> children_of(const Pickle& pickle, NodeId id,
                                            const ClassFlattening* classes, WalkBudget& budget);
 
-// The items of a mapping, paid for: one for each, and more for long keys. A dict has no twin keys,
-// so a pickle that sets one twice (Python would keep the later value) was not written by torch.
+// The items of a mapping. Charges the budget for each item, and more for long keys. A pickle that
+// sets a key twice (Python would keep the later value) was not written by torch.
 // Requires: is_mapping(pickle, id).
 [[nodiscard]] Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget);
 

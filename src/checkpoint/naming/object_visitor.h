@@ -1,4 +1,4 @@
-// What stands behind the handles that a class's flattening function gets.
+// The implementation of the handles that a class's flattening function gets.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace onnx_external {
 
-// Pays for what one function looks at, and remembers the first error: the function itself sees
-// empty parts from then on.
+// Charges the budget for what one function reads, and remembers the first error; from then on the
+// function sees empty parts.
 class PickledValue::Visitor {
  public:
   Visitor(const Pickle& pickle, WalkBudget& budget) : pickle_(pickle), budget_(budget) {}
 
-  // False when nothing more may be looked at.
+  // False if nothing more may be read.
   [[nodiscard]] bool pay(std::uint64_t count);
   void refuse(Error error) { status_ = status_ ? Status(fail(std::move(error))) : status_; }
 

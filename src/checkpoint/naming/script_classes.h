@@ -1,5 +1,5 @@
 // What the code in a TorchScript archive says about its classes: which attributes are parameters
-// and which are buffers. Nothing else of the code is looked at.
+// and which are buffers. Nothing else in the code is used.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// All code that is read; what lists of names make of it takes ten times as much memory.
+// Limits on all code that is read; the lists of names in it take up to ten times as much memory.
 inline constexpr std::uint64_t kMaxScriptCodeBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kMaxInflatedScriptCodeBytes = std::uint64_t{32} << 20;
 
@@ -21,10 +21,11 @@ struct ScriptClass {
   bool is_module = false;
   std::vector<std::string> parameters;
   std::vector<std::string> buffers;
-  bool lists_buffers = false;  // code of torch before 1.6 lists parameters only
+  bool lists_buffers = false;  // code of torch before 1.6 lists only parameters
 };
 
-// Reads `code/__torch__/a/b.py` when a class of `__torch__.a.b` is first asked for. One thread.
+// Reads `code/__torch__/a/b.py` when a class of `__torch__.a.b` is first requested. One thread at a
+// time.
 class ScriptClasses {
  public:
   // `zip` must outlive this object.
@@ -32,12 +33,12 @@ class ScriptClasses {
 
   [[nodiscard]] std::string archive() const { return zip_.name(); }
 
-  // nullptr when the archive has no code of that class. kCorrupt: a damaged record; kUnsupported:
+  // nullptr if the archive has no code for that class. kCorrupt: a damaged record; kUnsupported:
   // more than kMaxScriptCodeBytes of code, or kMaxInflatedScriptCodeBytes of compressed code.
   [[nodiscard]] Result<const ScriptClass*> find(std::string_view module, std::string_view name);
 
  private:
-  using Classes = std::map<std::string, ScriptClass, std::less<>>;  // by the name in the file
+  using Classes = std::map<std::string, ScriptClass, std::less<>>;  // by their name in the file
   const ZipArchive& zip_;
   std::map<std::string, Classes, std::less<>> files_;
   std::uint64_t bytes_left_ = kMaxScriptCodeBytes;

@@ -1,4 +1,4 @@
-// Which tensors of a torch pickle are listed, and under which names.
+// Decides which tensors of a torch pickle are listed, and under which names.
 #pragma once
 
 #include <string>
@@ -22,24 +22,24 @@ struct NamedTensors {
   std::vector<RefusedTensor> refused;
 };
 
-// In all of these names are built by one rule (object_tree.h): keys, attribute names, and indexes
-// of lists and tuples, with dots between. `classes` may be null. Work and names are bounded by the
-// size of the pickle, cycles are cut; kUnsupported when the limits are passed.
+// All of these build names by one rule (object_tree.h): keys, attribute names, and indices of lists
+// and tuples, joined by dots. `classes` may be null. The work and the names are bounded by the size
+// of the pickle, and cycles are cut; kUnsupported if the limits are exceeded.
 
-// Everything reachable from the root, opaque objects' parts included. A bare tensor at the root has
-// the path "". Shared parts are listed under each path.
+// Everything reachable from the root, including the parts of opaque objects. A bare tensor at the
+// root has the path "". Shared parts are listed under each path.
 [[nodiscard]] Result<NamedTensors> name_everything(const Pickle& pickle,
                                                    const ClassFlattening* classes = nullptr);
 
-// The tensors of one mapping (choose_state_dict.h). With an empty `key`: its values, and what
-// stands in its lists, tuples and flattening objects; not what stands in mappings that are its
-// values. With a key ("." is the root): everything in it that is no opaque object. kNotFound (no
-// mapping, no such key), kAmbiguous (lists the candidates), kCorrupt (twin names).
+// The tensors of one mapping (choose_state_dict.h). With an empty `key`: its values and the
+// contents of its lists, tuples and flattening objects, but not of mappings that are its values.
+// With a key ("." is the root): everything in it except opaque objects. kNotFound (no mapping, no
+// such key), kAmbiguous (lists the candidates), kCorrupt (duplicate names).
 [[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
                                                    const ClassFlattening* classes = nullptr);
 
-// Recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional ones, S being
-// the number of the set and i the position; parts of an argument follow with dots. A set is
+// Recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional ones, where S
+// is the number of the set and i the position; parts of an argument follow after dots. A set is
 // (args, kwargs), a mapping, or a sequence of positional arguments; a list of mappings, pairs or
 // tuples is several sets; a bare tensor is one argument.
 // kNotFound (a set without tensors), kUnsupported (an argument of a class that is not in the

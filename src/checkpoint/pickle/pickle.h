@@ -1,13 +1,13 @@
-// A pickle, read as data: protocols 0 to 5 become a graph of inert nodes.
+// Reads a pickle of protocol 0 to 5 as a graph of inert nodes.
 //
 // Nothing that a pickle names is imported or called: a GLOBAL is a symbol, REDUCE, NEWOBJ, INST and
-// OBJ give an opaque object that keeps the symbol and its arguments, BUILD adds a state to it. What
-// the symbols mean is decided by the reader above (torch_objects.h).
+// OBJ give an opaque object that keeps the symbol and its arguments, and BUILD adds a state to it.
+// The caller (torch_objects.h) decides what the symbols mean.
 //
-// Nodes are numbers into an arena: building, walking and destroying never recurses, whatever the
-// nesting, and cycles are harmless. Every length is checked against the bytes present before use;
-// memory is at most about 60 bytes for each byte of the pickle, time linear. Opcodes: Lib/pickle.py
-// and Lib/pickletools.py of CPython.
+// Nodes are indices into an arena, so building, walking and destroying never recurse, whatever the
+// nesting, and cycles are harmless. Every length is checked against the bytes present before use.
+// Memory is at most about 60 bytes per byte of the pickle, and time is linear. Opcodes:
+// Lib/pickle.py and Lib/pickletools.py of CPython.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ namespace onnx_external {
 
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{256} << 20;
 inline constexpr std::size_t kMaxPickleNodes = 20'000'000;
-// Marks, stack, memo and the children of containers together, for each node that is allowed.
+// Limits marks, stack, memo and children of containers together, as a multiple of the allowed
+// nodes.
 inline constexpr std::size_t kMaxReferencesPerNode = 2;
 
 using NodeId = std::uint32_t;
@@ -44,20 +45,20 @@ enum class NodeKind : std::uint8_t {
   kDict,
   kSet,
   kGlobal,      // a symbol: module and name
-  kObject,      // something made by a call that did not happen
+  kObject,      // the result of a call that was not made
   kPersistent,  // a persistent id, as torch uses for storages
   kBlock,       // internal: a run of children of a list, dict, set or object
 };
 
-// Sixteen bytes: a checkpoint has a dozen for each tensor. What the fields mean depends on the
-// kind; use Pickle's members.
+// Small (16 bytes), because a checkpoint has a dozen nodes per tensor. The meaning of the fields
+// depends on the kind; use Pickle's members.
 struct PickleNode {
   NodeKind kind = NodeKind::kNone;
   std::uint32_t first = 0;
   std::uint32_t second = 0;
   std::uint32_t third = 0;
 
-  // Of a bool, integer or float (its bits), which need two fields.
+  // The value of a bool, integer or float (its bits), which takes two fields.
   [[nodiscard]] static PickleNode of_number(NodeKind kind, std::int64_t value) {
     const auto bits = static_cast<std::uint64_t>(value);
     return {.kind = kind,
@@ -69,36 +70,36 @@ struct PickleNode {
   }
 };
 
-// The text of one pickle in a larger source, long byte strings perhaps left out (pickle_stream.h).
+// The text of one pickle in a larger source, perhaps without long byte strings (pickle_stream.h).
 struct PickleText {
   struct Cut {
-    std::size_t at = 0;  // the position in `bytes` where they would stand
+    std::size_t at = 0;  // the position in `bytes` where they belong
     BytesPlace place;
   };
   std::string bytes;
-  std::uint64_t begin = 0;     // of the pickle in its source
+  std::uint64_t begin = 0;     // offset of the pickle in its source
   std::vector<Cut> cuts = {};  // in order
-  // Of a compressed pickle fewer: its bytes cost the writer little.
+  // Lower for a compressed pickle, whose bytes are cheap to make.
   std::size_t max_nodes = kMaxPickleNodes;
 
-  // Where a position in `bytes` lies in the source.
+  // Converts a position in `bytes` to one in the source.
   [[nodiscard]] std::uint64_t place(std::size_t position) const;
 };
 
-// Immutable once parsed and edited, movable; then safe to read from several threads.
+// Movable. Immutable after parsing and editing, and then safe to read from several threads.
 class Pickle {
  public:
   static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
 
-  // Parses up to STOP; bytes after it are ignored, as torch ignores them. kCorrupt with
-  // "byte N: opcode 'X': ..."; kUnsupported for what no checkpoint needs (EXT, PERSID,
-  // out-of-band buffers) and for more than PickleText::max_nodes, or
-  // kMaxReferencesPerNode times as many references.
+  // Parses up to STOP; bytes after it are ignored, as by torch. kCorrupt with "byte N: opcode 'X':
+  // ..."; kUnsupported for opcodes that no checkpoint needs (EXT, PERSID, out-of-band buffers), for
+  // more than PickleText::max_nodes nodes, and for more than kMaxReferencesPerNode times as many
+  // references.
   [[nodiscard]] static Result<Pickle> parse(std::string bytes);
   [[nodiscard]] static Result<Pickle> parse(PickleText text);
 
   [[nodiscard]] NodeId root() const { return root_; }
-  // What PROTO says; 0 without one, as in protocols 0 and 1.
+  // The protocol that PROTO states; 0 without it, as in protocols 0 and 1.
   [[nodiscard]] int protocol() const;
   [[nodiscard]] NodeKind kind(NodeId id) const { return nodes_[id].kind; }
   [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
@@ -108,10 +109,10 @@ class Pickle {
   [[nodiscard]] std::optional<double> real(NodeId id) const;              // floats only
   [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
 
-  // Where a byte string lies in the source; nothing for other kinds.
+  // Where a byte string is in the source; nullopt for other kinds.
   [[nodiscard]] std::optional<BytesPlace> bytes_place(NodeId id) const;
 
-  // The content of a byte string; nothing for other kinds and for one that was left out.
+  // The content of a byte string; nullopt for other kinds and for strings that were left out.
   [[nodiscard]] std::optional<std::string_view> bytes(NodeId id) const;
 
   // The elements of a tuple; none for anything else.
@@ -121,16 +122,15 @@ class Pickle {
     return kind(id) == NodeKind::kList || kind(id) == NodeKind::kTuple;
   }
 
-  // The elements of a list or set, or those appended to an object; the first `most` of them.
-  // Copies.
+  // Copies the first `most` elements of a list or set, or of those appended to an object.
   [[nodiscard]] std::vector<NodeId> elements(NodeId id, std::size_t most = kAll) const;
 
-  // The (key, value) pairs of a dict, or those set on an object, in order; twins are kept; the
-  // first `most` of them. Copies.
+  // Copies the first `most` (key, value) pairs of a dict, or of those set on an object, in order
+  // and with duplicate keys.
   [[nodiscard]] std::vector<std::pair<NodeId, NodeId>> items(NodeId id,
                                                              std::size_t most = kAll) const;
 
-  // True when items were set on an object, or elements appended to it.
+  // True if items were set on an object or elements appended to it.
   // Requires: kind(id) == kObject.
   [[nodiscard]] bool has_items(NodeId id) const { return parts(id).items.head != 0; }
   [[nodiscard]] bool has_elements(NodeId id) const { return parts(id).elements.head != 0; }
@@ -140,37 +140,36 @@ class Pickle {
   [[nodiscard]] std::string_view name(NodeId id) const { return text(nodes_[id].second); }
   [[nodiscard]] std::uint32_t label(NodeId id) const { return nodes_[id].third; }
 
-  // Of an object: what would have been called, with what.
+  // The callable and the arguments of the call that would have made the object.
   // Requires: kind(id) == kObject.
   [[nodiscard]] NodeId callable(NodeId id) const { return nodes_[id].first; }
   [[nodiscard]] NodeId arguments(NodeId id) const { return nodes_[id].second; }
-  // Of BUILD, in order; the first `most` of them.
+  // The first `most` states that BUILD added, in order.
   [[nodiscard]] std::vector<NodeId> states(NodeId id, std::size_t most = kAll) const;
 
   // Requires: kind(id) == kPersistent.
   [[nodiscard]] NodeId persistent_id(NodeId id) const { return nodes_[id].first; }
 
-  // Editing, for readers that put other nodes in the place of what the file spells: those that
-  // today's torch would have written, or that are walked as is. Views and spans from before are
-  // invalid.
+  // Editing, for readers that replace nodes of the file by those that today's torch would have
+  // written or that are easier to walk. It invalidates earlier views and spans.
   [[nodiscard]] NodeId add_integer(std::int64_t value);
   [[nodiscard]] NodeId add_string(std::string_view text);
   [[nodiscard]] NodeId add_global(std::string_view module, std::string_view name);
   [[nodiscard]] NodeId add_tuple(const std::vector<NodeId>& elements);
   [[nodiscard]] NodeId add_dict(const std::vector<std::pair<NodeId, NodeId>>& items);
   [[nodiscard]] NodeId add_call(NodeId callable, NodeId arguments);
-  // The persistent id ('storage', module.name, key, 'cpu', numel).
+  // Turns the node into the persistent id ('storage', module.name, key, 'cpu', numel).
   [[nodiscard]] NodeId add_storage(std::string_view module, std::string_view name,
                                    std::string_view key, std::int64_t numel);
   void replace(NodeId id, NodeId with) { nodes_[id] = nodes_[with]; }
-  // A number that the reader above keeps with a global; 0 before.
+  // A number that the caller may store with a global; 0 at first.
   // Requires: kind(id) == kGlobal.
   void set_label(NodeId id, std::uint32_t label) { nodes_[id].third = label; }
   void shorten_tuple(NodeId id, std::uint32_t count) { nodes_[id].second = count; }
 
  private:
   friend class PickleMachine;
-  struct Chain {  // of kBlock nodes; 0 = none
+  struct Chain {  // a list of kBlock nodes; 0 = none
     NodeId head = 0;
     NodeId tail = 0;
   };
@@ -190,7 +189,7 @@ class Pickle {
   std::string decoded_;  // text of protocol 0, unescaped
   std::vector<PickleNode> nodes_;
   std::vector<NodeId> children_;
-  // The first is of all objects without parts, which most are.
+  // Most objects have no parts; they all share the first entry.
   std::vector<ObjectParts> objects_ = std::vector<ObjectParts>(1);
   NodeId root_ = 0;
 };

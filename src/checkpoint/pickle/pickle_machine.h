@@ -15,21 +15,21 @@
 
 namespace onnx_external {
 
-// Used once: construct, run.
+// Construct, then call run() once.
 class PickleMachine {
  public:
   explicit PickleMachine(PickleText text);
   [[nodiscard]] Result<Pickle> run();
 
  private:
-  // Nodes that every pickle has. None is made first, so that 0 can mean "no block" in chains.
+  // Nodes that every pickle has. None is the first node, so that 0 can mean "no block" in chains.
   static constexpr NodeId kNoneId = 0;
   static constexpr NodeId kFalseId = 1;
   static constexpr NodeId kTrueId = 2;
   static constexpr NodeId kEmptyTupleId = 3;
 
-  // The opcodes: those of protocol 2 that torch writes, of 3 to 5, and of the text protocol 0.
-  // Messages without "FILE: byte N: opcode 'X'", which run() puts in front.
+  // The opcodes of protocol 2, which torch writes, of protocols 3 to 5, and of text protocol 0.
+  // run() puts "FILE: byte N: opcode 'X'" in front of their error messages.
   [[nodiscard]] Status step(char op);
   [[nodiscard]] Status step_modern(char op);
   [[nodiscard]] Status step_text(char op);
@@ -77,13 +77,15 @@ class PickleMachine {
   [[nodiscard]] Status stop();
 
   // Helpers of the above.
-  [[nodiscard]] Status need(std::size_t count) const;  // that many values above the last mark
-  [[nodiscard]] Result<std::size_t> take_mark();       // position of the first value above it
+  [[nodiscard]] Status need(
+      std::size_t count) const;                   // checks for `count` values above the last mark
+  [[nodiscard]] Result<std::size_t> take_mark();  // position of the first value above it
   [[nodiscard]] Result<std::string_view> line();
   [[nodiscard]] Result<NodeId> add(const PickleNode& node);
   [[nodiscard]] Result<NodeId> add_text(NodeKind kind, std::string_view view);
   [[nodiscard]] Result<NodeId> add_decoded(const std::string& text);
-  [[nodiscard]] Result<NodeId> add_tuple(std::size_t from);  // takes the stack from there
+  [[nodiscard]] Result<NodeId> add_tuple(
+      std::size_t from);  // takes the values from there on off the stack
   [[nodiscard]] Result<NodeId> add_object(NodeId callable, NodeId arguments);
   [[nodiscard]] Status append_block(NodeId owner, NodeKind part, std::size_t from);
   [[nodiscard]] Status push(const Result<NodeId>& id) {
@@ -93,9 +95,9 @@ class PickleMachine {
     stack_.push_back(*id);
     return check_live();
   }
-  // One opcode of a byte can add to any of these, and a compressed pickle costs its writer little.
+  // Single-byte opcodes can add to any of these, and compressed pickles are cheap to make.
   [[nodiscard]] Status check_live() const {
-    constexpr std::size_t kFarWeight = 8;  // what a tree's node takes beside a dense entry
+    constexpr std::size_t kFarWeight = 8;  // memory of a tree node in units of a dense entry
     const std::size_t live = marks_.size() + stack_.size() + memo_.size() +
                              kFarWeight * far_memo_.size() + pickle_.children_.size();
     return live <= kMaxReferencesPerNode * pickle_.text_.max_nodes ? Status()
@@ -110,7 +112,7 @@ class PickleMachine {
   std::vector<std::size_t> marks_;  // stack sizes at each MARK
   std::vector<NodeId> memo_;        // dense: indexes 0, 1, 2, ...
   std::map<std::uint32_t, NodeId>
-      far_memo_;  // indexes that leave gaps; no hash that a file can flood
+      far_memo_;  // sparse indices; a tree, because a file could force hash collisions
   std::size_t next_cut_ = 0;
   bool stopped_ = false;
 };

@@ -1,8 +1,9 @@
-// Pickles that stand one after the other in a source, with other data between them.
+// Reads pickles that follow each other in a source, with other data between them.
 //
-// The end of a pickle is found by its opcodes, in reads of bounded size, so a source is never read
-// to its end for one pickle. Byte strings that hold a whole torch file (plain pickles keep their
-// tensors so) are left where they are, whatever their size; Pickle::bytes_place tells where.
+// The end of a pickle is found by decoding opcodes, in reads of bounded size, so a source is never
+// read to its end for one pickle. Byte strings that hold a whole torch file (as the tensors of
+// plain pickles do) are not loaded, whatever their size; Pickle::bytes_place() tells where they
+// are.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@
 
 namespace onnx_external {
 
-// True for the first bytes of a legacy torch file: the pickle of its magic number.
+// True for the first bytes of a legacy torch file, which pickle its magic number.
 [[nodiscard]] bool is_legacy_torch(std::string_view head);
-inline constexpr std::uint64_t kLegacyHeadBytes = 32;  // that it needs to see
+inline constexpr std::uint64_t kLegacyHeadBytes = 32;  // bytes that is_legacy_torch() needs
 
 // One thread at a time.
 class PickleStream {
  public:
-  // Reads [begin, end) of what `read` reads; positions are those of `read`.
+  // Reads the range [begin, end) through `read`, whose positions are used.
   PickleStream(ReadSource read, std::uint64_t begin, std::uint64_t end)
       : read_(std::move(read)), position_(begin), end_(end) {}
   explicit PickleStream(const SourceFile& file);  // the whole file, which must outlive this
@@ -31,18 +32,18 @@ class PickleStream {
   [[nodiscard]] std::uint64_t position() const { return position_; }
   [[nodiscard]] std::uint64_t end() const { return end_; }
 
-  // The pickle that begins at position(), which moves behind its STOP. kCorrupt with "byte N: ...";
-  // kUnsupported for one of more than kMaxPickleBytes.
+  // Reads the pickle at position() and moves behind its STOP. kCorrupt with "byte N: ...";
+  // kUnsupported for a pickle of more than kMaxPickleBytes.
   [[nodiscard]] Result<Pickle> next();
 
-  // The next bytes, at most `count`; position() stays.
+  // Returns at most `count` next bytes without moving position().
   [[nodiscard]] Result<std::string> peek(std::uint64_t count);
 
-  // Fills `out` from position(), which moves behind it; `what` names it for the message.
+  // Fills `out` from position() and moves behind it; `what` names the data in messages.
   [[nodiscard]] Status read(std::span<std::byte> out, std::string_view what);
   [[nodiscard]] Result<std::int64_t> read_int64(std::string_view what);  // little-endian
 
-  // Moves over `length` bytes, which must be there.
+  // Skips `length` bytes, which must exist.
   [[nodiscard]] Status skip(std::uint64_t length, std::string_view what);
 
  private:

@@ -1,4 +1,4 @@
-// How the text opcodes of pickle spell numbers and strings.
+// Decodes numbers and strings of pickle's text opcodes.
 #pragma once
 
 #include <charconv>
@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// The number that all of `text` spells, if it does.
+// The number that the whole of `text` spells, if any.
 template <typename T, typename... Base>
 std::optional<T> parse_number(std::string_view text, Base... base) {
   T value{};
@@ -20,16 +20,17 @@ std::optional<T> parse_number(std::string_view text, Base... base) {
   return value;
 }
 
-// The bits of the float that repr() spelled; those of a NaN for anything else.
+// The bits of a float as spelled by repr(); a NaN for anything else.
 [[nodiscard]] std::int64_t float_bits(std::string_view text);
 
-// Undoes what Python's repr() of a str does; other escapes stay as they are.
+// Reverses Python's repr() of a str; other escapes stay as they are.
 [[nodiscard]] std::string unescape(std::string_view text);
 
 // UTF-8 from Python's raw-unicode-escape: latin-1 bytes, \uXXXX and \UXXXXXXXX.
 [[nodiscard]] std::string unescape_unicode(std::string_view text);
 
-// The bytes that UTF-8 text spells one by one; nothing when it has characters past U+00FF.
+// The bytes whose latin-1 characters the UTF-8 text holds; nullopt if it has characters past
+// U+00FF.
 [[nodiscard]] std::optional<std::string> latin1_bytes(std::string_view text);
 
 }  // namespace onnx_external

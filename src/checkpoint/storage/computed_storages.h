@@ -1,4 +1,4 @@
-// Storages whose bytes are put together in memory, and how much memory that may take.
+// Storages whose bytes are computed, and the limit on memory for them.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace onnx_external {
 
-// What may be kept in memory, or added up, on behalf of the files of a part: it grows with them and
-// with --max-expand, not with what they declare (tensors may expand to as much:
-// open_checkpoint.cc).
+// The budget for bytes that are kept in memory or added up for the files of a part. It grows with
+// the size of these files and with --max-expand, not with sizes that they declare.
+// (open_checkpoint.cc limits the tensors in the same way.)
 class MemoryBudget {
  public:
-  // `part`, which counts what was taken, must outlive this.
+  // `part` counts the bytes taken; it must outlive this object.
   MemoryBudget(FileContents& part, std::uint64_t max_expand)
       : part_(part), max_expand_(max_expand) {}
 
-  // Takes count * each bytes. kUnsupported when they are not left.
+  // Takes count * each bytes. kUnsupported if not so many are left.
   [[nodiscard]] Status take(std::uint64_t count, std::uint64_t each);
 
-  // kUnsupported when parts that were put together took more than all may.
+  // kUnsupported if combined parts have taken more than the budget of all.
   [[nodiscard]] Status check() { return take(0, 0); }
 
  private:
@@ -34,12 +34,12 @@ class MemoryBudget {
   std::uint64_t max_expand_;
 };
 
-// Adds a storage of `bytes` bytes that `source` reads, and gives its index. It is put together from
+// Adds a storage of `bytes` bytes that `source` reads, and returns its index. It is computed from
 // the storages `from`.
 [[nodiscard]] std::uint32_t add_computed(FileContents& part, std::uint64_t bytes, ReadSource source,
                                          std::vector<std::uint32_t> from = {});
 
-// Reads what `memory` has from `offset` on, and keeps it alive.
+// A source that reads `memory` from `offset` on and keeps it alive.
 [[nodiscard]] ReadSource memory_source(std::shared_ptr<const std::string> memory,
                                        std::uint64_t offset = 0);
 

@@ -11,7 +11,7 @@
 
 namespace onnx_external {
 
-// True when the bytes of elements of this type are in the wrong order for this machine.
+// True if elements of this type must be byte-swapped for this machine.
 [[nodiscard]] bool needs_swap(const Storage& storage, DType dtype);
 
 // Immutable; read() may be called from several threads at once.
@@ -20,12 +20,12 @@ class ElementReader {
   // `read_storage` reads bytes of the (uncompressed) storage. `view` must outlive the reader.
   ElementReader(const TensorView& view, const Storage& storage, ReadSource read_storage);
 
-  // Bytes [first, first + out.size()) of the row-major tensor; the ends may cut elements.
-  // Memory beside `out`: kGatherScratchBytes for strided views, nothing for others.
+  // Bytes [first, first + out.size()) of the row-major tensor; both ends may cut elements. Besides
+  // `out`, strided views need kGatherScratchBytes of memory.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
 
-  // All elements of a matrix, its rows `pitch` bytes apart; what lies between them may change.
-  // Requires: two dimensions; out.size() is `pitch` a row.
+  // Reads all elements of a matrix into rows that are `pitch` bytes apart; the bytes between rows
+  // are unspecified. Requires: two dimensions; out.size() is `pitch` times the number of rows.
   [[nodiscard]] Status read_rows(std::uint64_t pitch, std::span<std::byte> out) const;
 
  private:

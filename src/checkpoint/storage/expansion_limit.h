@@ -1,4 +1,4 @@
-// The limit on what a few bytes of file may be made to grow to: OpenOptions::max_expand.
+// The limit on how far a small file may expand: OpenOptions::max_expand.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace onnx_external {
 
-// More than `max_expand` times what the files store, and more than kAlwaysExpandedBytes.
+// True if `bytes` exceed both `max_expand` times the bytes that the files store and
+// kAlwaysExpandedBytes.
 [[nodiscard]] bool expands_too_far(std::uint64_t bytes, std::uint64_t stored,
                                    std::uint64_t max_expand);
 
-// kUnsupported when they do, with the option that raises the limit. `what`: the tensors that have
-// these bytes, "the tensors to read".
+// kUnsupported in that case, with the option that raises the limit. `what` names the tensors with
+// these bytes: "the tensors to read".
 [[nodiscard]] Status check_expanded(const std::string& what, std::uint64_t bytes,
                                     std::uint64_t stored, std::uint64_t max_expand);
 

@@ -1,4 +1,4 @@
-// Compressed storages, inflated once each into one nameless temporary file.
+// Inflates compressed storages, each once, into one unnamed temporary file.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace onnx_external {
 
-// A file in `folder` that has no name and disappears when the descriptor closes.
+// Creates a file in `folder` that has no name and disappears when the descriptor is closed.
 [[nodiscard]] Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder);
 
-// Thread-safe: two threads that want one storage wait for one inflation; different storages do not
-// wait for each other.
+// Thread-safe: a storage that two threads request is inflated once while both wait; different
+// storages do not wait for each other.
 class InflatedStorages {
  public:
   explicit InflatedStorages(std::filesystem::path scratch_dir)
       : scratch_dir_(std::move(scratch_dir)) {}
 
-  // Where the storage's bytes lie, CRC checked. The descriptor stays open as long as this object.
-  // kCorrupt, kIo (scratch folder full or missing).
+  // Returns where the storage's bytes are, after checking their CRC. The descriptor stays open
+  // during the lifetime of this object. kCorrupt; kIo (scratch folder full or missing).
   // Requires: storage.compression == kDeflate.
   struct Place {
     int fd = -1;
@@ -42,8 +42,8 @@ class InflatedStorages {
   [[nodiscard]] Result<Slot*> slot_of(std::uint32_t index, const Storage& storage);
 
   std::filesystem::path scratch_dir_;
-  std::mutex mutex_;  // guards the members below, not what the slots hold
-  UniqueFd fd_;       // opened for the first storage; then never changed
+  std::mutex mutex_;  // guards the members below, but not the contents of the slots
+  UniqueFd fd_;       // opened for the first storage, then constant
   std::uint64_t end_ = 0;
   std::map<std::uint32_t, std::unique_ptr<Slot>> slots_;
 };

@@ -1,4 +1,4 @@
-// Sources of the bytes of tensors in a part that is still being put together.
+// Sources of the bytes of tensors in a part that is not yet complete.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace onnx_external {
 
 // Reads bytes of the contiguous, little-endian, row-major tensor. It keeps the file and `inflated`
-// alive and stays valid when `part` goes.
+// alive and stays valid when `part` is destroyed.
 [[nodiscard]] ReadSource view_source(const FileContents& part, const TensorView& view,
                                      std::shared_ptr<InflatedStorages> inflated);
 

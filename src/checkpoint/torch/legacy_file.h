@@ -1,5 +1,5 @@
-// The parts of a legacy torch file, in a file of its own or in the bytes of a pickle: five pickles
-// one after the other, then the bytes of the storages.
+// The parts of a legacy torch file, in a file of its own or in the bytes of a pickle: five
+// consecutive pickles, then the bytes of the storages.
 //
 // Source: torch/serialization.py, _legacy_save and _legacy_load.
 #pragma once
@@ -15,25 +15,26 @@
 
 namespace onnx_external {
 
-// Where the bytes of storages lie, by their keys. No hash: a file chooses the keys.
+// Where the bytes of storages are, by key. A tree, because a file could force hash collisions.
 using StorageBlocks = std::map<std::string, BytesPlace>;
 
-// One file's pickled object, its storages in the form ('storage', class, key, location, numel) of
-// today, and where they are.
+// One file's pickled object with its storages in today's form ('storage', class, key, location,
+// numel), and where these are.
 struct LegacyFile {
   Pickle object;
   StorageBlocks blocks;
 };
 
 // Reads the five pickles and locates the blocks; their bytes are not read. Errors begin with
-// "byte N". Requires: is_legacy_torch() of the first bytes.
+// "byte N". Requires: is_legacy_torch() holds for the first bytes.
 [[nodiscard]] Result<LegacyFile> read_legacy_file(PickleStream& stream);
 
-// The block of a storage, once sizes agree; kCorrupt.
+// The block of a storage, after checking that sizes agree; kCorrupt.
 [[nodiscard]] Result<BytesPlace> find_block(const StorageBlocks& blocks,
                                             const TensorDeclaration& declared);
 
-// The blocks that listed tensors view, each one Storage, a plain range of the first file of `part`.
+// Adds a Storage, a plain range of the first file of `part`, for each block that listed tensors
+// view.
 class BlockStorages {
  public:
   // Both must outlive this.

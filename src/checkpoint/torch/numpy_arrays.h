@@ -1,4 +1,4 @@
-// numpy arrays and scalars inside a pickle: their bytes lie in the pickle itself.
+// numpy arrays and scalars, whose bytes are in the pickle itself.
 //
 // Sources: numpy's ndarray.__reduce__, __reduce_ex__(5) and __setstate__, dtype.__reduce__.
 #pragma once
@@ -9,10 +9,10 @@
 
 namespace onnx_external {
 
-// True for an ndarray (not for its subclasses) and a scalar, whatever the element type.
+// True for a scalar and an ndarray (but not its subclasses), whatever the element type.
 [[nodiscard]] bool is_array(const Pickle& pickle, NodeId id);
 
-// kUnsupported for element types that are no numbers (objects, text, dates, records), and for
+// kUnsupported for element types that are not numbers (objects, text, dates, records), and for
 // arrays in an unusual form; kCorrupt for arguments of the wrong kind.
 // Requires: is_array(pickle, id).
 [[nodiscard]] Result<TensorDeclaration> declared_array(const Pickle& pickle, NodeId id);

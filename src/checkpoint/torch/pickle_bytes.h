@@ -1,4 +1,4 @@
-// Byte strings in a pickle, however its protocol spells them.
+// Byte strings in a pickle, in the spelling of any protocol.
 //
 // Sources: CPython Lib/pickle.py, save_bytes; numpy's and torch's __reduce__ use nothing else.
 #pragma once
@@ -13,19 +13,19 @@
 
 namespace onnx_external {
 
-// Where the bytes are; equal ones are the same bytes.
+// Where the bytes are; equal values refer to the same bytes.
 struct SpelledBytes {
-  NodeId node = 0;         // the byte string, the text, or the call bytes() that makes none
-  bool is_latin1 = false;  // of a text: its characters are the bytes
+  NodeId node = 0;         // the byte string, the text, or the empty call bytes()
+  bool is_latin1 = false;  // for a text: its characters are the bytes
 
   friend auto operator<=>(const SpelledBytes&, const SpelledBytes&) = default;
 };
 
 // Bytes (protocol 3 and later), str of Python 2, _codecs.encode(text, "latin1") and bytes()
-// (protocols 0 to 2); nothing for anything else.
+// (protocols 0 to 2); nullopt for anything else.
 [[nodiscard]] std::optional<SpelledBytes> spelled_bytes(const Pickle& pickle, NodeId id);
 
-// No fewer than copy_bytes() gives.
+// An upper bound on the size of copy_bytes().
 [[nodiscard]] std::uint64_t most_bytes(const Pickle& pickle, const SpelledBytes& spelled);
 
 // kCorrupt: bytes that were left out (pickle_stream.h), text with other characters.

@@ -1,4 +1,4 @@
-// The tensors of a torch pickle as the calls that would rebuild them declare them.
+// The tensors of a torch pickle, as declared by the calls that would rebuild them.
 //
 // Sources: torch/_utils.py (rebuild functions and their arguments), torch/_tensor.py,
 // torch/serialization.py (persistent ids); docs/formats.md lists them. Pure; any thread.
@@ -17,23 +17,23 @@
 
 namespace onnx_external {
 
-// How integers stand for fractions: value = (integer - zero point) * scale.
+// How integers encode fractions: value = (integer - zero point) * scale.
 struct Quantizer {
   bool per_channel = false;
-  double scale = 0;             // of the whole tensor
-  std::int64_t zero_point = 0;  // likewise
-  NodeId scales = 0;            // per channel: tensors, one number for each index of `axis`
+  double scale = 0;             // for the whole tensor
+  std::int64_t zero_point = 0;  // for the whole tensor
+  NodeId scales = 0;            // per channel: tensors with one number for each index of `axis`
   NodeId zero_points = 0;
   std::int64_t axis = 0;
 };
 
 enum class SparseLayout : std::uint8_t { kCoo, kCsr, kCsc, kBsr, kBsc };
 
-// The parts of a sparse tensor; its shape stands in the declaration.
+// The parts of a sparse tensor; its shape is in the declaration.
 struct SparseParts {
   SparseLayout layout = SparseLayout::kCoo;
-  NodeId data = 0;        // the tuple that holds the parts: the same tuple, the same tensor
-  NodeId compressed = 0;  // not of COO
+  NodeId data = 0;        // the tuple that holds the parts; it identifies the tensor
+  NodeId compressed = 0;  // not for COO
   NodeId indices = 0;
   NodeId values = 0;
 };
@@ -47,12 +47,12 @@ struct TensorDeclaration {
   bool conj = false;                  // torch's lazy bits
   bool neg = false;
   std::string storage_key;          // its record is data/<key>
-  std::uint64_t storage_bytes = 0;  // that the persistent id declares
+  std::uint64_t storage_bytes = 0;  // as declared by the persistent id
 
-  // A numpy value has its bytes in the pickle, and no storage.
+  // A numpy value has its bytes in the pickle instead of a storage.
   std::optional<SpelledBytes> bytes;
-  ByteOrder byte_order = ByteOrder::kLittle;  // of those
-  bool upper_halves = false;  // bfloat16 that was widened to float32: the lower halves are zeros
+  ByteOrder byte_order = ByteOrder::kLittle;  // of these bytes
+  bool upper_halves = false;  // bfloat16 widened to float32: the lower halves are zeros
 
   std::optional<Quantizer> quantizer;
   std::optional<SparseParts> sparse;  // dtype, strides and storage are unknown then
@@ -63,8 +63,8 @@ struct TensorDeclaration {
 [[nodiscard]] Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id);
 
 // Unwraps parameters and subclasses and reads the rebuild call.
-// kUnsupported with the reason: nested, meta, wrapper subclasses, packed quantized tensors, unknown
-// element types. kCorrupt: arguments of the wrong kind.
+// kUnsupported with the reason: nested and meta tensors, wrapper subclasses, packed quantized
+// tensors, unknown element types. kCorrupt: arguments of the wrong kind.
 // Requires: is_tensor(pickle, id) (torch_objects.h).
 [[nodiscard]] Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id);
 

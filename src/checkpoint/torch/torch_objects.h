@@ -1,4 +1,4 @@
-// What the symbols in a torch pickle mean: which objects are tensors, which are mappings.
+// Interprets the symbols in a torch pickle: which objects are tensors and which are mappings.
 //
 // docs/formats.md lists them. Pure; any thread.
 #pragma once
@@ -15,19 +15,19 @@ namespace onnx_external {
 // True for an object made by one of torch's rebuild functions, readable or not.
 [[nodiscard]] bool is_torch_tensor(const Pickle& pickle, NodeId id);
 
-// The same, and for numpy arrays and scalars.
+// Also true for numpy arrays and scalars.
 [[nodiscard]] bool is_tensor(const Pickle& pickle, NodeId id);
 
 // True for a dict, an OrderedDict, and any other object that had items set on it.
 [[nodiscard]] bool is_mapping(const Pickle& pickle, NodeId id);
 
-// Its (key, value) pairs in order, whichever way they were pickled; twin keys are kept.
-// kUnsupported when an OrderedDict is made from anything but pairs or another mapping.
+// Its (key, value) pairs in order, however they were pickled, with duplicate keys. kUnsupported if
+// an OrderedDict is made from anything but pairs or another mapping.
 // Requires: is_mapping(pickle, id).
 using Items = std::vector<std::pair<NodeId, NodeId>>;
 [[nodiscard]] Result<Items> mapping_items(const Pickle& pickle, NodeId id);
 
-// True for what is neither a plain value nor a torch.Size.
+// True for objects other than plain values and torch.Size.
 [[nodiscard]] bool is_opaque(const Pickle& pickle, NodeId id);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// The records that torch puts into its zip files, whichever of its formats they are.
+// The records that torch's zip formats have in common.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@
 
 namespace onnx_external {
 
-// Of records that hold one word: version, byteorder and the like.
+// For records that hold one word: version, byteorder and the like.
 inline constexpr std::uint64_t kMaxSmallRecord = 1024;
 
-// Refuses a record `version` (or `.data/version`, which overrides it) of another format version
-// than 1 to 10; another is noted in `facts`. A missing one is accepted.
+// Refuses a record `version` (or `.data/version`, which overrides it) with a format version outside
+// 1 to 10, and notes an accepted one in `facts`. The record may be missing.
 [[nodiscard]] Status check_version(const ZipArchive& zip, FormatFacts& facts);
 
-// What the record `byteorder` says; little when there is none.
+// The byte order that the record `byteorder` states; little if it is missing.
 [[nodiscard]] Result<ByteOrder> read_byte_order(const ZipArchive& zip);
 
-// What the record holds, parsed; the error of its bytes when there are none.
+// Parses the content of the record; passes on the error of reading it.
 [[nodiscard]] Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
                                                  Result<std::string> bytes);
 
-// The same of the record `name`. kCorrupt when there is none.
+// Does the same for the record `name`. kCorrupt if it is missing.
 [[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
 
-// The records that tensors view, each one storage of `part`.
+// Adds a storage of `part` for each record that tensors view.
 class RecordStorages {
  public:
   RecordStorages(const ZipArchive& zip, ByteOrder order, FileContents& part)
       : zip_(zip), order_(order), part_(part), storages_(zip.entries().size()) {}
 
-  // The storage that the record root/`name` is; adds it when it is new. kCorrupt when it is missing
-  // or has not exactly `bytes` bytes: newer torch demands that too.
+  // The storage for the record root/`name`, added if it is new. kCorrupt if the record is missing
+  // or does not have exactly `bytes` bytes, which newer torch requires too.
   [[nodiscard]] Result<std::uint32_t> find(const std::string& name, std::uint64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-// The names in a torch pickle that mean something here, and small values around them.
+// The names in a torch pickle that this reader knows, and the small values that go with them.
 //
 // Sources: torch/_utils.py (rebuild functions), torch/_tensor.py, torch/storage.py; numpy's
 // ndarray.__reduce__ and scalar types. Pure; any thread.
@@ -17,11 +17,11 @@
 
 namespace onnx_external {
 
-// What a call makes, by what this reader does with it.
+// Kinds of calls, by what this reader does with them.
 enum class Call : std::uint8_t {
   kNone,
   kTensor,         // (storage, offset, size, stride, ...)
-  kTensorV3,       // the same, with a dtype
+  kTensorV3,       // likewise, with a dtype
   kQuantized,      // (storage, offset, size, stride, quantizer, ...)
   kSparse,         // (layout, data)
   kWrapped,        // (tensor, flag, hooks, state): at least the first
@@ -31,8 +31,8 @@ enum class Call : std::uint8_t {
   kBufferArray,    // (bytes, dtype, shape, order)
   kArrayScalar,    // (dtype, bytes)
   kArrayType,      // ("f4", align, copy), its byte order in the state
-  kEncode,         // (text, encoding): how bytes are written in protocol 2
-  kBytes,          // (): so are those without any
+  kEncode,         // (text, encoding): bytes in protocol 2
+  kBytes,          // (): empty bytes in protocol 2
   kLoadFromBytes,  // (a whole file of one storage)
   kLayout,         // ("torch.sparse_coo")
   kOrderedDict,    // ([pairs])
@@ -51,21 +51,21 @@ struct Symbol {
   std::string_view name;
   Call call;
   Arity arity = {};
-  std::string_view refusal = {};  // of kUnsupported
+  std::string_view refusal = {};  // for kUnsupported
 };
 
-// Labels the globals, so that the calls of each tensor need not be looked up by name. Without it
-// everything works, but slower.
+// Labels the globals, so that calls need not be looked up by name for each tensor. This only saves
+// time.
 void label_symbols(Pickle& pickle);
 
-// Nothing for what is no known global.
+// nullptr for anything but a known global.
 [[nodiscard]] const Symbol* find_symbol(const Pickle& pickle, NodeId id);
-// kNone for what is no object made by a known call.
+// kNone for anything but an object made by a known call.
 [[nodiscard]] Call call_of(const Pickle& pickle, NodeId id);
 
 using Arguments = std::span<const NodeId>;
 
-// The element type of torch's storage class. kCorrupt, kUnsupported.
+// The element type of one of torch's storage classes. kCorrupt, kUnsupported.
 struct StorageClass {
   std::string_view name;
   DType dtype;
@@ -73,7 +73,7 @@ struct StorageClass {
 };
 [[nodiscard]] Result<StorageClass> storage_class_of(const Pickle& pickle, NodeId id);
 
-// torch.float32 and its like. kUnsupported.
+// The type of torch.float32 and the like. kUnsupported.
 [[nodiscard]] Result<DType> read_dtype(const Pickle& pickle, NodeId id);
 
 // A tuple of ints, a list of them, or torch.Size of one; at most kMaxRank. `what` is for messages.

@@ -16,11 +16,11 @@
 namespace onnx_external {
 namespace {
 
-// What is read before it is converted. A plain range stays in the second-level cache.
+// Bytes that are read before they are converted; a plain range of this size stays in the L2 cache.
 constexpr std::uint64_t kPlainCastBytes = std::uint64_t{128} << 10;
 constexpr std::uint64_t kGatherCastBytes = std::uint64_t{1} << 20;
 
-// Places in `part` move behind what `whole` has already.
+// Indices in `part` move up by what `whole` already has.
 template <typename T>
 void append(std::vector<T>& whole, std::vector<T>&& part) {
   whole.insert(whole.end(), std::make_move_iterator(part.begin()),

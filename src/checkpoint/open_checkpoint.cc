@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kMaxListedFiles = 20;
 
-// What a folder may hold; the first that exists is its checkpoint.
+// The files that a folder may hold; the first that exists is its checkpoint.
 constexpr std::array<std::string_view, 4> kFolderFiles = {
     "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json",
     "pytorch_model.bin"};
@@ -50,8 +50,8 @@ bool is_checkpoint_format(FileFormat format, std::string_view name) {
   }
 }
 
-// The names of files in a folder whose content is that of a checkpoint, sorted; where there is none
-// a file that was not fetched, if there is one.
+// The sorted names of the files in a folder whose content is a checkpoint; if there is none, a file
+// that was not fetched, if there is one.
 Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::vector<std::string> pointers;
@@ -132,7 +132,7 @@ auto view_key(const TensorView& tensor) {
                   tensor.conj, tensor.neg);
 }
 
-// Of the indices of those that are the same view of the same bytes only one.
+// Keeps one index of those that are the same view of the same bytes.
 std::vector<std::uint32_t> distinct(std::vector<std::uint32_t> views,
                                     const std::vector<TensorView>& tensors) {
   std::sort(views.begin(), views.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -157,10 +157,11 @@ Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors,
   return total;
 }
 
-// A few bytes of file can be viewed as an output of any size: stride 0, or many overlapping views.
+// A small file can be viewed as an output of any size, by a stride of 0 or many overlapping views.
 Status check_expansion(const FileContents& all, std::uint64_t max_expand,
                        const std::string& where) {
-  // Bytes of the files, not of inflated records: those cost the writer a thousandth of their size.
+  // Counts bytes of the files, not of inflated records, which can be made at a thousandth of their
+  // size.
   std::uint64_t files = 0;
   for (const auto& file : all.files) {
     files += file->size();
@@ -188,7 +189,7 @@ Status check_expansion(const FileContents& all, std::uint64_t max_expand,
   return {};
 }
 
-// Leaves out the tensors whose name stands in a later argument, too.
+// Drops the tensors whose name also occurs in a later argument.
 void drop_overlaid(CheckpointAccess::Contents& contents) {
   std::vector<TensorView>& tensors = contents.all.tensors;
   std::vector<bool> stays(tensors.size(), true);

@@ -12,7 +12,7 @@
 namespace onnx_external {
 namespace {
 
-// Tensors that differ mostly do so at once.
+// Tensors that differ usually do so at the beginning.
 constexpr std::uint64_t kFirstPieceBytes = std::uint64_t{4} << 10;
 
 }  // namespace

@@ -19,10 +19,10 @@
 namespace onnx_external {
 namespace {
 
-// Asked before a whole matrix is read.
+// A quick test before a whole matrix is read.
 constexpr std::uint64_t kSampleElements = 16;
 
-// What was found out already.
+// The answers so far.
 class Evidence {
  public:
   Evidence(const Model& model, const Checkpoint& checkpoint)
@@ -56,7 +56,7 @@ class Evidence {
     const TensorView& view = checkpoint_.tensors()[key];
     const auto shape = onnx_shape(view.dtype, view.shape);
     const auto made = shape ? apply_recipe(recipe, *shape) : shape;
-    // An exporter may have given a weight as it is another shape.
+    // An exporter may have reshaped a weight without moving its elements.
     const bool fits = recipe.empty() ? held_[place].nbytes() == checkpoint_.nbytes(key)
                                      : made && held_[place].dims() == *made;
     if (!fits || held_[place].data_type() != onnx_data_type(view.dtype)) {
@@ -67,7 +67,7 @@ class Evidence {
       if (transposed && view.dtype == DType::kFloat4E2M1FnX2) {
         return false;  // no byte holds neighbours of a column
       }
-      // One row or column reads the same both ways.
+      // A single row or column is the same when transposed.
       const bool turned = transposed && std::none_of(view.shape.begin(), view.shape.end(),
                                                      [](std::int64_t size) { return size <= 1; });
       return turned ? holds_transposed(place, key) : holds(place, key);

@@ -31,12 +31,12 @@ class SlotFinder {
     }
   }
 
-  // The slot that `slot` has its data from; nothing in a circle.
+  // The slot from which `slot` has its data; nullopt in a cycle.
   [[nodiscard]] std::optional<std::uint32_t> root(std::uint32_t slot) {
     std::vector<std::uint32_t> path;
     while (!roots_[slot]) {
       const bool is_root = graph_.slots[slot].kind != SlotKind::kIdentityOutput;
-      roots_[slot] = is_root ? slot : kNone;  // a circle ends here
+      roots_[slot] = is_root ? slot : kNone;  // a cycle ends here
       const auto next = is_root ? std::nullopt : source_of(graph_.slots[slot]);
       if (!is_root) {
         path.push_back(slot);

@@ -26,7 +26,7 @@ namespace {
 // Integers of fewer elements are axes, shapes and counters as often as weights.
 constexpr std::uint64_t kMinTellingIntegers = 8;
 
-// Keys of which any may have gone into a value: so many are named with each value.
+// How many of the keys that may have gone into a value are named with it.
 constexpr std::size_t kMaxNamedAsLost = 64;
 
 // A key for a slot, and how it fits.
@@ -62,7 +62,7 @@ class Learner {
     bool changed = false;  // in the new checkpoint
   };
 
-  // Floats of the graph that are no key's.
+  // Floats of the graph that match no key.
   struct Unknown {
     std::optional<std::uint32_t> slot;
     std::uint32_t held = 0;
@@ -84,7 +84,7 @@ class Learner {
     return {};
   }
 
-  // What was computed from keys stays right while these have the same values.
+  // Values computed from keys stay right as long as these keys do not change.
   Status judge_computed(std::uint32_t slot, std::uint32_t held) {
     std::vector<std::uint32_t> sources;
     bool all_known = true;
@@ -103,7 +103,7 @@ class Learner {
     }
     kept_.insert(slot);
     for (const std::uint32_t key : sources) {
-      if (!is_floating(task_.old.tensors()[key].dtype)) {  // those are decided one by one
+      if (!is_floating(task_.old.tensors()[key].dtype)) {  // these are decided one by one
         settle({&key, 1});
       }
     }
@@ -152,7 +152,8 @@ class Learner {
     return std::nullopt;
   }
 
-  // Whether equal bytes are no coincidence: not one number over and over, nor a few small integers.
+  // Whether equal bytes cannot be a coincidence: the data is not one repeated number, nor a few
+  // small integers.
   [[nodiscard]] bool is_telling(std::uint32_t held, const Content& content) const {
     return !content.uniform && (onnx_is_floating(task_.held[held].data_type()) ||
                                 task_.elements_of(held) >= kMinTellingIntegers);
@@ -169,7 +170,7 @@ class Learner {
       mark_homed(changed);
       return {};
     }
-    if (!choice) {  // the data stays right, whatever it is
+    if (!choice) {  // the data stays right whatever it is
       kept_.insert(slot);
       settle(content.all);
       return {};

@@ -48,12 +48,12 @@ Status list_keys(const MappingOptions& options, LearnTask& task) {
   return {};
 }
 
-// One number alone is a shape or a counter, unless it is a fraction.
+// A single number is a shape or a counter, unless it is a fraction.
 bool may_be_weight(const LearnTask& task, std::uint32_t held) {
   return onnx_is_floating(task.held[held].data_type()) || task.elements_of(held) > 1;
 }
 
-// Slots that the options leave alone are not looked at; nor is their data, unless others have it.
+// Skips slots that the options exclude, and their data unless other slots share it.
 void list_slots(const MappingOptions& options, LearnTask& task) {
   NameSet left_alone(options.keep.begin(), options.keep.end());
   for (const MapEntry& entry : options.map) {
@@ -129,7 +129,7 @@ std::string_view LearnTask::user_of(std::uint32_t slot) const {
 bool LearnTask::has_identities(std::uint32_t slot) const {
   const onnx::ModelProto& proto = model.proto();
   const auto user = users.find(graph.slots[slot].name);
-  // Since torch 2 there is another exporter, which names its nodes otherwise.
+  // Since torch 2 there is another exporter, which names nodes differently.
   return proto.producer_name() == "pytorch" &&
          (proto.producer_version().starts_with("1.") ||
           (user != users.end() && user->second.starts_with('/')));

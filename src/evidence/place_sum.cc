@@ -32,8 +32,8 @@ std::uint64_t number_of(Element element) {
   return element;
 }
 
-// Odd, so that no two elements and no two places become one. The key of NameHash is drawn anew by
-// each process.
+// Odd, so that no two elements and no two indices collide. Each process draws the key of NameHash
+// at random.
 std::uint64_t drawn_factor(std::string_view use) {
   return NameHash{}(use) | 1U;
 }

@@ -17,25 +17,26 @@
 namespace onnx_external {
 namespace {
 
-// Whether the options choose pairs; the others only say what may be left out.
+// Whether the options choose pairs; other options only allow omissions.
 bool chooses_pairs(const MappingOptions& options) {
   return options.match != Match::kAuto || options.prefix || !options.renames.empty() ||
          !options.map.empty() || !options.ties.empty();
 }
 
-// The model's manifest when it has one that can be read.
+// The model's manifest, if it has one that can be read.
 Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& model_path) {
   TRY_ASSIGN(auto model, read_model_file(model_path));
   TRY_ASSIGN(const auto tensors, list_tensors(*model.proto));
   auto found = find_manifest(model, tensors);
   if (!found || !found->manifest) {
-    return std::optional<Manifest>();  // a damaged one is verification's to report
+    return std::optional<Manifest>();  // verification reports a damaged one
   }
   return std::optional<Manifest>(*std::move(found->manifest));
 }
 
-// Nothing when the checkpoint lacks a tensor that the manifest names (it is another one, or was
-// opened in another way), and when it names none: the model was saved without a checkpoint.
+// nullopt if the checkpoint lacks a tensor that the manifest names (it is another checkpoint, or
+// was opened differently), or if the manifest names none because the model was saved without a
+// checkpoint.
 std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
                                                     const Checkpoint& checkpoint) {
   NameMap<std::size_t> keys;
@@ -58,7 +59,7 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
   return expected.empty() ? std::nullopt : std::optional(std::move(expected));
 }
 
-// What is mapped onto what.
+// The two sides of the mapping.
 struct Given {
   Model model;
   const Checkpoint& checkpoint;
@@ -127,8 +128,8 @@ void append(std::vector<std::string>& names, const std::vector<std::string>& mor
   names.insert(names.end(), more.begin(), more.end());
 }
 
-// The options of the save with the given ones, and the pairs that it found: the written model does
-// not tell all that the given graph told, above all of inputs.
+// The options of the save combined with the given ones, plus the pairs that it found, because the
+// written model no longer shows everything that the original graph did, above all about inputs.
 MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& given) {
   MappingOptions options = manifest.options;
   options.casts = given.casts;
@@ -178,9 +179,9 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
   return expected;
 }
 
-// What mapping tells without the manifest's pairs, and what the manifest adds to that. Where they
-// agree the save's own mapping must succeed again: else the checkpoint has weights that the model
-// lacks, or lacks some of the model's.
+// The pairs that mapping finds without the manifest's, plus those that the manifest adds. If they
+// agree, the save's own mapping must succeed again; otherwise the checkpoint has weights that the
+// model lacks, or lacks some of the model's.
 Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
                                                        std::vector<ExpectedTensor> records,
                                                        const MappingOptions& asked) {

@@ -63,8 +63,8 @@ class EntryReader {
     readable_ = false;
   }
 
-  // Loaders disagree on twins and unknown keys; ONNX Runtime refuses the model. The first bad pair
-  // is enough: a file may have any number of them.
+  // Loaders disagree on duplicate and unknown keys; ONNX Runtime refuses the model. Only the first
+  // bad pair is reported, because a file may have any number of them.
   void collect_values() {
     for (const auto& pair : tensor_.proto->external_data()) {
       if (!readable_) {
@@ -133,7 +133,7 @@ class EntryReader {
     if (nbytes) {
       return *nbytes;
     }
-    // For an element type newer than our table the stated length is all there is to go by.
+    // For an element type that is newer than our table, only the stated length is known.
     const bool is_newer = tensor_.proto->data_type() > onnx::TensorProto::BFLOAT16 &&
                           nbytes.error().code == ErrorCode::kUnsupported;
     if (!is_newer || !values_.contains("length")) {

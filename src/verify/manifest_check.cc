@@ -16,7 +16,7 @@
 namespace onnx_external {
 namespace {
 
-// We write one manifest a model; others may use some folders.
+// We write one manifest per model; other tools may use several folders.
 constexpr std::size_t kMaxManifests = 16;
 
 std::string_view location_of(const onnx::TensorProto& tensor) {
@@ -28,7 +28,7 @@ std::string_view location_of(const onnx::TensorProto& tensor) {
   return {};
 }
 
-// Where the manifest of a data file would be; empty when we would not write such a file.
+// Where the manifest of a data file would be; empty if we would not write such a file.
 std::string manifest_location(std::string_view data_file) {
   const std::size_t slash = data_file.rfind('/');
   if (slash != std::string_view::npos) {
@@ -38,7 +38,7 @@ std::string manifest_location(std::string_view data_file) {
   return stem ? manifest_file_name(*stem) : std::string();
 }
 
-// Manifests beside the model that are named after it: data that it links to does not lead to one.
+// Manifests beside the model that are named after it, because linked data does not lead to one.
 std::vector<std::string> manifests_beside(const ModelFile& model) {
   const auto folder = Directory::open(model.folder);
   const auto entries = folder ? folder->entries() : fail(folder.error());
@@ -144,7 +144,7 @@ void check_linked_files(const std::filesystem::path& folder, std::span<const Lin
                         std::vector<Finding>& findings) {
   for (const LinkedFile& record : files) {
     const auto file = open_beneath(folder, record.file);
-    if (file && (*file)->size() != record.bytes) {  // a missing one is a finding of its tensors
+    if (file && (*file)->size() != record.bytes) {  // its tensors report a missing file
       findings.push_back({FindingCode::kWrongLength, "", name_in_finding(record.file),
                           "the model was linked to a file of " + std::to_string(record.bytes) +
                               " bytes, this one has " + std::to_string((*file)->size())});

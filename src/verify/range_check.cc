@@ -28,7 +28,7 @@
 namespace onnx_external {
 namespace {
 
-// Stays in a core's second-level cache between the read, the comparison and the CRC.
+// Stays in a core's L2 cache between reading, comparing and the CRC.
 constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 // Strided and inflated tensors are gathered; Checkpoint::read wants larger steps.
 constexpr std::uint64_t kGatherStep = std::uint64_t{1} << 20;
@@ -59,7 +59,7 @@ std::optional<ByteDifference> first_difference(std::span<const std::byte> found,
                         std::to_integer<std::uint8_t>(*a), std::to_integer<std::uint8_t>(*b)};
 }
 
-// A length is only what the model says: before it decides on an allocation the file must have it.
+// The model only claims the length, so the file must have it before it determines an allocation.
 bool is_in_file(const Directory& folder, const RangeCheck& check) {
   const auto file = open_beneath(folder, check.location);
   return file && range_fits(check.offset, check.length, (*file)->size());
@@ -67,7 +67,7 @@ bool is_in_file(const Directory& folder, const RangeCheck& check) {
 
 using Ranges = std::set<std::pair<std::uint64_t, std::uint64_t>>;  // offset, length
 
-// The bytes of all ranges that a file of `size` bytes holds; the others are not read anyway.
+// The bytes of all ranges inside a file of `size` bytes; the others are not read anyway.
 std::uint64_t bytes_to_read(const Ranges& ranges, std::uint64_t size) {
   std::uint64_t sum = 0;
   for (const auto& [offset, length] : ranges) {
@@ -100,7 +100,7 @@ std::set<std::string_view> overused_files(const Directory& folder,
   return overused;
 }
 
-// How the wanted bytes are read where reading them in order would be slow.
+// Readers for tensors that would be slow to read in order.
 std::optional<TiledView> wanted_tiles(const Checkpoint& checkpoint, const WantedTensor& wanted) {
   const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
   return TiledView::of(checkpoint, *view, wanted.cast_to);
@@ -143,12 +143,12 @@ class WantedBytes {
 
   [[nodiscard]] std::uint64_t step() const { return file_ != nullptr ? kPlainStep : kGatherStep; }
 
-  // True when they stand at that very place.
+  // True if the bytes are at exactly that place.
   [[nodiscard]] bool stands_in(const SourceFile& file, std::uint64_t offset) const {
     return file_ != nullptr && offset_ == offset && file_->same_file(file);
   }
 
-  // The part of a hole of the data file that is one here, too; data where it is none.
+  // The part of a hole of the data file that is also a hole here; data if there is none.
   [[nodiscard]] FileRun same_run(std::uint64_t first, FileRun run) const {
     if (file_ == nullptr || !run.is_hole) {
       return {run.bytes, false};
@@ -259,7 +259,7 @@ class PieceReader {
     return {};
   }
 
-  // The wanted bytes come in tiles, and the file's follow them.
+  // The expected bytes come in tiles, and the file is read in the same order.
   [[nodiscard]] Status read_tiles(const SourceFile& file, const TiledView& tiles, Buffers& buffers,
                                   ProgressMeter& meter, RangeAnswer& answer) const {
     BufferPool::Lease tile(tiles_);
@@ -294,7 +294,7 @@ class PieceReader {
     return crc ? Status() : fail(crc.error());
   }
 
-  // What is a hole on both sides is equal, and need not be read.
+  // Ranges that are holes on both sides are equal and need not be read.
   [[nodiscard]] FileRun run_at(const SourceFile& file, const std::optional<WantedBytes>& wanted,
                                std::uint64_t first) const {
     const std::uint64_t left = piece_.first + piece_.length - first;
@@ -389,8 +389,8 @@ std::optional<std::uint32_t> known_crc(const RangeCheck& check, const Checkpoint
   return recorded ? recorded : check.written_crc;
 }
 
-// The CRC of a range is not the one that the checkpoint records: which byte is it, or is it the
-// checkpoint that is damaged?
+// The CRC of a range is not the recorded one: finds the byte that differs, or that the checkpoint
+// itself is damaged.
 Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
                    const Checkpoint& checkpoint, VerifyOptions options, RangeAnswer& answer) {
   options.progress = nullptr;

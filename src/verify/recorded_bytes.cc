@@ -27,7 +27,7 @@ bool is_of_checkpoint_alone(const SavePlan& plan) {
          std::all_of(plan.tensors.begin(), plan.tensors.end(), is_of_checkpoint);
 }
 
-// Nothing when there is no manifest. The model is read when there is one.
+// nullopt if there is no manifest; the model is read only if there is one.
 Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
                                                  const std::filesystem::path& path,
                                                  const std::vector<ListedTensor>& tensors) {
@@ -71,14 +71,14 @@ Error contradicted(const ModelFile& file, const FoundManifest& found, const List
 
 using Crcs = std::vector<std::optional<std::uint32_t>>;  // of each listed tensor
 
-// A model with all data inside has nothing but its own CRC-32 to be checked by.
+// A model with all data inside can only be checked by its own CRC-32.
 bool is_of_model_alone(const Manifest& manifest) {
   return std::all_of(manifest.tensors.begin(), manifest.tensors.end(),
                      [](const ManifestTensor& tensor) { return tensor.file.empty(); });
 }
 
-// A manifest that was written for another model is believed where it names a range of a file that
-// the model has, too: that is the file's, whoever refers to it.
+// A manifest that was written for another model is trusted for ranges of a file that this model
+// also uses, because they describe the file, not the model.
 Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
                            const std::vector<ListedTensor>& tensors, const TensorIndex& index) {
   const Manifest& manifest = *found.manifest;
@@ -93,7 +93,7 @@ Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
     if (facts.records[i] == nullptr) {
       continue;
     }
-    std::vector<Finding> ignored;  // loading the model has refused what is wrong with its entries
+    std::vector<Finding> ignored;  // loading the model has already refused bad entries
     const bool external = is_external(*tensors[i].proto);
     const auto entry = external ? read_entry(tensors[i], ignored) : std::nullopt;
     if (external && !entry) {

@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::string_view kZipStart = "PK\x03\x04";
 
-// What the keys of nested storages begin with.
+// The prefix of the keys of nested storages.
 constexpr std::string_view kNestedKey = "_load_from_bytes ";
 
-// A storage of the file's own that has such a key would be taken for a nested one.
+// A storage of the file itself with such a key would be mistaken for a nested one.
 Status check_own_key(const Pickle& pickle, NodeId id) {
   constexpr std::size_t kKey = 2;  // ('storage', class, key, ...)
   const Arguments parts = pickle.tuple(pickle.persistent_id(id));
@@ -87,7 +87,7 @@ std::optional<NestedStorages::Source> NestedStorages::source_of(const Pickle& pi
   return Source{std::make_shared<const std::string>(*std::move(copy)), {0, length}};
 }
 
-// Makes a persistent id for the one storage that the nested file holds.
+// Makes a persistent id for the only storage of the nested file.
 Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source) {
   const std::string where =
       source.memory ? "nested torch file"

@@ -207,7 +207,7 @@ Result<Placed> place_compressed(const SparseTensor& tensor, const Blocks& blocks
   TRY(budget.take(product(tensor.indices.shape), sizeof(PlacedBlock)));
   Placed placed;
   placed.reserve(static_cast<std::size_t>(product(tensor.indices.shape)));
-  const bool any = blocks.batches != 0;  // else the other dimensions are not bounded
+  const bool any = blocks.batches != 0;  // otherwise the other dimensions are not bounded
   std::vector<std::uint64_t> starts(any ? static_cast<std::size_t>(lines + 1) : 0);
   for (std::uint64_t batch = 0; batch < blocks.batches; ++batch) {
     TRY(read_starts(tensor.compressed, batch, blocks.stored, starts));
@@ -223,7 +223,7 @@ bool has_twins(const Placed& placed) {
   return twin != placed.end();
 }
 
-// The scatter puts whole blocks side by side; the rows of the matrix run across them.
+// The scatter stores whole blocks one after the other, but rows of the matrix run across blocks.
 ReadSource rows_of_blocks(std::shared_ptr<const BlockScatter> scatter, const Blocks& blocks,
                           std::uint32_t element, std::uint64_t run) {
   const std::uint64_t line = blocks.width * run;  // elements of one row of a block
@@ -263,7 +263,7 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
                 "it is sparse with several " + std::string(torch_name(tensor.values.dtype)) +
                     " values at one place; save tensor.coalesce() instead");
   }
-  // Of a stored block: all dimensions of the values behind the one that counts them.
+  // The size of a stored block: all dimensions of the values after the one that counts blocks.
   const std::size_t counted = coo ? 1 : tensor.compressed.shape.size();
   const std::uint64_t run = product(
       std::span(tensor.values.shape).subspan(counted + (has_blocks(tensor.layout) ? 2 : 0)));
@@ -272,7 +272,7 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
   if (block_bytes == 0) {
     return ReadSource([](std::uint64_t, std::span<std::byte>) { return Status(); });
   }
-  // Blocks at one place are not bounded by the dense tensor, and cost time each time it is read.
+  // Blocks with the same index are not bounded by the dense tensor, and take time on every read.
   TRY(twins ? budget.take(placed.size(), block_bytes) : Status());
   auto scatter = std::make_shared<const BlockScatter>(std::move(placed), block_bytes,
                                                       tensor.values.dtype, tensor.values.read);

@@ -17,7 +17,8 @@
 namespace onnx_external {
 namespace {
 
-// A slice of an open file, and what reading it gave: its only tensor, without a name, or an error.
+// A slice of an open file, and the result of reading it: its only tensor, without a name, or an
+// error.
 struct Slice {
   std::uint32_t file = 0;  // index into FileContents::files
   std::uint64_t offset = 0;
@@ -27,8 +28,8 @@ struct Slice {
   [[nodiscard]] auto range() const { return std::tie(file, offset, length); }
 };
 
-// The slices that the selected tensors need. Honest ones never share bytes; that they may not keeps
-// the work of reading them within the size of the files.
+// The slices that the selected tensors need. They must not share bytes, which bounds the work of
+// reading them by the size of the files; honest ones never do.
 class Slices {
  public:
   Slices(const std::filesystem::path& folder, FileContents& part) : folder_(folder), part_(part) {}
@@ -44,7 +45,7 @@ class Slices {
     return {};
   }
 
-  // After the last add().
+  // Call it after the last add().
   [[nodiscard]] Status check_apart() {
     const auto before = [](const Slice& a, const Slice& b) { return a.range() < b.range(); };
     const auto same = [](const Slice& a, const Slice& b) { return a.range() == b.range(); };
@@ -62,7 +63,7 @@ class Slices {
     return {};
   }
 
-  // The tensor of a slice, which is read once, whoever asks. Requires: it was added.
+  // The tensor of a slice, which is read only once. Requires: the slice was added.
   [[nodiscard]] const Result<TensorView>& get(const DcpSlice& wanted) {
     const Slice key{
         .file = files_.at(wanted.file), .offset = wanted.offset, .length = wanted.length};
@@ -111,7 +112,7 @@ class Slices {
   std::vector<Slice> slices_;  // sorted once complete
 };
 
-// Puts the tensors into `part`; their storages stand there already, or are added.
+// Puts the tensors into `part`, and adds their storages if these are new.
 class Assembler {
  public:
   Assembler(Slices& slices, FileContents& part) : slices_(slices), part_(part) {}
@@ -232,7 +233,7 @@ Result<FileContents> read_dcp(std::shared_ptr<const SourceFile> metadata,
   }
   part.format = "dcp";
   const std::filesystem::path folder = metadata->path().parent_path();
-  part.files.push_back(std::move(metadata));  // the file of storages that lie in none, too
+  part.files.push_back(std::move(metadata));  // also the file of storages that are in no file
   part.opaque = std::move(named->opaque);
   part.refused = std::move(named->refused);
   Slices slices(folder, part);

@@ -28,8 +28,8 @@ Status check_inside(std::span<const std::int64_t> shape, const ChunkBox& box) {
 
 // The number of boxes that an element lies in is the sum, over the corners at or before it in every
 // dimension, of +1 or -1: +1 for a corner where an even number of its box's dimensions end, -1 for
-// an odd number. It is 1 everywhere exactly when the corners cancel out, but for +1 at the origin.
-// Corners on the far sides of the tensor matter to no element.
+// an odd number. It is 1 everywhere exactly if the corners cancel out except for +1 at the origin.
+// Corners on the far sides of the tensor affect no element.
 class Corners {
  public:
   explicit Corners(std::span<const std::int64_t> shape, std::span<const ChunkBox> boxes)
@@ -62,7 +62,7 @@ class Corners {
   }
 
   [[nodiscard]] Status check() {
-    add(0, true);  // cancels the +1 that must be left at the origin
+    add(0, true);  // cancels the +1 that must remain at the origin
     std::sort(corners_.begin(), corners_.end());
     for (std::size_t i = 0; i < corners_.size();) {
       const std::uint64_t place = corners_[i] / 2;
@@ -80,7 +80,7 @@ class Corners {
   }
 
  private:
-  // Places are less than the number of elements, so a bit is free for the sign.
+  // Positions are less than the number of elements, so a bit is free for the sign.
   void add(std::uint64_t place, bool negative) { corners_.push_back(place * 2 + negative); }
 
   [[nodiscard]] std::string element(std::uint64_t place) const {
@@ -228,8 +228,8 @@ Status ChunkedTensor::read_box(const Box& box, std::span<std::byte> out) const {
   return {};
 }
 
-// What a chunk has of a box is one run of the chunk's bytes: one index of its outer dimensions, a
-// range of one dimension, and all of the inner ones.
+// The intersection of a chunk and a box is one run of the chunk's bytes: one index of its outer
+// dimensions, a range of one dimension, and all of the inner ones.
 Status ChunkedTensor::read_chunk(const Chunk& chunk, const Box& box,
                                  std::span<std::byte> out) const {
   std::uint64_t begin = 0;
@@ -256,7 +256,7 @@ Status ChunkedTensor::read_chunk(const Chunk& chunk, const Box& box,
                          static_cast<std::size_t>(length)));
 }
 
-// Bytes [begin, begin + length) of the chunk to their places in `out`, row by row of the chunk.
+// Copies bytes [begin, begin + length) of the chunk to their places in `out`, row by row.
 Status ChunkedTensor::scatter(const Chunk& chunk, std::uint64_t begin, std::uint64_t length,
                               const Box& box, std::span<std::byte> out) const {
   const std::size_t last = dims_.sizes.size() - 1;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxPathParts = 100;
 
-// What the pickle's parts may cost together: an honest file uses each of them once or twice.
+// A budget for all parts of the pickle together; an honest file uses each part once or twice.
 class Budget {
  public:
   explicit Budget(const Pickle& pickle) : left_(65'536 + 2 * std::uint64_t{pickle.node_count()}) {}
@@ -36,7 +36,7 @@ class Budget {
   std::uint64_t left_;
 };
 
-// True for an object of a class of torch.distributed; its module moved between versions.
+// True for an object of a class of torch.distributed, whose module differs between versions.
 bool is_a(const Pickle& pickle, NodeId id, std::string_view name) {
   if (pickle.kind(id) != NodeKind::kObject) {
     return false;
@@ -46,7 +46,7 @@ bool is_a(const Pickle& pickle, NodeId id, std::string_view name) {
          pickle.module(symbol).starts_with("torch.distributed.");
 }
 
-// An attribute that BUILD sets; nothing when there is none, or None.
+// An attribute that BUILD sets; nullopt if it is missing or None.
 std::optional<NodeId> attribute(const Pickle& pickle, NodeId object, std::string_view name) {
   for (const NodeId state : pickle.states(object, 2)) {
     for (const auto& [key, value] : pickle.items(state, kMaxAttributes)) {
@@ -58,7 +58,7 @@ std::optional<NodeId> attribute(const Pickle& pickle, NodeId object, std::string
   return std::nullopt;
 }
 
-// A tuple, a list, or torch.Size of one; at most `most` elements are copied.
+// Copies at most `most` elements of a tuple, a list, or a torch.Size of one.
 std::optional<std::vector<NodeId>> sequence(const Pickle& pickle, NodeId id, std::size_t most) {
   for (int depth = 0; depth < 2; ++depth) {
     if (pickle.kind(id) == NodeKind::kTuple) {
@@ -99,7 +99,7 @@ Result<std::vector<std::int64_t>> integers(const Pickle& pickle, std::optional<N
   return values;
 }
 
-// An entry of storage_data whose key has an offset: the place of one chunk.
+// An entry of storage_data whose key has an offset; it places one chunk.
 struct Place {
   std::string_view name;
   std::vector<std::int64_t> offsets;
@@ -135,7 +135,7 @@ class MetadataReader {
   }
 
  private:
-  // The items of a dict attribute of the root, paid for.
+  // The items of a dict attribute of the root, charged to the budget.
   [[nodiscard]] Result<std::vector<std::pair<NodeId, NodeId>>> root_dict(std::string_view name) {
     const auto dict = attribute(pickle_, pickle_.root(), name);
     if (!dict || pickle_.kind(*dict) != NodeKind::kDict) {
@@ -218,7 +218,7 @@ class MetadataReader {
     if (!chunks) {
       return corrupt("its chunks are no list");
     }
-    constexpr std::uint64_t kChunkCost = 4;  // of its own nodes it has twice as many, and more
+    constexpr std::uint64_t kChunkCost = 4;  // a chunk has more than twice as many nodes of its own
     TRY(budget_.spend(kChunkCost * chunks->size()));
     for (const NodeId chunk : *chunks) {
       TRY(read_chunk(chunk, item));
@@ -226,8 +226,8 @@ class MetadataReader {
     return {};
   }
 
-  // TensorProperties have a tuple as their state, element type first; a dict where a version of
-  // torch leaves that to Python.
+  // The state of TensorProperties is a tuple that starts with the element type, or a dict in
+  // versions of torch that leave pickling to Python.
   void read_dtype(std::optional<NodeId> properties, DcpItem& item) const {
     std::optional<NodeId> node;
     if (properties && is_a(pickle_, *properties, "TensorProperties")) {
@@ -322,7 +322,7 @@ class MetadataReader {
     return {};
   }
 
-  // planner_data: name -> the path it was flattened from. Other planners leave anything here.
+  // planner_data: name -> the path it was flattened from. Other planners store anything here.
   [[nodiscard]] Status read_paths() {
     for (DcpItem& item : items_) {
       item.path = {item.name};
@@ -366,7 +366,7 @@ class MetadataReader {
       } else if (const auto number = pickle_.integer(part)) {
         path.emplace_back(*number);
       } else {
-        return {};  // a key of another type: the flat name serves
+        return {};  // a key of another type: use the flat name
       }
     }
     items_[*index].path = std::move(path);

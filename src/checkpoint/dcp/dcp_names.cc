@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kNoItem = static_cast<std::size_t>(-1);
 using Part = DcpPath::value_type;
 
-// The tree of the paths; an entry has children, or is an item, or both when the paths clash.
+// The tree of the paths. An entry has children or is an item, or both if paths clash.
 struct Tree {
   struct Entry {
     std::vector<std::pair<Part, std::size_t>> children;  // in order; indexes into `entries`
@@ -40,8 +40,8 @@ struct Tree {
   }
 };
 
-// Writes the tree as a pickle, so that the code that names tensors in pickles names these too: a
-// nested dict whose leaves are rebuild calls that have the index of the item as their argument.
+// Writes the tree as a pickle, so that the code for pickles can name these tensors too: a nested
+// dict whose leaves are rebuild calls with the index of the item as argument.
 class TreePickle {
  public:
   TreePickle(const Tree& tree, const std::vector<DcpItem>& items) : tree_(tree), items_(items) {
@@ -70,7 +70,7 @@ class TreePickle {
       put_integer(std::get<std::int64_t>(key));
     }
   }
-  // As deep as the longest path, which the reader of the metadata bounds.
+  // Recurses as deep as the longest path, which the metadata reader limits.
   void put_entry(std::size_t index) {
     const Tree::Entry& entry = tree_.entries[index];
     if (entry.item == kNoItem) {

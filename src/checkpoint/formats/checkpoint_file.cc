@@ -29,7 +29,7 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// A length that the format allows, then JSON: text files fail the first test by far.
+// A length that the format allows, then JSON. Text files fail the first test by a wide margin.
 bool looks_like_safetensors(std::string_view head) {
   std::uint64_t length = 0;
   if (head.size() < sizeof(length) + 1) {
@@ -39,8 +39,8 @@ bool looks_like_safetensors(std::string_view head) {
   return length <= kMaxSafetensorsHeader && length >= 2 && (head[8] == '{' || is_blank(head[8]));
 }
 
-// Protocols 2 and later say what they are. Of the older ones, what pickle.dump makes of dicts,
-// lists, and the few objects that a checkpoint can be.
+// Pickles of protocol 2 and later identify themselves. Of the older ones, this recognizes what
+// pickle.dump writes for dicts, lists, and the few objects that a checkpoint can be.
 bool looks_like_pickle(std::string_view head) {
   if (head.size() >= 2 && head[0] == '\x80') {
     return head[1] >= 2 && head[1] <= 5;
@@ -125,7 +125,7 @@ Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file
       break;
   }
   if (file->path().extension() == ".safetensors") {
-    return read_safetensors(std::move(file), options);  // which says what is wrong with it
+    return read_safetensors(std::move(file), options);  // its error says what is wrong
   }
   return fail(unsupported_format(
       *file, file->size() == 0 ? "an empty file" : "not a checkpoint of a known format"));

@@ -29,7 +29,7 @@ constexpr std::string_view kModels = "models/";
 constexpr std::string_view kModelSuffix = ".json";
 constexpr std::string_view kProgram = "serialized_exported_program.json";
 
-// The two places that tensors of a program lie in: "weights" and "constants".
+// The two places of a program's tensors: "weights" and "constants".
 struct Kind {
   std::string_view flat;     // record of a flat archive, without its suffix
   std::string_view folder;   // of a PT2 archive
@@ -118,7 +118,7 @@ class Reader {
   }
 
  private:
-  // True when the listing goes on without the tensor.
+  // True if the listing continues without the tensor.
   [[nodiscard]] bool refuse(const std::string& name, const Error& error) {
     if (options_.selection != Selection::kEverything || error.code != ErrorCode::kUnsupported) {
       return false;
@@ -159,7 +159,7 @@ class Reader {
     return storages_.find(tensor.storage_key, entry.size);
   }
 
-  // Opens a record that is itself what torch.save writes, where it lies.
+  // Opens a record that is itself a torch.save file, in place.
   [[nodiscard]] Result<FileContents> open_saved(const ZipEntry& entry,
                                                 Selection selection = Selection::kEverything) {
     const std::string where = zip_.name() + ": record " + quote(entry.name);
@@ -231,7 +231,7 @@ class Reader {
     return view;
   }
 
-  // All that was opened lies in the one file.
+  // Everything that was opened is in the one file.
   [[nodiscard]] Status append(FileContents saved) {
     const std::size_t before = part_.storages.size();
     saved.facts = part_.facts;  // those of the archive stay

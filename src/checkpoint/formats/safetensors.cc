@@ -112,7 +112,7 @@ Status parse_tensor(const Json& json, TensorView& view, Span& span) {
   return {};
 }
 
-// The spans must cover [0, data_bytes) exactly; empty ones may stand at any seam.
+// The spans must cover [0, data_bytes) exactly; empty ones may be at any boundary.
 Status check_cover(const std::vector<Span>& spans, const std::vector<std::string_view>& names,
                    std::uint64_t data_bytes) {
   std::vector<std::size_t> order(spans.size());

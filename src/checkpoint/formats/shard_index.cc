@@ -73,7 +73,7 @@ Result<ShardMap> read_map(const SourceFile& index) {
   return map;
 }
 
-// Follows the link `name` in `folder` by hand, one checked step after the other.
+// Follows the link `name` in `folder` manually, checking each step.
 Result<UniqueFd> open_in_cache(int folder, const std::filesystem::path& folder_path,
                                const std::string& name) {
   const std::string where = (folder_path / name).string();
@@ -99,7 +99,8 @@ Result<UniqueFd> open_in_cache(int folder, const std::filesystem::path& folder_p
   return fd;
 }
 
-// A tensor of shard number `shard`: listed, left to the shard that the index names, or a twin.
+// Decides about a tensor of shard number `shard`: it is listed, left to the shard that the index
+// names, or a duplicate.
 class Merger {
  public:
   explicit Merger(const ShardMap& map) : map_(map) {}

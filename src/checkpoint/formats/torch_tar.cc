@@ -143,8 +143,8 @@ Result<std::vector<std::int64_t>> read_integers(PickleStream& stream, std::int32
   return values;
 }
 
-// One entry: (key, storage, class), then the number of dimensions, four bytes that mean nothing,
-// sizes, strides, offset.
+// One entry: (key, storage, class), then the number of dimensions, four unused bytes, sizes,
+// strides, offset.
 Status read_tensor(PickleStream& stream, TarTensors& tensors) {
   const std::uint64_t at = stream.position();
   TRY_ASSIGN(const auto pickle, stream.next());
@@ -177,7 +177,7 @@ Result<TarTensors> read_tensors(PickleStream stream) {
   return tensors;
 }
 
-// Puts the tensors and storages of the tables where the object names them by their keys.
+// Replaces keys in the object by the tensors and storages of the tables.
 class ObjectLinker {
  public:
   ObjectLinker(Pickle& object, const StorageTable& storages, const TarTensors& tensors)

@@ -18,7 +18,7 @@ Error unsupported(const ZipArchive& zip, const std::string& what) {
   return {ErrorCode::kUnsupported, zip.name() + ": " + what};
 }
 
-// A zip file that is none of torch's, or one that cannot be read; says which.
+// The error for a zip file that is not torch's, or is one of torch's that cannot be read.
 Error refusal(const ZipArchive& zip) {
   if (zip.find("model.json") != nullptr) {
     return unsupported(zip,
@@ -39,8 +39,8 @@ Error refusal(const ZipArchive& zip) {
                      "its folder");
 }
 
-// A checkpoint of many tensors has as many headers: they are read while the pickle is parsed and
-// its tensors are listed, which wait for the headers that they need.
+// A checkpoint of many tensors has as many headers. They are read while another thread parses the
+// pickle and lists its tensors, which wait for the headers that they need.
 // `entry`: data.pkl.
 Result<FileContents> locate_and_read(ZipArchive& zip, const ZipEntry& entry,
                                      const OpenOptions& options) {
@@ -57,7 +57,7 @@ Result<FileContents> locate_and_read(ZipArchive& zip, const ZipEntry& entry,
         located = zip.locate();
         return located;
       });
-  // A damaged header comes first: it may be why the tensors could not be read.
+  // A damaged header is reported first, because it may be why the tensors could not be read.
   if (!located) {
     return fail(std::move(located).error());
   }

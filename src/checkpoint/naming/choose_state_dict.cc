@@ -31,12 +31,12 @@ struct Reached {
   std::size_t arrays = 0;  // of numpy; they count only where no mapping has tensors
 };
 
-// A numpy scalar stands in many dicts, and makes none of them a model.
+// Numpy scalars occur in many dicts and make none of them a model.
 bool counts_as_array(const Pickle& pickle, NodeId id) {
   return is_array(pickle, id) && call_of(pickle, id) != Call::kArrayScalar;
 }
 
-// Who chooses from what.
+// Finds the candidates in a pickle and chooses among them.
 struct Chooser {
   const Pickle& pickle;
   const ClassFlattening* classes;
@@ -195,13 +195,13 @@ Error no_mapping(const Pickle& pickle) {
                     {{"key", "NAME", "if one lies deeper, by its dotted path"}});
 }
 
-// What a search along a dotted key met at its end.
+// The values at the end of a search along a dotted key.
 struct KeySearch {
   std::set<NodeId> trees;
   bool met_tensor = false;
 };
 
-// Keys may hold dots themselves, so several ways may lead along one key.
+// Keys may themselves contain dots, so several paths may match one key.
 Result<KeySearch> search_key(const Pickle& pickle, const ClassFlattening* classes,
                              const std::string& key) {
   WalkBudget budget(pickle);

@@ -31,7 +31,7 @@ bool is_object_of(const Pickle& pickle, NodeId id, std::string_view package) {
          is_in(pickle.module(pickle.callable(id)), package);
 }
 
-// What torch.jit._pickle's calls give back: their first argument, a list or dict.
+// The result of torch.jit._pickle's calls, which is their first argument, a list or dict.
 NodeId behind_type_tags(const Pickle& pickle, NodeId id) {
   constexpr int kMaxTags = 16;  // a list in a dict in an optional: each adds one
   NodeId value = id;
@@ -50,7 +50,7 @@ bool holds(const std::vector<std::string>& sorted, std::string_view name) {
   return std::binary_search(sorted.begin(), sorted.end(), name);
 }
 
-// Of no use to anyone who looks for tensors or objects.
+// Attributes that are useless in a listing of tensors and objects.
 bool is_plain(NodeKind kind) {
   switch (kind) {
     case NodeKind::kNone:
@@ -111,7 +111,7 @@ class Expander {
     std::size_t prefix_size;
   };
 
-  // Each node is looked at once: what has parts and is no tensor.
+  // Visits each node that has parts and is not a tensor once.
   void reach(NodeId id) {
     if (!is_plain(pickle_.kind(id)) && !reached_[id] && !is_tensor(pickle_, id)) {
       reached_[id] = true;
@@ -155,7 +155,8 @@ class Expander {
     return pickle_.kind(dict) == NodeKind::kDict ? dict : 0;
   }
 
-  // Scans a dict once, however many objects share it; nullptr when it is no Python module's.
+  // Scans a dict once, however many objects share it; nullptr if it does not belong to a Python
+  // module.
   const Parts* python_parts(NodeId attributes) {
     if (!scanned_[attributes]) {
       scanned_[attributes] = true;
@@ -321,7 +322,7 @@ class Expander {
     return {};
   }
 
-  // A value of a module that is no module, under the name in prefix_.
+  // Adds a value of a module that is not itself a module, under the name in prefix_.
   [[nodiscard]] Status add(NodeId value) {
     const bool tensor = is_tensor(pickle_, value);
     const bool object = !tensor && is_object_of(pickle_, value, kScriptRoot);
@@ -341,7 +342,7 @@ class Expander {
     return {};
   }
 
-  // The strings in a set, however the protocol pickles sets. False when it costs too much.
+  // The strings in a set, in the form of any protocol. False if the budget is exceeded.
   [[nodiscard]] bool collect_names(NodeId set, std::set<std::string_view>& names) {
     if (pickle_.kind(set) == NodeKind::kObject) {  // set([...])
       const auto arguments = pickle_.tuple(pickle_.arguments(set));
@@ -369,7 +370,7 @@ class Expander {
     return pay(cost);
   }
 
-  // Looking at shared parts is work each time.
+  // Visiting shared parts takes time every time.
   [[nodiscard]] bool pay(std::uint64_t count) {
     const bool enough = count <= items_left_;
     items_left_ -= enough ? count : 0;

@@ -72,7 +72,7 @@ const FlattenFunction* function_for(const Pickle& pickle, const ClassFlattening*
   return classes->find(type_name(pickle, id));
 }
 
-// The caller's code: what it throws stops here.
+// Calls the caller's code and stops its exceptions.
 Result<std::vector<FlattenedPart>> call_function(const FlattenFunction& function,
                                                  const PickledValue& object) {
   try {

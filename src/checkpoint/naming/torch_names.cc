@@ -41,7 +41,7 @@ class Walker {
   Walker(const Walker&) = delete;  // names_ looks into found_
   Walker& operator=(const Walker&) = delete;
 
-  // Adds what stands in `root`, under names that begin with `prefix`.
+  // Adds the contents of `root`, under names that begin with `prefix`.
   [[nodiscard]] Status walk(NodeId root, const std::string& prefix = {}) {
     path_ = prefix;
     auto status = visit(root);
@@ -73,7 +73,7 @@ class Walker {
     std::size_t path_size;
   };
 
-  // A tensor of a state dict is 13 to 24 nodes; lists that grew would move every name.
+  // A tensor of a state dict takes 13 to 24 nodes. Reserving avoids moving every name.
   static std::size_t expected_tensors(const Pickle& pickle) {
     constexpr std::size_t kNodesPerTensor = 16;
     constexpr std::size_t kMostReserved = std::size_t{1} << 16;
@@ -108,7 +108,7 @@ class Walker {
     auto children = children_of(pickle_, id, classes_, budget_);
     bool is_opaque_here = !is_flattened(pickle_, classes_, id);
     if (!children && scope_ == Scope::kEverything && !is_opaque_here) {
-      // A listing goes on where a class's function cannot.
+      // A listing continues if a class's function fails.
       is_opaque_here = true;
       children = children_of(pickle_, id, nullptr, budget_);
     }
@@ -132,7 +132,7 @@ class Walker {
     return !is_inner_mapping && is_plain_tree(pickle_, classes_, id);
   }
 
-  // Its tensors, if it has any, would be missing.
+  // Otherwise its tensors, if it has any, would be missing.
   [[nodiscard]] Status check_argument(NodeId id) const {
     if (pickle_.kind(id) != NodeKind::kObject || !is_opaque(pickle_, id)) {
       return {};

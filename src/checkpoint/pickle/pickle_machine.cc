@@ -30,7 +30,7 @@ Result<Pickle> Pickle::parse(PickleText text) {
 
 PickleMachine::PickleMachine(PickleText text) : reader_({}) {
   pickle_.text_ = std::move(text);
-  // A state dict has a node for about 7 bytes; a list that grew would be copied each time.
+  // A state dict has a node per 7 bytes or so; reserving avoids copies of a growing list.
   constexpr std::size_t kBytesPerNode = 6;
   constexpr std::size_t kMostReserved = std::size_t{1} << 20;
   pickle_.nodes_.reserve(std::min(pickle_.text_.bytes.size() / kBytesPerNode, kMostReserved));
@@ -41,7 +41,8 @@ PickleMachine::PickleMachine(PickleText text) : reader_({}) {
 }
 
 Result<Pickle> PickleMachine::run() {
-  // Nodes hold positions, not views: a short string's bytes move with the Pickle.
+  // Nodes hold positions instead of views, because the bytes of a short string move with the
+  // Pickle.
   reader_ = ByteReader(std::as_bytes(std::span(pickle_.text_.bytes)), pickle_.text_.begin);
   while (!stopped_) {
     const std::size_t at = reader_.position();

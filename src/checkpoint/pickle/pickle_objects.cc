@@ -1,4 +1,4 @@
-// The opcodes that make collections and objects, or add to them.
+// The opcodes that make collections and objects or add to them.
 #include <utility>
 
 #include "base/bad_input.h"
@@ -101,7 +101,7 @@ Status PickleMachine::global_from_stack() {
   return push_new({.kind = NodeKind::kGlobal, .first = module, .second = name});
 }
 
-// A class may be a persistent id: legacy torch files keep the source of modules there.
+// A class may be a persistent id, because legacy torch files store the source of modules there.
 Status PickleMachine::check_callable(NodeId id) const {
   switch (pickle_.kind(id)) {
     case NodeKind::kGlobal:
@@ -184,8 +184,8 @@ Result<NodeId> PickleMachine::add_object(NodeId callable, NodeId arguments) {
   return add({.kind = NodeKind::kObject, .first = callable, .second = arguments});
 }
 
-// Takes the stack from `from` and adds it to `owner`: to its list (kList), set (kSet), dict items
-// (kDict) or, for an object, states (kObject).
+// Takes the values from `from` on off the stack and adds them to `owner`: to its list (kList), set
+// (kSet), dict items (kDict) or, for an object, states (kObject).
 Status PickleMachine::append_block(NodeId owner, NodeKind part, std::size_t from) {
   const NodeKind kind = pickle_.kind(owner);
   if (kind != part && kind != NodeKind::kObject) {

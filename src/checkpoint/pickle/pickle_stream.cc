@@ -23,14 +23,14 @@ constexpr std::uint64_t kMinCut = 64;
 constexpr std::string_view kLegacyMagic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
 constexpr std::string_view kZipMagic = "PK\x03\x04"sv;
 
-// What follows an opcode: some bytes, a length and that many bytes, or lines.
+// The argument of an opcode: some bytes, a length and that many bytes, or lines.
 struct Operand {
   std::uint8_t bytes = 0;  // of the value or of the length
   bool counted = false;
   std::uint8_t lines = 0;
 };
 
-// Nothing for a byte that is no opcode. Lib/pickletools.py lists them.
+// nullopt for a byte that is not an opcode. Lib/pickletools.py lists them.
 std::optional<Operand> operand_of(char op) {
   if ("(.N\x88\x89)\x85\x86\x87t]}aesuR\x81"
       "bQ\x94\x93\x92\x8f\x90\x91"
@@ -80,8 +80,8 @@ tl::unexpected<Error> too_short(std::uint64_t at, std::string_view what, std::ui
                                        " left; copy or download the file again");
 }
 
-// Collects the text of one pickle up to its STOP. What is wrong with the text is left to the
-// parser: it gets all up to the place where no more sense could be made of it.
+// Collects the text of one pickle up to its STOP. The parser reports faults in the text, so it gets
+// everything up to the place where decoding stopped.
 class Scanner {
  public:
   Scanner(const ReadSource& read, std::uint64_t begin, std::uint64_t end)
@@ -99,7 +99,7 @@ class Scanner {
   }
 
  private:
-  // One opcode and what belongs to it.
+  // Collects one opcode and its argument.
   [[nodiscard]] Status step(bool& more) {
     more = false;
     auto got = have(1);
@@ -138,7 +138,7 @@ class Scanner {
         (is_legacy_torch(content) || content.starts_with(kZipMagic))) {
       next_ = text_.place(at_) + length;
       text_.cuts.push_back({at_, {next_ - length, length}});
-      chunk_ = kFirstRead;  // what was read ahead is thrown away: many cuts, many small reads
+      chunk_ = kFirstRead;  // bytes read ahead are discarded, so after a cut reads start small
       text_.bytes.resize(at_);
       return {};
     }
@@ -163,7 +163,7 @@ class Scanner {
     }
   }
 
-  // True when the text has `count` bytes from at_ on; reads more of the source for that.
+  // True if the text has `count` bytes from at_ on; reads more of the source if necessary.
   [[nodiscard]] Result<bool> have(std::uint64_t count) {
     while (text_.bytes.size() - at_ < count) {
       if (next_ == end_) {

@@ -1,4 +1,4 @@
-// Numbers and strings: the opcodes that spell them out, and how nodes keep them.
+// Numbers and strings: their opcodes, and how nodes store them.
 #include <limits>
 #include <utility>
 
@@ -21,7 +21,7 @@ Status PickleMachine::push_long(std::uint64_t length) {
   return push_new(PickleNode::of_number(NodeKind::kInteger, value));
 }
 
-// True when the byte string that stands here was left out of the text.
+// True if the byte string at this position was left out of the text.
 bool PickleMachine::is_cut(NodeKind kind, std::uint64_t length) const {
   const auto& cuts = pickle_.text_.cuts;
   return kind == NodeKind::kBytes && next_cut_ < cuts.size() &&

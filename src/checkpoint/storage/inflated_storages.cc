@@ -53,7 +53,7 @@ Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder) {
   return fd;
 }
 
-// Opens the file and sets a range of it aside, when the storage is asked for first.
+// Opens the file if necessary and reserves a range in it when a storage is first requested.
 Result<InflatedStorages::Slot*> InflatedStorages::slot_of(std::uint32_t index,
                                                           const Storage& storage) {
   const std::lock_guard lock(mutex_);

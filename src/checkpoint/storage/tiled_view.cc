@@ -13,9 +13,9 @@
 namespace onnx_external {
 namespace {
 
-// Smaller matrices are read at once as they are.
+// Smaller matrices are read directly.
 constexpr std::uint64_t kMinTiledBytes = std::uint64_t{1} << 20;
-// What is converted at once stays in the second-level cache.
+// Values are converted in pieces that stay in the L2 cache.
 constexpr std::uint64_t kCastBytes = std::uint64_t{128} << 10;
 
 // Room for any tile, with the lines between its rows (spread_rows). It is taken at once: tiles of
@@ -67,9 +67,9 @@ std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const Tenso
   return tiled;
 }
 
-// What a byte costs, in nanoseconds as they were measured (docs/performance.md). Narrow tiles are
-// read together with what lies between their columns, which is cheaper than a system call for each;
-// each run that is written is a call of its own, unless rows follow each other.
+// The cost of a byte in nanoseconds, as measured (docs/performance.md). Narrow tiles are read
+// together with the bytes between their columns, which is cheaper than a system call per column.
+// Each written run takes a call of its own unless rows are contiguous.
 double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {
   constexpr double kReadByte = 0.055;
   constexpr double kReadCall = 1000;
@@ -100,7 +100,7 @@ void TiledView::choose_tile() {
       tile_columns_ = columns;
     }
   };
-  consider(elements / columns_.size);  // whole rows, as many as there is room for
+  consider(elements / columns_.size);  // whole rows, as many as fit
   consider(std::min(rows_.size, elements));
   for (std::uint64_t rows = kLeastRows; rows < std::min(rows_.size, elements); rows *= 2) {
     consider(rows);
@@ -198,7 +198,7 @@ class TiledView::Band {
   std::span<std::byte> tile_;
   const TakeRun& take_;
   IoBuffer converted_;
-  bool is_run_;              // the rows follow each other in a tile, too
+  bool is_run_;              // the rows are also contiguous in a tile
   std::vector<Crc32> crcs_;  // of each row, or of all
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 using Kind = Alignment::Kind;
 
-// A prefix that makes names meet, and how much speaks for it.
+// A prefix that makes names match, and the evidence for it.
 struct Candidate {
   std::string_view prefix;  // of a name of the task
   Kind kind = Kind::kNone;
@@ -203,7 +203,7 @@ class Aligner {
     }
   }
 
-  // The name that stays when the alignment has taken or given its prefix.
+  // The name after the alignment has removed or added its prefix.
   [[nodiscard]] std::string_view tail(bool is_slot, std::uint32_t id,
                                       const Alignment& alignment) const {
     const std::string_view name = is_slot ? task_.slot_names[id].name : task_.key_names[id].name;
@@ -401,7 +401,8 @@ struct Comparison {
   std::size_t compared = 0;  // the first so many can be the best or rival it
 };
 
-// In order of evidence; when none fills a slot, the one under which most names meet is the best.
+// Tries them in order of evidence. If none fills a slot, the one under which most names match is
+// best.
 Comparison compare(Aligner& aligner, const std::vector<Candidate>& candidates) {
   Comparison found;
   std::uint64_t score = 0;

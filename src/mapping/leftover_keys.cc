@@ -18,7 +18,7 @@
 namespace onnx_external {
 namespace {
 
-// Pairs of tensors that are read to find copies of used ones: of a sane checkpoint a few.
+// Limit on pairs of tensors that are read to find copies of used ones; sane checkpoints have a few.
 constexpr std::size_t kMaxKeyComparisons = 4096;
 constexpr std::size_t kMaxLikeKeys = 16;  // of one key
 
@@ -137,8 +137,8 @@ class KeySorter {
     return {};
   }
 
-  // A module that stands in the state dict twice: the bytes of one weight prove it, and then equal
-  // numbers of the others are no coincidence.
+  // A module that occurs twice in the state dict: the bytes of one weight prove it, and then equal
+  // numbers in its other keys are no coincidence.
   void tie_twins(std::vector<std::uint32_t>& weights) {
     std::erase_if(weights, [&](std::uint32_t key) {
       const auto [first, last] = alike_.equal_range(key);
@@ -154,7 +154,7 @@ class KeySorter {
               [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
   }
 
-  // The names without the components in which both end: the two modules.
+  // The names without their common last components, which are the two modules.
   [[nodiscard]] std::pair<std::string_view, std::string_view> without_shared_end(
       std::uint32_t key, std::uint32_t other) const {
     std::string_view one = task_.keys.keys[key].name;
@@ -171,15 +171,15 @@ class KeySorter {
     return {one, two};
   }
 
-  // Keys beside the prefix that was found and removed belong to something else than the graph.
+  // Keys outside the prefix that was found and removed do not belong to the graph.
   [[nodiscard]] bool outside_prefix(std::uint32_t key) const {
     return alignment_.kind == Alignment::Kind::kRemove &&
            !task_.key_names[key].name.starts_with(alignment_.prefix);
   }
 
-  // A used key of the same bytes: a tied weight that was cloned. Zeros or ones are no proof, unless
-  // several nodes use the slot: the exporter then may have merged the two, and they are still
-  // equal.
+  // A used key with the same bytes means a tied weight that was cloned. Zeros or ones prove nothing
+  // unless several nodes use the slot: then the exporter may have merged the two, and they are
+  // still equal.
   Result<std::optional<std::uint32_t>> find_copy(std::uint32_t key) {
     const MappingKey& left = task_.keys.keys[key];
     const auto alike = by_form_.find(Form(left.dtype, left.shape));
@@ -322,7 +322,7 @@ class KeySorter {
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   std::vector<std::string_view> used_names_;
   NameSet layers_;            // modules of which the weight is used
-  std::vector<bool> shared_;  // by key, made when it is asked for
+  std::vector<bool> shared_;  // by key, computed on demand
   std::size_t comparisons_ = 0;
 };
 

@@ -43,7 +43,7 @@ class NearItems {
   std::vector<std::string_view> shown_;
 };
 
-// A key as the checkpoint has it, and what the renames of the options made of its name.
+// A key's name in the checkpoint, and the name that the options rename it to.
 ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "") {
   const MappingKey& given = task.keys.keys[key];
   const std::string_view name = task.key_names[key].name;
@@ -64,7 +64,7 @@ std::string escaped(std::string_view name) {
 
 // --- nothing matches ---------------------------------------------------------------------------
 
-// True when element types keep even equal names apart.
+// True if element types prevent even equal names from matching.
 bool equal_names_once_cast(const MappingTask& task) {
   for (std::uint32_t slot_name = 0; slot_name < task.slot_names.size(); ++slot_name) {
     const auto key = task.key_by_name.find(task.first_slot(slot_name).name);
@@ -91,7 +91,7 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   const bool folded = std::any_of(leftovers.missing.begin(), leftovers.missing.end(), is_computed);
   if (task.options.partial == Partial::kRefuse &&
       (folded || !leftovers.held.empty() || leftovers.adapters.size() == task.keys.keys.size())) {
-    return {};  // refuse_all() says what it is
+    return {};  // refuse_all() says why
   }
   Refusal refusal;
   std::vector<ErrorItem> slots;
@@ -172,7 +172,7 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& le
 
 // --- what stays open or old --------------------------------------------------------------------
 
-// A left-over key of exactly the slot's type and shape, when there is one only.
+// The only left-over key of exactly the slot's type and shape, if there is exactly one.
 std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot,
                                           std::span<const std::uint32_t> left) {
   std::optional<std::uint32_t> only;
@@ -222,7 +222,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
   }
 }
 
-// What the exporter did, as far as the operator that reads the value tells.
+// What the exporter did, judged by the operator that reads the value.
 std::string computed_text(const Slot& slot) {
   if (!slot.folded_from.empty()) {
     return "computed at export from " + quote_list(slot.folded_from, kNearest);
@@ -262,7 +262,7 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
   refusal.add_remedy({"learn-map", "OLD",
                       "with the checkpoint that the graph was exported from, to find by bytes what "
                       "each value was made of"});
-  // Keys without a place may be what the values were computed from.
+  // The values may have been computed from keys without a slot.
   if (leftovers.unused.empty() && leftovers.aside.empty()) {
     refusal.add_remedy({"keep", joined(names), "if they depend on no weight of the checkpoint"});
   }
@@ -298,7 +298,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, bool any_m
       leftovers.missing.begin(), leftovers.missing.end(),
       [&](std::uint32_t slot) { return is_invented_name(task.graph.slots[slot].name); });
   if (batch_norm || folded || !leftovers.held.empty() || any_merged) {
-    return;  // they have gone into other values: to leave them out would be wrong
+    return;  // they went into other values, so leaving them out would be wrong
   }
   refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
                       "for keys that are no weights of this graph"});
@@ -324,9 +324,9 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
        "to get the base model without it"});
 }
 
-// What is surely the caller's, so that it can be pasted. Where the exporter made names up for
-// arguments, an integer input with a name of its own may be a buffer; where nothing is sure, the
-// first input is.
+// The inputs that are certainly the caller's, ready to paste. If the exporter made up names for
+// arguments, an integer input with a name of its own may be a buffer. If nothing is certain, the
+// first input is taken.
 std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
   NameSet wanted(leftovers.callers.begin(), leftovers.callers.end());
   bool only_made_up = false;
@@ -393,7 +393,7 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   }
 }
 
-// The optimizer of torch's newer exporter gives equal values of few elements one name.
+// The optimizer of torch's newer exporter gives small equal values the same name.
 constexpr std::uint64_t kMaxMergedElements = 1024;
 
 void list_merged_constants(const MappingTask& task, Refusal& refusal) {
@@ -474,7 +474,7 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   const bool any_filled =
       std::any_of(task.fills.begin(), task.fills.end(),
                   [](const std::optional<Fill>& fill) { return fill.has_value(); });
-  if (is_strict && any_filled) {  // else it is not known what stands before the weights
+  if (is_strict && any_filled) {  // otherwise it is not known which inputs precede the weights
     list_inputs(task, leftovers, refusal);
   }
   if (refusal.empty()) {

@@ -9,9 +9,9 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// "folded_from" names one value, so one operator of one input was applied. It turned the shape
-// around: a Transpose. Of a square matrix any such operator keeps the shape; beyond kFoldLimit
-// nothing but Transpose is folded, and for a MatMul.
+// "folded_from" names one value, so one operator with one input was applied. If it reversed the
+// shape, it was a Transpose. For a square matrix any such operator keeps the shape, but beyond
+// kFoldLimit only Transpose is folded, and only for a MatMul.
 bool is_transposed_copy(const Slot& slot) {
   if (slot.folded_from.size() != 1 || !slot.shape || slot.shape->size() != 2) {
     return false;

@@ -15,10 +15,10 @@
 namespace onnx_external {
 namespace {
 
-// One key fits slots of more types only when it may be cast, and casts make four.
+// One key fits slots of several types only if it may be cast, and there are four types to cast to.
 constexpr std::size_t kMaxSharedTypes = 8;
 
-// A view of what is no given name.
+// A view of a name that is not a given one.
 std::string_view keep(std::string name, MappingTask& task) {
   return task.changed_names.emplace_back(std::move(name));
 }
@@ -62,7 +62,7 @@ Status apply_renames(MappingTask& task) {
   return {};
 }
 
-// How many bytes of `name` the prefix takes with its separator; 0 = the name is not under it.
+// The length of the prefix and its separator in `name`; 0 if the name is not under it.
 std::size_t prefix_length(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix) || name.size() <= prefix.size()) {
     return 0;
@@ -107,7 +107,8 @@ Status apply_prefix(MappingTask& task) {
                                         "keys start with " + quote_list(tops, kMaxListed));
 }
 
-// Renames and dropped wrappers may give two keys one name: fine for ties, else nobody knows which.
+// Renames and dropped wrappers may give two keys the same name. That is fine for ties; otherwise
+// the choice is ambiguous.
 Status check_changed_names(const MappingTask& task) {
   if (task.changed_names.empty()) {
     return {};
@@ -199,7 +200,7 @@ void group_slots(MappingTask& task) {
 
 // --- what slots of one name ask for --------------------------------------------------------------
 
-// The dimensions that fit both; false when there are none. Requires: equal ranks.
+// The dimensions that fit both; false if there are none. Requires: equal ranks.
 bool meet_dims(const SymbolicShape& other, SymbolicShape& shape) {
   bool possible = true;
   for (std::size_t i = 0; i < shape.size(); ++i) {

@@ -365,8 +365,11 @@ Answer save(const Yard& yard, const std::vector<fs::path>& checkpoints, const Ou
   options.write.threads = 1;
   options.write.overwrite = Overwrite::kAllow;
   options.plan.layout = output.layout;
-  const auto saved = save_graph_with_external_data(yard.out(), output.model, output.folder,
-                                                   checkpoints, yard.in() / "graph.onnx", options);
+  const fs::path graph = yard.in() / "graph.onnx";
+  const auto saved = checkpoints.empty()
+                         ? relayout_model({yard.out(), output.model, output.folder}, graph, options)
+                         : save_graph_with_external_data(yard.out(), output.model, output.folder,
+                                                         checkpoints, graph, options);
   if (!saved) {
     return refuses(saved.error().message);
   }

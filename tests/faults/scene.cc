@@ -219,8 +219,10 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   const fs::path source = graph(request.form, request.seed);
   pretend({.exchanges = request.form.exchanges});
   inject(injection.fault, injection.nth, injection.error_number);
-  auto report = save_graph_with_external_data(request.out, "model.onnx", "initializers", paths,
-                                              source, options);
+  auto report = paths.empty()
+                    ? relayout_model({.folder = request.out}, source, options)
+                    : save_graph_with_external_data(request.out, "model.onnx", "initializers",
+                                                    paths, source, options);
   const std::size_t counted = stop_injecting();
   pretend({});
   if (calls != nullptr) {

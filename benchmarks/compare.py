@@ -146,6 +146,9 @@ def compile_c(source: str, program: Path) -> None:
 
 
 FLOORS = ("cp", "cp, sync", "C loop", "C loop, syncfs")
+# What a save leaves is read once past the page cache, behind each run of READ_BACK_OF; a default save
+# is compared with the sum of the two.
+READ_BACK_OF, READ_BACK, DEFAULT = "copy, fsync", "read back", "copy, verify, fsync (default)"
 # A disk that is told to write what cp left, and the file system of the C loop's folder.
 CP_AND_SYNC = ["sh", "-c", 'cp "$0" "$1" && sync']
 LOOP_AND_SYNCFS = ["sh", "-c", '"$0" "$1" "$2" "$3" "$4" && sync -f "$3"']
@@ -186,6 +189,7 @@ class Case:
         self._list = self._folder / "places.txt"
         self._list.write_text("".join(f"{o} {n} {name.replace('.', '_')}\n" for o, n, name in places))
         self.shapes = shapes
+        self.reads: list = []  # seconds
         self.subjects = self._subjects()
 
     def _make_graph(self, path: Path, shapes: list) -> None:
@@ -210,7 +214,7 @@ class Case:
             Subject("copy, verify", lambda out: [*save, out, "--no-fsync"], rounds),
             Subject("cp, sync", lambda out: [*CP_AND_SYNC, self.checkpoint, out], rounds),
             Subject("copy, fsync", lambda out: [*save, out, "--no-verify"], rounds),
-            Subject("copy, verify, fsync (default)", lambda out: [*save, out], rounds),
+            Subject(DEFAULT, lambda out: [*save, out], rounds),
             Subject("link, fsync", lambda out: [*save, self._folder, "--layout", "link", "--overwrite"], rounds),
             Subject("dry run", lambda out: [*save, out, "--dry-run"], rounds),
             Subject("the seed's algorithm, Python", lambda out: [*peers, "seed", *files, out], slow),
@@ -263,6 +267,8 @@ class Case:
         if number == 0 and subject.name.startswith("copy") and self.checks_outputs:
             verify = [self._arguments.bin_dir / "verify-external", out / "model.onnx"]
             self._meter.run([*verify, *self._verify_arguments()])
+        if subject.name == READ_BACK_OF:
+            self._read_back(out)
         if self.tensors <= 1000:
             shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
         print(
@@ -271,6 +277,28 @@ class Case:
             flush=True,
         )
         return run.seconds
+
+    def _read_back(self, out: Path) -> None:
+        reader = self._folder / "read_files"
+        if not reader.exists():
+            compile_c("read_files.c", reader)
+        self.reads.append(self._meter.run([reader, out, str(self._arguments.threads)]).seconds)
+
+    def disk_rows(self) -> list:
+        """The disk's rates, and a default save over an unverified one and one read."""
+        times = {subject.name: [run.seconds for run in subject.runs] for subject in self.subjects}
+        rows = []
+        for name, seconds in ((READ_BACK_OF, times.get(READ_BACK_OF, [])), (READ_BACK, self.reads)):
+            if self.reads and seconds:
+                rate = statistics.median(self.bytes / each for each in seconds) / 1e6
+                rows.append(f"| {self.name} | {name} | {statistics.median(seconds):.3f} | {rate:.0f} MB/s |")
+        floors = [sum(pair) for pair in zip(times.get(READ_BACK_OF, []), self.reads)]
+        ratios = [run / floor for run, floor in zip(times.get(DEFAULT, []), floors)]
+        if ratios:
+            rows.append(
+                f"| {self.name} | {DEFAULT} / ({READ_BACK_OF} + {READ_BACK}) | {statistics.median(ratios):.2f} |"
+            )
+        return rows
 
     def _prepare_memory(self) -> None:
         """Sees to it that no page comes fresh from the host, which would cost ten times its copy."""
@@ -299,7 +327,7 @@ class Case:
             ratios = [f"{statistics.median(of):.2f}" if of else "-" for of in subject.ratios.values()]
             numbers = (f"{seconds:.3f}", *ratios, f"{peak / 2**20:.0f}", str(len(subject.runs)))
             rows.append("| " + " | ".join((self.name, subject.name, *numbers)) + " |")
-        return rows
+        return rows + self.disk_rows()
 
     def memory_is_bounded(self) -> bool:
         prefixes = ("copy", "dry", "link")

@@ -35,17 +35,17 @@ examples:
   inspect-external old.pt --diff new.pt --filter '^encoder'
 
 input:
-  FILE...                a checkpoint (file, shard index, folder) or an ONNX model, told by
-                         content; several are one checkpoint
-  --diff FILE...         compare with these by equal names: what only one side has, other
+  FILE...                a checkpoint (file, shard index, folder) or an ONNX model, recognized
+                         by content; several form one checkpoint
+  --diff FILE...         compare with these files by name: what only one side has, other
                          types and shapes, other bytes
 {}
 output:
-  --filter RE            only names that contain a match (RE2)
-  --sort HOW             size: the largest first; name
+  --filter RE            list only names that contain a match (RE2)
+  --sort HOW             size: the largest first; name: alphabetically
   --tree                 list modules, indented, with their tensors and bytes
   --svg FILE             draw where the bytes go: a treemap by module, for a browser
-  --overwrite            --svg may replace a picture
+  --overwrite            let --svg replace an older picture
 
 work:
   --sha256               read every tensor that is listed and print its SHA-256
@@ -97,7 +97,8 @@ void set_up(CommandLine& line, Arguments& arguments) {
   add_common_options(line, arguments.common);
 }
 
-// Before hours of digests rather than after them. Nothing but a picture is ever replaced.
+// Checks before hours of digests, rather than after them, that --svg replaces nothing but a
+// picture.
 Status check_svg_target(const Arguments& arguments) {
   const std::filesystem::path& target = arguments.svg;
   std::error_code ignored;
@@ -116,7 +117,7 @@ Status check_svg_target(const Arguments& arguments) {
                           start == kSvgStart;
   return is_picture ? Status()
                     : fail(ErrorCode::kAlreadyExists,
-                           target.string() + ": exists, and is no picture of inspect-external");
+                           target.string() + ": exists, and is not a picture of inspect-external");
 }
 
 Error shown_error(const Error& error) {
@@ -130,7 +131,7 @@ std::string title_of(const std::vector<std::filesystem::path>& files) {
   return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
 }
 
-// The two sides of --diff may differ in their folders only.
+// Keeps the folders: the two sides of --diff may differ in nothing else.
 std::string side_name(const std::vector<std::filesystem::path>& files) {
   const std::string name = files.front().string();
   return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);

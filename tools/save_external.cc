@@ -12,6 +12,7 @@
 #include "base/new_folders.h"
 #include "base/remedy.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/mpi_team.h"
@@ -38,41 +39,41 @@ examples:
 input:
   GRAPH.onnx             a graph whose weights were left out, or are to be replaced
   CHECKPOINT...          .pt .pth .bin .safetensors files, shard indexes or folders;
-                         several are one checkpoint; without any the weights that the
-                         graph has get the layout
+                         several form one checkpoint; without any, the weights that the
+                         graph holds get the layout
 {}{}
 mapping (docs/mapping.md has the rules):
 {}  --learn-map OLD        the checkpoint that GRAPH was exported from: data that the graph holds
                          is paired with it by its bytes, transposed or not (repeatable)
-  --save-map FILE        write the mapping that was used, for --map; of a refused or partial save
-                         also the open slots, with keys that fit
+  --save-map FILE        write the mapping that was used, for --map; after a refused or partial
+                         save also the open slots, with keys that fit them
 
 output:
-  -o, --output OUT_DIR   the folder for the model and its data; made if missing;
+  -o, --output OUT_DIR   the folder for the model and its data, created if missing;
                          OUT_DIR/NAME.onnx also names the model
   --model-name NAME      default: model.onnx
-  --data-dir NAME        folder of the data inside OUT_DIR (per-tensor); default: initializers
+  --data-dir NAME        the folder of data files in OUT_DIR (per-tensor); default: initializers
 {}  --attributes           without CHECKPOINT: tensors in attributes of nodes get the layout, too
   --dtype TYPE           convert all floats to float32, float16, bfloat16 or float64; refused
-                         where the graph states another type
-{}  --keep-inputs          filled graph inputs stay inputs (overridable defaults)
+                         if the graph states another type
+{}  --keep-inputs          filled graph inputs stay inputs (with an overridable default)
   --checksum sha1        record the SHA-1 of each data file in the model
-  --overwrite            replace a complete old model by the complete new one
-  --reuse                with --overwrite: data files whose bytes do not change are kept
+  --overwrite            replace an existing model once the new one is complete
+  --reuse                with --overwrite: reuse old data files whose bytes do not change
   --dry-run              print what would fill what, and write no model; needs no -o
 
 work:
 {}  --no-verify            do not read everything back and compare it
   --no-fsync             do not wait until the bytes are on the disk
-  --no-resume            write everything anew, even where a killed save of the same files
-                         left a part
+  --no-resume            write everything again, even if a killed save of the same files
+                         could be resumed
   --direct               copy past the page cache: for checkpoints larger than memory
 
 common:
 {}
 exit codes:
   0  done
-  1  the data, the disk, the mapping or the verification is wrong; no model was written,
+  1  the data, the disk, the mapping or the verification failed; no model was written,
      unless the message is about stdout or --save-map
   2  the command line is wrong
 )",
@@ -129,7 +130,7 @@ void set_up(CommandLine& line, Arguments& arguments) {
   add_common_options(line, arguments.common);
 }
 
-// What would make --layout link read or write the tensors.
+// Options that would make --layout link read or write tensors.
 std::string wrong_with_link(const Arguments& arguments) {
   if (!arguments.checksum.empty()) {
     return "--checksum: needs whole files to be read; leave it out with --layout link";
@@ -143,7 +144,7 @@ std::string wrong_with_link(const Arguments& arguments) {
   return "";
 }
 
-// What is missing on the command line, or useless; empty when nothing is.
+// What is missing on the command line, or has no effect there; empty if it is right.
 std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   if (arguments.graph.empty()) {
     return "no GRAPH.onnx is given";
@@ -153,7 +154,7 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
       return "no -o OUT_DIR is given";
     }
     if (arguments.options.plan.layout == Layout::kLink || arguments.reuse) {
-      return "no -o OUT_DIR is given: what is linked or kept lies there, so a dry run asks, too";
+      return "no -o OUT_DIR is given: --layout link and --reuse need it for a dry run, too";
     }
   }
   if (arguments.checkpoints.empty()) {
@@ -189,7 +190,8 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   return layout == Layout::kLink ? wrong_with_link(arguments) : "";
 }
 
-// "-o out/model.onnx" means the folder out and the model's name. What is wrong with it, or "".
+// "-o out/model.onnx" means the folder "out" and the model's name. Returns what is wrong with it,
+// or "".
 std::string split_output(CommandLine& line, Arguments& arguments) {
   const std::filesystem::path& out = arguments.target.folder;
   std::error_code ignored;
@@ -223,8 +225,8 @@ void fill_options(Arguments& arguments) {
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
 }
 
-// Before hours of work rather than after them: the map file can be written, and replaces nothing
-// but a map file.
+// Checks before hours of work, rather than after them, that the map file can be written and that it
+// replaces nothing but a map file.
 Status check_map_target(const Arguments& arguments) {
   const std::filesystem::path& target = arguments.save_map;
   std::error_code ignored;
@@ -240,7 +242,7 @@ Status check_map_target(const Arguments& arguments) {
   }
   if (std::filesystem::exists(target, ignored)) {
     if (!read_map_file(target)) {
-      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, and is no map file");
+      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, and is not a map file");
     }
     if (!arguments.overwrite) {
       return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
@@ -255,12 +257,13 @@ Status check_map_target(const Arguments& arguments) {
   return {};
 }
 
-// The map file of a save that left slots open, or was refused for them, is to be completed by hand.
+// Writes a map file that the user can complete, after a save that left slots open or was refused
+// because of them.
 void save_template(const Command& command, const Arguments& arguments, const Error& refusal) {
   const auto text = map_template_text(arguments.checkpoints, arguments.graph, arguments.options,
                                       refusal.details.get());
   if (!text) {
-    return;  // it was refused for something else
+    return;  // the save was refused for another reason
   }
   const Status status = write_file(arguments.save_map, *text, arguments.options.write.overwrite);
   command.note(status ? fmt::format("{}: what was found, and the open slots with keys that fit; "
@@ -269,7 +272,7 @@ void save_template(const Command& command, const Arguments& arguments, const Err
                       : status.error().message);
 }
 
-// What --map of a later save reads: the slots that the checkpoint filled.
+// The map file for --map of a later save: the slots that the checkpoint filled.
 std::string map_text(const SaveReport& report) {
   std::vector<MapEntry> entries;
   for (const SavedTensor& tensor : report.tensors) {
@@ -283,7 +286,7 @@ std::string map_text(const SaveReport& report) {
 SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
   SandboxPaths paths;
   paths.read = arguments.options.test_data;
-  paths.read_folder_of(arguments.graph);  // its own external data lies there
+  paths.read_folder_of(arguments.graph);  // it may contain the graph's external data
   paths.read_checkpoints(arguments.checkpoints);
   paths.read_checkpoints(arguments.options.learn_from);
   paths.read.push_back(arguments.mapping.map_file);
@@ -296,22 +299,20 @@ SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
   return paths;
 }
 
-// The output folder: made before the sandbox is entered, which could not confine the work to a
-// folder that does not exist.
+// Creates the output folder before the sandbox is entered, because the sandbox cannot allow access
+// to a folder that does not exist.
 Result<NewFolders> make_out_dir(const Arguments& arguments) {
   if (!arguments.common.sandbox || arguments.dry_run || arguments.team != nullptr) {
     return NewFolders();
   }
-  auto made = NewFolders::make(arguments.target.folder);
-  if (made && arguments.fsync) {
-    if (Status synced = made->sync(); !synced) {
-      return fail(std::move(synced).error());
-    }
+  TRY_ASSIGN(auto made, NewFolders::make(arguments.target.folder));
+  if (arguments.fsync) {
+    TRY(made.sync());
   }
   return made;
 }
 
-// What takes time, for the bar.
+// The phases of the save that take time, for the progress bar.
 std::vector<Phase> phases_of(const Arguments& arguments) {
   std::vector<Phase> phases;
   if (arguments.reuse || arguments.options.plan.dedup == Dedup::kContent) {
@@ -337,20 +338,11 @@ bool saves_map(const Arguments& arguments) {
 }
 
 Result<SaveReport> save(const Command& command, Arguments& arguments) {
-  if (auto status = check_map_target(arguments); !status) {
-    return fail(std::move(status).error());
-  }
-  auto made = make_out_dir(arguments);
-  if (!made) {
-    return fail(std::move(made).error());
-  }
-  enter_sandbox(command, arguments.common, sandbox_paths(arguments, *made));
-  auto mapping = mapping_options(arguments.mapping);
-  if (!mapping) {
-    return fail(std::move(mapping).error());
-  }
+  TRY(check_map_target(arguments));
+  TRY_ASSIGN(auto made, make_out_dir(arguments));
+  enter_sandbox(command, arguments.common, sandbox_paths(arguments, made));
+  TRY_ASSIGN(arguments.options.mapping, mapping_options(arguments.mapping));
   fill_options(arguments);
-  arguments.options.mapping = *std::move(mapping);
   ProgressBar bar(arguments.leads() ? arguments.common.show_progress() : ShowProgress::kNo,
                   phases_of(arguments));
   arguments.options.write.team = arguments.team;
@@ -367,7 +359,7 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
     }
     return report;
   }
-  made->keep();
+  made.keep();
   if (!saves_map(arguments)) {
     return report;
   }
@@ -375,11 +367,7 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
     save_template(command, arguments, {});
     return report;
   }
-  auto status =
-      write_file(arguments.save_map, map_text(*report), arguments.options.write.overwrite);
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(write_file(arguments.save_map, map_text(*report), arguments.options.write.overwrite));
   return report;
 }
 
@@ -390,11 +378,11 @@ void note_details(const Command& command, const Arguments& arguments, const Save
       arguments.fsync ? "on" : "off", threads == 0 ? "one per CPU" : std::to_string(threads),
       report.alignment.empty() ? "" : ", names aligned by " + quote(shown(report.alignment))));
   if (report.bytes_kept > 0) {
-    command.note(fmt::format("went on with a killed save: {} of {} were written already",
+    command.note(fmt::format("resumed a killed save: {} of {} were already written",
                              size_text(report.bytes_kept), size_text(report.bytes)));
   }
   if (arguments.reuse) {
-    command.note(fmt::format("kept {} of the replaced model, {}",
+    command.note(fmt::format("reused {} of the replaced model, {}",
                              count_text(report.files_reused, "file"),
                              size_text(report.bytes_reused)));
   }

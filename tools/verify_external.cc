@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/try.h"
 #include "common/command.h"
 #include "common/documents.h"
 #include "common/options.h"
@@ -27,14 +28,14 @@ examples:
   verify-external out/model.onnx
   verify-external out/model.onnx --against checkpoint.pt
 
-Entries, paths, kinds of files, lengths and dims are always checked, and the CRC-32 of
-every tensor and of the model when save-external left its manifest.
+Entries, paths, kinds of files, lengths and dims are always checked. If there is a manifest
+of save-external, so is the CRC-32 of every tensor and of the model.
 
 input:
-  MODEL.onnx             the model; its data is found beside it. A folder: the model in it
+  MODEL.onnx             the model, with its data beside it; a folder means the model in it
   --against CHECKPOINT...
-                         compare every byte with these files, indexes or folders,
-                         matched anew, and as the manifest says where that is open
+                         compare every byte with these files, indexes or folders; keys are
+                         matched again, and where that is open the manifest decides
 {}{}
 mapping (docs/mapping.md has the rules):
 {}
@@ -72,8 +73,8 @@ void set_up(CommandLine& line, Arguments& arguments) {
   add_common_options(line, arguments.common);
 }
 
-// A model with broken entries cannot be mapped; the list of what is wrong with it tells more than
-// the mapping's first error.
+// A model with broken entries cannot be mapped. The list of all that is wrong with it says more
+// than the first error of the mapping.
 Result<VerifyReport> verify_unmapped(const Arguments& arguments, Error error) {
   auto report = verify_model(arguments.model, arguments.options);
   if (report && report->ok()) {
@@ -87,21 +88,15 @@ Result<VerifyReport> verify_unmapped(const Arguments& arguments, Error error) {
 }
 
 Result<VerifyReport> verify_against(const Arguments& arguments) {
-  auto mapping = mapping_options(arguments.mapping);
-  if (!mapping) {
-    return fail(std::move(mapping).error());
-  }
+  TRY_ASSIGN(const auto mapping, mapping_options(arguments.mapping));
   OpenOptions open = arguments.open;
   open.threads = arguments.options.threads;
-  auto checkpoint = open_checkpoint(arguments.checkpoints, open);
-  if (!checkpoint) {
-    return fail(std::move(checkpoint).error());
-  }
-  auto expected = expected_tensors(arguments.model, *checkpoint, *mapping);
+  TRY_ASSIGN(const auto checkpoint, open_checkpoint(arguments.checkpoints, open));
+  auto expected = expected_tensors(arguments.model, checkpoint, mapping);
   if (!expected) {
     return verify_unmapped(arguments, std::move(expected).error());
   }
-  return verify_model_against(arguments.model, *checkpoint, *expected, arguments.options);
+  return verify_model_against(arguments.model, checkpoint, *expected, arguments.options);
 }
 
 Result<VerifyReport> verify(Arguments& arguments) {

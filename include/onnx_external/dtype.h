@@ -1,7 +1,8 @@
 // Element types of tensors: their sizes and their names in torch, safetensors and ONNX.
 //
-// Pure values and tables; safe from any thread. Sources of the tables: torch/_utils.py and
-// torch/storage.py (names), the safetensors format text (names), onnx.proto TensorProto.DataType.
+// All functions are pure lookups in tables, safe from any thread. The tables come from
+// torch/_utils.py and torch/storage.py, the safetensors format text, and TensorProto.DataType in
+// onnx.proto.
 #pragma once
 
 #include <cstddef>
@@ -38,21 +39,22 @@ enum class DType : std::uint8_t {
 };
 inline constexpr std::size_t kDTypeCount = 22;
 
-// Bytes of one element, 1 to 16. A kFloat4E2M1FnX2 element is the byte that holds two values.
+// Bytes of one element, 1 to 16. An element of kFloat4E2M1FnX2 is a byte that holds two values.
 [[nodiscard]] std::uint32_t byte_size(DType dtype);
 
-// Bytes that are swapped together between byte orders: half an element for complex types.
+// The number of bytes to reverse as one group when the byte order changes: half an element for
+// complex types.
 [[nodiscard]] std::uint32_t swap_unit(DType dtype);
 
-// "float32", "bfloat16", "float8_e4m3fn", ...: torch's short names, used in all our output.
+// "float32", "bfloat16", "float8_e4m3fn", ...: torch's short names, which all output uses.
 [[nodiscard]] std::string_view torch_name(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_torch_name(std::string_view name);
 
-// "F32", "BF16", "F8_E4M3", ...; nothing for a name that is unknown or that torch has no type for.
+// From "F32", "BF16", "F8_E4M3", ...; nothing if the name is unknown or torch has no such type.
 [[nodiscard]] std::optional<DType> dtype_from_safetensors_name(std::string_view name);
 
-// TensorProto.DataType as a plain number, so that types newer than the linked onnx pass.
-// 0 (UNDEFINED) where ONNX has none: kComplex32.
+// TensorProto.DataType as a plain number, so that types newer than the linked onnx are possible.
+// 0 (UNDEFINED) for kComplex32, which ONNX lacks.
 [[nodiscard]] std::int32_t onnx_data_type(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_onnx(std::int32_t data_type);
 
@@ -60,16 +62,15 @@ inline constexpr std::size_t kDTypeCount = 22;
 // 0 for UNDEFINED, STRING and unknown numbers.
 [[nodiscard]] std::uint32_t onnx_bits(std::int32_t data_type);
 
-// "FLOAT", "BFLOAT16", ... for messages; "data type 99" style names are the caller's business:
-// an unknown number gives "UNKNOWN".
+// "FLOAT", "BFLOAT16", ... for messages; "UNKNOWN" for an unknown number.
 [[nodiscard]] std::string_view onnx_type_name(std::int32_t data_type);
 
-// True for the types that hold real or complex fractions (float*, bfloat16, complex*, fp8, fp4).
+// True for real and complex floating-point types (float*, bfloat16, complex*, fp8, fp4).
 [[nodiscard]] bool is_floating(DType dtype);
 [[nodiscard]] bool onnx_is_floating(std::int32_t data_type);
 
-// What values can be converted from and to: float64, float32, float16 and
-// bfloat16 both ways, the 8-bit float types from only.
+// Whether values can be converted from or to a type: float64, float32, float16 and bfloat16 both
+// ways, the 8-bit float types only from.
 [[nodiscard]] bool can_cast_from(DType dtype);
 [[nodiscard]] bool can_cast_to(DType dtype);
 

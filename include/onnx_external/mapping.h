@@ -35,7 +35,7 @@ struct MappingKey {
 
 struct MappingKeys {
   std::vector<MappingKey> keys;                                 // in checkpoint order
-  std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
+  std::vector<std::pair<std::string, std::string>> tied_names;  // Checkpoint::tied_names()
 };
 
 // The keys of a checkpoint, in the order of checkpoint.tensors(). kUnsupported for a shape that
@@ -106,12 +106,12 @@ enum class Rule : std::uint8_t {
   kPrefixAdded,    // "prefix-added": the slot's name is a prefix plus the key
   kPrefixRemoved,  // "prefix-removed": the key's name is a prefix plus the slot
   kSuffix,         // "suffix": unique at a component boundary
-  kKept,           // "kept": no slot, --unmatched keep
+  kKept,           // "kept": it fills no slot and is a new initializer (Unmatched::kKeep)
 };
 [[nodiscard]] std::string_view rule_name(Rule rule);
 
 struct MappedPair {
-  std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots; kNoSlot for kKept
+  std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots; kNoSlot for Rule::kKept
   std::uint32_t key = 0;         // index into MappingKeys::keys
   Rule rule = Rule::kExact;
   Recipe recipe = {};
@@ -134,7 +134,7 @@ struct UnusedModule {
 };
 
 struct Mapping {
-  std::vector<MappedPair> pairs;              // ordered by slot index, kept keys last
+  std::vector<MappedPair> pairs;              // ordered by slot index, those without a slot last
   std::vector<std::uint32_t> unmatched_keys;  // without tied ones
   std::vector<UnusedModule> unused_modules;   // their keys are among unmatched_keys
   // Those of unmatched_keys that a graph needs no slot for: buffers that exporters bake into it
@@ -142,8 +142,8 @@ struct Mapping {
   std::vector<std::uint32_t> baked_keys;
   std::vector<TiedKey> tied_keys;
   std::vector<std::string> inputs_left;        // the caller's inputs
-  std::vector<std::string> initializers_kept;  // initializers with data that no key replaced
-  std::vector<std::string> slots_left;         // only with Partial::kAllow: still without data
+  std::vector<std::string> initializers_kept;  // initializers that keep the graph's data
+  std::vector<std::string> slots_left;         // slots without data; only with Partial::kAllow
   // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
   // the mapping found another to add.
   std::string alignment;

@@ -71,10 +71,10 @@ std::size_t NameHash::operator()(std::string_view name) const noexcept {
   return state.finish();
 }
 
-NamePlaces::NamePlaces(const NameAt& name_at, std::size_t names)
-    : places_(0, Hash{name_at}, Equal{name_at}) {
-  places_.max_load_factor(kNameTableLoad);
-  places_.reserve(names);
+NameIndexSet::NameIndexSet(const NameAt& name_at, std::size_t expected_names)
+    : indexes_(0, Hash{name_at}, Equal{name_at}) {
+  indexes_.max_load_factor(kNameTableLoad);
+  indexes_.reserve(expected_names);
 }
 
 }  // namespace onnx_external

@@ -46,31 +46,31 @@ template <typename Table>
   return table;
 }
 
-// Places in a list, by the name that stands there. It holds no names, so it takes 15 to 30 bytes
-// for each, where a NameMap takes 64 to 128. The list must outlive it, and keep the names of the
-// places added.
-class NamePlaces {
+// A set of indexes into a list of names, which finds an index by its name. It stores no names, so
+// it takes 15 to 30 bytes for each, where a NameMap takes 64 to 128. The list must outlive it, and
+// the names at the indexes that were added must not change.
+class NameIndexSet {
  public:
   using NameAt = std::function<std::string_view(std::uint32_t)>;
 
-  NamePlaces() = default;
-  explicit NamePlaces(const NameAt& name_at, std::size_t names = 0);  // about so many are to come
+  NameIndexSet() = default;
+  explicit NameIndexSet(const NameAt& name_at, std::size_t expected_names = 0);
 
-  // The place added before that has the name of this one; this one, when there was none.
-  std::uint32_t add(std::uint32_t place) { return *places_.insert(place).first; }
+  // Adds an index unless one of the same name was added before. Returns the one that is in the set.
+  std::uint32_t add(std::uint32_t index) { return *indexes_.insert(index).first; }
 
   [[nodiscard]] std::optional<std::uint32_t> find(std::string_view name) const {
-    const auto found = places_.find(name);
-    return found == places_.end() ? std::nullopt : std::optional(*found);
+    const auto found = indexes_.find(name);
+    return found == indexes_.end() ? std::nullopt : std::optional(*found);
   }
-  [[nodiscard]] bool contains(std::string_view name) const { return places_.contains(name); }
+  [[nodiscard]] bool contains(std::string_view name) const { return indexes_.contains(name); }
 
  private:
   struct Hash {
     NameAt name_at;
     [[nodiscard]] std::size_t operator()(std::string_view name) const { return NameHash{}(name); }
-    [[nodiscard]] std::size_t operator()(std::uint32_t place) const {
-      return NameHash{}(name_at(place));
+    [[nodiscard]] std::size_t operator()(std::uint32_t index) const {
+      return NameHash{}(name_at(index));
     }
   };
   struct Equal {
@@ -79,15 +79,15 @@ class NamePlaces {
     [[nodiscard]] bool operator()(std::uint32_t a, std::uint32_t b) const {
       return name_at(a) == name_at(b);
     }
-    [[nodiscard]] bool operator()(std::string_view name, std::uint32_t place) const {
-      return name == name_at(place);
+    [[nodiscard]] bool operator()(std::string_view name, std::uint32_t index) const {
+      return name == name_at(index);
     }
-    [[nodiscard]] bool operator()(std::uint32_t place, std::string_view name) const {
-      return name == name_at(place);
+    [[nodiscard]] bool operator()(std::uint32_t index, std::string_view name) const {
+      return name == name_at(index);
     }
   };
 
-  tsl::robin_set<std::uint32_t, Hash, Equal, std::allocator<std::uint32_t>, true> places_;
+  tsl::robin_set<std::uint32_t, Hash, Equal, std::allocator<std::uint32_t>, true> indexes_;
 };
 
 }  // namespace onnx_external

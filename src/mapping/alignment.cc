@@ -49,10 +49,10 @@ class Aligner {
   [[nodiscard]] std::vector<Candidate> candidates() {
     std::vector<Candidate> all(1);  // the first one is no prefix at all
     const auto prefix_at = [&all](std::uint32_t place) { return all[place].prefix; };
-    NamePlaces removed(prefix_at);
-    NamePlaces added(prefix_at);
+    NameIndexSet removed(prefix_at);
+    NameIndexSet added(prefix_at);
     const auto candidate = [&all](std::string_view prefix, Kind kind,
-                                  NamePlaces& known) -> Candidate& {
+                                  NameIndexSet& known) -> Candidate& {
       const auto next = static_cast<std::uint32_t>(all.size());
       all.push_back({.prefix = prefix, .kind = kind});
       const std::uint32_t place = known.add(next);

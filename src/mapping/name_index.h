@@ -88,8 +88,8 @@ class NameIndex {
     if (!buckets_.empty()) {
       return;
     }
-    bucket_of_ = NamePlaces([this](std::uint32_t bucket) { return buckets_[bucket].refined; },
-                            entries_.size());
+    bucket_of_ = NameIndexSet([this](std::uint32_t bucket) { return buckets_[bucket].refined; },
+                              entries_.size());
     std::vector<std::uint32_t> own;  // the bucket of each entry
     own.reserve(entries_.size());
     buckets_.reserve(entries_.size());
@@ -118,7 +118,7 @@ class NameIndex {
   bool sorted_ = false;
   std::vector<std::uint32_t> ids_;  // grouped by refined form
   std::vector<Bucket> buckets_;
-  NamePlaces bucket_of_;  // of buckets_
+  NameIndexSet bucket_of_;  // of buckets_
 };
 
 }  // namespace onnx_external

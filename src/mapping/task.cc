@@ -129,7 +129,7 @@ Status check_changed_names(const MappingTask& task) {
 Status list_keys(MappingTask& task) {
   const std::vector<MappingKey>& keys = task.keys.keys;
   task.key_names.resize(keys.size());
-  task.key_by_name = NamePlaces(
+  task.key_by_name = NameIndexSet(
       [&keys](std::uint32_t place) { return std::string_view(keys[place].name); }, keys.size());
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     if (const std::uint32_t twin = task.key_by_name.add(i); twin != i) {
@@ -317,7 +317,7 @@ void find_folded_copies(MappingTask& task) {
 Status list_slots(MappingTask& task) {
   TRY(check_inputs(task));
   const std::vector<Slot>& slots = task.graph.slots;
-  task.slot_by_name = NamePlaces(
+  task.slot_by_name = NameIndexSet(
       [&slots](std::uint32_t place) { return std::string_view(slots[place].name); }, slots.size());
   task.slot_names.reserve(slots.size());
   task.name_of_slot.reserve(slots.size());

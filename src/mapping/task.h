@@ -65,8 +65,8 @@ struct MappingTask {
   std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
   std::deque<SharedForm> shared_forms;        // SlotName::form of all
   std::deque<std::string> changed_names;      // names that are not views of a given one
-  NamePlaces key_by_name;                     // -> keys.keys, by the checkpoint's spelling
-  NamePlaces slot_by_name;  // -> graph.slots, by the graph's spelling; the first one
+  NameIndexSet key_by_name;                   // -> keys.keys, by the checkpoint's spelling
+  NameIndexSet slot_by_name;  // -> graph.slots, by the graph's spelling; the first one
   std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
   std::vector<FoldedCopy> folded_copies;    // by ascending weight
   std::string option_alignment;             // "-P" of --prefix P

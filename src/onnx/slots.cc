@@ -474,7 +474,7 @@ class Collector {
 
   std::span<const GraphNode> graphs_;
   std::vector<Value> values_;                // of all graphs
-  std::vector<NamePlaces> places_;           // into values_, one a graph
+  std::vector<NameIndexSet> places_;         // into values_, one a graph
   std::vector<ValueId> inputs_;              // of all nodes of all graphs, in order
   std::vector<std::optional<Infos>> infos_;  // one a graph
   std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots

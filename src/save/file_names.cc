@@ -124,7 +124,7 @@ std::vector<std::string> data_file_names(const std::vector<std::string>& names) 
     return std::string_view(found == folded.end() ? names[place] : found->second);
   };
   std::vector<bool> has_twin(names.size());
-  NamePlaces first_of(lower_name, names.size());
+  NameIndexSet first_of(lower_name, names.size());
   for (std::uint32_t i = 0; i < names.size(); ++i) {
     if (has_capitals(names[i])) {
       folded.emplace_hint(folded.end(), i, ascii_lower(names[i]));

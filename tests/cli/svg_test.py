@@ -162,8 +162,8 @@ def check_files_are_safe(tool: Path, work: Path) -> None:
     content = source.read_bytes()
     for target, extra, says in (
         (source, [], "exists; --overwrite replaces it"),
-        (source, ["--overwrite"], "exists, and is no picture of inspect-external"),
-        (work, ["--overwrite"], "exists, and is no picture of inspect-external"),
+        (source, ["--overwrite"], "exists, and is not a picture of inspect-external"),
+        (work, ["--overwrite"], "exists, and is not a picture of inspect-external"),
         (work / "nowhere" / "a.svg", [], "No such file or directory"),
     ):
         done = run(tool, source, "--svg", target, *extra)

@@ -1,15 +1,15 @@
-// The commands' memory: mimalloc where it is installed, and what happens when there is none left.
+// The commands' allocator: mimalloc if it is installed, and what happens if memory runs out.
 #pragma once
 
 #include <string>
 
 namespace onnx_external {
 
-// "mimalloc 2.0.9\n"; empty when the commands use the C library's memory.
+// "mimalloc 2.0.9\n"; empty if the commands use the C library's allocator.
 [[nodiscard]] std::string allocator_text();
 
-// From now on a lack of memory is std::bad_alloc. Before it, while libraries set themselves up,
-// nobody could catch one: the process ends at once with a message and kFailed.
+// From now on a lack of memory throws std::bad_alloc. Before this call, while libraries initialize
+// themselves, nothing could catch it, so the process ends at once with a message and kFailed.
 void throw_bad_alloc_from_now_on();
 
 }  // namespace onnx_external

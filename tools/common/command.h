@@ -1,4 +1,4 @@
-// What every command does alike: parse, help, version, errors, exit codes, signals.
+// The frame of every command: parsing, help, version, errors, exit codes, signals.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace onnx_external {
 
-// Printed in every help text and documented in docs/cli.md.
+// Part of every help text and of docs/cli.md.
 enum ExitCode : int {
   kDone = 0,
-  kFailed = 1,  // it ran: the data, the disk, the mapping or the verification is wrong
+  kFailed = 1,  // the data, the disk, the mapping or the verification failed
   kUsage = 2,   // the command line is wrong
 };
 
@@ -27,19 +27,20 @@ class Command {
 
   [[nodiscard]] CommandLine& line() { return line_; }
 
-  // Parses the command line. The exit code when the command ends here: help, version or an error.
+  // Parses the command line. Returns the exit code if the command ends here: after help, version or
+  // an error.
   [[nodiscard]] std::optional<int> parse(int argc, char** argv);
 
-  // "name: error: message" on stderr, below it what the error lists and the ways out of it; with
-  // --json also a document on stdout. kFailed.
+  // Prints "name: error: message" on stderr, followed by the error's lists and remedies; with
+  // --json also a document on stdout. Returns kFailed.
   [[nodiscard]] int fail(const Error& failure) const;
-  // The message alone, where the answer is on stdout already.
+  // Prints only the message, because the answer is already on stdout. Returns kFailed.
   [[nodiscard]] int fail(std::string_view message) const;
-  // As the first for a wrong command line, with where to look; kUsage.
+  // Reports a wrong command line as fail() does, and refers to --help. Returns kUsage.
   [[nodiscard]] int misuse(std::string_view message) const;
-  // "name: message" on stderr, for what is said beside the answer.
+  // Prints "name: message" on stderr, for information beside the answer.
   void note(std::string_view message) const;
-  // Writes the answer to stdout; kDone, or kFailed when that fails.
+  // Writes the answer to stdout. Returns kDone, or kFailed if that fails.
   [[nodiscard]] int answer(std::string_view text) const;
 
  private:
@@ -54,15 +55,16 @@ class Command {
   CommandLine line_;
 };
 
-// Runs a command: signals become interrupted(), SIGPIPE and SIGXFSZ become errors of the calls,
-// exceptions that nothing may throw become kFailed. A signal that came ends the process once the
-// command has cleaned up, so that whoever started it knows.
+// Runs a command. SIGINT, SIGTERM and SIGHUP set interrupted(), SIGPIPE and SIGXFSZ become errors
+// of the calls, and unexpected exceptions become kFailed. After a signal, and once the command has
+// cleaned up, the process ends by that signal, so that its parent sees it.
 [[nodiscard]] int run_command(const char* name, const std::function<int()>& command);
 
-// From now on a signal ends the process by kFailed: mpirun kills all others when one dies.
+// From now on the process ends with kFailed after a signal, because mpirun kills all processes if
+// one dies by a signal.
 void end_by_exit_code();
 
-// True once SIGINT, SIGTERM or SIGHUP arrived. The second such signal ends the process at once.
+// True once SIGINT, SIGTERM or SIGHUP has arrived. A second signal ends the process at once.
 [[nodiscard]] bool interrupted();
 
 }  // namespace onnx_external

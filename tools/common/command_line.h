@@ -1,5 +1,5 @@
-// The options of a command line. A thin face before the parser (CLI11), whose header takes ten
-// seconds to compile: command_line.cc alone includes it.
+// The options of a command line: a small interface to the parser (CLI11). Its header takes ten
+// seconds to compile, so only command_line.cc includes it.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +14,11 @@ class App;
 
 namespace onnx_external {
 
-// A name holds all spellings of an option: "-q,--quiet"; with "!" before one that turns a flag off:
+// A name lists all spellings of an option: "-q,--quiet". A "!" marks one that turns a flag off:
 // "--fsync,!--no-fsync". Names without a dash are positional arguments.
 class CommandLine {
  public:
-  // Takes the value of an option; calls refuse() when it is wrong.
+  // Takes the value of an option; calls refuse() if it is wrong.
   using TakeText = std::function<void(const std::string&)>;
 
   explicit CommandLine(const std::string& command);
@@ -29,28 +29,28 @@ class CommandLine {
   void flag(const std::string& name, bool& out);
   void flag(const std::string& name, const std::function<void()>& on_given);
 
-  // Options of one value, which are given once.
+  // Options with one value, which may be given once.
   void value(const std::string& name, std::string& out);
   void value(const std::string& name, std::filesystem::path& out);
   void value(const std::string& name, const TakeText& take);
   void one_of(const std::string& name, std::string& out, const std::vector<std::string>& choices);
 
-  // One value each time; the option may be given several times.
+  // Options with one value, which may be given several times.
   void repeatable(const std::string& name, std::vector<std::string>& out);
   void repeatable(const std::string& name, std::vector<std::filesystem::path>& out);
   void repeatable(const std::string& name, const TakeText& take);
 
-  // All words up to the next option.
+  // An option that takes all words up to the next option.
   void list(const std::string& name, std::vector<std::filesystem::path>& out);
 
   // `name` may not be given together with `other`, or only with it.
   void excludes(const std::string& name, const std::string& other);
   void needs(const std::string& name, const std::string& other);
 
-  // Every option so far but the positional ones, --help and --version.
+  // All options added so far, except positional ones, --help and --version.
   [[nodiscard]] std::vector<std::string> options() const;
   [[nodiscard]] bool has(const std::string& name) const;
-  // How often it was given.
+  // How often an option was given.
   [[nodiscard]] std::size_t count(const std::string& name) const;
 
   enum class Outcome { kParsed, kHelp, kVersion, kWrong };
@@ -64,7 +64,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-// Ends the parsing: the value of `option` is wrong. For TakeText functions.
+// Stops the parsing because the value of `option` is wrong. For TakeText functions.
 [[noreturn]] void refuse(const std::string& option, const std::string& why);
 
 // "CLI11 2.1.2"

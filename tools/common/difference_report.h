@@ -1,4 +1,4 @@
-// What inspect-external --diff prints.
+// The report of inspect-external --diff, as text and as JSON.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace onnx_external {
 
-// `a` and `b`: what the two sides are called.
+// `a` and `b`: the names of the two sides.
 [[nodiscard]] std::string difference_text(const Difference& difference, const std::string& a,
                                           const std::string& b, CompareBytes compared);
 [[nodiscard]] std::string difference_document(const Difference& difference, CompareBytes compared);

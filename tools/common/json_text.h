@@ -1,4 +1,4 @@
-// How the JSON documents of the commands are written.
+// Formats the JSON documents of the commands.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,10 +8,10 @@ namespace onnx_external {
 
 using Document = nlohmann::ordered_json;
 
-// On one line, in plain ASCII, so that a name cannot send a terminal its control characters.
+// One line of plain ASCII, so that no control character of a name reaches a terminal.
 [[nodiscard]] std::string compact(const Document& value);
 
-// One member a line, and one element a line in lists of objects.
+// One member per line, and one element per line in lists of objects.
 [[nodiscard]] std::string document_text(const Document& document);
 
 }  // namespace onnx_external

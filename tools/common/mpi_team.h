@@ -1,5 +1,5 @@
-// The processes that mpirun started, as a team (onnx_external/team.h). In a build without MPI there
-// is never one.
+// The processes that mpirun started, as a team (onnx_external/team.h). A build without MPI never
+// has one.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace onnx_external {
 
 class MpiTeam final : public Team {
  public:
-  // Null when this process is not one of several that mpirun started. Ends the process when it is,
-  // and the program was built without MPI: all would write the same.
+  // Null if this process is not one of several that mpirun started. If it is, but the program was
+  // built without MPI, ends the process, because all processes would write the same files.
   [[nodiscard]] static std::unique_ptr<MpiTeam> join();
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -21,8 +21,9 @@ class MpiTeam final : public Team {
   [[nodiscard]] std::string from_leader(std::string text) override;
   [[nodiscard]] std::vector<std::string> from_all(std::string text) override;
 
-  // Leaves the team: its last use. True when this process has to say how it went: the leader, and
-  // one that fails before the processes have met. That one ends the others, which wait for it.
+  // Leaves the team, which must not be used afterwards. Returns true if this process has to report
+  // the outcome: the leader, or a process that failed before the processes have met. The latter
+  // ends the others, which wait for it.
   [[nodiscard]] bool end(bool succeeded);
 
  private:

@@ -11,6 +11,7 @@
 
 #include "base/safe_path.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -25,7 +26,7 @@ std::uint64_t parse_number(const std::string& option, const std::string& text, s
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || rest != end || value < least || value > most) {
-    refuse(option, "'" + text + "' is no whole number from " + std::to_string(least) + " to " +
+    refuse(option, "'" + text + "' is not a whole number from " + std::to_string(least) + " to " +
                        std::to_string(most));
   }
   return value;
@@ -54,7 +55,7 @@ std::uint64_t parse_size(const std::string& option, const std::string& text, std
                                   [&](const Unit& known) { return known.name == unit; });
   if (digits == 0 || (!unit.empty() && found == kUnits.end())) {
     refuse(option,
-           "'" + text + "' is no size: a whole number and k, M, G, kB, MB, GB, KiB, MiB or GiB");
+           "'" + text + "' is not a size: a whole number and k, M, G, kB, MB, GB, KiB, MiB or GiB");
   }
   const std::uint64_t factor = unit.empty() ? 1 : found->bytes;
   const std::uint64_t bytes =
@@ -68,7 +69,7 @@ std::uint64_t parse_size(const std::string& option, const std::string& text, std
 std::uint64_t parse_alignment(const std::string& option, const std::string& text) {
   const std::uint64_t value = parse_number(option, text, kMinAlignment, kMaxAlignment);
   if (!std::has_single_bit(value)) {
-    refuse(option, "'" + text + "' is no power of two");
+    refuse(option, "'" + text + "' is not a power of two");
   }
   return value;
 }
@@ -83,7 +84,7 @@ void add_choice(CommandLine& line, const std::string& name, Choice& out,
       for (const auto& [choice, value] : choices) {
         list += (list.empty() ? "" : ", ") + choice;
       }
-      refuse(name, "'" + text + "' is none of " + list);
+      refuse(name, "'" + text + "' is not one of " + list);
     }
     out = found->second;
   });
@@ -194,7 +195,7 @@ void add_dtype_option(CommandLine& line, std::optional<DType>& dtype) {
   line.value("--dtype", [&](const std::string& text) {
     dtype = dtype_from_torch_name(text);
     if (!dtype || !can_cast_to(*dtype)) {
-      refuse("--dtype", "'" + text + "' is none of bfloat16, float16, float32, float64");
+      refuse("--dtype", "'" + text + "' is not one of bfloat16, float16, float32, float64");
     }
   });
 }
@@ -230,11 +231,7 @@ void add_mapping_options(CommandLine& line, MappingArguments& arguments) {
 Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
   MappingOptions options = arguments.options;
   if (!arguments.map_file.empty()) {
-    auto map = read_map_file(arguments.map_file);
-    if (!map) {
-      return fail(std::move(map).error());
-    }
-    options.map = *std::move(map);
+    TRY_ASSIGN(options.map, read_map_file(arguments.map_file));
   }
   return options;
 }

@@ -1,4 +1,5 @@
-// Options of the commands. Numbers are decimal; one out of range is a wrong command line.
+// The options that several commands share, and their lines of the help texts. Numbers are decimal;
+// a number out of range is a wrong command line.
 #pragma once
 
 #include <filesystem>
@@ -17,49 +18,51 @@
 
 namespace onnx_external {
 
-// The lines of the help texts that stand for the options below.
+// The lines of the help texts for the options below.
 inline constexpr const char* kValueHelp =
-    "  --overlay              of a tensor that several files have, take the last one's\n"
+    "  --overlay              if several files have a tensor, take the last one's\n"
     "  --max-expand N         let expanded views grow to N times the files (default 4)\n"
-    "  --densify              make sparse tensors dense, their zeros written out\n"
+    "  --densify              make sparse tensors dense, with their zeros written out\n"
     "  --widen-complex32      make complex32 tensors, which ONNX lacks, complex64\n";
 inline constexpr const char* kTestDataHelp =
-    "  --test-data FILE       inputs recorded with torch.save, (args, kwargs) or a dict or a list\n"
-    "                         of such sets: written as test_data_set_N/input_K.pb (repeatable)\n";
+    "  --test-data FILE       inputs recorded with torch.save: (args, kwargs), a dict, or a list\n"
+    "                         of these; written as test_data_set_N/input_K.pb (repeatable)\n";
 inline constexpr const char* kKeyHelp =
-    "  --key NAME             the mapping of names to tensors in a nested checkpoint,\n"
+    "  --key NAME             the dict of names to tensors in a nested checkpoint,\n"
     "                         e.g. state_dict, ema.model or optimizer.state.0\n";
 inline constexpr const char* kLayoutHelp =
     "  --layout HOW           per-tensor: a file each (default); single: NAME.data beside the "
     "model;\n"
     "                         shards: NAME-00001-of-0000N.data, no tensor split;\n"
-    "                         inline: inside the model, of at most 2.15 GB;\n"
+    "                         inline: inside the model file, at most 2.15 GB;\n"
     "                         link: nothing is copied, the model refers to the checkpoint's bytes\n"
     "  --max-shard-size SIZE  with shards, e.g. 500M, 500MB or 4GiB; default: 2GB\n"
     "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"
     "                         (default: 4096 for tensors of 1 MiB and more, else 64)\n"
-    "  --dedup WHAT           store once: storage: tied tensors (default); content: also equal\n"
-    "                         ones; off: nothing\n"
-    "  --inline-below SIZE    smaller tensors stay in the model or come into it; at most 1MiB\n";
+    "  --dedup WHAT           tensors to store once: storage: tied ones (default); content: also\n"
+    "                         those of equal bytes; off: none\n"
+    "  --inline-below SIZE    store smaller tensors inside the model; SIZE is at most 1MiB\n";
 inline constexpr const char* kMappingHelp =
-    "  --prefix P             only keys that start with P; P is removed\n"
+    "  --prefix P             use only keys that start with P, and remove P from them\n"
     "  --match HOW            auto: all rules (default); exact: equal names only\n"
     "  --map FILE             JSON file with {\"slot\": \"key\", ...}\n"
     "  --rename s/RE/REPL/    rewrite keys before they are matched (RE2; repeatable)\n"
     "  --tie SLOT=KEY         fill SLOT from KEY, whatever else KEY fills (repeatable)\n"
     "  --partial              allow slots without weights, and old weights beside new\n"
-    "  --unmatched WHAT       keys that no slot takes: strict: refused unless they are known to "
-    "be\n"
-    "                         no weights (default); skip; keep: as new initializers; error\n"
+    "  --unmatched WHAT       keys that no slot takes: strict: refuse those that may be weights\n"
+    "                         (default); skip: list them; keep: add them as initializers;\n"
+    "                         error: refuse them all\n"
     "  --inputs NAMES         graph inputs that are the caller's, separated by commas "
     "(repeatable)\n"
-    "  --keep NAMES           initializers that keep their data, separated by commas (repeatable)\n"
-    "  --ignore RE            keys that contain a match are no weights (RE2; repeatable)\n"
+    "  --keep NAMES           initializers that keep the graph's data, separated by commas\n"
+    "                         (repeatable)\n"
+    "  --ignore RE            keys that contain a match are not weights (RE2; repeatable)\n"
     "  --cast                 convert a key of another float type to the type of its slot\n";
 inline constexpr const char* kCommonHelp =
     "  --json                 print one JSON document\n"
-    "  --no-progress          no progress bar; there is none unless stderr is a terminal\n"
-    "  --no-sandbox           keep the rights that the job does not need (docs/security.md)\n"
+    "  --no-progress          draw no progress bar (there is one only on a terminal)\n"
+    "  --no-sandbox           do not give up rights that the job does not need\n"
+    "                         (docs/security.md)\n"
     "  -q, --quiet            print errors only\n"
     "  -v, --verbose          also print options, time and peak memory\n"
     "  --version              print the versions of this program and its libraries\n"
@@ -67,22 +70,22 @@ inline constexpr const char* kCommonHelp =
 inline constexpr const char* kThreadsHelp =
     "  --threads N            1 to 1024 (default: one per CPU)\n";
 
-// The classes that the commands flatten: transformers' caches and outputs.
+// The custom classes that the commands flatten: transformers' caches and outputs.
 [[nodiscard]] const ClassFlattening& known_classes();
 
-// How the tensors of files are taken: the lines of kValueHelp.
+// The options of kValueHelp.
 void add_value_options(CommandLine& line, OpenOptions& options);
-// Those and --key.
+// The options of kValueHelp and kKeyHelp.
 void add_checkpoint_options(CommandLine& line, OpenOptions& options);
-// A file name without a folder.
+// An option whose value is a file name without a folder.
 void add_plain_name(CommandLine& line, const std::string& name, std::string& out);
-// An RE2 expression that names must contain a match of.
+// An option whose value is an RE2 expression; the filter takes names that contain a match.
 void add_name_filter(CommandLine& line, const std::string& name, NameFilter& out);
-// --sort name or size.
+// --sort: name or size.
 void add_list_order(CommandLine& line, ListOrder& out);
 void add_threads_option(CommandLine& line, int& threads);
 
-// float64, float32, float16 or bfloat16.
+// --dtype: float64, float32, float16 or bfloat16.
 void add_dtype_option(CommandLine& line, std::optional<DType>& dtype);
 
 // The options of kLayoutHelp.
@@ -93,7 +96,7 @@ struct MappingArguments {
   std::filesystem::path map_file;
 };
 void add_mapping_options(CommandLine& line, MappingArguments& arguments);
-// The mapping options with the map file read.
+// The mapping options, with the contents of the map file.
 [[nodiscard]] Result<MappingOptions> mapping_options(const MappingArguments& arguments);
 
 struct CommonArguments {

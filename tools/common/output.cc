@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/output_file.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -47,26 +48,20 @@ void write_stderr(std::string_view text) {
 }
 
 Status write_file(const std::filesystem::path& path, std::string_view text, Overwrite overwrite) {
-  auto folder = Directory::open(path.parent_path());
-  if (!folder) {
-    return fail(std::move(folder).error());
-  }
+  TRY_ASSIGN(const auto folder, Directory::open(path.parent_path()));
   const std::string name = path.filename().string();
   const std::string staged = fmt::format(".{}.{}.tmp", name, ::getpid());
-  auto file = OutputFile::create(*folder, staged);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  Status status = file->write(0, std::as_bytes(std::span(text)));
+  TRY_ASSIGN(auto file, OutputFile::create(folder, staged));
+  Status status = file.write(0, std::as_bytes(std::span(text)));
   if (status) {
-    status = file->close();
+    status = file.close();
   }
   if (status) {
-    status = rename_entry(*folder, staged, *folder, name,
+    status = rename_entry(folder, staged, folder, name,
                           overwrite == Overwrite::kAllow ? Replace::kYes : Replace::kNo);
   }
   if (!status) {
-    (void)folder->remove_file(staged);
+    (void)folder.remove_file(staged);
   }
   return status;
 }

@@ -1,4 +1,4 @@
-// Text to stdout, stderr and files; and how sizes and names are shown.
+// Writes text to stdout, stderr and files, and formats names and tables for it.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace onnx_external {
 
-// All of `text`, or an error that says why not (a full disk, a closed pipe).
+// Writes all of `text`. kIo for a full disk, a closed pipe, ...
 [[nodiscard]] Status write_stdout(std::string_view text);
 
-// Errors are ignored: there is nowhere left to say so.
+// Ignores errors, because they could not be reported anywhere.
 void write_stderr(std::string_view text);
 
-// A file that appears complete or not at all. kAlreadyExists, kIo.
+// Writes a file that appears complete or not at all. kAlreadyExists, kIo.
 [[nodiscard]] Status write_file(const std::filesystem::path& path, std::string_view text,
                                 Overwrite overwrite);
 
 // A name from a file made safe to print in a table, without quotes.
 [[nodiscard]] std::string shown(std::string_view name);
 
-// Rows as left-aligned columns two spaces apart; the columns in `right` (by index) right-aligned.
+// Formats rows as columns two spaces apart, left-aligned except those whose index is in `right`.
 [[nodiscard]] std::string table_text(const std::vector<std::vector<std::string>>& rows,
                                      const std::vector<std::size_t>& right);
 

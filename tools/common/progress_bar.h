@@ -1,4 +1,4 @@
-// One line on stderr that says how far the work is; on a terminal only.
+// The progress bar: one line on stderr, drawn only on a terminal.
 #pragma once
 
 #include <chrono>
@@ -12,29 +12,29 @@ namespace onnx_external {
 
 enum class ShowProgress { kNo, kYes };
 
-// A bar at one moment. Phases count alike: two of them fill half of the bar each.
+// The state of a bar at one moment. Each phase takes an equal share of the bar.
 struct BarState {
   Progress progress;
-  std::size_t phase = 0;                    // of those that the work has, counted from 0
-  std::size_t phases = 1;                   // how many it has
+  std::size_t phase = 0;                    // number of the current phase, counted from 0
+  std::size_t phases = 1;                   // how many phases the work has
   std::chrono::duration<double> time = {};  // since this phase began
-  double least = 0;                         // the part that was shown before: a bar never goes back
+  double least = 0;                         // the share shown before, because a bar never goes back
 };
 
-// The part of all work that is done, from 0 to 1.
+// The share of all work that is done, from 0 to 1.
 [[nodiscard]] double part_of(const BarState& state);
 
-// Its text, less than `columns` wide: phase, bar, bytes of the phase, GB/s, time left for all. What
-// has no room is left out, the least important first.
+// The text of the bar, less than `columns` wide: phase, bar, bytes of the phase, GB/s, time left
+// for the whole work. Items that do not fit are left out, the least important first.
 [[nodiscard]] std::string progress_line(const BarState& state, std::size_t columns);
 
-// Draws while it lives, and clears the line when it is destroyed or hide() is called. Its callback
-// cancels once a signal asked to stop, whether or not anything is drawn.
+// Draws during its lifetime, and clears the line when it is destroyed or hide() is called. Its
+// callback cancels the work once a signal has arrived, even if nothing is drawn.
 class ProgressBar {
  public:
-  // Draws nothing unless `show` says so and stderr is a terminal that can go back on a line.
-  // `phases`: those that take time, in order; the bar spans all of them. One that comes out of its
-  // order, or is not in the list, does not move it.
+  // Draws only if `show` is kYes and stderr is a terminal that can rewrite a line. `phases`: those
+  // that take time, in order; the bar spans all of them. A phase that is out of order or not in the
+  // list does not move the bar.
   explicit ProgressBar(ShowProgress show, std::vector<Phase> phases = {});
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
@@ -53,8 +53,8 @@ class ProgressBar {
   std::vector<Phase> phases_;
   std::string drawn_;
   Phase phase_ = Phase::kCopy;
-  std::size_t place_ = 0;  // of the phase in phases_
-  double part_ = 0;        // the largest that was shown
+  std::size_t place_ = 0;  // index of the phase in phases_
+  double part_ = 0;        // the largest share that was shown
   bool copied_ = false;    // a copy has begun
   std::chrono::steady_clock::time_point phase_start_;
 };

@@ -1,15 +1,15 @@
-// Defence in depth: a command gives up, before it reads the first byte of its inputs, whatever it
-// does not need for its job. A parser bug that nobody has found yet then reaches the named inputs
-// and the output folder, and nothing else.
+// The sandbox: before a command reads the first byte of its inputs, it gives up all rights that its
+// job does not need. An unknown bug in a parser can then reach only the named inputs and the output
+// folder.
 //
-//   Landlock (Linux 5.19 and later, ABI 2)  files: the named ones are read, the named folders are
-//                                           written, nothing is executed; later kernels: no TCP, no
-//                                           signals to other processes
-//   seccomp  (when built with libseccomp)   no new programs or processes, no sockets, no ptrace,
-//                                           nothing that only an administrator does
+//   Landlock (Linux 5.19 and later, ABI 2)  Files: only the named ones can be read, only the named
+//                                           folders written, nothing executed. Later kernels also
+//                                           forbid TCP and signals to other processes.
+//   seccomp  (if built with libseccomp)     No new programs or processes, no sockets, no ptrace, no
+//                                           calls that need an administrator.
 //
-// Neither can be taken back, and both hold for threads that start later: enter before the first one
-// starts.
+// Neither can be undone. Both also apply to threads that start later, so enter the sandbox before
+// the first one starts.
 #pragma once
 
 #include <filesystem>
@@ -21,27 +21,29 @@
 
 namespace onnx_external {
 
-// What stays within reach. What does not exist is left out: opening it fails, and says so.
+// The paths that stay accessible. Paths that do not exist are left out; opening them fails with its
+// own error.
 struct SandboxPaths {
-  std::vector<std::filesystem::path> read;   // files, or folders with all that is beneath
-  std::vector<std::filesystem::path> write;  // folders: read, and files made, renamed, removed
-  std::vector<std::filesystem::path> remove_folders_in;  // empty ones may be removed from these
+  std::vector<std::filesystem::path> read;   // files, or folders with everything in them
+  std::vector<std::filesystem::path> write;  // folders to read, and to create and remove files in
+  std::vector<std::filesystem::path> remove_folders_in;  // folders to remove empty folders from
 
-  // What open_checkpoint() may read for these arguments: the files; for a shard index its folder;
-  // for a folder that, too, and the blobs of the Hugging Face cache that it is part of.
+  // Adds what open_checkpoint() may read for these arguments: a file; the folder of a shard index;
+  // a folder, and the blobs of the Hugging Face cache that it belongs to.
   void read_checkpoints(const std::vector<std::filesystem::path>& arguments);
-  // The folder of a file that a command reads with what lies beside it, or writes.
+  // Adds the folder of a file, to read the file and those beside it, or to write them.
   void read_folder_of(const std::filesystem::path& file);
   void write_folder_of(const std::filesystem::path& file);
 };
 
-// Gives up all but `paths`, as far as the kernel can, and tries whether that holds. What was done:
-// "Landlock ABI 7, seccomp", or why not. Requires: no other thread has been started.
+// Gives up access to everything but `paths`, as far as the kernel can, and tests the result.
+// Returns what is in force, "Landlock ABI 7, seccomp", or why nothing is. Requires: no other thread
+// has been started.
 [[nodiscard]] std::string restrict_process(const SandboxPaths& paths);
 
-// The same for a command, which with --verbose says what was done. Stays out with --no-sandbox,
-// below mpirun, whose processes talk to each other, and in builds with a sanitizer, which do what
-// is forbidden then.
+// Does the same for a command, and reports the result with --verbose. Does nothing with
+// --no-sandbox, under mpirun, whose processes communicate with each other, and in builds with a
+// sanitizer, which needs calls that would be forbidden.
 void enter_sandbox(const Command& command, const CommonArguments& arguments,
                    const SandboxPaths& paths);
 

@@ -104,7 +104,7 @@ std::string leftovers_text(const SaveReport& report, Lists lists) {
          names_line("baked into the graph", report.baked_keys, lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
          names_line("model inputs", report.inputs_left, lists) +
-         names_line("kept as the graph has them", report.initializers_kept, lists) +
+         names_line("keep the graph's data", report.initializers_kept, lists) +
          names_line("missing in the checkpoint", report.slots_left, lists) +
          names_line("warning: larger than a shard may be, each in a shard of its own",
                     report.oversized, lists);
@@ -151,8 +151,8 @@ std::string test_data_text(const TestData& data, Lists lists) {
 }
 
 std::size_t count_files(const std::vector<SavedTensor>& tensors) {
-  NamePlaces files([&](std::uint32_t i) { return std::string_view(tensors[i].file); },
-                   tensors.size());
+  NameIndexSet files([&](std::uint32_t i) { return std::string_view(tensors[i].file); },
+                     tensors.size());
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     count += !tensors[i].file.empty() && files.add(i) == i ? 1 : 0;
@@ -172,8 +172,7 @@ std::string totals_text(const SaveReport& report) {
                   size_text(report.bytes + report.bytes_reused),
                   files == 0 && report.bytes > 0 ? "the model" : count_text(files, "file"));
   if (report.files_reused > 0) {
-    text += fmt::format(", {} ({}) kept as they were", report.files_reused,
-                        size_text(report.bytes_reused));
+    text += fmt::format(", {} ({}) reused", report.files_reused, size_text(report.bytes_reused));
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// What the commands print for people.
+// The reports of the commands as text.
 #pragma once
 
 #include <filesystem>
@@ -13,10 +13,10 @@
 namespace onnx_external {
 
 [[nodiscard]] std::string save_text(const SaveReport& report, Lists lists);
-// The plan, a line a slot.
+// The plan, with one line per slot.
 [[nodiscard]] std::string dry_run_text(const SaveReport& report, Lists lists);
 
-// Findings of one cause are one line.
+// Findings with the same cause share a line.
 enum class Compared { kNothing, kCheckpoint };
 enum class Names { kFirst, kAll };
 [[nodiscard]] std::string verify_text(const std::filesystem::path& model,
@@ -29,7 +29,7 @@ enum class Listing { kFlat, kTree };
 // "1.24 s, 1.77 GB/s".
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);
 
-// Peak memory of this process.
+// "16.8 MB peak memory", of this process.
 [[nodiscard]] std::string peak_memory_text();
 
 }  // namespace onnx_external

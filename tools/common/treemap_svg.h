@@ -8,12 +8,12 @@
 
 namespace onnx_external {
 
-// How every picture begins, by which one is told from other files.
+// How every picture begins; other files do not.
 inline constexpr std::string_view kSvgStart = "<svg xmlns=\"http://www.w3.org/2000/svg\"";
 
-// A whole SVG document, well-formed whatever the names hold: they are escaped and cut. No scripts,
-// no references to anything outside; the same bytes for the same inspection. `title` is the name
-// of what was inspected.
+// A complete SVG document. It is well-formed whatever the names contain, because they are escaped
+// and cut. It has no scripts and no references to other files, and depends only on its arguments.
+// `title` is the name of the inspected files.
 [[nodiscard]] std::string treemap_svg(std::string_view title, const Inspection& inspection);
 
 }  // namespace onnx_external

@@ -54,7 +54,7 @@ PickledKind PickledValue::kind() const {
     return PickledKind::kTensor;
   }
   if (is_mapping(pickle, node_)) {
-    return PickledKind::kMapping;
+    return PickledKind::kDict;
   }
   switch (pickle.kind(node_)) {
     case NodeKind::kNone:

@@ -144,7 +144,7 @@ Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
     cost += name_of(i).value_or("").size() / kFreeKeyBytes;
   }
   TRY(budget.visit(cost));
-  NamePlaces names([&](std::uint32_t item) { return *name_of(item); }, items.size());
+  NameIndexSet names([&](std::uint32_t item) { return *name_of(item); }, items.size());
   for (std::uint32_t i = 0; i < items.size(); ++i) {
     if (const auto name = name_of(i); name && names.add(i) != i) {
       return fail(ErrorCode::kCorrupt, "two values have the name " + quote(*name));

@@ -186,7 +186,7 @@ class Walker {
   std::string path_;
   std::string number_;
   NamedTensors found_;
-  NamePlaces names_;  // of found_.tensors
+  NameIndexSet names_;  // of found_.tensors
 };
 
 Result<NamedTensors> walk_one(Walker&& walker, NodeId root) {

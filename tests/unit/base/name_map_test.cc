@@ -81,31 +81,31 @@ TEST(NameMap, FindsWhatWasPutIn) {
   EXPECT_FALSE(owned.contains(std::string_view("other")));
 }
 
-TEST(NamePlaces, GiveTheFirstPlaceOfAName) {
+TEST(NameIndexSet, FindsTheFirstIndexOfAName) {
   const std::vector<std::string> names = {"a", "b", "a", "", "b"};
-  NamePlaces places([&](std::uint32_t place) { return std::string_view(names[place]); });
+  NameIndexSet indexes([&](std::uint32_t index) { return std::string_view(names[index]); });
   std::vector<std::uint32_t> firsts;
-  for (std::uint32_t place = 0; place < names.size(); ++place) {
-    firsts.push_back(places.add(place));
+  for (std::uint32_t index = 0; index < names.size(); ++index) {
+    firsts.push_back(indexes.add(index));
   }
   EXPECT_EQ(firsts, (std::vector<std::uint32_t>{0, 1, 0, 3, 1}));
-  EXPECT_EQ(places.find("b"), 1U);
-  EXPECT_EQ(places.find(""), 3U);
-  EXPECT_EQ(places.find("c"), std::nullopt);
+  EXPECT_EQ(indexes.find("b"), 1U);
+  EXPECT_EQ(indexes.find(""), 3U);
+  EXPECT_EQ(indexes.find("c"), std::nullopt);
 }
 
-TEST(NamePlaces, GrowPastWhatWasExpectedAndCanBeMoved) {
+TEST(NameIndexSet, GrowsPastWhatWasExpectedAndCanBeMoved) {
   const std::vector<std::string> names = names_of_one_hash(5'000);
-  NamePlaces places([&](std::uint32_t place) { return std::string_view(names[place]); }, 10);
-  for (std::uint32_t place = 0; place < names.size(); ++place) {
-    ASSERT_EQ(places.add(place), place);
+  NameIndexSet indexes([&](std::uint32_t index) { return std::string_view(names[index]); }, 10);
+  for (std::uint32_t index = 0; index < names.size(); ++index) {
+    ASSERT_EQ(indexes.add(index), index);
   }
-  const NamePlaces moved = std::move(places);
-  for (std::uint32_t place = 0; place < names.size(); ++place) {
-    ASSERT_EQ(moved.find(names[place]), place);
+  const NameIndexSet moved = std::move(indexes);
+  for (std::uint32_t index = 0; index < names.size(); ++index) {
+    ASSERT_EQ(moved.find(names[index]), index);
   }
   EXPECT_FALSE(moved.contains("other"));
-  EXPECT_FALSE(NamePlaces().contains("a"));
+  EXPECT_FALSE(NameIndexSet().contains("a"));
 }
 
 }  // namespace

@@ -431,7 +431,7 @@ TEST(ClassFlattening, ShowsArgumentsElementsItemsAndKinds) {
         const std::vector<PickledValue> arguments = pair.arguments();
         EXPECT_EQ(pair.type(), "my.module.Pair");
         EXPECT_EQ(pair.kind(), PickledKind::kObject);
-        EXPECT_EQ(arguments.at(0).kind(), PickledKind::kMapping);
+        EXPECT_EQ(arguments.at(0).kind(), PickledKind::kDict);
         EXPECT_EQ(arguments.at(1).kind(), PickledKind::kList);
         const auto items = arguments.at(0).items();
         EXPECT_EQ(items.at(0).first, "a");

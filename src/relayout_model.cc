@@ -1,4 +1,4 @@
-// A new layout for the weights that a model has: a save without a checkpoint.
+// Gives a model's own weights another layout: a save without a checkpoint.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace onnx_external {
 namespace {
 
-// Nothing is filled: what the graph leaves open stays open.
+// A mapping that fills nothing: open slots stay open.
 Mapping unmapped(const GraphFacts& graph) {
   Mapping mapping;
   for (const Slot& slot : graph.slots) {
@@ -24,7 +24,7 @@ Mapping unmapped(const GraphFacts& graph) {
   return mapping;
 }
 
-// A graph whose weights were left out.
+// True for a graph whose weights were left out.
 bool moves_nothing(const SavePlan& plan, const Model& model) {
   const auto& given = model.inline_tensors();
   const bool is_whole = plan.layout == Layout::kInline &&

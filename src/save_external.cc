@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 
 using Paths = std::span<const fs::path>;
 
-// The model and the checkpoint do not know each other, so they are opened at the same time.
+// The model and the checkpoint are independent, so they are opened at the same time.
 template <typename Given>
 Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
   Result<Model> model = fail(ErrorCode::kIo, "not loaded");
   Result<Checkpoint> checkpoint = fail(ErrorCode::kIo, "not opened");
-  // The checkpoint here: mapping and planning go on in the memory that its pickle leaves.
+  // This thread opens the checkpoint, so that mapping and planning reuse the memory of its pickle.
   TRY(parallel_both(
       thread_count(job.options.open.threads),
       [&]() -> Status {
@@ -38,7 +38,7 @@ Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
   return {};
 }
 
-// The model may replace an old model, never the checkpoint that is being read.
+// The model may replace an old model, but never the checkpoint that is being read.
 Status check_is_no_input(const SaveJob& job) {
   const fs::path old = job.target.folder / job.target.model_name;
   std::error_code ignored;
@@ -51,15 +51,15 @@ Status check_is_no_input(const SaveJob& job) {
   return {};
 }
 
-// With a type for all floats the keys have no types that could disagree; the plan refuses the slots
-// that state another one.
+// If all floats are converted to one type, the types of keys do not matter for the mapping. The
+// plan refuses slots that state another type.
 MappingOptions mapping_options(const SaveOptions& options) {
   MappingOptions mapping = options.mapping;
   mapping.casts = options.plan.dtype ? Casts::kAllow : mapping.casts;
   return mapping;
 }
 
-// The old checkpoint may be the same mapping in a file of another form.
+// The old checkpoint may be the same state dict in another kind of file, without the key.
 Result<Checkpoint> open_old(const SaveJob& job) {
   OpenOptions open = open_options(job);
   auto old = open_checkpoint(job.options.learn_from, open);
@@ -70,7 +70,7 @@ Result<Checkpoint> open_old(const SaveJob& job) {
   return old;
 }
 
-// What --learn-map found in the graph's data as it stands needs no slot.
+// Keys whose values the graph already holds, as --learn-map found, need no slot.
 void add_settled(const MappingKeys& keys, std::span<const std::string> settled, Mapping& mapping) {
   const NameSet names(settled.begin(), settled.end());
   for (const std::uint32_t key : mapping.unmatched_keys) {
@@ -98,7 +98,7 @@ Result<Mapping> map_job(const SaveJob& job, const MappingKeys& keys) {
   return mapping;
 }
 
-// What fills what and where it goes: decided here, without writing anything.
+// Decides which key fills which slot, and where its bytes go. Writes nothing.
 Status decide(SaveJob& job) {
   TRY_ASSIGN(const auto keys, mapping_keys(*job.checkpoint));
   auto mapping = map_job(job, keys);

@@ -39,7 +39,7 @@ std::vector<SavedTensor> saved_tensors(SavePlan plan) {
   return saved;
 }
 
-// Without the tensors, which take most of its memory.
+// The report without its tensors, which take most of its memory.
 SaveReport make_report(const SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
   const SavePlan& plan = job.plan;
   SaveReport report;
@@ -73,8 +73,8 @@ SaveReport make_report(const SaveJob& job, const MappingKeys& keys, const Mappin
   return report;
 }
 
-// A dry run without a folder asks what would fill what, not what stands in the way. A save without
-// one goes into the current folder.
+// A save without a folder goes into the current one. A dry run without a folder only shows the
+// mapping, so it reads none.
 SaveTarget target_of(const SaveJob& job) {
   SaveTarget target = job.target;
   if (job.options.mode == RunMode::kWrite && target.folder.empty()) {
@@ -118,23 +118,23 @@ VerifyOptions verify_options(const SaveJob& job, const StagedSave& staged) {
   VerifyOptions options;
   options.threads = write.threads;
   options.progress = write.progress;
-  // A spliced record took its CRC from the checkpoint's directory: this read proves it.
+  // Spliced records took their CRC from the checkpoint's zip directory; this read proves them.
   options.compare = Compare::kRecordedCrc;
   options.open_slots = OpenSlots::kAllow;  // the mapping has decided
   if (job.plan.layout == Layout::kLink) {
     options.compare = Compare::kPlaces;
     options.data_folder = target_of(job).folder;
   }
-  // Pages that were not synced are dirty: the kernel cannot drop them.
+  // Without a sync the pages are dirty, and the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   if (write.cache == PageCache::kBypass) {
     options.drop_cache = DropCache::kBehind;
   }
-  // What was kept is proved: the same comparison decided it.
+  // Reused files have just been compared with the checkpoint.
   for (const auto& [file, kept] : job.plan.kept) {
     options.compared_files.insert(kept.location);
   }
-  // What the graph already had is proved by the CRC-32 that was taken while it was copied.
+  // The graph's own data is checked by the CRC-32 that was taken while it was copied.
   options.manifest = staged.manifest_location();
   return options;
 }

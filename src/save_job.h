@@ -1,5 +1,5 @@
-// What attaching a checkpoint and giving a model another layout have in common: all but the
-// mapping.
+// The steps that attaching a checkpoint and giving a model another layout have in common:
+// everything except the mapping.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -19,12 +19,12 @@
 
 namespace onnx_external {
 
-// One save: what it reads, what is decided, and what is reported.
+// One save: its inputs, its plan and its report.
 struct SaveJob {
   SaveTarget target;
   SaveOptions options;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  std::optional<Model> model = {};  // nothing, once it has been written
+  std::optional<Model> model = {};  // freed once it has been written
   std::optional<Checkpoint> checkpoint = {};
   SavePlan plan = {};
   RecordedInputs inputs = {};
@@ -36,21 +36,21 @@ struct SaveJob {
   }
 };
 
-// The given model, its external data in options.source_dir.
+// The given model, with its external data in options.source_dir.
 [[nodiscard]] Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options);
 [[nodiscard]] Result<Model> given_model(const std::filesystem::path& path,
                                         const SaveOptions& options);
 
-// SaveOptions::open as the job's checkpoints are opened.
+// The options with which the job's checkpoints are opened: SaveOptions::open, completed.
 [[nodiscard]] OpenOptions open_options(const SaveJob& job);
 
-// Fails early: whether the target is free, before anything is read.
+// Checks that the target is free, so that a save fails before anything is read.
 [[nodiscard]] Status check_target(const SaveJob& job);
 
 // Fills in plan, inputs and report. Writes nothing. Requires: model and checkpoint.
 [[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping);
 
-// Writes what is planned, reads it back and publishes it; the report of a dry run alone.
+// Writes the plan, reads it back and publishes it. A dry run only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
 
 }  // namespace onnx_external

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kNamesInMessage = 3;  // of each list; the lists have them all
 
-// Plain for the operators that exist, quoted for anything else that a file may say.
+// Unquoted for known operators, quoted for anything else that a file may state.
 std::string operator_text(const std::string& op) {
   const bool plain = std::all_of(op.begin(), op.end(),
                                  [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });

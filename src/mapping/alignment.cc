@@ -29,14 +29,14 @@ struct Candidate {
   std::uint64_t names = 0;
 };
 
-// Enough to tell a bucket of names that refine alike from one where something fits.
+// How many pairs of a bucket are looked at to find out whether any of them fits.
 constexpr std::size_t kMaxLookedAt = 8;
 
-// What is wanted of an alignment: every prefix that makes two names meet is tried, so what it fills
-// must cost no more than the names that it makes meet.
+// How much to find out about an alignment. Every prefix under which two names match is tried, so
+// kFits takes time proportional to the names that match.
 enum class Detail : std::uint8_t {
   kFits,        // Aligned::fits and its score
-  kEverything,  // also what clashes, or is in doubt
+  kEverything,  // also clashes and conflicts
 };
 
 class Aligner {
@@ -44,22 +44,22 @@ class Aligner {
   explicit Aligner(const MappingTask& task)
       : task_(task), keys_(index_keys(task)), slots_(index_slots(task)) {}
 
-  // Every prefix that makes at least one name meet another, found by looking each suffix at a
-  // component boundary up in the other side's index; what most speaks for comes first.
+  // Every prefix under which at least one name matches another, the one with most matches first.
+  // They are found by looking up each suffix at a component boundary in the other side's index.
   [[nodiscard]] std::vector<Candidate> candidates() {
-    std::vector<Candidate> all(1);  // the first one is no prefix at all
-    const auto prefix_at = [&all](std::uint32_t place) { return all[place].prefix; };
+    std::vector<Candidate> all(1);  // the first one has no prefix
+    const auto prefix_at = [&all](std::uint32_t index) { return all[index].prefix; };
     NameIndexSet removed(prefix_at);
     NameIndexSet added(prefix_at);
     const auto candidate = [&all](std::string_view prefix, Kind kind,
                                   NameIndexSet& known) -> Candidate& {
       const auto next = static_cast<std::uint32_t>(all.size());
       all.push_back({.prefix = prefix, .kind = kind});
-      const std::uint32_t place = known.add(next);
-      if (place != next) {
+      const std::uint32_t index = known.add(next);
+      if (index != next) {
         all.pop_back();
       }
-      return all[place];
+      return all[index];
     };
     const bool only_none = task_.options.match == Match::kExact ||
                            (task_.options.prefix && task_.options.prefix->empty());
@@ -91,7 +91,7 @@ class Aligner {
     const bool add = alignment.kind == Kind::kAdd;
     NameIndex& walked = add ? slots_ : keys_;
     NameIndex& met = add ? keys_ : slots_;
-    // Grouped by the bucket they meet: names that refine alike are settled together.
+    // Grouped by the bucket that they match: names with the same refined form are paired together.
     std::vector<std::pair<std::span<const std::uint32_t>, std::uint32_t>> hits;
     const std::span<const NameIndex::Entry> under = walked.under(alignment.prefix);
     hits.reserve(under.size());
@@ -119,7 +119,7 @@ class Aligner {
       }
       settle_bucket(members, bucket, detail, aligned);
     }
-    // In the order of the graph, so that messages list what a reader meets first.
+    // Messages list pairs in the order of the graph.
     for (std::vector<AlignedPair>* pairs : {&aligned.fits, &aligned.clashes}) {
       std::sort(pairs->begin(), pairs->end(), [](const AlignedPair& a, const AlignedPair& b) {
         return a.slot_name < b.slot_name;
@@ -131,7 +131,7 @@ class Aligner {
     return apply(Alignment{candidate.kind, std::string(candidate.prefix)}, detail);
   }
 
-  // True when every open slot has got the key of its own name: nothing else is meant then.
+  // True if every open slot gets the key of its own name, so that no prefix can be meant.
   [[nodiscard]] bool fills_all(const Aligned& aligned) const {
     const auto is_exact = [](const AlignedPair& pair) { return pair.exact; };
     const bool all = aligned.score > 0 && aligned.clashes.empty() && aligned.conflicts.empty() &&
@@ -217,8 +217,8 @@ class Aligner {
     pair(slot_name, key, exact, aligned);
   }
 
-  // Pairs names that refine alike: the graph's own spelling first, then equal names, then what is
-  // left if it is one of each.
+  // Pairs names with the same refined form: first those that are spelled as in the graph, then
+  // equal names, then the last slot and the last key if only these two are left.
   void settle(std::vector<std::uint32_t> slots, std::vector<std::uint32_t> keys,
               Aligned& aligned) const {
     const Alignment& alignment = aligned.alignment;
@@ -236,13 +236,13 @@ class Aligner {
     }
   }
 
-  // The pairs that settle() finds, at the cost of the members: where the bucket has more, one of
-  // each can never be left.
+  // Finds the same pairs as settle() in time proportional to the members. The bucket has more
+  // entries, so the last step of settle() never applies.
   void settle_few(const std::vector<std::uint32_t>& members, std::span<const std::uint32_t> bucket,
                   Aligned& aligned) {
     const bool add = aligned.alignment.kind == Kind::kAdd;
-    NameMap<std::vector<std::uint32_t>> taken;  // of the bucket, by their names
-    NameMap<std::vector<std::uint32_t>> left;   // of the members, by what the prefix leaves
+    NameMap<std::vector<std::uint32_t>> taken;  // paired ids of the bucket, by name
+    NameMap<std::vector<std::uint32_t>> left;   // unpaired members, by name without the prefix
     const auto pair_met = [&](std::uint32_t member, std::uint32_t met) {
       pair(add ? member : met, add ? met : member, true, aligned);
     };
@@ -350,10 +350,10 @@ class Rivalry {
     }
   }
 
-  // A slot that both fill, when `other` fills at least half as many from keys which the best leaves
-  // over. A key that the best uses for a slot of its own name is no evidence for anything else; but
-  // keys that get a prefix may get another one as well, for slots that the best leaves open: then
-  // one of these.
+  // Returns a slot that both alignments fill, if `other` fills at least half as many slots from
+  // keys that the best one leaves over. A key that the best alignment pairs with a slot of its own
+  // name is no evidence for `other`. But if both add a prefix, `other` may use the same keys for
+  // slots that the best one leaves open; then one of these is returned.
   [[nodiscard]] std::optional<std::uint32_t> contested(const Aligned& other) const {
     std::optional<std::uint32_t> shared;
     std::optional<std::uint32_t> elsewhere;
@@ -398,11 +398,11 @@ std::string example(const MappingTask& task, const Aligned& aligned, std::uint32
 
 struct Comparison {
   std::size_t best = 0;      // the first one of the highest score
-  std::size_t compared = 0;  // the first so many can be the best or rival it
+  std::size_t compared = 0;  // this many from the start can be the best, or rival it
 };
 
-// Tries them in order of evidence. If none fills a slot, the one under which most names match is
-// best.
+// Tries the candidates in order of their matches. If none fills a slot, the one under which most
+// names match is the best.
 Comparison compare(Aligner& aligner, const std::vector<Candidate>& candidates) {
   Comparison found;
   std::uint64_t score = 0;

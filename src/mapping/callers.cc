@@ -11,12 +11,12 @@ namespace onnx_external {
 namespace {
 
 enum class InputState : std::uint8_t {
-  kFilled,   // by a key, or by an initializer that it has
-  kCallers,  // for certain
-  kOpen,     // the caller's, or a weight
+  kFilled,   // by a key, or by an initializer of the same name
+  kCallers,  // certainly the caller's
+  kOpen,     // the caller's or a weight
 };
 
-// Attributes of a module become names with dots; arguments of a function have none.
+// Attributes of a module get names with dots; arguments of a function do not.
 bool is_weight_name(std::string_view name) {
   return !is_made_up(name) && (name.find('.') != std::string_view::npos || is_parameter_name(name));
 }
@@ -64,7 +64,7 @@ class InputSorter {
   }
 
  private:
-  // An exporter leaves all weights as inputs, or none.
+  // True for a weight that is not an input. Exporters make either all weights inputs, or none.
   [[nodiscard]] static bool is_weight_elsewhere(const Slot& slot) {
     return slot.kind == SlotKind::kUndefinedName ||
            (slot.kind == SlotKind::kInitializer && slot.has_data &&
@@ -79,7 +79,7 @@ class InputSorter {
 
   [[nodiscard]] InputState state_of(std::size_t input, const NameSet& initializers) const {
     const std::string& name = task_.graph.graph_inputs[input];
-    if (!slots_[input]) {  // else it is a sequence, an optional, a map
+    if (!slots_[input]) {  // not a tensor, but a sequence, an optional or a map
       return initializers.contains(name) ? InputState::kFilled : InputState::kCallers;
     }
     const std::uint32_t slot = *slots_[input];
@@ -90,19 +90,20 @@ class InputSorter {
     if (task_.slot_names[task_.name_of_slot[slot]].role == SlotRole::kCallers) {
       return InputState::kCallers;
     }
-    // A list of inputs is complete: what it leaves out is a weight.
+    // --inputs lists all inputs of the caller, so any other input is a weight.
     const bool certain = named.empty() && is_integer(slot) && !is_weight_name(name) &&
                          !was_renamed(name) && (is_made_up(name) || !may_be_buffer(slot));
     return certain ? InputState::kCallers : InputState::kOpen;
   }
 
-  // Integers of one fixed dimension beside inputs of more, or of symbolic ones: a permutation.
+  // Integers of one fixed dimension, beside inputs with more or symbolic dimensions, may be a
+  // permutation.
   [[nodiscard]] bool may_be_buffer(std::uint32_t slot) const {
     const auto& shape = task_.graph.slots[slot].shape;
     return shape && shape->size() <= 1 && has_larger_input_;
   }
 
-  // Exporters put the caller's inputs first, so integers behind weights are a buffer.
+  // Exporters put the caller's inputs first, so integers after weights may be a buffer.
   void reopen_integers() {
     bool behind = false;
     for (std::size_t i = 0; i < states_.size() && !holds_weights_; ++i) {
@@ -131,7 +132,7 @@ class InputSorter {
     }
   }
 
-  // True when a left-over key could be this input's, whatever its float type.
+  // True if a left-over key has the shape of this input, whatever its float type.
   [[nodiscard]] bool fits_left_key(std::uint32_t slot) const {
     const auto& shape = task_.graph.slots[slot].shape;
     if (!shape) {
@@ -159,14 +160,15 @@ class InputSorter {
     }
   }
 
-  // "mask.1" beside an input "mask": torch renames attributes, not arguments.
+  // True for "mask.1" beside an input "mask", because torch renames attributes, not arguments.
   [[nodiscard]] bool was_renamed(std::string_view name) const {
     const auto base = name_before_number(name);
     return base && inputs_.contains(*base);
   }
 
-  // A filled input that may be the caller's all the same: an exporter puts the caller's inputs
-  // first, so a name without dots is a weight's only behind a certain weight, or when it is float.
+  // True for a filled input that may still be the caller's. Exporters put the caller's inputs
+  // first, so a name without dots is certainly a weight's only after another weight, or if its type
+  // is float.
   [[nodiscard]] bool is_suspect(std::size_t input) const {
     const auto slot = slots_[input];
     if (!slot || !task_.options.inputs.empty() || is_weight_name(task_.graph.graph_inputs[input])) {
@@ -180,7 +182,7 @@ class InputSorter {
     return holds_weights_ || input < end_of_callers_ || (is_integer(*slot) && input < first_float_);
   }
 
-  // Where the first weights stand, and the last input that is surely the caller's.
+  // Finds the first weights, and the last input that is certainly the caller's.
   void find_borders() {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       if (is_filled_slot(i)) {
@@ -194,15 +196,15 @@ class InputSorter {
 
   const MappingTask& task_;
   Leftovers& leftovers_;
-  std::vector<std::optional<std::uint32_t>> slots_;  // of the graph's inputs
-  NameSet inputs_;                                   // of the graph
-  NameSet merged_weights_;                           // what filled Identity slots read
+  std::vector<std::optional<std::uint32_t>> slots_;  // the slot of each input of the graph
+  NameSet inputs_;                                   // names of the graph's inputs
+  NameSet merged_weights_;                           // names that filled Identity slots read
   bool holds_weights_ = false;
-  bool has_larger_input_ = false;  // one that no key fills, of several dimensions or symbolic ones
-  bool marks_callers_ = false;     // the exporter says which inputs are the caller's: no other is
+  bool has_larger_input_ = false;  // an unfilled input has several or symbolic dimensions
+  bool marks_callers_ = false;     // the exporter marks all inputs of the caller
   std::vector<InputState> states_;
   std::size_t first_filled_ = std::numeric_limits<std::size_t>::max();
-  std::size_t first_float_ = std::numeric_limits<std::size_t>::max();  // of those
+  std::size_t first_float_ = std::numeric_limits<std::size_t>::max();  // the first filled float
   std::size_t end_of_callers_ = 0;
   std::set<Shape> left_shapes_;
 };

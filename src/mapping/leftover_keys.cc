@@ -18,17 +18,18 @@
 namespace onnx_external {
 namespace {
 
-// Limit on pairs of tensors that are read to find copies of used ones; sane checkpoints have a few.
+// The limit on pairs of tensors that are read to find copies of used ones; usual checkpoints have
+// only a few.
 constexpr std::size_t kMaxKeyComparisons = 4096;
-constexpr std::size_t kMaxLikeKeys = 16;  // of one key
+constexpr std::size_t kMaxLikeKeys = 16;  // used keys of one form that are compared
 
-// The module that holds a name: "layer1.0" for "layer1.0.bn1"; "" for a name of the root.
+// The module of a name: "layer1.0" for "layer1.0.bn1"; "" for a name in the root.
 std::string_view parent_of(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
 }
 
-// Integers of more than one element may be a permutation or a table of indices.
+// Counters are single integers; several may be a permutation or a table of indices.
 bool is_counter(const MappingKey& key) {
   return !is_floating(key.dtype) && element_count(key.shape).value_or(0) <= 1;
 }
@@ -80,7 +81,7 @@ class KeySorter {
     return {};
   }
 
-  // Used keys by their bytes, by their forms and by their names.
+  // Indexes the used keys by their bytes, their forms and their names.
   void list_used() {
     const std::vector<MappingKey>& keys = task_.keys.keys;
     for (std::uint32_t key = 0; key < keys.size(); ++key) {
@@ -114,7 +115,7 @@ class KeySorter {
       leftovers_.ignored.push_back(key);
       return {};
     }
-    // Adapters are floats: a counter inside one, which the graph may hold as any module, is none.
+    // Weights of adapters are floats. A counter inside an adapter is sorted like any counter.
     if (is_adapter_weight(left.name) && !is_counter(left)) {
       leftovers_.adapters.push_back(key);
       return {};
@@ -137,8 +138,8 @@ class KeySorter {
     return {};
   }
 
-  // A module that occurs twice in the state dict: the bytes of one weight prove it, and then equal
-  // numbers in its other keys are no coincidence.
+  // If one weight proves that a module occurs twice in the state dict, its other keys are ties as
+  // well, even those whose equal bytes alone prove nothing.
   void tie_twins(std::vector<std::uint32_t>& weights) {
     std::erase_if(weights, [&](std::uint32_t key) {
       const auto [first, last] = alike_.equal_range(key);
@@ -154,7 +155,7 @@ class KeySorter {
               [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
   }
 
-  // The names without their common last components, which are the two modules.
+  // The two names without their common last components: the names of two modules.
   [[nodiscard]] std::pair<std::string_view, std::string_view> without_shared_end(
       std::uint32_t key, std::uint32_t other) const {
     std::string_view one = task_.keys.keys[key].name;
@@ -171,15 +172,16 @@ class KeySorter {
     return {one, two};
   }
 
-  // Keys outside the prefix that was found and removed do not belong to the graph.
+  // True for a key outside the prefix that was found and removed, which does not belong to the
+  // graph.
   [[nodiscard]] bool outside_prefix(std::uint32_t key) const {
     return alignment_.kind == Alignment::Kind::kRemove &&
            !task_.key_names[key].name.starts_with(alignment_.prefix);
   }
 
-  // A used key with the same bytes means a tied weight that was cloned. Zeros or ones prove nothing
-  // unless several nodes use the slot: then the exporter may have merged the two, and they are
-  // still equal.
+  // Finds a used key with the same bytes, which means that a tied weight was cloned. If all
+  // elements are equal (zeros, ones), that proves nothing, unless several nodes use the slot: then
+  // the exporter may have merged the two weights, and they are still equal.
   Result<std::optional<std::uint32_t>> find_copy(std::uint32_t key) {
     const MappingKey& left = task_.keys.keys[key];
     const auto alike = by_form_.find(Form(left.dtype, left.shape));
@@ -217,15 +219,15 @@ class KeySorter {
     return shared_[key];
   }
 
-  // The outermost module around the key of which nothing is used; nothing when its own module is.
-  // A module is used when a used name starts with it and a dot; so the used names beside this one
-  // in the order of names tell. Requires: used_names_ is sorted.
+  // The outermost module around the key without any used name; nullopt if the key's own module has
+  // one. A module is used if a used name starts with its name and a dot, so only the two neighbours
+  // of `name` among the sorted names need to be compared. Requires: used_names_ is sorted.
   [[nodiscard]] std::optional<std::string_view> unused_module(std::string_view name) const {
     if (used_names_.empty()) {
       return "";
     }
     const auto after = std::lower_bound(used_names_.begin(), used_names_.end(), name);
-    std::size_t shared = 1;  // a dot in the first place is that of the root, which is used
+    std::size_t shared = 1;  // a leading dot belongs to the root, which is used
     for (const auto& beside : {after, after == used_names_.begin() ? after : std::prev(after)}) {
       if (beside != used_names_.end()) {
         const auto differ = std::mismatch(name.begin(), name.end(), beside->begin(), beside->end());
@@ -250,7 +252,7 @@ class KeySorter {
       }
     }
     for (const auto& [module, keys] : modules) {
-      // Inside a layer that has a weight of its own stands what changes that: an adapter.
+      // A module inside a layer that has a weight of its own changes this weight: an adapter.
       if (is_batch_norm(keys) || has_nodes(module, keys) || layers_.contains(parent_of(module))) {
         leftovers_.unused.insert(leftovers_.unused.end(), keys.begin(), keys.end());
         continue;
@@ -262,8 +264,8 @@ class KeySorter {
     std::sort(leftovers_.aside.begin(), leftovers_.aside.end());
   }
 
-  // A module that holds just normalisations by recorded numbers: they vanish when they are folded
-  // into the layers before them. A head or a branch that is not used has more than that.
+  // True if the keys are only BatchNorms. They vanish from the graph when the exporter folds them
+  // into the layers before them, whereas an unused head or branch has other layers too.
   [[nodiscard]] bool is_batch_norm(const std::vector<std::uint32_t>& keys) const {
     std::map<std::string_view, bool> has_mean;  // by the module of the keys
     for (const std::uint32_t key : keys) {
@@ -275,21 +277,21 @@ class KeySorter {
                        [](const auto& module) { return module.second; });
   }
 
-  // The graph has nodes of a module of the keys, so it uses its weights, in whatever form.
+  // True if the graph has nodes of a module of the keys, and so uses its weights in some form.
   [[nodiscard]] bool has_nodes(std::string_view module,
                                const std::vector<std::uint32_t>& keys) const {
     std::string last;
     return std::any_of(keys.begin(), keys.end(), [&](std::uint32_t key) {
       std::string name = name_in_graph(module, key);
       if (name == last) {
-        return false;  // of one module, most have one name
+        return false;  // most keys of a module have the same name in the graph
       }
       last = std::move(name);
       return has_nodes_of(last);
     });
   }
 
-  // What the graph calls the module of the key: options, wrappers and the alignment change names.
+  // The name of the key's module in the graph; options, wrappers and the alignment change names.
   [[nodiscard]] std::string name_in_graph(std::string_view module, std::uint32_t key) const {
     const std::string_view inside =
         std::string_view(task_.keys.keys[key].name).substr(module.size());
@@ -318,10 +320,10 @@ class KeySorter {
   std::unique_ptr<RE2::Set> ignored_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
   std::set<std::pair<std::string_view, std::string_view>> twins_;  // modules that are tied
-  std::multimap<std::uint32_t, std::uint32_t> alike_;  // keys of equal bytes that prove nothing
+  std::multimap<std::uint32_t, std::uint32_t> alike_;  // keys whose equal bytes prove nothing
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   std::vector<std::string_view> used_names_;
-  NameSet layers_;            // modules of which the weight is used
+  NameSet layers_;            // modules whose "weight" is used
   std::vector<bool> shared_;  // by key, computed on demand
   std::size_t comparisons_ = 0;
 };

@@ -1,4 +1,4 @@
-// Slots that no key fills: which of them need one.
+// Decides which of the slots that no key fills need one.
 #include "mapping/leftovers.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::uint64_t elements_of(const Shape& shape) {
   return element_count(shape).value_or(0);
 }
 
-// Dimensions that are not known are 0. Requires: the slot states a shape.
+// The shape with 0 for unknown dimensions. Requires: the slot states a shape.
 Shape known_shape(const Slot& slot) {
   Shape shape;
   for (const auto& dim : *slot.shape) {
@@ -32,7 +32,7 @@ Shape known_shape(const Slot& slot) {
   return shape;
 }
 
-// 0 when a dimension is not known.
+// 0 if a dimension is unknown.
 std::uint64_t elements_of(const Slot& slot) {
   return slot.shape ? elements_of(known_shape(slot)) : 0;
 }
@@ -42,7 +42,7 @@ class SlotSorter {
   SlotSorter(const MappingTask& task, const MappingEvidence& evidence, Leftovers& leftovers)
       : task_(task), evidence_(evidence), leftovers_(leftovers) {
     states_origins_ = states_origins(task.graph);
-    is_part_ = std::any_of(task.fills.begin(), task.fills.end(), tells_a_part);
+    may_be_submodule_ = std::any_of(task.fills.begin(), task.fills.end(), suggests_submodule);
     for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
       const std::uint64_t elements = elements_of(task.keys.keys[key].shape);
       std::vector<std::uint32_t>& alike = keys_of_size_[elements];
@@ -70,9 +70,9 @@ class SlotSorter {
   }
 
  private:
-  // The checkpoint's names fit once a prefix is added, or by their ends: it is perhaps that of a
-  // part of what was exported, and has not what the rest computes with.
-  static bool tells_a_part(const std::optional<Fill>& fill) {
+  // If the names match only with an added prefix or by a suffix, the checkpoint may be that of a
+  // submodule, without the values of the rest of the graph.
+  static bool suggests_submodule(const std::optional<Fill>& fill) {
     return fill && (fill->rule == Rule::kPrefixAdded || fill->rule == Rule::kSuffix);
   }
 
@@ -81,12 +81,13 @@ class SlotSorter {
     const SlotRole role = task_.slot_names[task_.name_of_slot[i]].role;
     switch (slot.kind) {
       case SlotKind::kGraphInput:
-        break;  // sort_inputs()
+        break;  // left to sort_inputs()
       case SlotKind::kUndefinedName:
         leftovers_.missing.push_back(i);
         break;
       case SlotKind::kIdentityOutput:
-        // It has the value of what it reads; that is another weight's, if the name is a weight's.
+        // It has the value that it reads. If its name is that of a weight, this is another weight's
+        // value.
         if (role != SlotRole::kNone && role != SlotRole::kKept && is_lost_weight(slot)) {
           leftovers_.missing.push_back(i);
         }
@@ -109,7 +110,7 @@ class SlotSorter {
       return {};
     }
     if (role == SlotRole::kKept || elements_of(slot) == 0 || is_exempt(slot)) {
-      leftovers_.kept.push_back(i);
+      leftovers_.staying.push_back(i);
       return {};
     }
     if (!onnx_is_floating(slot.elem_type)) {
@@ -122,7 +123,7 @@ class SlotSorter {
     return sort_computed(i);
   }
 
-  // Data that no checkpoint has: the exporter says so, or its name or its use does.
+  // True for data that no checkpoint has, according to the exporter, its name or its use.
   [[nodiscard]] bool is_exempt(const Slot& slot) const {
     const bool no_weight =
         slot.origin == SlotOrigin::kConstant || slot.origin == SlotOrigin::kLocalBuffer;
@@ -132,7 +133,7 @@ class SlotSorter {
     return no_weight || scales || is_baked_buffer(slot.name, known_shape(slot));
   }
 
-  // A name of the state dict, and not one that the exporter made up.
+  // True for a name of the state dict, as opposed to one that the exporter made up.
   [[nodiscard]] bool names_a_weight(const Slot& slot) const {
     if (states_origins_) {
       return slot.origin == SlotOrigin::kParameter || slot.origin == SlotOrigin::kBuffer;
@@ -140,8 +141,8 @@ class SlotSorter {
     return slot.folded_from.empty() && !is_invented_name(slot.name);
   }
 
-  // Integers are weights when they are called so: a permutation, a table of indices. Others may
-  // have been computed from such a key, unless they tell an operator a shape.
+  // Integers under a weight's name are weights (a permutation, a table of indices). Others may have
+  // been computed from such a key, unless an operator reads them as a shape.
   Status sort_integers(std::uint32_t i) {
     const Slot& slot = task_.graph.slots[i];
     const bool named = names_a_weight(slot) && slot.name.find_first_of("/:") == std::string::npos;
@@ -150,17 +151,17 @@ class SlotSorter {
       return {};
     }
     const bool computed = !slot.folded_from.empty() && !is_folded_from_constants(slot);
-    const bool perhaps = is_part_ || (elements_of(slot) > 1 ? has_indices_ : has_number_);
+    const bool perhaps = may_be_submodule_ || (elements_of(slot) > 1 ? has_indices_ : has_number_);
     if (!computed && (!perhaps || states_origins_ || is_shape_operand(slot))) {
-      leftovers_.kept.push_back(i);
+      leftovers_.staying.push_back(i);
       return {};
     }
     TRY_ASSIGN(const auto proved, equals_a_key(i));
-    (proved ? leftovers_.kept : leftovers_.held).push_back(i);
+    (proved ? leftovers_.staying : leftovers_.held).push_back(i);
     return {};
   }
 
-  // Read by an operator that takes a shape, axes or places there.
+  // True if an operator reads the slot as a shape, axes or indices.
   [[nodiscard]] static bool is_shape_operand(const Slot& slot) {
     constexpr std::array<std::string_view, 18> kOperators = {
         "Reshape",    "Slice",     "Expand",    "Unsqueeze", "Squeeze",         "Tile",
@@ -173,26 +174,26 @@ class SlotSorter {
     return std::all_of(slot.folded_from.begin(), slot.folded_from.end(), is_lifted_name);
   }
 
-  // A value without a name of its own.
+  // Sorts a value that has no name of the state dict.
   Status sort_computed(std::uint32_t i) {
     TRY_ASSIGN(const auto proved, equals_a_key(i));
     const bool right = proved || (elements_of(task_.graph.slots[i]) == 1 && is_constant(i));
-    (right ? leftovers_.kept : leftovers_.held).push_back(i);
+    (right ? leftovers_.staying : leftovers_.held).push_back(i);
     return {};
   }
 
-  // A single number that depends on no key.
+  // True if a single number depends on no key. Requires: it has one element.
   [[nodiscard]] bool is_constant(std::uint32_t i) const {
     const Slot& slot = task_.graph.slots[i];
     if (!slot.folded_from.empty()) {
       return is_folded_from_constants(slot);
     }
     return !slot.batch_norm_fused &&
-           (states_origins_ || (!has_number_ && !is_part_ && leftovers_.unused.empty()));
+           (states_origins_ || (!has_number_ && !may_be_submodule_ && leftovers_.unused.empty()));
   }
 
-  // The data is that of a key, so it is right as it stands. Of a value whose elements are all equal
-  // that proves little, unless the key has no other place.
+  // True if the data equals that of a key, so that it is already right. If all elements are equal,
+  // this proves little, unless the key has no other slot.
   Result<bool> equals_a_key(std::uint32_t i) {
     const auto alike = keys_of_size_.find(elements_of(task_.graph.slots[i]));
     if (alike == keys_of_size_.end()) {
@@ -215,7 +216,7 @@ class SlotSorter {
     return false;
   }
 
-  // The key's values are in the graph.
+  // Notes that the graph already holds the key's values.
   void account_for(std::uint32_t key) {
     for (auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
       const auto found = std::find(keys->begin(), keys->end(), key);
@@ -227,7 +228,7 @@ class SlotSorter {
     }
   }
 
-  // Whether the graph's data is the key's, as it is or transposed.
+  // Whether the graph's data equals the key's, unchanged or transposed.
   [[nodiscard]] Result<bool> holds_key(std::uint32_t i, std::uint32_t key) const {
     const MappingKey& wanted = task_.keys.keys[key];
     if (!evidence_.slot_holds || onnx_data_type(wanted.dtype) != task_.graph.slots[i].elem_type) {
@@ -240,7 +241,7 @@ class SlotSorter {
     return evidence_.slot_holds(i, key, {RecipeStep::kTranspose});
   }
 
-  // Constant nodes are no slots. One as large as a key that has no slot may be that key.
+  // Constant nodes are not slots, but one as large as a key without a slot may be that key.
   void list_constants() {
     std::set<std::uint64_t> sizes;
     for (const auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
@@ -248,9 +249,9 @@ class SlotSorter {
         sizes.insert(elements_of(task_.keys.keys[key].shape));
       }
     }
-    const NameSet kept(task_.options.keep.begin(), task_.options.keep.end());
+    const NameSet keep(task_.options.keep.begin(), task_.options.keep.end());
     for (const ConstantTensor& constant : task_.graph.constants) {
-      if (sizes.contains(elements_of(constant.shape)) && !kept.contains(constant.name)) {
+      if (sizes.contains(elements_of(constant.shape)) && !keep.contains(constant.name)) {
         leftovers_.constants.push_back(constant.name);
       }
     }
@@ -260,10 +261,10 @@ class SlotSorter {
   const MappingEvidence& evidence_;
   Leftovers& leftovers_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> keys_of_size_;  // by number of elements
-  bool has_number_ = false;      // the checkpoint has a key of one element that is no counter
-  bool has_indices_ = false;     // the checkpoint has integers of more than one element
-  bool is_part_ = false;         // the checkpoint is perhaps that of a part of the graph's module
-  bool states_origins_ = false;  // of the graph
+  bool has_number_ = false;        // the checkpoint has a key of one element that is not a counter
+  bool has_indices_ = false;       // the checkpoint has integers of more than one element
+  bool may_be_submodule_ = false;  // the checkpoint may be that of a submodule
+  bool states_origins_ = false;    // states_origins(graph)
   NameSet filled_names_;
 };
 

@@ -27,7 +27,7 @@ struct Leftovers {
   std::vector<std::uint32_t> missing;  // weights and other slots without data
   std::vector<std::uint32_t>
       held;  // data that the exporter computed, or may have computed, from weights
-  std::vector<std::uint32_t> kept;     // initializers that rightly keep their data
+  std::vector<std::uint32_t> staying;  // initializers whose data is right, or a constant
   std::vector<std::string> constants;  // Constant nodes with the elements of a key in `aside`
 
   // Inputs of the graph.

@@ -1,4 +1,4 @@
-// Map files, and the text forms of mapping options.
+// Reads and writes map files, and parses --rename.
 #include <re2/re2.h>
 
 #include <cctype>

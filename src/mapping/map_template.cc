@@ -1,4 +1,4 @@
-// What a refused or partial mapping leaves to be completed by hand.
+// The map file that a user completes after a refused or partial mapping.
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -12,7 +12,7 @@
 namespace onnx_external {
 namespace {
 
-// Keys that nothing uses, by their form; a form is a type and a shape.
+// Unused keys, grouped by form (type and shape).
 class UnusedKeys {
  public:
   UnusedKeys(const MappingKeys& given, const Mapping& mapping) {
@@ -28,7 +28,8 @@ class UnusedKeys {
     }
   }
 
-  // The nearest name first, then in the checkpoint's order (in a hostile file just that).
+  // The nearest names first, the rest in the checkpoint's order. (In a hostile file, where the
+  // search stops early, that may be all of them.)
   [[nodiscard]] std::vector<MapEntry> fitting(const Slot& slot) {
     std::vector<MapEntry> found;
     if (!slot.shape || slot.elem_type == 0) {
@@ -82,7 +83,7 @@ Mapping as_far_as_possible(const GraphFacts& graph, const MappingKeys& keys,
   if (mapping) {
     return *std::move(mapping);
   }
-  Mapping nothing;  // all is open but what a file holds already, or an input that is the caller's
+  Mapping nothing;  // everything is open, except slots with data and the caller's inputs
   for (const Slot& slot : graph.slots) {
     if (slot.kind == SlotKind::kUndefinedName ||
         (slot.kind == SlotKind::kInitializer && !slot.has_data)) {
@@ -114,7 +115,7 @@ MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
   UnusedKeys unused(keys, mapping);
   for (const Slot& slot : graph.slots) {
     if (open.erase(slot.name) > 0) {
-      // A key of that shape would not have the value of what was computed at export.
+      // No key of that shape has the value that was computed at export.
       const bool computed =
           is_invented_name(slot.name) || !slot.folded_from.empty() || slot.batch_norm_fused;
       found.open.push_back(

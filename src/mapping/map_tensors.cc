@@ -1,4 +1,4 @@
-// The rules in their order; docs/mapping.md explains each.
+// Applies the rules in their order; docs/mapping.md explains each.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -15,7 +15,7 @@
 namespace onnx_external {
 namespace {
 
-// Keys that no slot took and that may be left out, in checkpoint order.
+// Keys that no slot takes and that may be left out, in checkpoint order.
 std::vector<std::uint32_t> unmatched_keys(const Leftovers& leftovers) {
   std::vector<std::uint32_t> keys;
   for (const auto* list : {&leftovers.unused, &leftovers.adapters, &leftovers.aside,
@@ -62,7 +62,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
   for (const std::uint32_t slot : leftovers.unconfirmed) {
     mapping.inputs_left.push_back(task.graph.slots[slot].name);
   }
-  for (const auto* slots : {&leftovers.kept, &leftovers.held}) {
+  for (const auto* slots : {&leftovers.staying, &leftovers.held}) {
     for (const std::uint32_t slot : *slots) {
       mapping.initializers_kept.push_back(task.graph.slots[slot].name);
     }

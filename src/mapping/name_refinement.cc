@@ -39,19 +39,19 @@ std::string drop_wrappers(std::string name) {
   if (!may_have_wrappers(name)) {
     return name;
   }
-  std::string kept;
+  std::string rest;
   for (std::size_t start = 0; start <= name.size();) {
     const std::size_t end = std::min(name.find('.', start), name.size());
     const std::string_view component = std::string_view(name).substr(start, end - start);
     if (std::find(kWrappers.begin(), kWrappers.end(), component) == kWrappers.end()) {
-      kept.append(kept.empty() && start == 0 ? "" : ".").append(component);
+      rest.append(rest.empty() && start == 0 ? "" : ".").append(component);
     }
     start = end + 1;
   }
-  if (kept.starts_with('.') && !name.starts_with('.')) {
-    kept.erase(0, 1);
+  if (rest.starts_with('.') && !name.starts_with('.')) {
+    rest.erase(0, 1);
   }
-  return kept.empty() ? name : kept;
+  return rest.empty() ? name : rest;
 }
 
 std::vector<std::size_t> boundaries(std::string_view name) {

@@ -9,6 +9,7 @@
 #include "base/name_map.h"
 #include "base/nearest_names.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "mapping/advice.h"
 #include "mapping/callers.h"
 #include "mapping/known_names.h"
@@ -131,7 +132,7 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
   for (const Slot& slot : task.graph.slots) {
     consumers.push_back(slot.consumer_count);
   }
-  // An Identity stands after what it reads, so its own count is final when it is met from the end.
+  // An Identity follows what it reads, so its own count is final when slots are visited backwards.
   for (std::size_t i = task.graph.slots.size(); i-- > 0;) {
     const Slot& slot = task.graph.slots[i];
     const auto source = task.slot_by_name.find(slot.merged_into);
@@ -144,8 +145,8 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
   return consumers;
 }
 
-// Filled slots of several nodes that have the form of a left-over key: weights that were equal
-// before training have one slot, and are no longer equal.
+// Filled slots of several nodes that have the form of a left-over key. The exporter may have merged
+// weights there that were equal before training and no longer are.
 std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
   std::map<std::pair<DType, Shape>, std::uint32_t> left;
   for (const auto* keys : {&leftovers.aside, &leftovers.unused}) {
@@ -170,7 +171,7 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& le
   return items;
 }
 
-// --- what stays open or old --------------------------------------------------------------------
+// --- open slots and old values -----------------------------------------------------------------
 
 // The only left-over key of exactly the slot's type and shape, if there is exactly one.
 std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot,
@@ -298,7 +299,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, bool any_m
       leftovers.missing.begin(), leftovers.missing.end(),
       [&](std::uint32_t slot) { return is_invented_name(task.graph.slots[slot].name); });
   if (batch_norm || folded || !leftovers.held.empty() || any_merged) {
-    return;  // they went into other values, so leaving them out would be wrong
+    return;  // other values were computed from them, so leaving them out would be wrong
   }
   refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
                       "for keys that are no weights of this graph"});
@@ -430,7 +431,7 @@ void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
   refusal.add_remedy({"ignore", "RE", "for keys that are no weights of this graph"});
 }
 
-// --- the whole ---------------------------------------------------------------------------------
+// --- all refusals ------------------------------------------------------------------------------
 
 Status refuse_fused(const MappingTask& task) {
   Refusal refusal;
@@ -533,13 +534,10 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
 }  // namespace
 
 Status check_refusals(const MappingTask& task, const Leftovers& leftovers) {
-  for (Status status : {refuse_fused(task), refuse_no_match(task, leftovers),
-                        refuse_all(task, leftovers), refuse_unmatched(task, leftovers)}) {
-    if (!status) {
-      return status;
-    }
-  }
-  return {};
+  TRY(refuse_fused(task));
+  TRY(refuse_no_match(task, leftovers));
+  TRY(refuse_all(task, leftovers));
+  return refuse_unmatched(task, leftovers);
 }
 
 }  // namespace onnx_external

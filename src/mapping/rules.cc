@@ -180,7 +180,7 @@ std::vector<SuffixPair> suffix_pairs(const MappingTask& task) {
       pairs.push_back({slot, key, length});
     }
   };
-  // Two names that refine alike in one bucket can never be unique: two are enough to tell.
+  // Two names with the same refined form cannot be unique, so at most two are listed.
   constexpr std::size_t kEnough = 2;
   for (const NameIndex::Entry& key : key_index.all()) {
     for (const std::size_t at : refined_boundaries(key.refined)) {
@@ -201,7 +201,7 @@ std::vector<SuffixPair> suffix_pairs(const MappingTask& task) {
   return pairs;
 }
 
-// For each slot (or key), the pair with the longest suffix; nothing when two are equally long.
+// For each slot (or key), the pair with the longest suffix; null if two are equally long.
 template <typename Id>
 std::map<std::uint32_t, const SuffixPair*> longest(const std::vector<SuffixPair>& pairs,
                                                    const Id& id) {

@@ -11,8 +11,8 @@ namespace onnx_external {
 enum class SlotRole : std::uint8_t {
   kByName,    // the rules may fill it
   kCallers,   // an input of the caller
-  kKept,      // MappingOptions::keep: it keeps its data
-  kExplicit,  // only an explicit pair may fill it, because its value is not that of its name
+  kKept,      // MappingOptions::keep: it keeps the graph's data
+  kExplicit,  // only an explicit pair may fill it, because its name does not tell its value
   kFused,     // a BatchNorm was multiplied into it, so no key has its value
   kNone,      // not a weight: an output of the graph
 };
@@ -40,7 +40,7 @@ struct SlotUse {
 // True for names like "val_12", which torch's newer exporter and its optimizer make up.
 [[nodiscard]] bool is_lifted_name(std::string_view name);
 
-// Above this many elements, a transposed copy is recognised by its shape alone, because the
+// Above this many elements, a transposed copy is recognized by its shape alone, because the
 // optimizer applies no other operator to larger values (onnxscript's limit for folding).
 inline constexpr std::int64_t kFoldLimit = 8192;
 

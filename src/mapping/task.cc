@@ -18,17 +18,17 @@ namespace {
 // One key fits slots of several types only if it may be cast, and there are four types to cast to.
 constexpr std::size_t kMaxSharedTypes = 8;
 
-// A view of a name that is not a given one.
-std::string_view keep(std::string name, MappingTask& task) {
+// Stores a changed name in the task, and returns a view of it.
+std::string_view store(std::string name, MappingTask& task) {
   return task.changed_names.emplace_back(std::move(name));
 }
 
 std::string_view without_wrappers(std::string_view name, MappingTask& task) {
-  return may_have_wrappers(name) ? keep(drop_wrappers(std::string(name)), task) : name;
+  return may_have_wrappers(name) ? store(drop_wrappers(std::string(name)), task) : name;
 }
 
 std::string_view refined(std::string_view name, MappingTask& task) {
-  return name.find('.') == std::string_view::npos ? name : keep(refine(name), task);
+  return name.find('.') == std::string_view::npos ? name : store(refine(name), task);
 }
 
 bool apply_rename(const Rename& rename, const RE2& pattern, MappingTask& task) {
@@ -37,7 +37,7 @@ bool apply_rename(const Rename& rename, const RE2& pattern, MappingTask& task) {
     std::string name(key.name);
     if (rename.every ? RE2::GlobalReplace(&name, pattern, rename.replacement) > 0
                      : RE2::Replace(&name, pattern, rename.replacement)) {
-      key.name = keep(std::move(name), task);
+      key.name = store(std::move(name), task);
       any = true;
     }
   }
@@ -198,7 +198,7 @@ void group_slots(MappingTask& task) {
   }
 }
 
-// --- what slots of one name ask for --------------------------------------------------------------
+// --- the common form of slots with the same name -------------------------------------------------
 
 // The dimensions that fit both; false if there are none. Requires: equal ranks.
 bool meet_dims(const SymbolicShape& other, SymbolicShape& shape) {
@@ -210,7 +210,7 @@ bool meet_dims(const SymbolicShape& other, SymbolicShape& shape) {
   return possible;
 }
 
-// What broadcasts to both: of two different sizes only 1 does.
+// The dimension that broadcasts to both: if they differ, only 1 does.
 void meet_bound(const SymbolicShape& other, SymbolicShape& bound) {
   const std::size_t rank = std::min(bound.size(), other.size());
   bound.erase(bound.begin(), bound.end() - static_cast<std::ptrdiff_t>(rank));
@@ -252,7 +252,7 @@ void share_forms(MappingTask& task) {
   }
 }
 
-// The least that one of several slots of a name allows decides for all.
+// Of several slots with the same name, the most restrictive role decides for all.
 void add_role(const SlotUse& use, SlotName& name) {
   if (use.role != SlotRole::kByName && name.role == SlotRole::kByName) {
     name.role = use.role;
@@ -262,14 +262,14 @@ void add_role(const SlotUse& use, SlotName& name) {
 
 void name_slots(MappingTask& task) {
   const NameSet callers(task.options.inputs.begin(), task.options.inputs.end());
-  const NameSet kept(task.options.keep.begin(), task.options.keep.end());
+  const NameSet keep(task.options.keep.begin(), task.options.keep.end());
   const bool with_origins = states_origins(task.graph);
   const std::vector<Slot>& slots = task.graph.slots;
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
     SlotUse use = use_of(slots[i], with_origins);
     if (!callers.empty() && callers.contains(slots[i].name)) {
       use.role = SlotRole::kCallers;
-    } else if (!kept.empty() && kept.contains(slots[i].name)) {
+    } else if (!keep.empty() && keep.contains(slots[i].name)) {
       use.role = SlotRole::kKept;
     }
     const std::uint32_t first = task.slot_by_name.add(i);
@@ -285,8 +285,8 @@ void name_slots(MappingTask& task) {
   }
 }
 
-// Folded copies of weights that have a slot of their own, or of each other: the first one is what
-// the rules look for, and the others follow it.
+// Finds folded copies of weights that also have a slot of their own, or of each other. The rules
+// fill the first slot, and the others follow it.
 void find_folded_copies(MappingTask& task) {
   NameMap<std::uint32_t> first;
   const auto is_folded = [](const SlotName& name) {
@@ -345,7 +345,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
   for (const std::uint32_t slot : name.slots) {
     fills[slot] = Fill{key, rule, recipe};
   }
-  // A copy is what its weight is, turned around once more; a copy of a copy is the same.
+  // A copy is its weight, transposed once more; so is a copy of a copy.
   const Recipe turned = name.transposed ? recipe : turned_once_more(recipe);
   auto copy =
       std::lower_bound(folded_copies.begin(), folded_copies.end(), slot_name,
@@ -379,7 +379,7 @@ bool type_agrees(std::int32_t elem_type, const MappingKey& key, Casts casts) {
   return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
 }
 
-// True when the shape may be stretched to the bound, dimension by dimension from the last.
+// True if the shape broadcasts to the bound, dimension by dimension from the last.
 bool broadcasts_to(const Shape& shape, const SymbolicShape& bound) {
   return shape.size() <= bound.size() &&
          std::equal(shape.rbegin(), shape.rend(), bound.rbegin(),

@@ -65,8 +65,8 @@ struct MappingTask {
   std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
   std::deque<SharedForm> shared_forms;        // SlotName::form of all
   std::deque<std::string> changed_names;      // names that are not views of a given one
-  NameIndexSet key_by_name;                   // -> keys.keys, by the checkpoint's spelling
-  NameIndexSet slot_by_name;  // -> graph.slots, by the graph's spelling; the first one
+  NameIndexSet key_by_name;                   // indexes of keys.keys, by the checkpoint's spelling
+  NameIndexSet slot_by_name;  // indexes of graph.slots, by the graph's spelling; the first slot
   std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
   std::vector<FoldedCopy> folded_copies;    // by ascending weight
   std::string option_alignment;             // "-P" of --prefix P
@@ -88,7 +88,7 @@ struct MappingTask {
   }
 
   // Fills the slots of the name, and their open folded copies, with the result of the recipe. Slots
-  // that are kept do not change, but the key still counts as used.
+  // of --keep do not change, but the key still counts as used.
   void fill(std::uint32_t slot_name, std::uint32_t key, Rule rule, const Recipe& recipe);
   void fill_by_name(std::uint32_t slot_name, std::uint32_t key, Rule rule) {
     fill(slot_name, key, rule, recipe_of(slot_name));

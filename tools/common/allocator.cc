@@ -16,8 +16,8 @@ namespace {
 
 constinit bool may_throw = false;  // set before the first thread starts
 
-// mimalloc's own operator new ends the process by SIGABRT when there is no memory: its library is
-// built as C, which cannot throw.
+// mimalloc's own operator new ends the process by SIGABRT if memory runs out, because its library
+// is built as C, which cannot throw.
 void* or_bad_alloc(void* memory) {
   if (memory != nullptr) {
     return memory;
@@ -33,7 +33,7 @@ void* or_bad_alloc(void* memory) {
 
 }  // namespace
 
-// The other forms are mimalloc's, which answer with nothing, or give back.
+// The other forms are mimalloc's; they return null, or free memory.
 void* operator new(std::size_t size) {
   return or_bad_alloc(mi_malloc(size));
 }

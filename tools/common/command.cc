@@ -34,7 +34,7 @@ void on_signal(int number) {
   arrived_signal = number;
 }
 
-// A shell stops its loop only when the signal itself ended the command.
+// A shell stops a loop only if the signal itself ended the command.
 void end_by_signal() {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -46,7 +46,7 @@ void end_by_signal() {
 void handle_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  // A second signal must end a command that cleans up for long.
+  // A second signal ends a command whose cleaning up takes long.
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGINT, &action, nullptr);
@@ -57,8 +57,8 @@ void handle_signals() {
   ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
-// Checkpoints of many files hold all of them open; the usual soft limit is there for select(2),
-// which is not used.
+// A checkpoint of many files holds all of them open. The usual soft limit exists for select(2),
+// which is not used here.
 void raise_descriptor_limit() {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -85,15 +85,15 @@ void report_exception(const char* name) noexcept {
   const Error error = error_in_flight();
   try {
     write_stderr(fmt::format("{}: error: {}", name, error_text(error, Lists::kShort)));
-  } catch (const std::bad_alloc&) {  // there is none for a formatted text
+  } catch (const std::bad_alloc&) {  // no memory for a formatted text
     for (const char* text : {name, ": error: ", kOutOfMemory, "\n"}) {
       (void)!::write(STDERR_FILENO, text, std::strlen(text));
     }
   }
 }
 
-// CLI11 has functions that may not throw and take memory: what they throw arrives here, where
-// nothing can be cleared up. Nothing is written while a command line is read.
+// Some noexcept functions of CLI11 allocate memory. If that fails, std::terminate calls this
+// function. There is nothing to clean up, because nothing is written while a command line is read.
 void on_terminate() {
   try {
     if (std::current_exception()) {
@@ -117,7 +117,7 @@ Command::Command(std::string name, std::string help)
 
 std::optional<int> Command::parse(int argc, char** argv) {
   words_.assign(argv, argv + argc);
-  // Also of a command line that is wrong elsewhere.
+  // Even if another part of the command line is wrong.
   json_ = std::find(words_.begin(), words_.end(), "--json") != words_.end();
   const CommandLine::Parsed parsed = line_.parse(argc, argv);
   switch (parsed.outcome) {
@@ -133,7 +133,7 @@ std::optional<int> Command::parse(int argc, char** argv) {
   return std::nullopt;
 }
 
-// The library's advice may be about an option that this command does not have.
+// Drops remedies of the library whose option this command does not have.
 Error Command::with_known_options(const Error& error) const {
   if (!error.details) {
     return error;
@@ -155,7 +155,7 @@ int Command::fail(const Error& failure) const {
   return kFailed;
 }
 
-// A message begins with the file that it is about, where there is one. The file may be gone.
+// The file that a message begins with, if it is about one. The file may no longer exist.
 std::string Command::file_of(std::string_view message) const {
   constexpr int kMostColons = 4;  // names may hold ": " themselves
   std::size_t end = 0;

@@ -6,7 +6,7 @@
 namespace onnx_external {
 namespace {
 
-// Our messages start in lower case; an option's name stays as it is.
+// Our messages start in lower case; names of options do not change.
 std::string lower_first(std::string text) {
   if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0) {
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
@@ -21,7 +21,7 @@ std::string mismatch_text(const std::string& text) {
              : lower_first(text);
 }
 
-// Without allow_extra_args(false) an option takes the words after its value, too.
+// Without allow_extra_args(false) an option would also take the words after its value.
 template <typename Out>
 void add_repeatable(CLI::App& app, const std::string& name, Out& out) {
   app.add_option(name, out)->allow_extra_args(false);

@@ -19,7 +19,7 @@ bool is_plain(char c) {
          std::string_view("._/-").find(c) != std::string_view::npos;
 }
 
-// True for text that a terminal shows and does not act on.
+// True for text without characters that a terminal obeys.
 bool is_harmless(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -32,7 +32,7 @@ bool is_harmless(std::string_view text) {
   return is_utf8(text);
 }
 
-// As one word of a shell's command line. What a terminal would act on needs bash's form.
+// The text as one word of a shell's command line; control characters need bash's $'...' form.
 std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
     return std::string(text);
@@ -52,7 +52,7 @@ std::string shell_word(std::string_view text) {
   return word + "'";
 }
 
-// Words of the library may hold names. Quotes in them stay quotes.
+// Makes a text of the library, which may contain names, safe to print. Quotes do not change.
 std::string calm(const std::string& words) {
   return is_harmless(words) ? words : shown(words);
 }
@@ -87,7 +87,7 @@ std::string list_text(const ErrorList& list, Lists lists) {
       rows.back().push_back(cell);
     }
   }
-  // A column that no row fills takes no room.
+  // An empty column takes no space.
   for (std::size_t column = 4; column-- > 0 && !rows.empty();) {
     if (std::all_of(rows.begin(), rows.end(),
                     [&](const auto& row) { return row[column].empty(); })) {
@@ -113,7 +113,7 @@ std::string remedies_text(const std::vector<Remedy>& remedies) {
   return rows.empty() ? "" : "ways out:\n" + indented(table_text(rows, {}));
 }
 
-// One list a line, and below it one item a line.
+// Each list on a line, followed by its items, one per line.
 std::string list_lines(const std::vector<ErrorList>& lists) {
   std::string out = "[";
   for (const ErrorList& list : lists) {
@@ -134,10 +134,10 @@ std::string list_lines(const std::vector<ErrorList>& lists) {
 }  // namespace
 
 std::string option_text(const Remedy& remedy) {
-  if (remedy.value.empty() && remedy.option != "prefix") {  // whose empty value says: none
+  if (remedy.value.empty() && remedy.option != "prefix") {  // for "prefix", "" means no prefix
     return "--" + remedy.option;
   }
-  // A value that begins like an option would be taken for one.
+  // CLI11 would take a value that begins with a dash for an option.
   return "--" + remedy.option + (remedy.value.starts_with('-') ? "=" : " ") +
          shell_word(remedy.value);
 }

@@ -29,15 +29,16 @@ bool is_one_of_several() {
 
 #ifdef ONNX_EXTERNAL_MPI
 
-// MPI counts in int; what a team sends is a few bytes a tensor. Errors of MPI end the job: its own
-// default.
+// MPI counts in int, which suffices for the few bytes per tensor that a team sends. Errors of MPI
+// end the job, which is its default.
 constexpr std::size_t kMaxText = static_cast<std::size_t>(std::numeric_limits<int>::max());
 
 std::unique_ptr<MpiTeam> MpiTeam::join() {
   if (!is_one_of_several()) {
     return nullptr;
   }
-  // mpirun ends the others by SIGTERM when one dies; waiting for a message, none would see a flag.
+  // If a process dies, mpirun ends the others by SIGTERM. While they wait for a message they could
+  // not check a flag.
   (void)std::signal(SIGTERM, SIG_DFL);
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
@@ -59,7 +60,7 @@ std::string MpiTeam::from_leader(std::string text) {
   return text;
 }
 
-// One after the other speaks: the texts are small.
+// The processes send one after the other, because the texts are small.
 std::vector<std::string> MpiTeam::from_all(std::string text) {
   std::vector<std::string> texts;
   for (int speaker = 0; speaker < size_; ++speaker) {

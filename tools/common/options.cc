@@ -32,7 +32,7 @@ std::uint64_t parse_number(const std::string& option, const std::string& text, s
   return value;
 }
 
-// "500MB", "500M", "4GiB" or plain bytes.
+// Parses "500MB", "500M", "4GiB" or plain bytes.
 std::uint64_t parse_size(const std::string& option, const std::string& text, std::uint64_t most) {
   struct Unit {
     std::string_view name;
@@ -98,7 +98,7 @@ void add_tie(MappingOptions& options, const std::string& text) {
   options.ties.emplace_back(text.substr(0, equals), text.substr(equals + 1));
 }
 
-// Names, separated by commas.
+// Adds names that are separated by commas.
 void add_names(std::vector<std::string>& names, const char* option, std::string_view text) {
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t comma = std::min(text.find(',', start), text.size());

@@ -15,7 +15,7 @@
 namespace onnx_external {
 namespace {
 
-// 0, or errno.
+// Returns 0 or errno.
 int write_descriptor(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t put = ::write(fd, text.data(), text.size());
@@ -27,7 +27,7 @@ int write_descriptor(int fd, std::string_view text) {
   return 0;
 }
 
-// Code points, which is columns for all but a few scripts.
+// The number of code points, which is the width in columns for all but a few scripts.
 std::size_t columns(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
@@ -71,7 +71,7 @@ std::string shown(std::string_view name) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
-// One long name shifts its own row, not all rows.
+// A column is at most this wide: a longer name shifts its own row only.
 constexpr std::size_t kMaxColumn = 64;
 
 std::string table_text(const std::vector<std::vector<std::string>>& rows,

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kDefaultColumns = 80;
 constexpr std::size_t kMaxColumns = 10'000;
-// Before this the rate is noise.
+// The rate is shown after this time; before, it is noise.
 constexpr double kSettledSeconds = 0.3;
 constexpr std::string_view kClearLine = "\r\033[K";
 
@@ -53,7 +53,7 @@ std::size_t terminal_columns() {
   return given > 0 && given < kMaxColumns ? given : kDefaultColumns;
 }
 
-// What a line has room for.
+// The items of a line that fit into its width.
 struct Pieces {
   std::size_t cells;
   bool bytes;
@@ -114,7 +114,7 @@ double part_of(const BarState& state) {
 }
 
 std::string progress_line(const BarState& state, std::size_t columns) {
-  // A line that wraps could not be cleared.
+  // The line must not wrap, because a wrapped line cannot be cleared.
   const std::size_t most = columns > 0 ? columns - 1 : 0;
   std::string line;
   for (const Pieces& pieces : kForms) {
@@ -163,7 +163,7 @@ void ProgressBar::update(const Progress& progress) {
   }
 }
 
-// A read-back of what a killed save left comes before the copy: the bar waits.
+// A resumed save first reads back what the killed save wrote. The bar does not move until the copy.
 void ProgressBar::begin(Phase phase) {
   phase_ = phase;
   copied_ = copied_ || phase == Phase::kCopy;

@@ -26,8 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The kernel's interface (landlock(7)), written down here because headers of the system may be
-// older than its kernel.
+// The kernel's interface (landlock(7)), defined here because the system's headers may be older than
+// its kernel.
 constexpr long kCreateRuleset = 444;
 constexpr long kAddRule = 445;
 constexpr long kRestrictSelf = 446;
@@ -89,7 +89,8 @@ Ruleset handled_by(int abi) {
   return rules;
 }
 
-// Nothing else may be done with what is beneath. A path that cannot be opened needs no rule.
+// Allows `access`, and nothing else, to everything beneath the path. A path that cannot be opened
+// needs no rule.
 bool allow(int ruleset, const fs::path& path, std::uint64_t access, std::uint64_t handled) {
   const UniqueFd fd(::open(path.empty() ? "." : path.c_str(), O_PATH | O_CLOEXEC));
   struct stat info {};
@@ -103,7 +104,7 @@ bool allow(int ruleset, const fs::path& path, std::uint64_t access, std::uint64_
   return ::syscall(kAddRule, ruleset, kRulePathBeneath, &rule, 0) == 0;
 }
 
-// What Landlock does: "Landlock ABI 7", or why it does nothing.
+// Enters Landlock. Returns "Landlock ABI 7", or why it is not in force.
 std::string restrict_files(const SandboxPaths& paths) {
   const auto abi = static_cast<int>(::syscall(kCreateRuleset, nullptr, 0, kVersionFlag));
   if (abi < kLeastAbi) {
@@ -128,8 +129,8 @@ std::string restrict_files(const SandboxPaths& paths) {
 }
 
 #ifdef ONNX_EXTERNAL_SECCOMP
-// Threads are not processes: clone() stays for them. clone3() hides its flags behind a pointer;
-// without it the C library takes clone().
+// clone() stays allowed for threads. clone3() is refused, because its flags are behind a pointer
+// that a filter cannot read; the C library then uses clone().
 bool forbid_processes(scmp_filter_ctx filter) {
   const scmp_arg_cmp is_process{
       .arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = 0};
@@ -186,14 +187,14 @@ constexpr int kForbidden[] = {
     SCMP_SYS(setgid),
 };
 
-// libseccomp frees memory twice when realloc() fails. More than it needs is taken and
-// given back before: std::bad_alloc, or the allocator has it at hand.
+// libseccomp frees memory twice if realloc() fails. So more than it needs is allocated and freed
+// beforehand: either this throws std::bad_alloc, or the allocator has the memory ready.
 void make_room_for_filter() {
   constexpr std::size_t kRoom = std::size_t{1} << 20U;
   ::operator delete(::operator new(kRoom));
 }
 
-// "seccomp", or why it does nothing.
+// Enters seccomp. Returns "seccomp", or why it is not in force.
 std::string restrict_calls() {
   make_room_for_filter();
   const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
@@ -212,8 +213,7 @@ std::string restrict_calls() {
 }
 #endif
 
-// What is no regular file (opening a FIFO would wait) is no index, and open_checkpoint() refuses
-// it.
+// Only a regular file can be an index; opening a FIFO would wait. open_checkpoint() refuses others.
 bool may_be_index(const fs::path& path) {
   const auto file = SourceFile::open(path);
   const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);
@@ -230,7 +230,7 @@ bool is_beneath_root(const std::vector<fs::path>& paths) {
   return false;
 }
 
-// What must not work any more, tried. Empty when all is as it should be.
+// Tests that forbidden actions fail. Returns what still works, or "" if everything is in force.
 std::string broken_promise(const SandboxPaths& paths, bool files, bool calls) {
   if (files && !is_beneath_root(paths.read) && !is_beneath_root(paths.write)) {
     const UniqueFd root(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -46,7 +46,7 @@ std::vector<std::string> tied_names(const std::vector<std::pair<std::string, std
   return names;
 }
 
-// A line for each two checkpoints, counted from 1.
+// A line for each pair of checkpoints, counted from 1.
 std::string overlaid_text(const std::vector<OverlaidTensor>& tensors, Lists lists) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::string>> names;
   for (const OverlaidTensor& tensor : tensors) {
@@ -61,7 +61,7 @@ std::string overlaid_text(const std::vector<OverlaidTensor>& tensors, Lists list
   return out;
 }
 
-// "unused module: decoder (12 keys)", a line each.
+// "unused module: decoder (12 keys)", one line per module.
 std::string modules_text(const SaveReport& report, Lists lists) {
   const std::size_t all = report.unused_modules.size();
   const std::size_t most = lists == Lists::kFull ? all : std::min(all, kListedNames);
@@ -76,7 +76,7 @@ std::string modules_text(const SaveReport& report, Lists lists) {
              : out;
 }
 
-// Those that stand in no other line.
+// The unmatched keys that no other line mentions.
 std::vector<std::string> single_keys(const SaveReport& report) {
   const NameSet baked(report.baked_keys.begin(), report.baked_keys.end());
   NameSet modules;
@@ -97,7 +97,7 @@ std::vector<std::string> single_keys(const SaveReport& report) {
   return keys;
 }
 
-// What both reports of save-external say of names that found no partner.
+// The lines about names without a partner, in both reports of save-external.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
   return overlaid_text(report.overlaid, lists) + modules_text(report, lists) +
          names_line("unused keys", single_keys(report), lists) +
@@ -177,7 +177,7 @@ std::string totals_text(const SaveReport& report) {
   return text;
 }
 
-// "'initializers/'", the folder that the files share.
+// "out/initializers", the folder that the files share; "" if there is none.
 std::string data_folder(const SaveReport& report) {
   std::set<std::string_view> folders;
   for (const SavedTensor& tensor : report.tensors) {
@@ -260,7 +260,7 @@ std::string inspect_table(const Inspection& inspection) {
   return table_text(rows, {2});
 }
 
-// The modules below `node`, each further to the right than the one it lies in.
+// The modules as a table, indented by depth.
 std::string tree_table(const Inspection& inspection) {
   const std::vector<ModuleNode> tree = make_module_tree(inspection.tensors);
   std::vector<std::vector<std::string>> rows{{"module", "tensors", "size", "part"}};
@@ -307,7 +307,7 @@ std::string summary_line(const Inspection& inspection) {
                      count_text(inspection.files, "file"), size_text(inspection.file_bytes));
 }
 
-// What is known of the bytes when every range is the checkpoint's own.
+// What is known about the bytes if every range is the checkpoint's own.
 std::string own_ranges_text(const VerifyReport& report) {
   const std::uint64_t known = report.linked - report.linked_without_crc;
   if (known == 0) {
@@ -354,7 +354,7 @@ std::string compared_text(const VerifyReport& report) {
                      report.tensors - report.compared);
 }
 
-// What a message says, without the path of the file that it is about.
+// A message without the path of the file that it is about.
 std::string_view cause_of(const Finding& finding) {
   const std::string_view message = finding.message;
   const std::string path = finding.file + ": ";
@@ -383,7 +383,7 @@ std::string cause_text(const std::vector<const Finding*>& findings, Names listed
                      cause_of(first));
 }
 
-// In the order in which each cause is first found.
+// Groups findings by cause, in the order in which each cause first occurs.
 std::string findings_text(const std::vector<Finding>& findings, Names listed) {
   std::map<std::tuple<FindingCode, bool, std::string_view>, std::size_t> known;
   std::vector<std::vector<const Finding*>> causes;
@@ -501,7 +501,7 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
 }
 
 std::string speed_text(std::uint64_t bytes, double seconds) {
-  // The rate of a small save says nothing.
+  // The rate of a small save has no meaning.
   return seconds > 0 && bytes >= kMinRatedBytes
              ? fmt::format("{:.2f} s, {:.2f} GB/s", seconds,
                            static_cast<double>(bytes) / seconds / 1e9)

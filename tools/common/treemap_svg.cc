@@ -21,7 +21,7 @@ constexpr double kMargin = 16;
 constexpr Rect kMap{kMargin, 84, 1168, 700};
 constexpr double kWidth = kMap.width + 2 * kMargin;
 constexpr double kHeight = kMap.y + kMap.height + kMargin;
-constexpr double kMinDrawn = 0.5;  // pixels; what is thinner would not be seen
+constexpr double kMinDrawn = 0.5;  // pixels; thinner boxes would be invisible
 
 constexpr double kThinEdgeSide = 5;  // of boxes that a full edge would hide
 
@@ -67,8 +67,8 @@ std::string_view color_of(std::string_view type) {
   return found == kTypeColors.end() ? kOtherColor : found->color;
 }
 
-// Markup escaped. shown() has left neither control characters nor broken UTF-8, but two code points
-// that XML forbids: U+FFFE and U+FFFF.
+// Escapes markup. shown() has already replaced control characters and broken UTF-8, but not two
+// code points that XML forbids: U+FFFE and U+FFFF.
 std::string xml_text(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -102,7 +102,7 @@ std::string safe_name(std::string_view name) {
   return xml_text(shown(name));
 }
 
-// The start of a name that fits into so many pixels, marked where it was cut; empty when too little
+// The start of a name that fits into `width` pixels, with a mark if it was cut; empty if too little
 // of it fits.
 std::string label_text(std::string_view name, double width, double font_size = kFontSize) {
   const auto room = static_cast<std::size_t>(std::max(0.0, width / (kLetterWidth * font_size)));
@@ -127,7 +127,7 @@ struct TypeUse {
   std::size_t tensors = 0;
 };
 
-// The element types, those with most bytes first.
+// The element types, those with the most bytes first.
 std::vector<TypeUse> list_types(const Inspection& inspection) {
   std::map<std::string_view, TypeUse> by_type;
   for (const InspectedTensor& tensor : inspection.tensors) {
@@ -225,7 +225,7 @@ class Picture {
     }
   }
 
-  // An SVG of its own, which cuts what is too long in the browser's font.
+  // A nested SVG, which cuts text that is too long in the browser's font.
   void add_label(const TreemapBox& box) {
     const Rect& at = box.place;
     const bool is_module = box.kind == BoxKind::kModule;
@@ -245,7 +245,7 @@ class Picture {
     }
   }
 
-  // A module's name, and its size where there is room for that too.
+  // A module's name, and its size if there is space for both.
   [[nodiscard]] static std::string header_text(const std::string& label, std::size_t letters,
                                                std::uint64_t bytes, double width) {
     const double taken = static_cast<double>(letters + 2) * kFontSize * kBoldLetterWidth;
@@ -274,7 +274,7 @@ class Picture {
     return text;
   }
 
-  // What stands below a box's name where there is room.
+  // The second line of a box, below its name, if there is space.
   [[nodiscard]] std::vector<std::string> details(const TreemapBox& box) const {
     if (box.kind == BoxKind::kTensor) {
       return {size_text(box.bytes), shape_text(tensor_of(box).shape)};
@@ -307,7 +307,7 @@ class Picture {
     return inspection_.tensors[tree_[box.node].tensor];
   }
 
-  // The full name of a module: the start of its first tensor's name, which its label ends.
+  // The full name of a module: the start of its first tensor's name, up to its own label.
   [[nodiscard]] std::string_view path_of(std::size_t node) const {
     const std::string_view label = tree_[node].label;
     if (label.empty()) {

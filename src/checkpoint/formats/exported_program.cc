@@ -359,7 +359,7 @@ Status read_flat(const ZipArchive& zip, const OpenOptions& options, Reader& read
     return reader.add_inputs(std::string(kFlatInputs));
   }
   if (!options.key.empty() && options.key != ".") {
-    return fail(ErrorCode::kNotFound, zip.name() + ": no mapping at the key " + quote(options.key) +
+    return fail(ErrorCode::kNotFound, zip.name() + ": no dict at the key " + quote(options.key) +
                                           "; an exported program has one");
   }
   TRY(reader.add_flat(kWeights));

@@ -243,7 +243,7 @@ Result<FileContents> read_safetensors(std::shared_ptr<const SourceFile> file,
   const std::string where = file->name();
   if (!options.key.empty() && options.key != ".") {
     return fail(ErrorCode::kNotFound, where +
-                                          ": safetensors files have no nested mappings; leave "
+                                          ": safetensors files have no nested dicts; leave "
                                           "the key " +
                                           quote(options.key) + " out");
   }

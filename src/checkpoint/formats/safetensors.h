@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 // Format "safetensors"; one Storage: the whole data section. Parsing is strict: the tensors must
 // cover the data section without holes or overlaps and end with the file. Unknown members,
 // duplicate keys and types that torch lacks are errors; with kEverything, tensors of such types are
-// listed in `refused`. `options.key` must be empty, because there is only one flat mapping.
+// listed in `refused`. `options.key` must be empty, because there is only one flat dict.
 [[nodiscard]] Result<FileContents> read_safetensors(std::shared_ptr<const SourceFile> file,
                                                     const OpenOptions& options);
 

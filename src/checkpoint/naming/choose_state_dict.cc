@@ -21,14 +21,14 @@ constexpr std::size_t kMaxListedPathBytes = 4096;
 constexpr std::size_t kMaxListedCandidates = 20;
 constexpr std::size_t kMaxAdvisedKeys = 8;
 
-// A mapping that can be reached through mappings (or the root itself), and how.
+// A dict that can be reached through dicts (or the root itself), and how.
 struct Reached {
   NodeId node;
   std::size_t parent;  // index into the list; the root is its own parent
   Child child;
   std::string name = {};  // that a flattening function gave it; empty: `child` tells
   std::size_t tensors = 0;
-  std::size_t arrays = 0;  // of numpy; they count only where no mapping has tensors
+  std::size_t arrays = 0;  // of numpy; they count only where no dict has tensors
 };
 
 // Numpy scalars occur in many dicts and make none of them a model.
@@ -52,7 +52,7 @@ struct Chooser {
       const bool flattened = child.key == Child::kNamed;
       const bool named =
           flattened || child.key == Child::kIndex || pickle.string(child.key).has_value();
-      if (named && is_mapping(pickle, child.node) && !seen[child.node]) {
+      if (named && is_dict(pickle, child.node) && !seen[child.node]) {
         seen[child.node] = true;
         reached.push_back(
             {child.node, at, child, flattened ? children.names[child.index] : std::string()});
@@ -64,12 +64,12 @@ struct Chooser {
     return {};
   }
 
-  // The root and all mappings reachable through string keys (or as elements of a list at the root),
+  // The root and all dicts reachable through string keys (or as elements of a list at the root),
   // breadth first, each once.
   [[nodiscard]] Result<std::vector<Reached>> reach() {
     std::vector<Reached> reached;
     const NodeId root = pickle.root();
-    if (!is_mapping(pickle, root) && !pickle.is_sequence(root)) {
+    if (!is_dict(pickle, root) && !pickle.is_sequence(root)) {
       return reached;
     }
     std::vector<bool> seen(pickle.node_count());
@@ -81,7 +81,7 @@ struct Chooser {
     return reached;
   }
 
-  // Tensors under any key and in lists, tuples and the like; not those of mappings inside.
+  // Tensors under any key and in lists, tuples and the like; not those of dicts inside.
   [[nodiscard]] Result<std::size_t> count_held(NodeId node) {
     std::size_t tensors = 0;
     std::unordered_set<NodeId> seen{node};
@@ -91,7 +91,7 @@ struct Chooser {
       open.pop_back();
       TRY_ASSIGN(const auto children, children_of(pickle, at, classes, budget));
       for (const Child& child : children.list) {
-        const bool is_own = at != node || !is_mapping(pickle, child.node);
+        const bool is_own = at != node || !is_dict(pickle, child.node);
         if (is_tensor(pickle, child.node)) {
           ++tensors;
         } else if (is_own && is_plain_tree(pickle, classes, child.node) &&
@@ -103,7 +103,7 @@ struct Chooser {
     return tensors;
   }
 
-  // The candidates: mappings with tensors as values; where there is none, those with numpy arrays;
+  // The candidates: dicts with tensors as values; where there is none, those with numpy arrays;
   // then what holds tensors in lists and tuples.
   [[nodiscard]] Result<std::vector<Reached>> candidates() {
     TRY_ASSIGN(auto reached, reach());
@@ -180,18 +180,18 @@ std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reach
   return remedies;
 }
 
-Error no_mapping(const Pickle& pickle) {
+Error no_dict(const Pickle& pickle) {
   const NodeId root = pickle.root();
   if (is_tensor(pickle, root)) {
     return {ErrorCode::kNotFound, "holds one tensor without a name; save {'name': tensor} instead"};
   }
-  if (pickle.kind(root) == NodeKind::kObject && !is_mapping(pickle, root)) {
+  if (pickle.kind(root) == NodeKind::kObject && !is_dict(pickle, root)) {
     return {ErrorCode::kNotFound, "holds an object of type " + quote(type_name(pickle, root)) +
-                                      ", not a mapping of names to tensors; save its "
+                                      ", not a dict of names to tensors; save its "
                                       "state_dict() instead"};
   }
   return error_with(ErrorCode::kNotFound,
-                    "holds no mapping of names to tensors; save a state_dict() instead",
+                    "holds no dict of names to tensors; save a state_dict() instead",
                     {{"key", "NAME", "if one lies deeper, by its dotted path"}});
 }
 
@@ -233,16 +233,16 @@ Result<KeySearch> search_key(const Pickle& pickle, const ClassFlattening* classe
 
 }  // namespace
 
-Result<NodeId> choose_only_mapping(const Pickle& pickle, const ClassFlattening* classes) {
+Result<NodeId> choose_only_dict(const Pickle& pickle, const ClassFlattening* classes) {
   TRY_ASSIGN(const auto reached, Chooser{pickle, classes}.candidates());
   const std::vector<std::size_t> found = with_tensors(reached);
   if (found.empty()) {
-    return fail(no_mapping(pickle));
+    return fail(no_dict(pickle));
   }
   if (found.size() > 1) {
     return fail_with(
         ErrorCode::kAmbiguous,
-        "several mappings of names to tensors: " + list_candidates(pickle, reached, found),
+        "several dicts of names to tensors: " + list_candidates(pickle, reached, found),
         keys_to_choose(pickle, reached, found));
   }
   return reached[found.front()].node;
@@ -255,16 +255,16 @@ Result<NodeId> choose_by_key(const Pickle& pickle, const ClassFlattening* classe
     return *search.trees.begin();
   }
   if (search.trees.size() > 1) {
-    return fail(ErrorCode::kAmbiguous, "two mappings lie at the key " + quote(key));
+    return fail(ErrorCode::kAmbiguous, "two dicts lie at the key " + quote(key));
   }
   if (search.met_tensor) {
     return fail(ErrorCode::kNotFound,
-                "the key " + quote(key) + " is one tensor; give the key of the mapping it is in");
+                "the key " + quote(key) + " is one tensor; give the key of the dict it is in");
   }
   TRY_ASSIGN(const auto reached, Chooser{pickle, classes}.candidates());
   const std::vector<std::size_t> found = with_tensors(reached);
   return fail(ErrorCode::kNotFound,
-              "no mapping at the key " + quote(key) +
+              "no dict at the key " + quote(key) +
                   (found.empty() ? std::string("; nor any other")
                                  : "; there are " + list_candidates(pickle, reached, found)));
 }

@@ -28,7 +28,7 @@ std::vector<PickledValue> values_of(const std::vector<NodeId>& nodes, ObjectVisi
 
 Items items_of(NodeId id, ObjectVisitor& visitor) {
   const Pickle& pickle = visitor.pickle();
-  if (!visitor.status() || !is_mapping(pickle, id)) {
+  if (!visitor.status() || !is_dict(pickle, id)) {
     return {};
   }
   auto items = paid_items(pickle, id, visitor.budget());
@@ -53,7 +53,7 @@ PickledKind PickledValue::kind() const {
   if (is_tensor(pickle, node_)) {
     return PickledKind::kTensor;
   }
-  if (is_mapping(pickle, node_)) {
+  if (is_dict(pickle, node_)) {
     return PickledKind::kDict;
   }
   switch (pickle.kind(node_)) {
@@ -109,20 +109,20 @@ std::optional<PickledValue> PickledValue::attribute(std::string_view name) const
     return found;
   }
   const std::vector<NodeId> states = pickle.states(node_);
-  std::vector<NodeId> mappings;
+  std::vector<NodeId> dicts;
   if (!visitor_->pay(states.size())) {
     return found;
   }
   for (const NodeId state : states) {
-    mappings.push_back(state);
+    dicts.push_back(state);
     constexpr std::size_t kDictAndSlots = 2;
     if (pickle.tuple(state).size() == kDictAndSlots) {
       const std::vector<NodeId> parts = elements_of(pickle, state);
-      mappings.insert(mappings.end(), parts.begin(), parts.end());
+      dicts.insert(dicts.end(), parts.begin(), parts.end());
     }
   }
-  for (const NodeId mapping : mappings) {
-    for (const auto& [key, value] : items_of(mapping, *visitor_)) {
+  for (const NodeId dict : dicts) {
+    for (const auto& [key, value] : items_of(dict, *visitor_)) {
       if (pickle.string(key) == name) {
         found = PickledValue(*visitor_, value);
       }

@@ -173,8 +173,8 @@ class Expander {
           parts.not_persistent = value;
         }
       }
-      if (is_mapping(pickle_, parts.parameters) && is_mapping(pickle_, parts.buffers) &&
-          is_mapping(pickle_, parts.modules)) {
+      if (is_dict(pickle_, parts.parameters) && is_dict(pickle_, parts.buffers) &&
+          is_dict(pickle_, parts.modules)) {
         python_.emplace(attributes, parts);
       }
     }
@@ -207,7 +207,7 @@ class Expander {
     Items items;
     std::set<std::string_view> names;
     for (const NodeId part : {parts.parameters, parts.buffers, parts.modules}) {
-      const auto own = mapping_items(pickle_, part);
+      const auto own = dict_items(pickle_, part);
       if (!own || !pay_for(*own)) {
         return own ? too_much() : own;
       }

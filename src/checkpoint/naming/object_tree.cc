@@ -23,7 +23,7 @@ void add_elements(std::span<const NodeId> elements, Children& out) {
   }
 }
 
-Status add_mapping(const Pickle& pickle, NodeId id, WalkBudget& budget, Children& out) {
+Status add_dict_items(const Pickle& pickle, NodeId id, WalkBudget& budget, Children& out) {
   TRY_ASSIGN(const auto items, paid_items(pickle, id, budget));
   for (const auto& [key, value] : items) {
     add_child(out, key, value);
@@ -33,8 +33,8 @@ Status add_mapping(const Pickle& pickle, NodeId id, WalkBudget& budget, Children
 
 // The parts of an object of an unknown class that may hold tensors.
 Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Children& out) {
-  if (is_mapping(pickle, id)) {
-    return add_mapping(pickle, id, budget, out);
+  if (is_dict(pickle, id)) {
+    return add_dict_items(pickle, id, budget, out);
   }
   if (!is_opaque(pickle, id)) {
     return {};
@@ -43,15 +43,15 @@ Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Chi
   add_elements(pickle.elements(id), out);
   for (const NodeId state : pickle.states(id)) {
     auto status = budget.visit(pickle.tuple(state).size());  // a tuple may be many states
-    if (status && is_mapping(pickle, state)) {
-      status = add_mapping(pickle, state, budget, out);
+    if (status && is_dict(pickle, state)) {
+      status = add_dict_items(pickle, state, budget, out);
     }
     if (!status) {
       return status;
     }
     for (const NodeId part : pickle.tuple(state)) {  // (dict, slots) among others
-      if (status && is_mapping(pickle, part)) {
-        status = add_mapping(pickle, part, budget, out);
+      if (status && is_dict(pickle, part)) {
+        status = add_dict_items(pickle, part, budget, out);
       } else {
         add_child(out, Child::kIndex, part);
       }
@@ -137,7 +137,7 @@ std::string_view component(const Pickle& pickle, const Children& children, const
 
 Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
   constexpr std::uint64_t kFreeKeyBytes = 64;
-  TRY_ASSIGN(auto items, mapping_items(pickle, id));
+  TRY_ASSIGN(auto items, dict_items(pickle, id));
   const auto name_of = [&](std::size_t item) { return pickle.string(items[item].first); };
   std::uint64_t cost = items.size();
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -177,7 +177,7 @@ bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId 
     default:
       return false;
   }
-  if (is_mapping(pickle, id) || function_for(pickle, classes, id) != nullptr) {
+  if (is_dict(pickle, id) || function_for(pickle, classes, id) != nullptr) {
     return true;
   }
   return is_opaque(pickle, id) && !pickle.tuple(pickle.arguments(id)).empty() &&
@@ -194,7 +194,7 @@ Result<Children> children_of(const Pickle& pickle, NodeId id, const ClassFlatten
   Status status;
   switch (pickle.kind(id)) {
     case NodeKind::kDict:
-      status = add_mapping(pickle, id, budget, out);
+      status = add_dict_items(pickle, id, budget, out);
       break;
     case NodeKind::kList:
     case NodeKind::kSet:

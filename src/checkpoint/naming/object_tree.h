@@ -1,7 +1,7 @@
 // The rule by which nested values flatten: which parts a value of a pickle has, and how each is
 // named in a dotted path.
 //
-// Keys of mappings and attribute names are used as they are, elements of lists, tuples and sets by
+// Keys of dicts and attribute names are used as they are, elements of lists, tuples and sets by
 // index, and classes in the caller's table as their function says.
 #pragma once
 
@@ -61,7 +61,7 @@ struct Children {
 // True if children_of() may find parts in the value.
 [[nodiscard]] bool has_children(const Pickle& pickle, NodeId id);
 
-// True if the tensors of a state dict may be in the value: for mappings, lists, tuples, objects
+// True if the tensors of a state dict may be in the value: for dicts, lists, tuples, objects
 // made from arguments alone (such as named tuples), and classes of the table.
 [[nodiscard]] bool is_plain_tree(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
@@ -69,16 +69,16 @@ struct Children {
 [[nodiscard]] bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId id);
 
 // The parts of a value. Each call charges the budget, also for a shared container, because every
-// copy takes time and memory. The state of a mapping is not part of its content (state_dict()'s
+// copy takes time and memory. The state of a dict is not part of its content (state_dict()'s
 // `_metadata` is stored there). The parts of other objects are arguments, added elements and
 // attributes. kCorrupt for duplicate keys; kUnsupported if the budget is used up; errors of a
 // class's function.
 [[nodiscard]] Result<Children> children_of(const Pickle& pickle, NodeId id,
                                            const ClassFlattening* classes, WalkBudget& budget);
 
-// The items of a mapping. Charges the budget for each item, and more for long keys. A pickle that
+// The items of a dict. Charges the budget for each item, and more for long keys. A pickle that
 // sets a key twice (Python would keep the later value) was not written by torch.
-// Requires: is_mapping(pickle, id).
+// Requires: is_dict(pickle, id).
 [[nodiscard]] Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget);
 
 }  // namespace onnx_external

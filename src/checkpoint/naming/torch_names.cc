@@ -20,8 +20,8 @@ constexpr std::size_t kMaxPathBytes = std::size_t{1} << 20;
 
 enum class Scope : std::uint8_t {
   kEverything,  // all containers; what is opaque is reported
-  kTree,        // mappings, lists, tuples, flattening objects
-  kOwn,         // the same, but no mapping that is a value of the root
+  kTree,        // dicts, lists, tuples, flattening objects
+  kOwn,         // the same, but no dict that is a value of the root
   kInputs,      // as kTree; what is opaque is an error
 };
 
@@ -127,9 +127,8 @@ class Walker {
     if (scope_ == Scope::kEverything) {
       return true;
     }
-    const bool is_inner_mapping =
-        scope_ == Scope::kOwn && frames_.size() == 1 && is_mapping(pickle_, id);
-    return !is_inner_mapping && is_plain_tree(pickle_, classes_, id);
+    const bool is_inner_dict = scope_ == Scope::kOwn && frames_.size() == 1 && is_dict(pickle_, id);
+    return !is_inner_dict && is_plain_tree(pickle_, classes_, id);
   }
 
   // Otherwise its tensors, if it has any, would be missing.
@@ -209,7 +208,7 @@ bool is_call(const Pickle& pickle, NodeId id) {
     return false;
   }
   const std::vector<NodeId> parts = sequence_of(pickle, id);
-  return parts.size() == kParts && pickle.is_sequence(parts[0]) && is_mapping(pickle, parts[1]);
+  return parts.size() == kParts && pickle.is_sequence(parts[0]) && is_dict(pickle, parts[1]);
 }
 
 // The sets that a file holds: the elements of a list of them, or the root.
@@ -218,7 +217,7 @@ std::vector<NodeId> recorded_sets(const Pickle& pickle) {
   const std::vector<NodeId> elements =
       pickle.kind(root) == NodeKind::kList ? pickle.elements(root) : std::vector<NodeId>();
   const bool are_sets = std::all_of(elements.begin(), elements.end(), [&](NodeId id) {
-    return is_mapping(pickle, id) || pickle.kind(id) == NodeKind::kTuple || is_call(pickle, id);
+    return is_dict(pickle, id) || pickle.kind(id) == NodeKind::kTuple || is_call(pickle, id);
   });
   return elements.empty() || !are_sets || is_call(pickle, root) ? std::vector{root} : elements;
 }
@@ -256,13 +255,13 @@ Result<NamedTensors> name_everything(const Pickle& pickle, const ClassFlattening
 Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
                                      const ClassFlattening* classes) {
   if (key.empty()) {
-    TRY_ASSIGN(const auto node, choose_only_mapping(pickle, classes));
+    TRY_ASSIGN(const auto node, choose_only_dict(pickle, classes));
     return walk_one(Walker(pickle, classes, Scope::kOwn), node);
   }
   TRY_ASSIGN(const auto node, key == "." ? pickle.root() : choose_by_key(pickle, classes, key));
   auto named = walk_one(Walker(pickle, classes, Scope::kTree), node);
   if (named && named->tensors.empty()) {
-    return fail(ErrorCode::kNotFound, "the mapping at the key " + quote(key) + " holds no tensor");
+    return fail(ErrorCode::kNotFound, "the dict at the key " + quote(key) + " holds no tensor");
   }
   return named;
 }

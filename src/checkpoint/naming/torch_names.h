@@ -31,16 +31,16 @@ struct NamedTensors {
 [[nodiscard]] Result<NamedTensors> name_everything(const Pickle& pickle,
                                                    const ClassFlattening* classes = nullptr);
 
-// The tensors of one mapping (choose_state_dict.h). With an empty `key`: its values and the
-// contents of its lists, tuples and flattening objects, but not of mappings that are its values.
-// With a key ("." is the root): everything in it except opaque objects. kNotFound (no mapping, no
+// The tensors of one dict (choose_state_dict.h). With an empty `key`: its values and the
+// contents of its lists, tuples and flattening objects, but not of dicts that are its values.
+// With a key ("." is the root): everything in it except opaque objects. kNotFound (no dict, no
 // such key), kAmbiguous (lists the candidates), kCorrupt (duplicate names).
 [[nodiscard]] Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& key,
                                                    const ClassFlattening* classes = nullptr);
 
 // Recorded inputs of a model: "S.name" for keyword arguments, "S.[i]" for positional ones, where S
 // is the number of the set and i the position; parts of an argument follow after dots. A set is
-// (args, kwargs), a mapping, or a sequence of positional arguments; a list of mappings, pairs or
+// (args, kwargs), a dict, or a sequence of positional arguments; a list of dicts, pairs or
 // tuples is several sets; a bare tensor is one argument.
 // kNotFound (a set without tensors), kUnsupported (an argument of a class that is not in the
 // table).

@@ -56,7 +56,7 @@ bool is_tensor(const Pickle& pickle, NodeId id) {
   return is_torch_tensor(pickle, id) || is_array(pickle, id);
 }
 
-bool is_mapping(const Pickle& pickle, NodeId id) {
+bool is_dict(const Pickle& pickle, NodeId id) {
   switch (pickle.kind(id)) {
     case NodeKind::kDict:
       return true;
@@ -68,7 +68,7 @@ bool is_mapping(const Pickle& pickle, NodeId id) {
   }
 }
 
-Result<Items> mapping_items(const Pickle& pickle, NodeId id) {
+Result<Items> dict_items(const Pickle& pickle, NodeId id) {
   Items pairs;
   if (call_of(pickle, id) == Call::kOrderedDict) {
     const Arguments arguments = pickle.tuple(pickle.arguments(id));

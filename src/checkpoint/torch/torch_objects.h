@@ -1,4 +1,4 @@
-// Interprets the symbols in a torch pickle: which objects are tensors and which are mappings.
+// Interprets the symbols in a torch pickle: which objects are tensors and which are dicts.
 //
 // docs/formats.md lists them. Pure; any thread.
 #pragma once
@@ -19,13 +19,13 @@ namespace onnx_external {
 [[nodiscard]] bool is_tensor(const Pickle& pickle, NodeId id);
 
 // True for a dict, an OrderedDict, and any other object that had items set on it.
-[[nodiscard]] bool is_mapping(const Pickle& pickle, NodeId id);
+[[nodiscard]] bool is_dict(const Pickle& pickle, NodeId id);
 
 // Its (key, value) pairs in order, however they were pickled, with duplicate keys. kUnsupported if
-// an OrderedDict is made from anything but pairs or another mapping.
-// Requires: is_mapping(pickle, id).
+// an OrderedDict is made from anything but pairs or another dict.
+// Requires: is_dict(pickle, id).
 using Items = std::vector<std::pair<NodeId, NodeId>>;
-[[nodiscard]] Result<Items> mapping_items(const Pickle& pickle, NodeId id);
+[[nodiscard]] Result<Items> dict_items(const Pickle& pickle, NodeId id);
 
 // True for objects other than plain values and torch.Size.
 [[nodiscard]] bool is_opaque(const Pickle& pickle, NodeId id);

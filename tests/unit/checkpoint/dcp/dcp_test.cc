@@ -150,7 +150,7 @@ TEST(Dcp, NamesTensorsByPlannerData) {
   EXPECT_THAT(open(folder), FailsWith(ErrorCode::kAmbiguous, "'model' (1 tensor), 'optim' (1 "));
   EXPECT_THAT(names(*open(folder, {.key = "model"})), ElementsAre("fc.w"));
   EXPECT_THAT(names(*open(folder, {.key = "."})), ElementsAre("model.fc.w", "optim.lr"));
-  EXPECT_THAT(open(folder, {.key = "x"}), FailsWith(ErrorCode::kNotFound, "no mapping at the key"));
+  EXPECT_THAT(open(folder, {.key = "x"}), FailsWith(ErrorCode::kNotFound, "no dict at the key"));
   const auto all = open(folder, {.selection = Selection::kEverything});
   ASSERT_THAT(all, IsOk());
   EXPECT_THAT(names(*all), ElementsAre("model.fc.w", "optim.lr"));

@@ -64,7 +64,7 @@ TEST(ExportedProgram, AFlatArchiveWithoutAStateDictIsRefused) {
 
 TEST(ExportedProgram, AFlatArchiveHasNoKeys) {
   EXPECT_THAT(open_bytes(zip_of(flat_records()), {.key = "model"}),
-              FailsWith(ErrorCode::kNotFound, "no mapping at the key 'model'"));
+              FailsWith(ErrorCode::kNotFound, "no dict at the key 'model'"));
   EXPECT_THAT(open_bytes(zip_of(flat_records()), {.key = "."}), IsOk());
 }
 

@@ -184,7 +184,7 @@ TEST(PickleFile, ListsWhatItHoldsAndCallsNothing) {
 
 TEST(PickleFile, IsToldByItsFirstOpcodesInProtocols0And1) {
   for (const std::string& bytes : {"(dp0\n."s, "(lp0\n."s, "}q\x00."s, "]q\x00."s}) {
-    EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kNotFound, "no mapping")) << bytes;
+    EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kNotFound, "no dict")) << bytes;
   }
 }
 

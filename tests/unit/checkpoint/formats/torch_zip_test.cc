@@ -89,7 +89,7 @@ TEST(TorchZip, TakesTheMappingThatTheKeyNames) {
   ASSERT_THAT(all, IsOk());
   EXPECT_THAT(names(*all), ElementsAre("model.w", "ema.w", "ema.v"));
   EXPECT_THAT(open_bytes(two_models(), {.key = "emma"}),
-              FailsWith(ErrorCode::kNotFound, "no mapping at the key 'emma'; there are 'model'"));
+              FailsWith(ErrorCode::kNotFound, "no dict at the key 'emma'; there are 'model'"));
 }
 
 TEST(TorchZip, DoesNotTakeAnOptimizersStateForNames) {
@@ -143,7 +143,7 @@ TEST(TorchZip, ReportsUnknownObjectsAndReachesTensorsInsideThem) {
   ASSERT_EQ(checkpoint->opaque_objects().size(), 1U);
   EXPECT_EQ(checkpoint->opaque_objects()[0].type, "evil.Model");
   EXPECT_THAT(open_bytes(zip_of(pickle)),
-              FailsWith(ErrorCode::kNotFound, "'evil.Model', not a mapping of names"));
+              FailsWith(ErrorCode::kNotFound, "'evil.Model', not a dict of names"));
 }
 
 TEST(TorchZip, ListsABareTensorUnderTheEmptyPath) {

@@ -61,8 +61,8 @@ class SlotSorter {
     for (std::uint32_t i = 0; i < task_.graph.slots.size(); ++i) {
       if (task_.fills[i]) {
         filled_names_.insert(task_.graph.slots[i].name);
-      } else if (Status status = sort_one(i); !status) {
-        return status;
+      } else {
+        TRY(sort_one(i));
       }
     }
     list_constants();

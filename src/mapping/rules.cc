@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -16,27 +17,15 @@
 namespace onnx_external {
 namespace {
 
-// "...; did you mean 'a', 'b'", or nothing.
-std::string did_you_mean(std::string_view name, std::vector<std::string> all) {
-  std::sort(all.begin(), all.end());
-  const std::vector<std::string> nearest = nearest_names(name, all, 3);
+// "; did you mean 'a', 'b'", with the nearest names of slots or keys, or "".
+template <typename Named>
+std::string did_you_mean(std::string_view name, const std::vector<Named>& all) {
+  std::set<std::string> names;
+  for (const Named& one : all) {
+    names.insert(one.name);
+  }
+  const auto nearest = nearest_names(name, std::vector(names.begin(), names.end()), 3);
   return nearest.empty() ? "" : "; did you mean " + quote_list(nearest, 3);
-}
-
-std::vector<std::string> names_of_slots(const MappingTask& task) {
-  std::vector<std::string> names;
-  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
-    names.push_back(task.first_slot(i).name);
-  }
-  return names;
-}
-
-std::vector<std::string> names_of_keys(const MappingTask& task) {
-  std::vector<std::string> names;
-  for (const MappingKey& key : task.keys.keys) {
-    names.push_back(key.name);
-  }
-  return names;
 }
 
 Status check_fillable(const SlotName& slot, const std::string& where) {
@@ -45,7 +34,7 @@ Status check_fillable(const SlotName& slot, const std::string& where) {
       return fail(ErrorCode::kInvalidArgument,
                   where + ": it is an input of the caller, never a slot");
     case SlotRole::kKept:
-      return fail(ErrorCode::kInvalidArgument, where + ": it is to keep the data of the graph");
+      return fail(ErrorCode::kInvalidArgument, where + ": it keeps the graph's data");
     case SlotRole::kFused:
       return fail(ErrorCode::kInvalidArgument,
                   where + ": the exporter multiplied a BatchNorm into it, so no key has its value");
@@ -63,12 +52,12 @@ Status fill_entry(const MapEntry& entry, std::string_view option, Rule rule, Map
   const auto slot_name = task.slot_name_called(entry.slot);
   if (!slot_name) {
     return fail(ErrorCode::kNotFound, where + ": the graph has no such slot" +
-                                          did_you_mean(entry.slot, names_of_slots(task)));
+                                          did_you_mean(entry.slot, task.graph.slots));
   }
   const auto key = task.key_by_name.find(entry.key);
   if (!key) {
     return fail(ErrorCode::kNotFound, where + ": the checkpoint has no key " + quote(entry.key) +
-                                          did_you_mean(entry.key, names_of_keys(task)));
+                                          did_you_mean(entry.key, task.keys.keys));
   }
   const std::optional<Fill>& old = task.fills[task.slot_names[*slot_name].slots.front()];
   if (old && old->key == *key && old->recipe == entry.recipe) {

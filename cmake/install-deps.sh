@@ -9,7 +9,7 @@ build="build-essential cmake ninja-build pkg-config libonnx-dev libprotobuf-dev 
   zlib1g-dev libdeflate-dev libssl-dev libre2-dev libcli11-dev libfmt-dev nlohmann-json3-dev
   libexpected-dev libmimalloc-dev libseccomp-dev robin-map-dev"
 test="libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy python3-onnx python3-torch
-  python3-torchvision python3-venv openmpi-bin libopenmpi-dev groff-base file"
+  python3-torchvision python3-dev python3-venv openmpi-bin libopenmpi-dev groff-base file"
 
 ci="clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14"
 command -v node >/dev/null || test="$test nodejs"

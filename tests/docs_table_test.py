@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 root = Path(sys.argv[1])
-FOLDERS = ("benchmarks/", "cmake/", "docs/", "fixtures/", "include/", "packaging/", "src/", "tests/", "tools/")
+FOLDERS = ("benchmarks/", "cmake/", "docs/", "fixtures/", "include/", "packaging/", "python/", "src/", "tests/", "tools/")
 
 
 def faults_of(text):

@@ -1,0 +1,11 @@
+// What the files of the extension add to its module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace onnx_external::python {
+
+void bind_checkpoint(nanobind::module_& module);
+void bind_jobs(nanobind::module_& module);
+
+}  // namespace onnx_external::python

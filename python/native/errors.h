@@ -1,0 +1,28 @@
+// Errors of the library as Python exceptions.
+#pragma once
+
+#include <utility>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external::python {
+
+// Throws the exception of onnx_external.errors that belongs to the error, with its message, its
+// lists and its remedies. Needs the GIL.
+[[noreturn]] void raise(const Error& error);
+
+// The value, or the exception.
+template <typename T>
+T value_or_raise(Result<T> result) {
+  if (!result) {
+    raise(result.error());
+  }
+  return *std::move(result);
+}
+inline void check(const Status& status) {
+  if (!status) {
+    raise(status.error());
+  }
+}
+
+}  // namespace onnx_external::python

@@ -1,0 +1,10 @@
+// The extension module onnx_external._core. The package's Python files are its only user.
+#include <nanobind/nanobind.h>
+
+#include "native/bindings.h"
+
+NB_MODULE(_core, module) {
+  module.attr("version") = ONNX_EXTERNAL_VERSION;
+  onnx_external::python::bind_checkpoint(module);
+  onnx_external::python::bind_jobs(module);
+}

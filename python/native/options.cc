@@ -1,0 +1,299 @@
+#include "native/options.h"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <span>
+
+#include "native/errors.h"
+#include "onnx_external/class_flattening.h"
+
+namespace nb = nanobind;
+
+namespace onnx_external::python {
+namespace {
+
+[[noreturn]] void refuse(const char* name, const std::string& wanted) {
+  throw nb::value_error((std::string(name) + ": " + wanted).c_str());
+}
+
+template <typename T>
+T as(const char* name, nb::handle value, const char* wanted) {
+  T out{};
+  if (!nb::try_cast<T>(value, out)) {
+    throw nb::type_error((std::string(name) + ": expected " + wanted).c_str());
+  }
+  return out;
+}
+
+template <typename T>
+void set(Keywords& keywords, const char* name, const char* wanted, T& out) {
+  if (const nb::object value = keywords.take(name); value.is_valid()) {
+    out = as<T>(name, value, wanted);
+  }
+}
+
+// A bool that picks one of two values.
+template <typename T>
+void set_choice(Keywords& keywords, const char* name, T on, T off, T& out) {
+  if (const nb::object value = keywords.take(name); value.is_valid()) {
+    out = as<bool>(name, value, "a bool") ? on : off;
+  }
+}
+
+template <typename T>
+struct Named {
+  const char* name;
+  T value;
+};
+
+// A name that picks one of several values.
+template <typename T, std::size_t N>
+void set_named(Keywords& keywords, const char* name, const std::array<Named<T>, N>& all, T& out) {
+  const nb::object value = keywords.take(name);
+  if (!value.is_valid()) {
+    return;
+  }
+  const auto text = as<std::string>(name, value, "a str");
+  std::string wanted = "expected one of";
+  for (const Named<T>& one : all) {
+    if (text == one.name) {
+      out = one.value;
+      return;
+    }
+    wanted += std::string(" '") + one.name + "'";
+  }
+  refuse(name, wanted + ", not '" + text + "'");
+}
+
+std::vector<std::string> texts_of(const char* name, nb::handle value) {
+  if (nb::isinstance<nb::str>(value)) {
+    return {nb::cast<std::string>(value)};
+  }
+  std::vector<std::string> texts;
+  for (const nb::handle item : value) {
+    texts.push_back(as<std::string>(name, item, "a str or a sequence of str"));
+  }
+  return texts;
+}
+
+void set_texts(Keywords& keywords, const char* name, std::vector<std::string>& out) {
+  if (const nb::object value = keywords.take(name); value.is_valid()) {
+    out = texts_of(name, value);
+  }
+}
+
+// A number of bytes, or text such as "2GB", "500M" and "4GiB".
+std::uint64_t bytes_of(const char* name, nb::handle value) {
+  std::uint64_t bytes = 0;
+  if (nb::try_cast<std::uint64_t>(value, bytes)) {
+    return bytes;
+  }
+  const auto text = as<std::string>(name, value, "a number of bytes or a str such as '2GB'");
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  static constexpr std::array<Named<std::uint64_t>, 10> kUnits{{{"", 1},
+                                                                {"B", 1},
+                                                                {"K", 1000},
+                                                                {"KB", 1000},
+                                                                {"KiB", 1024},
+                                                                {"M", 1'000'000},
+                                                                {"MB", 1'000'000},
+                                                                {"MiB", std::uint64_t{1} << 20},
+                                                                {"G", 1'000'000'000},
+                                                                {"GB", 1'000'000'000}}};
+  const std::string unit = text.substr(digits);
+  if (digits > 0 && digits <= 12) {
+    const std::uint64_t number = std::stoull(text.substr(0, digits));
+    for (const auto& known : kUnits) {
+      if (unit == known.name && number < std::uint64_t{1} << 33) {
+        return number * known.value;
+      }
+    }
+    if (unit == "GiB" && number < std::uint64_t{1} << 33) {
+      return number << 30;
+    }
+  }
+  refuse(name,
+         "expected a number of bytes such as 2000000000, '2GB' or '500MiB', not '" + text + "'");
+}
+
+void set_bytes(Keywords& keywords, const char* name, std::uint64_t& out) {
+  if (const nb::object value = keywords.take(name); value.is_valid()) {
+    out = bytes_of(name, value);
+  }
+}
+
+// The map: a file, or a dict of slots and keys.
+std::vector<MapEntry> map_of(nb::handle value) {
+  if (!nb::isinstance<nb::dict>(value)) {
+    return value_or_raise(read_map_file(path_of(value)));
+  }
+  std::vector<MapEntry> entries;
+  for (const auto& [slot, key] : nb::cast<nb::dict>(value)) {
+    entries.push_back({as<std::string>("map", slot, "a dict of slot to key"),
+                       as<std::string>("map", key, "a dict of slot to key")});
+  }
+  return entries;
+}
+
+void set_ties(Keywords& keywords, MappingOptions& options) {
+  const nb::object value = keywords.take("tie");
+  if (!value.is_valid()) {
+    return;
+  }
+  for (const auto& [slot, key] : as<nb::dict>("tie", value, "a dict of slot to key")) {
+    options.ties.emplace_back(as<std::string>("tie", slot, "a dict of slot to key"),
+                              as<std::string>("tie", key, "a dict of slot to key"));
+  }
+}
+
+const ClassFlattening& known_classes() {
+  static const ClassFlattening classes = [] {
+    ClassFlattening made;
+    made.register_cache_classes();
+    return made;
+  }();
+  return classes;
+}
+
+void set_plan_options(Keywords& keywords, PlanOptions& plan) {
+  set_named<Layout>(keywords, "layout",
+                    std::array<Named<Layout>, 5>{{{"per-tensor", Layout::kPerTensor},
+                                                  {"single", Layout::kSingle},
+                                                  {"shards", Layout::kShards},
+                                                  {"inline", Layout::kInline},
+                                                  {"link", Layout::kLink}}},
+                    plan.layout);
+  set_bytes(keywords, "max_shard_size", plan.max_shard_bytes);
+  if (const nb::object value = keywords.take("align"); value.is_valid()) {
+    plan.alignment = as<std::uint64_t>("align", value, "an int");
+  }
+  set_named<Dedup>(
+      keywords, "dedup",
+      std::array<Named<Dedup>, 3>{
+          {{"storage", Dedup::kStorage}, {"content", Dedup::kContent}, {"off", Dedup::kOff}}},
+      plan.dedup);
+  set_bytes(keywords, "inline_below", plan.inline_below);
+  set_choice(keywords, "attributes", GivenTensors::kMoveAndAttributes, GivenTensors::kStay,
+             plan.given);
+  set_choice(keywords, "reuse", Reuse::kEqualFiles, Reuse::kNo, plan.reuse);
+  if (const nb::object value = keywords.take("dtype"); value.is_valid()) {
+    const auto name = as<std::string>("dtype", nb::str(value), "a str");
+    // torch.float16 and numpy's names alike.
+    plan.dtype = dtype_from_torch_name(name.substr(name.rfind('.') + 1));
+    if (!plan.dtype || !can_cast_to(*plan.dtype)) {
+      refuse("dtype", "expected float64, float32, float16 or bfloat16, not '" + name + "'");
+    }
+  }
+}
+
+void set_write_options(Keywords& keywords, WriteOptions& write) {
+  set(keywords, "threads", "an int", write.threads);
+  set_choice(keywords, "fsync", Sync::kFiles, Sync::kNone, write.sync);
+  set_choice(keywords, "overwrite", Overwrite::kAllow, Overwrite::kRefuse, write.overwrite);
+  set_choice(keywords, "resume", Resume::kYes, Resume::kNo, write.resume);
+  set_choice(keywords, "direct", PageCache::kBypass, PageCache::kUse, write.cache);
+  set_choice(keywords, "keep_inputs", MatchedInputs::kKeep, MatchedInputs::kRemove, write.inputs);
+  set_named<Checksum>(keywords, "checksum",
+                      std::array<Named<Checksum>, 1>{{{"sha1", Checksum::kSha1}}}, write.checksum);
+}
+
+}  // namespace
+
+std::filesystem::path path_of(nb::handle value) {
+  return as<std::filesystem::path>("path", value, "a str or an os.PathLike");
+}
+
+std::vector<std::filesystem::path> paths_of(nb::handle value) {
+  if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
+    std::vector<std::filesystem::path> paths;
+    for (const nb::handle item : value) {
+      paths.push_back(path_of(item));
+    }
+    return paths;
+  }
+  return {path_of(value)};
+}
+
+nb::object Keywords::take(const char* name) {
+  if (!left_.contains(name)) {
+    return {};
+  }
+  nb::object value = left_[name];
+  nb::del(left_[name]);
+  return value.is_none() ? nb::object() : value;
+}
+
+void Keywords::expect_empty() const {
+  for (const auto& [name, value] : left_) {
+    throw nb::type_error(
+        ("unexpected keyword argument '" + nb::cast<std::string>(name) + "'").c_str());
+  }
+}
+
+OpenOptions open_options(Keywords& keywords) {
+  OpenOptions open;
+  open.classes = &known_classes();
+  set(keywords, "key", "a str", open.key);
+  set(keywords, "overlay", "a bool", open.overlay);
+  set(keywords, "max_expand", "an int", open.max_expand);
+  set(keywords, "densify", "a bool", open.densify);
+  set(keywords, "widen_complex32", "a bool", open.widen_complex32);
+  return open;
+}
+
+MappingOptions mapping_options(Keywords& keywords) {
+  MappingOptions mapping;
+  set_named<Match>(keywords, "match",
+                   std::array<Named<Match>, 2>{{{"auto", Match::kAuto}, {"exact", Match::kExact}}},
+                   mapping.match);
+  set_named<Unmatched>(keywords, "unmatched",
+                       std::array<Named<Unmatched>, 4>{{{"strict", Unmatched::kStrict},
+                                                        {"skip", Unmatched::kSkip},
+                                                        {"keep", Unmatched::kKeep},
+                                                        {"error", Unmatched::kError}}},
+                       mapping.unmatched);
+  set_choice(keywords, "partial", Partial::kAllow, Partial::kRefuse, mapping.partial);
+  set_choice(keywords, "cast", Casts::kAllow, Casts::kRefuse, mapping.casts);
+  if (const nb::object value = keywords.take("prefix"); value.is_valid()) {
+    mapping.prefix = as<std::string>("prefix", value, "a str");
+  }
+  std::vector<std::string> renames;
+  set_texts(keywords, "rename", renames);
+  for (const std::string& text : renames) {
+    mapping.renames.push_back(value_or_raise(parse_rename(text)));
+  }
+  if (const nb::object value = keywords.take("map"); value.is_valid()) {
+    mapping.map = map_of(value);
+  }
+  set_ties(keywords, mapping);
+  set_texts(keywords, "inputs", mapping.inputs);
+  set_texts(keywords, "keep", mapping.keep);
+  set_texts(keywords, "ignore", mapping.ignore);
+  return mapping;
+}
+
+SaveOptions save_options(Keywords& keywords) {
+  SaveOptions options;
+  options.open = open_options(keywords);
+  options.mapping = mapping_options(keywords);
+  set_plan_options(keywords, options.plan);
+  set_write_options(keywords, options.write);
+  set_choice(keywords, "verify", Verification::kOn, Verification::kOff, options.verification);
+  set_choice(keywords, "dry_run", RunMode::kDryRun, RunMode::kWrite, options.mode);
+  if (const nb::object value = keywords.take("learn_map"); value.is_valid()) {
+    options.learn_from = paths_of(value);
+  }
+  if (const nb::object value = keywords.take("test_data"); value.is_valid()) {
+    options.test_data = paths_of(value);
+  }
+  if (const nb::object value = keywords.take("base_dir"); value.is_valid()) {
+    options.source_dir = path_of(value);
+  }
+  options.open.threads = options.write.threads;
+  options.plan.max_expand = options.open.max_expand;
+  return options;
+}
+
+}  // namespace onnx_external::python

@@ -1,0 +1,39 @@
+// Keyword arguments as the library's options. The names are those of the commands, with
+// underscores; so are the defaults.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "inspect/inspect.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/save_external.h"
+
+namespace onnx_external::python {
+
+// A path-like object. TypeError for others.
+[[nodiscard]] std::filesystem::path path_of(nanobind::handle value);
+// One path-like object, or a sequence of them.
+[[nodiscard]] std::vector<std::filesystem::path> paths_of(nanobind::handle value);
+
+// Takes keyword arguments by name. What nobody has taken in the end is a TypeError.
+class Keywords {
+ public:
+  explicit Keywords(const nanobind::dict& given) { left_.update(given); }
+
+  // The argument; nothing if it is absent or None.
+  [[nodiscard]] nanobind::object take(const char* name);
+  void expect_empty() const;
+
+ private:
+  nanobind::dict left_;
+};
+
+// key, overlay, max_expand, densify, widen_complex32, threads.
+[[nodiscard]] OpenOptions open_options(Keywords& keywords);
+// match, unmatched, partial, cast, prefix, rename, map, tie, inputs, keep, ignore.
+[[nodiscard]] MappingOptions mapping_options(Keywords& keywords);
+// All of the above, and what a save has more. `progress` is not among them.
+[[nodiscard]] SaveOptions save_options(Keywords& keywords);
+
+}  // namespace onnx_external::python

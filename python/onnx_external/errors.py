@@ -1,0 +1,141 @@
+"""What can go wrong, as exceptions.
+
+Every exception is an `Error`; its text is the library's message. `code` is the library's word for
+the cause ("not-found", "mismatch", ...), `lists` what the message only counts or shows in part, and
+`remedies` the keyword arguments with which the work could succeed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "CancelledError",
+    "Error",
+    "ExistsError",
+    "FormatError",
+    "InvalidArgumentError",
+    "MappingError",
+    "MismatchError",
+    "NotFoundError",
+    "ReadWriteError",
+]
+
+
+class Item(NamedTuple):
+    """One line of a list: a weight of the graph or a key of the checkpoint."""
+
+    name: str
+    form: str
+    """Its type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if they are not known."""
+    note: str
+    candidates: list[str]
+    """Names on the other side, the nearest first."""
+
+
+class Remedy(NamedTuple):
+    """A keyword argument that may help, and when to use it."""
+
+    option: str
+    value: str
+    when: str
+
+
+class Error(Exception):
+    """Base class of all exceptions of this package."""
+
+    code: str = ""
+    lists: dict[str, list[Item]]
+    remedies: list[Remedy]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lists = {}
+        self.remedies = []
+
+    def __str__(self) -> str:
+        """Return the message and, below it, the ways out."""
+        lines = [str(self.args[0])]
+        for remedy in self.remedies:
+            argument = (
+                f"{remedy.option}={remedy.value!r}" if remedy.value else f"{remedy.option}=True"
+            )
+            lines.append(f"  {argument}: {remedy.when}" if remedy.when else f"  {argument}")
+        return "\n".join(lines)
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The caller asked for something impossible."""
+
+
+class NotFoundError(Error, FileNotFoundError):
+    """A file or a name does not exist."""
+
+
+class ExistsError(Error, FileExistsError):
+    """The work would replace something; `overwrite=True` allows that."""
+
+
+class FormatError(Error, ValueError):
+    """A file breaks the rules of its format, or holds what this library does not read."""
+
+
+class MismatchError(Error, ValueError):
+    """Two inputs contradict each other: shapes, element types, bytes."""
+
+
+class MappingError(Error, ValueError):
+    """Weights and keys do not fit together one to one: nothing was saved."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Weights of the graph for which the checkpoint has no key."""
+        return [item.name for item in self.lists.get("missing in the checkpoint", [])]
+
+    @property
+    def unexpected(self) -> list[str]:
+        """Keys of the checkpoint that the graph does not use."""
+        return [item.name for item in self.lists.get("unused keys", [])]
+
+    @property
+    def ambiguous(self) -> list[str]:
+        """Names for which two answers fit, or which the caller has to confirm."""
+        known = ("missing in the checkpoint", "unused keys")
+        return [
+            item.name for title, items in self.lists.items() if title not in known for item in items
+        ]
+
+
+class ReadWriteError(Error, OSError):
+    """The operating system refused: the disk is full, a right is missing, a read failed."""
+
+
+class CancelledError(Error, KeyboardInterrupt):
+    """The work was told to stop; nothing half-written stays."""
+
+
+_CLASSES: dict[str, type[Error]] = {
+    "invalid-argument": InvalidArgumentError,
+    "not-found": NotFoundError,
+    "already-exists": ExistsError,
+    "corrupt": FormatError,
+    "unsupported": FormatError,
+    "mismatch": MismatchError,
+    "ambiguous": MappingError,
+    "io": ReadWriteError,
+    "cancelled": CancelledError,
+}
+
+
+def _make(
+    code: str,
+    message: str,
+    lists: list[tuple[str, list[tuple[str, str, str, list[str]]]]],
+    remedies: list[tuple[str, str, str]],
+) -> Error:
+    """Make the exception of an error of the library (called by the extension)."""
+    error = (MappingError if lists else _CLASSES[code])(message)
+    error.code = code
+    error.lists = {title: [Item(*item) for item in items] for title, items in lists}
+    error.remedies = [Remedy(*remedy) for remedy in remedies]
+    return error

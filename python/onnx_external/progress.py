@@ -1,0 +1,60 @@
+"""Progress: a callable of the caller's, or a bar on a terminal (tqdm's, where it is installed)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["Progress", "ProgressCallback"]
+
+ProgressCallback = Callable[[str, int, int], object]
+"""Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
+in the calling thread, at most about twenty times a second. An exception stops the work."""
+
+Progress = ProgressCallback | bool | None
+"""None: a bar if stderr is a terminal and tqdm is installed; True: a bar; False: none."""
+
+
+class _Bar:
+    """One bar of tqdm for each phase."""
+
+    def __init__(self, tqdm: Any) -> None:
+        self._tqdm = tqdm
+        self._bar: Any = None
+        self._phase = ""
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if phase != self._phase or self._bar is None:
+            self.close()
+            self._phase = phase
+            self._bar = self._tqdm(total=total, desc=phase, unit="B", unit_scale=True)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
+    """Yield what is to be called, and close the bar in the end."""
+    if callable(progress):
+        yield progress
+        return
+    wanted = sys.stderr.isatty() if progress is None else progress
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        if progress is True:
+            raise ImportError("progress=True needs tqdm; or give a callable") from None
+        wanted = False
+    if not wanted:
+        yield None
+        return
+    bar = _Bar(tqdm)
+    try:
+        yield bar
+    finally:
+        bar.close()

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A file under src/ includes only its own floor and lower ones; threads are started in one file.
+"""A file under src/ includes only its own floor and lower ones; threads are started in one file; protobuf's
+reflection is not used.
 
 usage: floors_test.py SOURCE_DIR
 """
@@ -61,6 +62,11 @@ def faults(root):
         starts = re.search(r'pragma omp|std::j?thread\b|std::async|pthread_create', path.read_text())
         if starts and name != 'base/parallel.cc':
             yield f'{name} has {starts.group()}; only base/parallel.cc starts threads'
+        # Generated code for protobuf-lite has none of these, and making descriptors ends the process
+        # when an allocation fails.
+        if reflection := re.search(r'GetReflection|protobuf/(?:message|descriptor|reflection)\.h',
+                                   path.read_text()):
+            yield f'{name} uses reflection of protobuf: {reflection.group()}'
     for path in sorted((root / 'include').rglob('*.h')):
         yield from include_faults(path.name, PUBLIC[path.stem], path)
 

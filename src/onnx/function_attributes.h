@@ -20,7 +20,7 @@ inline constexpr int kAttributeProtoField = 11;  // of FunctionProto
 struct LooseAttribute {
   onnx::AttributeProto proto;
   int function = 0;  // index into ModelProto.functions
-  int field = 0;     // index into the unknown fields of the function
+  int index = 0;     // among the attributes of the function
 };
 
 struct FunctionAttribute {

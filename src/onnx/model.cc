@@ -1,7 +1,6 @@
 #include "onnx_external/model.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -159,24 +158,6 @@ const CutTensors& ModelAccess::cuts(const Model& model) {
 std::span<const std::shared_ptr<const LooseAttribute>> ModelAccess::loose_attributes(
     const Model& model) {
   return model.parts_->loose;
-}
-
-void prepare_reflection() {
-  const google::protobuf::FileDescriptor& file = *onnx::ModelProto::descriptor()->file();
-  const std::function<void(const google::protobuf::Descriptor&)> touch =
-      [&](const google::protobuf::Descriptor& message) {
-        for (int i = 0; i < message.field_count(); ++i) {
-          (void)message.field(i)->message_type();  // found by name, once
-          (void)message.field(i)->enum_type();
-        }
-        for (int i = 0; i < message.nested_type_count(); ++i) {
-          touch(*message.nested_type(i));
-        }
-      };
-  for (int i = 0; i < file.message_type_count(); ++i) {
-    touch(*file.message_type(i));
-  }
-  (void)onnx::ModelProto::default_instance().GetReflection();
 }
 
 bool must_stay_inline(const Model& model, std::string_view initializer_name) {

@@ -26,8 +26,4 @@ struct ModelAccess {
       const Model& model);
 };
 
-// Makes what protobuf makes when a message is first looked at by reflection. It cannot stand a
-// failed allocation there: who goes on without memory calls this before memory is short.
-void prepare_reflection();
-
 }  // namespace onnx_external

@@ -201,6 +201,17 @@ void add_missing_inputs(const std::vector<Placed>& all, const onnx::GraphProto& 
 
 }  // namespace
 
+std::size_t ModelEdits::text_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [message, text] : replaced) {
+    bytes += text.text_bytes();
+  }
+  for (const auto& [field, text] : added) {
+    bytes += text.text_bytes();
+  }
+  return bytes;
+}
+
 Status attach(const Model& model, std::span<const Attachment> attachments, MatchedInputs inputs,
               ModelEdits& edits) {
   const GraphFacts& facts = model.facts();

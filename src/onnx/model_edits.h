@@ -1,7 +1,7 @@
 // Changes to a model that is to be written. The model itself stays as it is.
 #pragma once
 
-#include <google/protobuf/message.h>
+#include <google/protobuf/message_lite.h>
 #include <onnx/onnx_pb.h>
 
 #include <cstddef>
@@ -23,12 +23,15 @@ namespace onnx_external {
 // Each message is known by its address in the model, which must outlive the edits, and each change
 // has the form in which it will stand in the file.
 struct ModelEdits {
-  using Message = google::protobuf::Message;
+  using Message = google::protobuf::MessageLite;
   using Field = std::pair<const Message*, int>;
 
   std::unordered_map<const Message*, ModelText> replaced;  // tensors, without their headers
   std::unordered_set<const Message*> removed;              // nodes and inputs of graphs
   std::map<Field, ModelText> added;  // with headers, to stand behind what the field holds
+
+  // What the changes add to the text of the model, without headers.
+  [[nodiscard]] std::size_t text_bytes() const;
 };
 
 // One tensor to put into the graph: an initializer `name` in graph `graph`, made from a slot or

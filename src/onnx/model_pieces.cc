@@ -1,18 +1,18 @@
 #include "onnx/model_pieces.h"
 
-#include <google/protobuf/unknown_field_set.h>
-
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
-#include <unordered_set>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/size_text.h"
 #include "base/try.h"
-#include "onnx/copy_field.h"
 #include "onnx/function_attributes.h"
 #include "onnx/model_access.h"
 #include "onnx/wire_reader.h"
@@ -20,266 +20,316 @@
 namespace onnx_external {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-using google::protobuf::UnknownFieldSet;
+// visit_child() calls visit(message) with the `i`-th message in a field of another message, if
+// edits may be inside it.
 
-using Messages = std::unordered_set<const Message*>;
-
-// Finds the messages that hold an edit. Tensors with data in the model's file are edits, too: they
-// are added to the others.
-class ChangeFinder {
- public:
-  ChangeFinder(const Model& model, ModelEdits& edits) : model_(model), edits_(edits) {}
-
-  Messages find() {
-    for (const auto& [field, text] : edits_.added) {
-      changed_.insert(field.first);
-    }
-    const onnx::ModelProto& proto = model_.proto();
-    bool inside = visit(proto.graph());
-    for (const auto& training : proto.training_info()) {
-      inside |= note(training, visit(training.initialization()) | visit(training.algorithm()));
-    }
-    for (int i = 0; i < proto.functions_size(); ++i) {
-      inside |= visit(proto.functions(i), i);
-    }
-    note(proto, inside);
-    return std::move(changed_);
+template <typename Visit>
+void visit_child(const onnx::ModelProto& model, std::uint32_t field, int i, const Visit& visit) {
+  switch (field) {
+    case onnx::ModelProto::kGraphFieldNumber:
+      return visit(model.graph());
+    case onnx::ModelProto::kTrainingInfoFieldNumber:
+      return visit(model.training_info(i));
+    case onnx::ModelProto::kFunctionsFieldNumber:
+      return visit(model.functions(i));
+    default:
+      return;
   }
+}
+
+template <typename Visit>
+void visit_child(const onnx::TrainingInfoProto& training, std::uint32_t field, int /*i*/,
+                 const Visit& visit) {
+  if (field == onnx::TrainingInfoProto::kInitializationFieldNumber) {
+    visit(training.initialization());
+  } else if (field == onnx::TrainingInfoProto::kAlgorithmFieldNumber) {
+    visit(training.algorithm());
+  }
+}
+
+// A template, because only a newer schema has attribute_proto.
+template <typename Function, typename Visit>
+requires std::is_same_v<Function, onnx::FunctionProto>
+void visit_child(const Function& function, std::uint32_t field, int i, const Visit& visit) {
+  if (field == onnx::FunctionProto::kNodeFieldNumber) {
+    visit(function.node(i));
+  }
+  if constexpr (requires { function.attribute_proto(i); }) {
+    if (field == kAttributeProtoField) {
+      visit(function.attribute_proto(i));
+    }
+  }
+}
+
+template <typename Visit>
+void visit_child(const onnx::GraphProto& graph, std::uint32_t field, int i, const Visit& visit) {
+  switch (field) {
+    case onnx::GraphProto::kNodeFieldNumber:
+      return visit(graph.node(i));
+    case onnx::GraphProto::kInitializerFieldNumber:
+      return visit(graph.initializer(i));
+    case onnx::GraphProto::kInputFieldNumber:
+      return visit(graph.input(i));
+    case onnx::GraphProto::kSparseInitializerFieldNumber:
+      return visit(graph.sparse_initializer(i));
+    default:
+      return;
+  }
+}
+
+template <typename Visit>
+void visit_child(const onnx::NodeProto& node, std::uint32_t field, int i, const Visit& visit) {
+  if (field == onnx::NodeProto::kAttributeFieldNumber) {
+    visit(node.attribute(i));
+  }
+}
+
+template <typename Visit>
+void visit_child(const onnx::AttributeProto& attribute, std::uint32_t field, int i,
+                 const Visit& visit) {
+  switch (field) {
+    case onnx::AttributeProto::kTFieldNumber:
+      return visit(attribute.t());
+    case onnx::AttributeProto::kGFieldNumber:
+      return visit(attribute.g());
+    case onnx::AttributeProto::kTensorsFieldNumber:
+      return visit(attribute.tensors(i));
+    case onnx::AttributeProto::kGraphsFieldNumber:
+      return visit(attribute.graphs(i));
+    case onnx::AttributeProto::kSparseTensorFieldNumber:
+      return visit(attribute.sparse_tensor());
+    case onnx::AttributeProto::kSparseTensorsFieldNumber:
+      return visit(attribute.sparse_tensors(i));
+    default:
+      return;
+  }
+}
+
+template <typename Visit>
+void visit_child(const onnx::SparseTensorProto& sparse, std::uint32_t field, int /*i*/,
+                 const Visit& visit) {
+  if (field == onnx::SparseTensorProto::kValuesFieldNumber) {
+    visit(sparse.values());
+  } else if (field == onnx::SparseTensorProto::kIndicesFieldNumber) {
+    visit(sparse.indices());
+  }
+}
+
+// Inputs and tensors are edited as a whole.
+template <typename Visit>
+void visit_child(const onnx::ValueInfoProto& /*input*/, std::uint32_t /*field*/, int /*i*/,
+                 const Visit& /*visit*/) {}
+template <typename Visit>
+void visit_child(const onnx::TensorProto& /*tensor*/, std::uint32_t /*field*/, int /*i*/,
+                 const Visit& /*visit*/) {}
+
+// Attributes that were parsed from unknown fields, by their function and which of its attributes
+// they are.
+using LooseAttributes =
+    std::map<std::pair<const onnx::FunctionProto*, int>, const onnx::AttributeProto*>;
+
+// Copies what protobuf writes for a message, with the edits in the place of what they change. The
+// text is read beside the message, since edits know messages by their addresses. Fields that the
+// protobuf classes do not know are copied as all others.
+class EditedCopy {
+ public:
+  // `text`: what protobuf writes for the message.
+  EditedCopy(const CutTensors& cuts, const LooseAttributes& loose, ModelEdits& edits,
+             std::string_view text, ModelText& out)
+      : cuts_(cuts),
+        loose_(loose),
+        edits_(edits),
+        text_(text),
+        input_(text),
+        reader_(input_),
+        out_(out) {}
+
+  template <typename Message>
+  Status copy(const Message& message) {
+    copy_fields(message, text_.size());
+    copy_until(text_.size());
+    return reader_.status();
+  }
+
+  [[nodiscard]] bool changed() const { return changed_; }
 
  private:
-  bool note(const Message& message, bool changed) {
-    if (changed) {
-      changed_.insert(&message);
-    }
-    return changed;
-  }
-
-  template <typename Elements>
-  bool visit_all(const Elements& elements) {
-    bool inside = false;
-    for (const auto& element : elements) {
-      inside |= visit(element);
-    }
-    return inside;
-  }
+  // A message in the text, from its tag to its end.
+  struct Place {
+    std::uint32_t field = 0;
+    std::uint64_t tag = 0;
+    std::uint64_t body = 0;
+    std::uint64_t end = 0;
+    std::optional<ModelText::Mark> mark = {};  // set once something inside is changed
+  };
 
   // Recursion is safe here: its depth is bounded by kMaxGraphDepth.
-  bool visit(const onnx::GraphProto& graph) {
-    bool inside = changed_.contains(&graph);
-    inside |= visit_all(graph.initializer());
-    inside |= visit_all(graph.sparse_initializer());
-    inside |= visit_all(graph.node());
-    inside |= !edits_.removed.empty() && visit_all(graph.input());
-    return note(graph, inside);
-  }
-
-  bool visit(const onnx::NodeProto& node) {
-    return edits_.removed.contains(&node) || note(node, visit_all(node.attribute()));
-  }
-
-  bool visit(const onnx::ValueInfoProto& input) { return edits_.removed.contains(&input); }
-
-  bool visit(const onnx::AttributeProto& attribute) {
-    bool inside = attribute.has_t() && visit(attribute.t());
-    inside |= attribute.has_g() && visit(attribute.g());
-    inside |= visit_all(attribute.tensors());
-    inside |= visit_all(attribute.graphs());
-    inside |= attribute.has_sparse_tensor() && visit(attribute.sparse_tensor());
-    inside |= visit_all(attribute.sparse_tensors());
-    return note(attribute, inside);
-  }
-
-  bool visit(const onnx::SparseTensorProto& sparse) {
-    bool inside = visit(sparse.values());
-    inside |= visit(sparse.indices());
-    return note(sparse, inside);
-  }
-
-  bool visit(const onnx::FunctionProto& function, int number) {
-    bool inside = visit_all(function.node());
-    inside |= visit_known_attributes(function);
-    const auto loose = ModelAccess::loose_attributes(model_);
-    for (; loose_ < loose.size() && loose[loose_]->function == number; ++loose_) {
-      inside |= visit(loose[loose_]->proto);
-    }
-    return note(function, inside);
-  }
-
-  // A template, because only a newer schema has the member.
-  template <typename Function>
-  bool visit_known_attributes(const Function& function) {
-    if constexpr (requires { function.attribute_proto(); }) {
-      return visit_all(function.attribute_proto());
-    } else {
-      return false;
-    }
-  }
-
-  bool visit(const onnx::TensorProto& tensor) {
-    if (edits_.replaced.contains(&tensor)) {
-      return true;
-    }
-    const auto pieces = ModelAccess::cuts(model_).find(tensor);
-    if (pieces) {
-      append_tensor(BareTensor(tensor), *pieces, edits_.replaced[&tensor]);
-    }
-    return pieces.has_value();
-  }
-
-  const Model& model_;
-  ModelEdits& edits_;
-  Messages changed_;
-  std::size_t loose_ = 0;  // the next to visit
-};
-
-class ModelEncoder {
- public:
-  ModelEncoder(const Model& model, ModelEdits edits) : model_(model), edits_(std::move(edits)) {}
-
-  Result<ModelPieces> encode() {
-    changed_ = ChangeFinder(model_, edits_).find();
-    for (const auto& loose : ModelAccess::loose_attributes(model_)) {
-      if (changed_.contains(&loose->proto)) {
-        const Message& function = model_.proto().functions(loose->function);
-        loose_.emplace(ModelEdits::Field(&function, loose->field), &loose->proto);
+  template <typename Message>
+  void copy_fields(const Message& message, std::uint64_t end) {
+    std::array<int, 32> seen{};  // of each field; those of messages have low numbers
+    while (reader_.position() < end) {
+      Place field{.tag = reader_.position()};
+      WireTag tag;
+      if (!reader_.tag(tag)) {
+        return;
       }
-    }
-    // Headers that come, go or change their length.
-    constexpr std::uint64_t kMostHeaderBytes = 8;
-    const std::uint64_t headers =
-        kMostHeaderBytes * (1 + changed_.size() + edits_.replaced.size() + edits_.removed.size());
-    const std::uint64_t expected = expected_bytes();
-    if (expected > kMaxMessageBytes + headers) {
-      return too_large(expected);
-    }
-    out_.reserve(static_cast<std::size_t>(expected + headers));
-    append_fields(model_.proto());
-    return out_.bytes() > kMaxMessageBytes ? too_large(out_.bytes())
-                                           : Result<ModelPieces>(std::move(out_).take());
-  }
-
- private:
-  static tl::unexpected<Error> too_large(std::uint64_t bytes) {
-    return fail(ErrorCode::kUnsupported, "the model would take " + size_text(bytes) +
-                                             ", but protobuf cannot read more than " +
-                                             size_text(kMaxMessageBytes) +
-                                             "; leave its weights in files of their own");
-  }
-
-  // The text, but for what headers grow or shrink.
-  std::uint64_t expected_bytes() const {
-    std::uint64_t bytes = model_.proto().ByteSizeLong();
-    std::uint64_t gone = 0;
-    for (const auto& [message, text] : edits_.replaced) {
-      bytes += text.text_bytes();
-      gone += message->ByteSizeLong();
-    }
-    for (const auto& [field, text] : edits_.added) {
-      bytes += text.text_bytes();
-    }
-    for (const Message* message : edits_.removed) {
-      gone += message->ByteSizeLong();
-    }
-    return bytes > gone ? bytes - gone : 0;  // what is removed may hold what is replaced
-  }
-
-  // The body of a message that holds an edit, or of any other. Recursion is safe here: its depth is
-  // bounded by kMaxGraphDepth.
-  void append_fields(const Message& message) {
-    std::vector<const FieldDescriptor*> fields;
-    message.GetReflection()->ListFields(message, &fields);  // by their numbers
-    const std::unique_ptr<Message> values(message.New());   // fields that are no messages
-    for (const FieldDescriptor* field : fields) {
-      const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-      if (is_message || has_added(message, field->number())) {
-        append_message(*values, out_);
-        values->Clear();
-        append_added(message, field->number());
-      }
-      if (is_message) {
-        append_elements(message, *field);
-      } else {
-        copy_field(message, *field, *values);
-      }
-    }
-    append_message(*values, out_);
-    append_added(message, FieldDescriptor::kMaxNumber);
-    append_unknown(message);
-  }
-
-  // Whether something is still to be added to fields before this one.
-  bool has_added(const Message& message, int before) const {
-    const auto next = edits_.added.lower_bound({&message, 0});
-    return next != edits_.added.end() && next->first.first == &message &&
-           next->first.second < before;
-  }
-
-  void append_added(const Message& message, int before) {
-    while (has_added(message, before)) {
-      const auto next = edits_.added.lower_bound({&message, 0});
-      out_.add(next->second);
-      edits_.added.erase(next);
-    }
-  }
-
-  void append_elements(const Message& message, const FieldDescriptor& field) {
-    const auto& reflection = *message.GetReflection();
-    const auto number = static_cast<std::uint32_t>(field.number());
-    if (!field.is_repeated()) {
-      append_element(reflection.GetMessage(message, &field), number);
-      return;
-    }
-    const int count = reflection.FieldSize(message, &field);
-    for (int i = 0; i < count; ++i) {
-      append_element(reflection.GetRepeatedMessage(message, &field, i), number);
-    }
-  }
-
-  void append_element(const Message& element, std::uint32_t field) {
-    if (edits_.removed.contains(&element)) {
-      return;
-    }
-    const ModelText::Mark begin = out_.here();
-    if (const auto found = edits_.replaced.find(&element); found != edits_.replaced.end()) {
-      out_.add(found->second);
-      found->second = {};
-    } else if (changed_.contains(&element)) {
-      append_fields(element);
-    } else {
-      append_message(element, out_);
-    }
-    out_.wrap(begin, field);
-  }
-
-  void append_unknown(const Message& message) {
-    const UnknownFieldSet& unknown = message.GetReflection()->GetUnknownFields(message);
-    for (int i = 0; i < unknown.field_count(); ++i) {
-      if (const auto found = loose_.find({&message, i}); found != loose_.end()) {
-        append_element(*found->second, kAttributeProtoField);
+      add_before(tag.field, field.tag, message);
+      std::uint64_t bytes = 0;
+      if (tag.type != WireType::kLength) {
+        if (!reader_.skip_value(tag, 0)) {
+          return;
+        }
         continue;
       }
-      UnknownFieldSet single;
-      single.AddField(unknown.field(i));
-      std::string text;
-      single.SerializeToString(&text);
-      out_.add(text);
+      if (!reader_.length(bytes)) {
+        return;
+      }
+      field.field = tag.field;
+      field.body = reader_.position();
+      field.end = field.body + bytes;
+      if (tag.field < seen.size()) {
+        const int i = seen[tag.field]++;
+        visit_child(message, tag.field, i, [&](const auto& child) { copy_child(child, field); });
+        copy_loose(message, i, field);
+      }
+      reader_.enter(field.end, end);
+    }
+    add_before(std::numeric_limits<std::uint32_t>::max(), end, message);
+  }
+
+  template <typename Message>
+  void copy_child(const Message& message, const Place& place) {
+    if (edits_.removed.contains(&message)) {
+      begin_change(place.tag);
+      copied_ = place.end;
+    } else if (!replace(message, place)) {
+      open_.push_back(place);
+      reader_.enter(place.body, place.end);
+      copy_fields(message, place.end);
+      if (open_.back().mark) {
+        copy_until(place.end);
+        out_.wrap(*open_.back().mark, place.field);
+      }
+      open_.pop_back();
     }
   }
 
-  const Model& model_;
-  ModelEdits edits_;
-  Messages changed_;
-  // Those that hold an edit, by the function and the index of its unknown field.
-  std::map<ModelEdits::Field, const Message*> loose_;
-  ModelText out_;
+  bool replace(const google::protobuf::MessageLite& message, const Place& place) {
+    const auto found = edits_.replaced.find(&message);
+    if (found == edits_.replaced.end()) {
+      return false;
+    }
+    begin_change(place.tag);
+    const ModelText::Mark begin = out_.here();
+    out_.add(found->second);
+    found->second = {};
+    out_.wrap(begin, place.field);
+    copied_ = place.end;
+    return true;
+  }
+
+  // A tensor with its data in the file of the model: a placeholder in the text.
+  bool replace(const onnx::TensorProto& tensor, const Place& place) {
+    if (const auto pieces = cuts_.find(tensor); pieces && !edits_.replaced.contains(&tensor)) {
+      append_tensor(BareTensor(tensor), *pieces, edits_.replaced[&tensor]);
+    }
+    return replace(static_cast<const google::protobuf::MessageLite&>(tensor), place);
+  }
+
+  template <typename Message>
+  void copy_loose(const Message& message, int i, const Place& place) {
+    if constexpr (std::is_same_v<Message, onnx::FunctionProto>) {
+      if (place.field == kAttributeProtoField) {
+        if (const auto found = loose_.find({&message, i}); found != loose_.end()) {
+          replace(*found->second, place);
+        }
+      }
+    }
+  }
+
+  // Adds what is to stand behind fields of lower numbers.
+  template <typename Message>
+  void add_before(std::uint32_t field, std::uint64_t position, const Message& message) {
+    if constexpr (std::is_same_v<Message, onnx::GraphProto>) {
+      auto next = edits_.added.lower_bound({&message, 0});
+      while (next != edits_.added.end() && next->first.first == &message &&
+             static_cast<std::uint32_t>(next->first.second) < field) {
+        begin_change(position);
+        out_.add(next->second);
+        next = edits_.added.erase(next);
+      }
+    }
+  }
+
+  // Copies what stands before a change. The headers of the messages around it are left out: their
+  // lengths are known when they end.
+  void begin_change(std::uint64_t position) {
+    changed_ = true;
+    for (Place& open : open_) {
+      if (!open.mark) {
+        copy_until(open.tag);
+        open.mark = out_.here();
+        copied_ = open.body;
+      }
+    }
+    copy_until(position);
+  }
+
+  void copy_until(std::uint64_t position) {
+    out_.add(text_.substr(static_cast<std::size_t>(copied_),
+                          static_cast<std::size_t>(position - copied_)));
+    copied_ = position;
+  }
+
+  const CutTensors& cuts_;
+  const LooseAttributes& loose_;
+  ModelEdits& edits_;
+  std::string_view text_;
+  WireInput input_;
+  WireReader reader_;
+  std::vector<Place> open_;   // the messages that are being read, without the outermost
+  std::uint64_t copied_ = 0;  // what of the text is in `out_`, or left out
+  bool changed_ = false;
+  ModelText& out_;
 };
+
+tl::unexpected<Error> too_large(std::uint64_t bytes) {
+  return fail(ErrorCode::kUnsupported,
+              "the model would take " + size_text(bytes) + ", but protobuf cannot read more than " +
+                  size_text(kMaxMessageBytes) + "; leave its weights in files of their own");
+}
+
+// Makes each loose attribute that holds an edit an edit itself.
+Result<LooseAttributes> edit_loose_attributes(const Model& model, ModelEdits& edits) {
+  LooseAttributes edited;
+  for (const auto& loose : ModelAccess::loose_attributes(model)) {
+    const std::string text = loose->proto.SerializePartialAsString();
+    ModelText out;
+    EditedCopy copy(ModelAccess::cuts(model), edited, edits, text, out);
+    TRY(copy.copy(loose->proto));
+    if (copy.changed()) {
+      edits.replaced.insert_or_assign(&loose->proto, std::move(out));
+      edited.emplace(std::pair(&model.proto().functions(loose->function), loose->index),
+                     &loose->proto);
+    }
+  }
+  return edited;
+}
 
 }  // namespace
 
 Result<ModelPieces> model_pieces(const Model& model, ModelEdits edits) {
-  return ModelEncoder(model, std::move(edits)).encode();
+  const onnx::ModelProto& proto = model.proto();
+  if (const std::uint64_t bytes = proto.ByteSizeLong(); bytes > kMaxMessageBytes) {
+    return too_large(bytes);
+  }
+  TRY_ASSIGN(const auto loose, edit_loose_attributes(model, edits));
+  const std::string text = proto.SerializePartialAsString();
+  ModelText out;
+  out.reserve(text.size() + edits.text_bytes());
+  TRY(EditedCopy(ModelAccess::cuts(model), loose, edits, text, out).copy(proto));
+  return out.bytes() > kMaxMessageBytes ? too_large(out.bytes())
+                                        : Result<ModelPieces>(std::move(out).take());
 }
 
 }  // namespace onnx_external

@@ -1,30 +1,9 @@
 #include "onnx/tensor_text.h"
 
-#include <vector>
-
-#include "onnx/copy_field.h"
 #include "onnx/external_data.h"
 
 namespace onnx_external {
 namespace {
-
-bool says_data(int field) {
-  switch (field) {
-    case onnx::TensorProto::kSegmentFieldNumber:
-    case onnx::TensorProto::kFloatDataFieldNumber:
-    case onnx::TensorProto::kInt32DataFieldNumber:
-    case onnx::TensorProto::kStringDataFieldNumber:
-    case onnx::TensorProto::kInt64DataFieldNumber:
-    case onnx::TensorProto::kRawDataFieldNumber:
-    case onnx::TensorProto::kDoubleDataFieldNumber:
-    case onnx::TensorProto::kUint64DataFieldNumber:
-    case onnx::TensorProto::kExternalDataFieldNumber:
-    case onnx::TensorProto::kDataLocationFieldNumber:
-      return true;
-    default:
-      return false;
-  }
-}
 
 void append_raw_data_header(std::uint64_t bytes, ModelText& out) {
   out.add_by([&](std::string& text) { onnx_external::append_raw_data_header(text, bytes); });
@@ -32,17 +11,16 @@ void append_raw_data_header(std::uint64_t bytes, ModelText& out) {
 
 }  // namespace
 
-BareTensor::BareTensor(const onnx::TensorProto& tensor) {
-  std::vector<const google::protobuf::FieldDescriptor*> fields;
-  tensor.GetReflection()->ListFields(tensor, &fields);
-  for (const auto* field : fields) {
-    if (!says_data(field->number())) {
-      copy_field(tensor, *field, field->number() < kRawData ? head : tail);
-    }
+BareTensor::BareTensor(const onnx::TensorProto& tensor) : tail(tensor) {
+  clear_tensor_data(tail);
+  head.mutable_dims()->Swap(tail.mutable_dims());
+  if (tail.has_data_type()) {
+    head.set_data_type(tail.data_type());
+    tail.clear_data_type();
   }
-  const auto& unknown = tensor.GetReflection()->GetUnknownFields(tensor);
-  if (!unknown.empty()) {
-    tail.GetReflection()->MutableUnknownFields(&tail)->MergeFrom(unknown);
+  if (tail.has_name()) {
+    head.set_name(tail.name());
+    tail.clear_name();
   }
 }
 

@@ -21,7 +21,6 @@
 #include "common/allocator.h"
 #include "common/error_report.h"
 #include "common/output.h"
-#include "onnx/model_access.h"
 
 namespace onnx_external {
 namespace {
@@ -197,7 +196,6 @@ int Command::answer(std::string_view text) const {
 }
 
 int run_command(const char* name, const std::function<int()>& command) {
-  prepare_reflection();
   throw_bad_alloc_from_now_on();
   usual_end = std::set_terminate(on_terminate);
   handle_signals();

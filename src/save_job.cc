@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/new_folders.h"
-#include "base/parallel.h"
 #include "base/try.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
@@ -147,21 +146,6 @@ Status verify_staged(SaveJob& job, const StagedSave& staged) {
   return report.ok() ? Status() : Status(fail(verification_failed(report)));
 }
 
-// Beside the list the memory of the inputs is given back, which takes as long.
-Status list_tensors(SaveJob& job) {
-  return parallel_both(
-      thread_count(job.options.write.threads),
-      [&]() -> Status {
-        job.report.tensors = saved_tensors(std::move(job.plan));
-        return {};
-      },
-      [&]() -> Status {
-        job.model.reset();
-        job.checkpoint.reset();
-        return {};
-      });
-}
-
 }  // namespace
 
 Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options) {
@@ -222,7 +206,7 @@ Result<SaveReport> carry_out(SaveJob job) {
     TRY(verify_staged(job, staged));
     job.report.verified = true;
   }
-  TRY(list_tensors(job));
+  job.report.tensors = saved_tensors(std::move(job.plan));
   TRY(staged.publish());
   job.report.data_left_for = staged.data_left_for();
   job.report.seconds =

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <new>
 #include <string>
@@ -81,32 +80,6 @@ void run_team(int threads, const std::function<void(int)>& work) {
   work(0);
   for (std::thread& other : others) {
     other.join();
-  }
-}
-
-void run_beside(const std::function<void()>& own, const std::function<void()>& other) {
-  enum Answer { kNone, kRuns, kCannot };
-  std::atomic<Answer> answer = kNone;
-  std::thread beside;
-  try {
-    beside = std::thread([&] {
-      const bool runs = thread_has_memory();
-      answer = runs ? kRuns : kCannot;
-      answer.notify_one();
-      if (runs) {
-        other();
-      }
-    });
-    answer.wait(kNone);
-  } catch (const std::exception&) {
-    answer = kCannot;
-  }
-  if (answer == kCannot) {
-    other();
-  }
-  own();
-  if (beside.joinable()) {
-    beside.join();
   }
 }
 

@@ -1,6 +1,5 @@
-// The only place that starts threads: parallel loops whose steps may fail, and two tasks side by
-// side. If the system has no more threads (a limit on processes or memory), fewer threads do the
-// same work.
+// The only place that starts threads: parallel loops whose steps may fail. If the system has no
+// more threads (a limit on processes or memory), fewer threads do the same work.
 #pragma once
 
 #include <algorithm>
@@ -43,29 +42,6 @@ template <typename Work>
 // system can provide threads and memory for them. Returns when all have ended. `work` must not
 // throw.
 void run_team(int threads, const std::function<void(int)>& work);
-
-// Calls `other` on a new thread and `own` on this one, and returns when both have ended. If no
-// thread can be started, calls `other` and then `own`. Neither may throw.
-void run_beside(const std::function<void()>& own, const std::function<void()>& other);
-
-// Calls `own` on this thread and, if threads > 1, `other` on a new one at the same time. Memory
-// that `own` frees returns to this thread's heap. Calls may be nested. Without a second thread
-// `other` runs first, so `own` may wait for its results. Both are always called; if both fail, the
-// error of `own` is returned.
-template <typename Own, typename Other>
-[[nodiscard]] Status parallel_both(int threads, const Own& own, const Other& other) {
-  Status mine;
-  Status others;
-  const auto do_own = [&] { mine = without_exceptions(own); };
-  const auto do_other = [&] { others = without_exceptions(other); };
-  if (threads > 1) {
-    run_beside(std::cref(do_own), std::cref(do_other));
-  } else {
-    do_other();
-    do_own();
-  }
-  return mine ? others : mine;
-}
 
 // Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
 // first; thread is in [0, threads). A failure stops only higher indices, and the error of the

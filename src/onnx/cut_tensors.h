@@ -16,15 +16,16 @@
 
 namespace onnx_external {
 
-// Data of so many bytes and more stays in the file; less costs no more in memory than its record.
+// Data of at least this many bytes stays in the file. Less would save no memory: the record of a
+// cut takes as much.
 inline constexpr std::uint64_t kMinCutBytes = 512;
 
-// Immutable once a model is loaded; its members may be called from any thread.
+// Immutable once a model is loaded; any thread may call its members.
 class CutTensors {
  public:
-  CutTensors() = default;  // of a model from memory: none
+  CutTensors() = default;  // for a model from memory, which has none
 
-  // `pieces` of a tensor are its data fields in `file`, by rising places.
+  // The pieces of a tensor are its data fields in `file`, in the order of the file.
   CutTensors(std::shared_ptr<const SourceFile> file, WireScan scan, Placeholders placeholders)
       : file_(std::move(file)), scan_(std::move(scan)), placeholders_(placeholders) {
     scan_.messages = {};
@@ -35,14 +36,17 @@ class CutTensors {
   [[nodiscard]] const std::shared_ptr<const SourceFile>& shared_file() const { return file_; }
   [[nodiscard]] bool empty() const { return scan_.tensors.empty(); }
 
-  // Requires: `number` of a placeholder.
+  // Requires: a placeholder has this number.
   [[nodiscard]] std::span<const WirePiece> pieces(std::uint32_t number) const {
     return scan_.pieces_of(scan_.tensors[number]);
   }
 
-  // The data fields of a tensor of the model; nothing when its data, if any, is in the tensor.
+  // The data fields of a tensor of the model; nothing if its data, if any, is in the message.
   [[nodiscard]] std::optional<std::span<const WirePiece>> find(
-      const onnx::TensorProto& tensor) const;
+      const onnx::TensorProto& tensor) const {
+    const auto number = placeholders_.read(tensor.raw_data());
+    return number ? std::optional(pieces(*number)) : std::nullopt;
+  }
 
  private:
   std::shared_ptr<const SourceFile> file_;

@@ -22,15 +22,15 @@ constexpr int kValueInfoMetadata = 4;
 constexpr int kNodeMetadata = 9;
 constexpr std::size_t kMaxNames = 10'000;  // of one list; an exporter writes a handful
 
-// A serialized entry begins with its key. Entries may hold a stack trace: they are not parsed in
-// vain.
+// A serialized entry begins with its key. Entries may hold a stack trace, so those with another key
+// are not parsed.
 bool may_have_key(std::string_view entry, std::string_view keys_start) {
   constexpr std::size_t kTagAndLength = 2;
   return entry.size() > kTagAndLength && entry.substr(kTagAndLength).starts_with(keys_start);
 }
 
-// Calls visit(key, value) for each entry whose key starts so. `field`: the number, when the classes
-// do not know it.
+// Calls visit(key, value) for each entry whose key starts with `keys_start`. `field` is the number
+// of metadata_props, which the classes may not know.
 template <typename Message, typename Visit>
 void for_each_entry(const Message& message, int field, std::string_view keys_start,
                     const Visit& visit) {
@@ -106,7 +106,7 @@ bool has_fused_batch_norm(const onnx::NodeProto& node) {
   bool fused = false;
   for_each_entry(
       node, kNodeMetadata, kRuleName, [&](const std::string& key, const std::string& value) {
-        // Of several rules one after the other, "A, B" stands here.
+        // If several rules were applied, the value is "A, B".
         fused = fused || (key == kRuleName && value.find(kFuseBatchNorm) != std::string::npos);
       });
   return fused;
@@ -114,8 +114,7 @@ bool has_fused_batch_norm(const onnx::NodeProto& node) {
 
 namespace {
 
-// "/layer1/layer1.0/conv1/Conv": a component that repeats the one before it and goes on replaces
-// it.
+// In "/layer1/layer1.0/conv1/Conv" a component that continues the one before it replaces that one.
 std::string module_of_path(std::string_view path) {
   std::string module;
   std::string_view last;

@@ -56,8 +56,8 @@ Result<std::uint64_t> number(const std::string& text, std::string_view key) {
   return *value;
 }
 
-// The bytes that type and dims make; a stated length must say the same. For an element type newer
-// than our table the stated length is all there is to go by.
+// The number of bytes by type and dims; a stated length must agree. For an element type that is
+// newer than our table only the stated length is known.
 Result<std::uint64_t> data_length(const ExternalTensor& tensor,
                                   const std::optional<std::string>& stated) {
   TRY(element_count(tensor.dims));
@@ -88,7 +88,7 @@ void add_entry(std::string_view key, std::string value, onnx::TensorProto& tenso
 }  // namespace
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
-  // from_chars for unsigned takes no sign, no space and no prefix.
+  // For unsigned numbers from_chars accepts no sign, space or prefix.
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();

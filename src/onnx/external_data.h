@@ -1,4 +1,4 @@
-// The external_data entries of a tensor: reading them strictly, writing them plainly.
+// Reads the external_data entries of a tensor strictly, and writes them in their plainest form.
 //
 // Source of the rules: docs/ExternalData.md of the ONNX specification, and the keys that ONNX
 // Runtime accepts (any other makes it refuse the model).
@@ -16,7 +16,7 @@
 
 namespace onnx_external {
 
-// A decimal number without sign, space or prefix, at most 2^63-1; nothing for any other text.
+// Parses a decimal number without sign, space or prefix, at most 2^63-1. Nothing for other text.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
 // Reads the entries of an EXTERNAL tensor: type, dims, location, offset and length. Accepts
@@ -30,7 +30,7 @@ void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor);
 // Removes data in every field that can hold some, and all external_data entries.
 void clear_tensor_data(onnx::TensorProto& tensor);
 
-// True when the tensor's bytes are recorded, inline or external, or there are none to record.
+// True if the tensor's bytes are recorded, inline or external, or if it has none.
 [[nodiscard]] bool has_data(const onnx::TensorProto& tensor);
 
 }  // namespace onnx_external

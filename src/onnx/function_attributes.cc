@@ -9,7 +9,7 @@
 namespace onnx_external {
 namespace {
 
-// Of most there is no need to keep the message.
+// Most attributes hold none, and their messages need not be kept.
 bool may_hold_tensors(const onnx::AttributeProto& attribute) {
   return attribute.has_t() || attribute.has_g() || attribute.has_sparse_tensor() ||
          attribute.tensors_size() > 0 || attribute.graphs_size() > 0 ||

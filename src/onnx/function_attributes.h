@@ -16,7 +16,7 @@ namespace onnx_external {
 
 inline constexpr int kAttributeProtoField = 11;  // of FunctionProto
 
-// A message that was parsed from the bytes of an unknown field: no part of the model.
+// A message that was parsed from the bytes of an unknown field, and so is no part of the model.
 struct LooseAttribute {
   onnx::AttributeProto proto;
   int function = 0;  // index into ModelProto.functions
@@ -28,8 +28,8 @@ struct FunctionAttribute {
   std::shared_ptr<LooseAttribute> loose;        // null: the classes know the field
 };
 
-// Those of one function that may hold tensors, in their order. kCorrupt when their bytes are no
-// AttributeProto.
+// Returns the attributes of one function that may hold tensors, in their order. kCorrupt if their
+// bytes are no AttributeProto.
 [[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
     const onnx::ModelProto& model, int function);
 

@@ -15,9 +15,9 @@ struct GraphNode {
   std::uint32_t parent = 0;  // index of the enclosing graph; 0 for the main graph itself
 };
 
-// Depth first, in the order of nodes and attributes: [0] is the main graph, and a graph stands
-// after the one that encloses it. Functions are left out: their bodies see no outer names.
-// kUnsupported past kMaxGraphDepth. The pointers live as long as the model.
+// Lists depth first, in the order of nodes and attributes: [0] is the main graph, and each graph
+// comes after the one that encloses it. Functions are left out, because their bodies see no outer
+// names. kUnsupported past kMaxGraphDepth. The pointers live as long as the model.
 [[nodiscard]] Result<std::vector<GraphNode>> list_graphs(const onnx::GraphProto& main);
 
 }  // namespace onnx_external

@@ -9,7 +9,7 @@ namespace onnx_external {
 namespace {
 
 constexpr int kMaxRank = 64;
-// Forwards and backwards through all nodes. What a weight is, is known after two or three.
+// Passes over all nodes, forwards and backwards. Two or three are enough for weights.
 constexpr int kMaxRounds = 4;
 
 bool is_among(std::size_t i, std::uint32_t mask) {
@@ -17,7 +17,7 @@ bool is_among(std::size_t i, std::uint32_t mask) {
   return ((mask >> std::min(i, kLastBit)) & 1U) != 0;
 }
 
-// The type that one of them has, all of them have.
+// All of them have the type that one of them has.
 void share_type(const OperatorRule& rule, const NodeValues& node, ValueForms& forms) {
   if (rule.output_type != 0 && !node.outputs.empty()) {
     forms.learn_type(node.outputs.front(), rule.output_type);

@@ -1,4 +1,4 @@
-// Types and shapes of values, where nothing states them: graphs that were saved without their
+// Infers types and shapes of values that nothing states, as in graphs that were saved without their
 // initializers.
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace onnx_external {
 
-// Completes the forms by what the operators of ONNX's default domain ask of each other
-// (https://onnx.ai/onnx/operators/), along all paths. Only what is certain is learned, and nothing
-// that contradicts what is stated. Requires: nodes in topological order for a full result; the
-// values of the nodes are indices into `forms`. Linear in the nodes: they are gone through a fixed
-// number of times.
+// Completes the forms with what the operators of ONNX's default domain require of their inputs and
+// outputs (https://onnx.ai/onnx/operators/), along all paths. Learns only what is certain, and
+// nothing that contradicts what is stated. Requires: the values of the nodes are indices into
+// `forms`. The result is complete only if the nodes are in topological order. Linear in the nodes:
+// it goes through them a fixed number of times.
 void infer_forms(std::span<const NodeValues> nodes, std::span<ValueForm> forms);
 
-// Nothing when the shape has more dimensions than any checkpoint's.
+// Nothing if the shape has more dimensions than that of any checkpoint.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);
 
 }  // namespace onnx_external

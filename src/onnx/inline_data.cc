@@ -60,7 +60,7 @@ std::string packed(const Values& values) {
   return bytes;
 }
 
-// Numbers that stand in the tensor itself.
+// The data of a tensor that has its numbers in a typed field of the message.
 std::string typed_bytes(const onnx::TensorProto& tensor) {
   const Encoding encoding = typed_encoding(tensor.data_type());
   switch (encoding.field) {
@@ -91,8 +91,8 @@ tl::unexpected<Error> wrong_size(std::uint64_t found, std::uint64_t wanted) {
                                        " bytes, its type and dims need " + std::to_string(wanted));
 }
 
-// The pieces that hold the value of a cut tensor: the last raw_data, as protobuf takes it, else all
-// of the typed field that its element type asks for.
+// The pieces that hold the value of a cut tensor: the last raw_data, as protobuf would take it, or
+// else all pieces of the typed field for its element type.
 struct CutValue {
   Encoding encoding;
   std::vector<WirePiece> pieces;
@@ -113,7 +113,7 @@ CutValue value_of(std::int32_t data_type, std::span<const WirePiece> pieces) {
   return value;
 }
 
-// Its bytes stand in the file as raw data would.
+// True if its bytes are in the file as raw_data would hold them.
 bool is_plain(const CutValue& value) {
   return value.pieces.size() == 1 && value.pieces.front().packed &&
          (value.encoding.field == kRawData || is_fixed(value.encoding.field));
@@ -201,7 +201,7 @@ InlineReader& InlineReader::operator=(InlineReader&& other) noexcept {
   nbytes_ = other.nbytes_;
   position_ = other.position_;
   own_ = std::move(other.own_);
-  bytes_ = is_own ? std::string_view(own_) : other.bytes_;  // a short text moves with its bytes
+  bytes_ = is_own ? std::string_view(own_) : other.bytes_;  // moving a short string moves its bytes
   decoder_ = std::move(other.decoder_);
   return *this;
 }
@@ -278,7 +278,8 @@ bool has_inline_data(const onnx::TensorProto& tensor) {
 
 Result<std::string> inline_bytes(const onnx::TensorProto& tensor, const CutTensors& cuts) {
   TRY_ASSIGN(auto reader, InlineReader::open(tensor, cuts));
-  // What the dims say is not trusted with memory: no number takes less than a byte in the file.
+  // The buffer grows while data arrives, because the dims may claim more memory than the file has
+  // bytes.
   std::string bytes;
   while (bytes.size() < reader.nbytes()) {
     const std::size_t before = bytes.size();

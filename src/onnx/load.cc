@@ -2,7 +2,6 @@
 
 #include <google/protobuf/arena.h>
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
 
@@ -26,7 +25,8 @@ namespace {
 
 constexpr std::uint64_t kSniffBytes = 512;
 
-// SourceFile promises reads at explicit offsets only, so its descriptor's position is not used.
+// Reads a SourceFile from the start. It keeps its own position, because SourceFile only reads at
+// explicit offsets.
 class SourceStream final : public google::protobuf::io::CopyingInputStream {
  public:
   explicit SourceStream(const SourceFile& file) : file_(file) {}
@@ -57,7 +57,7 @@ Result<std::string> first_bytes(const SourceFile& file) {
   return head;
 }
 
-// What the file seems to be, when it is no ONNX model.
+// What a file that is no ONNX model seems to be.
 std::string_view seems_to_be(std::string_view head) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::string_view text = head.substr(std::min(head.find_first_not_of(kSpace), head.size()));
@@ -100,7 +100,7 @@ SharedModel model_on_arena() {
 }
 
 Result<SharedModel> parse(google::protobuf::io::ZeroCopyInputStream& stream) {
-  // Protobuf would report on standard error what is reported here as a value.
+  // Protobuf would print the error that is returned here.
   const google::protobuf::LogSilencer quiet;
   SharedModel proto = model_on_arena();
   google::protobuf::io::CodedInputStream coded(&stream);
@@ -123,7 +123,7 @@ Result<SharedModel> parse_text(std::string_view text) {
   return parse(stream);
 }
 
-// Instead of a tensor's first data field its placeholder, instead of the others nothing.
+// Replaces the first data field of each tensor by its placeholder, and removes the others.
 std::vector<WireEdit> cuts_of(const WireScan& scan) {
   constexpr std::uint64_t kFieldBytes = Placeholders::kBytes + 2;
   static_assert(Placeholders::kBytes < 0x80, "its length takes one byte");
@@ -139,7 +139,7 @@ std::vector<WireEdit> cuts_of(const WireScan& scan) {
   return edits;
 }
 
-// The file with placeholders instead of what is cut.
+// The text of the file with placeholders in the place of the data that is cut.
 Result<std::string> skeleton_of(const SourceFile& file, const WireScan& scan,
                                 const Placeholders& placeholders) {
   TRY_ASSIGN(const auto steps, rewrite(scan, cuts_of(scan), file.size()));
@@ -165,24 +165,19 @@ Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
   TRY_ASSIGN(auto scan, scan_model(WireInput(*file), {kMinCutBytes}));
   LoadedModel loaded;
   loaded.file = file;
-  Result<SharedModel> proto;
   if (scan.tensors.empty()) {
     loaded.cuts = std::make_shared<const CutTensors>();
-    proto = parse_file(*file);
-  } else {
-    const Placeholders placeholders;
-    const auto skeleton = skeleton_of(*file, scan, placeholders);
-    proto = skeleton ? parse_text(*skeleton) : fail(skeleton.error());
-    loaded.cuts = std::make_shared<const CutTensors>(file, std::move(scan), placeholders);
+    TRY_ASSIGN(loaded.proto, parse_file(*file));
+    return loaded;
   }
-  if (!proto) {
-    return fail(std::move(proto).error());
-  }
-  loaded.proto = *std::move(proto);
+  const Placeholders placeholders;
+  TRY_ASSIGN(const auto skeleton, skeleton_of(*file, scan, placeholders));
+  TRY_ASSIGN(loaded.proto, parse_text(skeleton));
+  loaded.cuts = std::make_shared<const CutTensors>(file, std::move(scan), placeholders);
   return loaded;
 }
 
-// The error of a file that could not be loaded, for people.
+// Says what the file seems to be if it is no model.
 Error explain(const SourceFile& file, Error error) {
   if (error.code != ErrorCode::kCorrupt) {
     return error;

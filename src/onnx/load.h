@@ -1,4 +1,4 @@
-// Reading a ModelProto from a file, with messages for what people give by mistake.
+// Reads a ModelProto from a file; the errors name what people give by mistake.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -13,15 +13,15 @@
 namespace onnx_external {
 
 struct LoadedModel {
-  // Placeholders stand for data of kMinCutBytes and more, which stays in the file. On an arena of
-  // its own: a large graph is freed at once.
+  // Placeholders stand for data of at least kMinCutBytes, which stays in the file. The message is
+  // on an arena of its own, so a large graph is freed at once.
   std::shared_ptr<onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
   std::shared_ptr<const SourceFile> file;
 };
 
-// Memory: the model without the data of its tensors, twice while it is parsed. Errors as
-// Model::load.
+// Memory: the model without the data of its tensors, and twice that while it is parsed. Errors as
+// for Model::load.
 [[nodiscard]] Result<LoadedModel> load_model_file(const std::filesystem::path& path);
 
 }  // namespace onnx_external

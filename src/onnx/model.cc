@@ -37,7 +37,7 @@ Shape dims_of(const onnx::TensorProto& tensor) {
   return {tensor.dims().begin(), tensor.dims().end()};
 }
 
-// Nothing for a tensor that has no numbers of its own.
+// Nothing for a tensor without data in the model.
 std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
   const onnx::TensorProto& proto = *tensor.proto;
   Shape dims = dims_of(proto);
@@ -51,8 +51,7 @@ std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
 
 }  // namespace
 
-// The protobuf messages stay where they are: those that the lists point to are in `proto`, or in
-// `loose`.
+// The lists point to messages in `proto` and in `loose`, which do not move.
 struct Model::Parts {
   std::shared_ptr<const onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;

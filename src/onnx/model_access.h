@@ -1,4 +1,4 @@
-// What a Model holds beside its public face.
+// What a Model holds besides its public members.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -14,14 +14,14 @@
 namespace onnx_external {
 
 struct ModelAccess {
-  // Where the bytes of external_tensors()[i] and inline_tensors()[i] are stated; the latter are
-  // read through inline_data.h. Requires: i is in the list.
+  // The messages of external_tensors()[i] and inline_tensors()[i]. The data of the latter is read
+  // through inline_data.h. Requires: i is in the list.
   [[nodiscard]] static const onnx::TensorProto& external_proto(const Model& model, std::size_t i);
   [[nodiscard]] static const onnx::TensorProto& inline_proto(const Model& model, std::size_t i);
 
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
 
-  // Those that hold tensors.
+  // Only those that hold tensors.
   [[nodiscard]] static std::span<const std::shared_ptr<const LooseAttribute>> loose_attributes(
       const Model& model);
 };

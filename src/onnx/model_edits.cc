@@ -27,7 +27,7 @@ struct Placed {
   [[nodiscard]] bool is(SlotKind kind) const { return slot != nullptr && slot->kind == kind; }
 };
 
-// Slots that something defines already, and what is no slot.
+// The names that the graph defines already, by slots and otherwise.
 NameSet defined_names(const GraphFacts& facts) {
   NameSet names(facts.defined_names.begin(), facts.defined_names.end());
   for (const Slot& slot : facts.slots) {
@@ -64,7 +64,8 @@ Status check_attachments(const GraphFacts& facts, std::span<const Attachment> at
   return {};
 }
 
-// Attachments of each graph, in the order of their slots, then the slotless ones (main graph).
+// The attachments of each graph in the order of their slots; those without a slot come last in the
+// main graph.
 std::vector<std::vector<Placed>> by_graph(const GraphFacts& facts,
                                           std::span<const Attachment> attachments,
                                           std::size_t graphs) {
@@ -95,13 +96,14 @@ void append(const Placed& placed, BareTensor& bare, ModelText& out) {
   append_tensor(bare, attachment.data, out);
 }
 
-// About what the references among them take; data that is to stand in the model comes on top.
+// Roughly the bytes that the references among them take, to reserve. Data inside the model is not
+// counted.
 std::size_t encoded_bytes(const std::vector<Placed>& all) {
   constexpr std::size_t kTagsAndKeys = 64;
   std::size_t bytes = 0;
   for (const Placed& placed : all) {
     const auto* const ref = std::get_if<ExternalRef>(&placed.attachment->data);
-    // A location holds the name, as a rule.
+    // A location usually contains the name.
     bytes += ref == nullptr ? 0 : kTagsAndKeys + 2 * ref->location.size() + ref->checksum.size();
   }
   return bytes;
@@ -199,6 +201,13 @@ void add_missing_inputs(const std::vector<Placed>& all, const onnx::GraphProto& 
   }
 }
 
+void replace_data(const onnx::TensorProto& tensor, const TensorData& data, ModelEdits& edits) {
+  BareTensor bare(tensor);
+  ModelText text;
+  append_tensor(bare, data, text);
+  edits.replaced.insert_or_assign(&tensor, std::move(text));
+}
+
 }  // namespace
 
 std::size_t ModelEdits::text_bytes() const {
@@ -233,20 +242,12 @@ Status attach(const Model& model, std::span<const Attachment> attachments, Match
 
 void relocate(const Model& model, std::size_t external_tensor, const TensorData& data,
               ModelEdits& edits) {
-  const onnx::TensorProto& tensor = ModelAccess::external_proto(model, external_tensor);
-  BareTensor bare(tensor);
-  ModelText text;
-  append_tensor(bare, data, text);
-  edits.replaced.insert_or_assign(&tensor, std::move(text));
+  replace_data(ModelAccess::external_proto(model, external_tensor), data, edits);
 }
 
 void externalize(const Model& model, std::size_t inline_tensor, const ExternalRef& ref,
                  ModelEdits& edits) {
-  const onnx::TensorProto& tensor = ModelAccess::inline_proto(model, inline_tensor);
-  BareTensor bare(tensor);
-  ModelText text;
-  append_tensor(bare, ref, text);
-  edits.replaced.insert_or_assign(&tensor, std::move(text));
+  replace_data(ModelAccess::inline_proto(model, inline_tensor), ref, edits);
 }
 
 }  // namespace onnx_external

@@ -20,17 +20,17 @@
 
 namespace onnx_external {
 
-// Each message is known by its address in the model, which must outlive the edits, and each change
-// has the form in which it will stand in the file.
+// Messages are identified by their addresses in the model, which must outlive the edits. Each
+// change already has the form that it will have in the file.
 struct ModelEdits {
   using Message = google::protobuf::MessageLite;
   using Field = std::pair<const Message*, int>;
 
   std::unordered_map<const Message*, ModelText> replaced;  // tensors, without their headers
   std::unordered_set<const Message*> removed;              // nodes and inputs of graphs
-  std::map<Field, ModelText> added;  // with headers, to stand behind what the field holds
+  std::map<Field, ModelText> added;  // with headers; comes after what the field holds
 
-  // What the changes add to the text of the model, without headers.
+  // The bytes of text that the changes bring, without headers.
   [[nodiscard]] std::size_t text_bytes() const;
 };
 
@@ -45,10 +45,10 @@ struct Attachment {
 };
 
 // Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
-// adds new initializers; nothing inline remains in an external one. New initializers stand in the
-// order of their slots, then the slotless ones in the given order. A tensor that was moved before
-// is moved again. kInvalidArgument: a slot index out of range or used twice, a new name that the
-// graph defines; the edits are then unchanged.
+// adds new initializers. No inline data remains in an external one. New initializers come in the
+// order of their slots, then those without a slot in the given order. A tensor that was moved
+// before is moved again. kInvalidArgument if a slot index is out of range or used twice, or if the
+// graph defines a new name already; the edits are then unchanged.
 [[nodiscard]] Status attach(const Model& model, std::span<const Attachment> attachments,
                             MatchedInputs inputs, ModelEdits& edits);
 

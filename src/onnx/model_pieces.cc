@@ -228,7 +228,7 @@ class EditedCopy {
     return true;
   }
 
-  // A tensor with its data in the file of the model: a placeholder in the text.
+  // A tensor whose data is in the model's file has a placeholder in the text.
   bool replace(const onnx::TensorProto& tensor, const Place& place) {
     if (const auto pieces = cuts_.find(tensor); pieces && !edits_.replaced.contains(&tensor)) {
       append_tensor(BareTensor(tensor), *pieces, edits_.replaced[&tensor]);
@@ -247,7 +247,7 @@ class EditedCopy {
     }
   }
 
-  // Adds what is to stand behind fields of lower numbers.
+  // Adds what belongs after fields with lower numbers than `field`.
   template <typename Message>
   void add_before(std::uint32_t field, std::uint64_t position, const Message& message) {
     if constexpr (std::is_same_v<Message, onnx::GraphProto>) {
@@ -261,8 +261,8 @@ class EditedCopy {
     }
   }
 
-  // Copies what stands before a change. The headers of the messages around it are left out: their
-  // lengths are known when they end.
+  // Copies what comes before a change. The headers of the messages around it are left out, because
+  // their lengths are known only at their ends.
   void begin_change(std::uint64_t position) {
     changed_ = true;
     for (Place& open : open_) {
@@ -288,7 +288,7 @@ class EditedCopy {
   WireInput input_;
   WireReader reader_;
   std::vector<Place> open_;   // the messages that are being read, without the outermost
-  std::uint64_t copied_ = 0;  // what of the text is in `out_`, or left out
+  std::uint64_t copied_ = 0;  // the end of what was copied or left out
   bool changed_ = false;
   ModelText& out_;
 };
@@ -299,7 +299,7 @@ tl::unexpected<Error> too_large(std::uint64_t bytes) {
                   size_text(kMaxMessageBytes) + "; leave its weights in files of their own");
 }
 
-// Makes each loose attribute that holds an edit an edit itself.
+// Turns each loose attribute that holds an edit into an edit of its own.
 Result<LooseAttributes> edit_loose_attributes(const Model& model, ModelEdits& edits) {
   LooseAttributes edited;
   for (const auto& loose : ModelAccess::loose_attributes(model)) {

@@ -1,4 +1,4 @@
-// Data that a model has in files of its own.
+// Opens the files in which a model has its external data.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// The file that holds the bytes of the tensor. kCorrupt when they are not inside it; errors as
-// open_beneath().
+// Opens the file that holds the bytes of the tensor. kCorrupt if they are not inside it; other
+// errors as for open_beneath().
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_external(
     const Model& model, const ExternalTensor& external);
 

@@ -31,15 +31,15 @@ struct ModelPieces {
   std::uint64_t bytes = 0;         // of the file
 };
 
-// The whole file. `cuts`: of the model that the pieces were made from. Requires: no piece is
-// deferred.
+// Returns the whole file. `cuts` are those of the model that the pieces were made from. Requires:
+// no piece is deferred.
 [[nodiscard]] Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts);
 
-// Text that grows at its end. A message is written in place: its body first, then the header, whose
-// length is known only then, is put before it.
+// Text that grows at its end. The body of a message is written first; then wrap() puts the header
+// before it, because only then the length is known.
 class ModelText {
  public:
-  // Where a message begins.
+  // A position in the text, where a message begins.
   struct Mark {
     std::size_t text = 0;
     std::size_t gap = 0;
@@ -49,7 +49,7 @@ class ModelText {
   void reserve(std::size_t text_bytes) { text_.reserve(text_bytes); }
   void add(std::string_view text);
   void add(const ModelText& other);
-  // Leaves a gap for the bytes that `piece` names. Requires: it is no text.
+  // Leaves a gap for the bytes that `piece` names. Requires: the piece is no text.
   void add_gap(const ModelPiece& piece);
   // Appends what `write`, a function of std::string&, appends.
   template <typename Write>
@@ -60,7 +60,7 @@ class ModelText {
   }
 
   [[nodiscard]] Mark here() const { return {text_.size(), gaps_.size(), bytes_}; }
-  // Makes all that was added since `begin` the value of a field.
+  // Makes everything that was added since `begin` the value of a field.
   void wrap(const Mark& begin, std::uint32_t field);
 
   [[nodiscard]] std::size_t text_bytes() const { return text_.size(); }

@@ -1,4 +1,4 @@
-// What else nodes tell of the weights of a graph.
+// What else the nodes tell about the weights of a graph.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace onnx_external {
 
-// GraphFacts::constants, graph by graph in the order of the nodes.
+// Returns GraphFacts::constants, graph by graph in the order of the nodes.
 [[nodiscard]] std::vector<ConstantTensor> list_constants(std::span<const GraphNode> graphs);
 
-// GraphFacts::modules.
+// Returns GraphFacts::modules.
 [[nodiscard]] std::vector<std::string> list_modules(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

@@ -8,7 +8,7 @@
 namespace onnx_external {
 namespace {
 
-// Past it stands for "to the end" in slices; sums and products of what is below cannot overflow.
+// In slices larger numbers mean "to the end". Sums and products of smaller ones cannot overflow.
 constexpr std::int64_t kMaxOperand = std::numeric_limits<std::int32_t>::max();
 
 std::optional<std::vector<std::int64_t>> integers_of(const onnx::TensorProto& tensor) {

@@ -1,4 +1,4 @@
-// The operators of ONNX's default domain, and what each tells of the values around it.
+// The operators of ONNX's default domain, and what each tells about its inputs and outputs.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// Bit i of a mask is the i-th input or output; the last bit stands for all behind it, too.
+// Bit i of a mask is the i-th input or output; the last bit also stands for all that follow.
 struct OperatorRule {
   std::string_view op;
   std::uint32_t same_inputs = 0;   // these have one element type
@@ -17,7 +17,7 @@ struct OperatorRule {
   void (*shapes)(NodeForms& node) = nullptr;
 };
 
-// nullptr for operators of other domains and those that are not known.
+// Returns nullptr for operators of other domains and for unknown ones.
 [[nodiscard]] const OperatorRule* rule_of(const onnx::NodeProto& node);
 
 }  // namespace onnx_external

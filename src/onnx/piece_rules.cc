@@ -7,10 +7,10 @@
 namespace onnx_external {
 namespace {
 
-// Slices to the end have ends like INT64_MAX: no dimension is so large.
+// A slice to the end has an end like INT64_MAX; no dimension is that large.
 constexpr std::int64_t kMaxDim = std::int64_t{1} << 40;
 
-// Dimensions that two values share, but for one.
+// Two values share all dimensions but one.
 void same_but_for(std::size_t axis, ValueId one, ValueId other, NodeForms& node) {
   for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
     if (std::optional<SymbolicShape> shape = node.shape(from); shape && axis < shape->size()) {
@@ -27,7 +27,7 @@ struct Piece {
   std::int64_t end = 0;
 };
 
-// A slice along one axis with known ends, counted from the start, and each step 1.
+// A slice along one axis, with steps of 1 and known ends that are counted from the start.
 std::optional<Piece> piece_of(ValueId value, NodeForms& concat) {
   const NodeValues* slice = concat.forms().producer(value);
   if (slice == nullptr || slice->node->op_type() != "Slice") {
@@ -47,9 +47,9 @@ std::optional<Piece> piece_of(ValueId value, NodeForms& concat) {
   return Piece{node.in(0), *axis, starts->front(), ends->front()};
 }
 
-// Slices of one value that a Concat puts together in another order, as exporters do with the gates
-// of an LSTM. Together they are the whole value when they have no gap; else a part of a weight
-// would be no part of the model.
+// Slices of one value that a Concat joins in another order, as exporters do with the gates of an
+// LSTM. If there is no gap between them, they are the whole value; otherwise the model would not
+// use a part of the weight.
 void learn_whole(std::size_t axis, NodeForms& node) {
   if (node.inputs().size() < 2 || node.inputs().size() > kMaxNumbers) {
     return;
@@ -79,7 +79,7 @@ void learn_whole(std::size_t axis, NodeForms& node) {
 void concat_shapes(NodeForms& node) {
   concat_numbers(node);
   const ValueId out = node.out(0);
-  for (const ValueId input : node.inputs()) {  // one that has the rank tells it to all
+  for (const ValueId input : node.inputs()) {  // one input with a known rank gives it to all
     if (const auto& shape = node.shape(input); shape && !node.shape(out)) {
       node.forms().learn_shape(out, SymbolicShape(shape->size()));
     }
@@ -135,7 +135,7 @@ void split_shapes(NodeForms& node) {
 
 namespace {
 
-// The axes that a Slice cuts, as it lists them; without a list, the first ones.
+// The axes that a Slice cuts, in the order of its list; without a list, the first axes.
 std::optional<std::vector<std::int64_t>> sliced_axes(const NodeForms& node) {
   const auto starts = node.numbers("starts", 1);
   if (node.attribute("axes") != nullptr || node.in(3) != kNoValue || !starts) {
@@ -146,7 +146,7 @@ std::optional<std::vector<std::int64_t>> sliced_axes(const NodeForms& node) {
   return axes;
 }
 
-// How long the pieces are, of dimensions that are known. Requires: the axes are in range.
+// The lengths of the pieces whose dimensions are known. Requires: the axes are in range.
 void learn_slice_sizes(const std::vector<std::int64_t>& axes, std::size_t rank, NodeForms& node) {
   const auto starts = node.numbers("starts", 1);
   const auto ends = node.numbers("ends", 2);

@@ -11,7 +11,7 @@ Placeholders::Placeholders() {
   if (::getrandom(nonce_.data(), nonce_.size(), 0) == static_cast<ssize_t>(nonce_.size())) {
     return;
   }
-  std::random_device device;  // a kernel without getrandom
+  std::random_device device;  // for kernels without getrandom
   for (char& c : nonce_) {
     c = static_cast<char>(device());
   }

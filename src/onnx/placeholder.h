@@ -13,13 +13,13 @@
 
 namespace onnx_external {
 
-// Writes and knows the placeholders of one model. Immutable; from any thread.
+// Writes and recognizes the placeholders of one model. Immutable; any thread may use it.
 class Placeholders {
  public:
   static constexpr std::size_t kBytes = 20;
 
   Placeholders();
-  // `number` counts the tensors whose data was left in the file.
+  // `number` is the index of the tensor among those whose data was left in the file.
   [[nodiscard]] std::string text(std::uint32_t number) const;
   [[nodiscard]] std::optional<std::uint32_t> read(std::string_view raw_data) const;
 

@@ -51,7 +51,7 @@ SymbolicShape without(const SymbolicShape& shape, const std::vector<std::size_t>
   return result;
 }
 
-// `longer` has a dimension of 1 at each of the axes, and otherwise those of `shorter`.
+// `longer` has the dimensions of `shorter`, and a dimension of 1 at each of the axes.
 void unsqueezed(ValueId shorter, ValueId longer, NodeForms& node) {
   const auto axes = node.numbers("axes", 1);
   if (!axes) {
@@ -80,7 +80,7 @@ void same_shape(NodeForms& node) {
 
 void broadcast_shapes(NodeForms& node) {
   if (node.attribute("broadcast") != nullptr) {
-    return;  // before operator set 7 it had other rules
+    return;  // it had other rules before operator set 7
   }
   if (const std::optional<SymbolicShape> out = node.shape(node.out(0))) {
     for (const ValueId input : node.inputs()) {
@@ -98,7 +98,7 @@ void broadcast_shapes(NodeForms& node) {
   node.forms().learn_shape(node.out(0), result);
 }
 
-// The sum has the shape of the product, and torch's own modules have a bias of one dimension.
+// The sum has the shape of the product, and in torch's own modules the bias has one dimension.
 void add_shapes(NodeForms& node) {
   arithmetic_shapes(node);
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
@@ -177,7 +177,7 @@ void reshape_shapes(NodeForms& node) {
   const ValueForm& data = node.forms()[node.in(0)];
   if (data.is_open && !data.shape && !data.bound &&
       is_made_for(node.node(), "aten.prelu.default")) {
-    node.forms().learn_bound(node.in(0), SymbolicShape(1));  // torch takes no others there
+    node.forms().learn_bound(node.in(0), SymbolicShape(1));  // torch accepts no other
   }
   const auto wanted = node.numbers("shape", 1);
   if (!wanted) {
@@ -195,7 +195,7 @@ void reshape_shapes(NodeForms& node) {
   node.forms().learn_shape(node.out(0), shape);
 }
 
-// The output has the shape of the indices in the place of the axis.
+// In the output the shape of the indices replaces the axis.
 void gather_shapes(NodeForms& node) {
   const std::optional<SymbolicShape> data = node.shape(node.in(0));
   const std::optional<SymbolicShape> indices = node.shape(node.in(1));

@@ -1,16 +1,16 @@
-// What operators of ONNX's default domain tell of the shapes around them
-// (https://onnx.ai/onnx/operators/): from the inputs to the outputs, and back. Each rule is applied
-// again when more is known, and does nothing where it is not certain.
+// What operators of ONNX's default domain tell about the shapes of their inputs and outputs
+// (https://onnx.ai/onnx/operators/), in both directions. A rule is applied again when more is
+// known, and does nothing if it is not certain.
 #pragma once
 
 #include "onnx/value_forms.h"
 
 namespace onnx_external {
 
-// Values with the shapes of other values, moved around: src/onnx/shape_rules.cc.
+// Operators whose outputs have the dimensions of their inputs: src/onnx/shape_rules.cc.
 void same_shape(NodeForms& node);  // the first input and the first output
 void broadcast_shapes(NodeForms& node);
-void add_shapes(NodeForms& node);         // broadcast_shapes, and what torch's linear tells
+void add_shapes(NodeForms& node);         // broadcast_shapes, and what follows from torch's linear
 void arithmetic_shapes(NodeForms& node);  // broadcast_shapes, and constant integers
 void where_shapes(NodeForms& node);
 void slope_shapes(NodeForms& node);  // PRelu
@@ -21,7 +21,7 @@ void squeeze_shapes(NodeForms& node);
 void reshape_shapes(NodeForms& node);
 void gather_shapes(NodeForms& node);
 
-// Values cut in pieces and put together: src/onnx/piece_rules.cc.
+// Operators that split and join values: src/onnx/piece_rules.cc.
 void concat_shapes(NodeForms& node);
 void split_shapes(NodeForms& node);
 void slice_shapes(NodeForms& node);
@@ -35,9 +35,9 @@ void channel_shapes(NodeForms& node);  // BatchNormalization, InstanceNormalizat
 void layer_norm_shapes(NodeForms& node);
 void recurrent_shapes(NodeForms& node);  // LSTM, GRU, RNN
 
-// Integers that are constant: src/onnx/number_rules.cc.
+// Operators on constant integers: src/onnx/number_rules.cc.
 void constant_numbers(NodeForms& node);
-void same_numbers(NodeForms& node);  // of the first input, which the output has in another shape
+void same_numbers(NodeForms& node);  // the output has those of the first input, in another shape
 void calculated_numbers(NodeForms& node);  // Add, Sub, Mul
 void concat_numbers(NodeForms& node);
 void shape_numbers(NodeForms& node);

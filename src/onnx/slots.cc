@@ -17,8 +17,8 @@ namespace onnx_external {
 namespace {
 
 constexpr std::uint32_t kNotASlot = kNoSlot;
-// Shapes of a higher rank count as not stated: no checkpoint has such tensors, and Identity nodes
-// copy what their input states.
+// A shape of a higher rank counts as not stated: no checkpoint has such tensors, and each Identity
+// node would copy the shape of its input.
 constexpr int kMaxSlotRank = 64;
 
 constexpr std::size_t kMaxUsedIn = 4;  // modules that are listed for a slot
@@ -43,35 +43,21 @@ class Collector {
       : graphs_(graphs), infos_(graphs.size()), inline_names_(graphs.size()) {
     places_.reserve(graphs.size());
   }
-  Collector(const Collector&) = delete;  // places_ looks into values_
+  Collector(const Collector&) = delete;  // places_ refers to values_
   Collector& operator=(const Collector&) = delete;
 
   GraphFacts collect(std::int64_t ir_version) {
     facts_.ir_version = ir_version;
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      define_values(g);
-    }
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      define_initializers(g);
-    }
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      resolve_inputs(g);
-    }
+    for_each_graph(&Collector::define_values);
+    for_each_graph(&Collector::define_initializers);
+    for_each_graph(&Collector::resolve_inputs);
     infer_slots();
-    std::size_t input = 0;  // of all nodes
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      find_identities(g, input);
-    }
-    input = 0;
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      count_consumers(g, input);
-    }
-    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
-      read_origins(g);
-    }
+    for_each_graph(&Collector::find_identities);
+    for_each_graph(&Collector::count_consumers);
+    for_each_graph(&Collector::read_origins);
     facts_.modules = list_modules(graphs_);
-    for (std::uint32_t g = 0; g < graphs_.size() && !facts_.modules.empty(); ++g) {
-      note_modules(g);
+    if (!facts_.modules.empty()) {
+      for_each_graph(&Collector::note_modules);
     }
     list_names();
     facts_.constants = list_constants(graphs_);
@@ -79,14 +65,21 @@ class Collector {
   }
 
  private:
-  // What a graph defines under a name, and which slot that is. Names point into the model.
+  void for_each_graph(void (Collector::*step)(std::uint32_t)) {
+    next_input_ = 0;
+    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
+      (this->*step)(g);
+    }
+  }
+
+  // A name that a graph defines, and its slot, if any. Names point into the model.
   struct Value {
     std::string_view name;
     std::uint32_t slot = kNotASlot;
   };
 
-  // Inputs, and outputs of nodes. The main graph's tensor inputs are slots; those of subgraphs are
-  // bound by the node that owns the graph.
+  // Defines inputs, and outputs of nodes. The tensor inputs of the main graph are slots; those of a
+  // subgraph get their values from the node that owns it.
   void define_values(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
     const auto count = static_cast<std::size_t>(graph.input_size()) +
@@ -100,7 +93,7 @@ class Collector {
                            static_cast<std::size_t>(graph.initializer_size()));
     }
     for (const auto& tensor : graph.initializer()) {
-      define(g, tensor.name());  // known before the inputs ask for it
+      define(g, tensor.name());  // first, so that an input of this name is no slot too
     }
     for (int i = 0; i < graph.input_size(); ++i) {
       define_input(g, i);
@@ -115,7 +108,7 @@ class Collector {
     }
   }
 
-  // True when the graph did not define the name before.
+  // True if the graph did not define the name before.
   bool define(std::uint32_t g, const std::string& name) {
     const auto next = static_cast<ValueId>(values_.size());
     values_.push_back({name});
@@ -156,11 +149,11 @@ class Collector {
     }
   }
 
-  // What each node reads. A name that nothing defines becomes a slot of the main graph, where every
-  // subgraph sees it.
+  // Finds what each node reads. A name that nothing defines becomes a slot of the main graph, where
+  // every subgraph sees it.
   void resolve_inputs(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
-    if (g == 0) {  // for each of many small graphs it would be slow
+    if (g == 0) {  // reserving for each of many small graphs would be slow
       inputs_.reserve(2 * static_cast<std::size_t>(graph.node_size()));
     }
     for (const auto& node : graph.node()) {
@@ -185,7 +178,7 @@ class Collector {
     return static_cast<ValueId>(values_.size() - 1);
   }
 
-  // Fills in what the value_info of `name`, as graph `g` sees it, says.
+  // Fills in the type and shape that graph `g` or one around it states for `name`.
   void describe(std::uint32_t g, std::string_view name, Slot& slot) {
     if (const onnx::TypeProto* type = info(g, name); type != nullptr && type->has_tensor_type()) {
       slot.elem_type = type->tensor_type().elem_type();
@@ -193,8 +186,8 @@ class Collector {
     }
   }
 
-  // Nothing states the types and shapes of weights in a graph without initializers; what reads them
-  // tells.
+  // A graph without initializers does not state the types and shapes of its weights; they are
+  // inferred from the nodes that read them.
   void infer_slots() {
     const bool all_stated =
         std::none_of(facts_.slots.begin(), facts_.slots.end(), [](const Slot& slot) {
@@ -237,7 +230,7 @@ class Collector {
     return forms;
   }
 
-  // What all nodes make, in order.
+  // The outputs of all nodes, in order.
   std::vector<ValueId> list_outputs() const {
     std::vector<ValueId> outputs;
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
@@ -267,10 +260,12 @@ class Collector {
     return nodes;
   }
 
-  // Nodes stand in topological order, so an Identity over another Identity finds it done.
-  void find_identities(std::uint32_t g, std::size_t& input) {
+  // Nodes are in topological order, so the input of an Identity has its slot already, even if it is
+  // the output of another Identity.
+  void find_identities(std::uint32_t g) {
     for (const auto& node : graphs_[g].graph->node()) {
-      const std::size_t first = std::exchange(input, input + inputs_of(node));
+      const std::size_t first = next_input_;
+      next_input_ += static_cast<std::size_t>(node.input_size());
       if (!is_identity(node)) {
         continue;
       }
@@ -289,17 +284,13 @@ class Collector {
     }
   }
 
-  static std::size_t inputs_of(const onnx::NodeProto& node) {
-    return static_cast<std::size_t>(node.input_size());
-  }
-
-  void count_consumers(std::uint32_t g, std::size_t& input) {
+  void count_consumers(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
     for (const auto& node : graph.node()) {
       const bool scales =
           is_default_domain(node) && (node.op_type() == "Resize" || node.op_type() == "Upsample");
       for (int i = 0; i < node.input_size(); ++i) {
-        if (Slot* slot = slot_of(inputs_[input++])) {
+        if (Slot* slot = slot_of(inputs_[next_input_++])) {
           consume(*slot, node, i);
         }
         if (scales && i > 0) {
@@ -327,7 +318,7 @@ class Collector {
     }
   }
 
-  // What the exporter says of each value.
+  // Reads what the exporter recorded about each value.
   void read_origins(std::uint32_t g) {
     const onnx::GraphProto& graph = *graphs_[g].graph;
     for (const auto* infos : {&graph.value_info(), &graph.input()}) {
@@ -406,7 +397,7 @@ class Collector {
     return slot;
   }
 
-  // What `name` means inside graph `g`: its own names first, then those of the enclosing graphs.
+  // The value that `name` means inside graph `g`: one of its own, or else of the graphs around it.
   std::optional<ValueId> resolve(std::uint32_t g, std::string_view name) const {
     for (;; g = graphs_[g].parent) {
       if (const auto found = places_[g].find(name); found || g == 0) {
@@ -437,7 +428,7 @@ class Collector {
     }
   }
 
-  // The stated types of a graph's values, listed when they are first asked for.
+  // The stated types of a graph's values; the list is made when it is first needed.
   using Infos = NameMap<const onnx::TypeProto*>;
   const Infos& infos_of(std::uint32_t g) {
     if (!infos_[g]) {
@@ -476,6 +467,7 @@ class Collector {
   std::vector<Value> values_;                // of all graphs
   std::vector<NameIndexSet> places_;         // into values_, one a graph
   std::vector<ValueId> inputs_;              // of all nodes of all graphs, in order
+  std::size_t next_input_ = 0;               // in `inputs_`, during a walk over all graphs
   std::vector<std::optional<Infos>> infos_;  // one a graph
   std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots
   GraphFacts facts_;

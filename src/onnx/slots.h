@@ -1,4 +1,5 @@
-// Finds the weight slots of a graph: every place that a tensor can fill, with what is known of it.
+// Finds the weight slots of a graph: every place that a tensor can fill, and what is known about
+// it.
 #pragma once
 
 #include <span>
@@ -8,8 +9,8 @@
 
 namespace onnx_external {
 
-// Slots stand in this order: graph inputs, initializers (graph by graph), undefined names by first
-// use, Identity outputs (graph by graph). `graphs` as list_graphs made it; linear in the model.
+// Lists slots in this order: graph inputs, initializers (graph by graph), undefined names by first
+// use, Identity outputs (graph by graph). `graphs` comes from list_graphs. Linear in the model.
 [[nodiscard]] GraphFacts collect_facts(std::span<const GraphNode> graphs, std::int64_t ir_version);
 
 }  // namespace onnx_external

@@ -119,7 +119,7 @@ class TensorLister {
     found_.push_back(std::move(tensor));
   }
 
-  // Bodies of functions see no outer names, so the same ones stand in several.
+  // Bodies of functions see no outer names, so several of them may use the same names.
   void tell_apart(std::string& name) {
     const std::size_t twins = seen_[name]++;
     if (twins > 0) {
@@ -130,7 +130,7 @@ class TensorLister {
   std::vector<ListedTensor> found_;
   OwnedNameMap<std::size_t> seen_;
   bool has_functions_ = false;
-  std::shared_ptr<LooseAttribute> loose_;  // what is being visited, if it is one
+  std::shared_ptr<LooseAttribute> loose_;  // the one that is being visited, if any
   std::uint32_t graphs_ = 0;
   std::size_t depth_ = 0;
   bool too_deep_ = false;

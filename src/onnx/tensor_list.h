@@ -1,4 +1,4 @@
-// Every tensor in a model, wherever it stands.
+// Lists every tensor in a model, wherever it is.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -22,18 +22,19 @@ struct ListedTensor {
   // Unique among the tensors of its graph and place, in a valid model: an initializer's own name;
   // "NAME" and "NAME.indices" of a sparse one; "OUTPUT.ATTRIBUTE" of an attribute, by the first
   // output of its node, with ".N" in a list and ".indices" of sparse indices; the default value of
-  // a function's attribute has "DOMAIN::FUNCTION" as its output. With "#2" and so on where
+  // a function's attribute has "DOMAIN::FUNCTION" as its output. "#2" and so on are added where
   // functions use the same names inside.
   std::string name;
   std::string value;  // what nodes see: the initializer's name, or the first output of the node
-  std::shared_ptr<LooseAttribute> loose = {};  // what the tensor stands in, outside the ModelProto
+  std::shared_ptr<LooseAttribute> loose = {};  // what holds the tensor outside the ModelProto
 
   [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
 };
 
-// Graph by graph: the initializers of a graph, then its sparse ones, then what its nodes hold, each
-// subgraph where its node stands. Graphs are numbered as Slot::graph is, those of functions and
-// training behind them. kUnsupported past kMaxGraphDepth; kCorrupt as function_attributes().
+// Goes graph by graph: first the initializers of a graph, then its sparse ones, then what its nodes
+// hold, each subgraph in the place of its node. Graphs are numbered like Slot::graph, followed by
+// those of functions and training. kUnsupported past kMaxGraphDepth; kCorrupt as for
+// function_attributes().
 [[nodiscard]] Result<std::vector<ListedTensor>> list_tensors(const onnx::ModelProto& model);
 
 [[nodiscard]] inline bool is_external(const onnx::TensorProto& tensor) {

@@ -1,4 +1,4 @@
-// A tensor of a model as it will stand in a file, with its data in another place.
+// Writes a tensor of a model as a file holds it, with its data in another place.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,28 +21,28 @@ struct ExternalRef {
   std::string checksum;  // lower-case hex SHA-1 of the whole file; empty = not recorded
 };
 
-// Bytes that will stand in the model file, put there by whoever writes it: not yet known.
+// Bytes that are not known yet: whoever writes the model file puts them there.
 struct DeferredBytes {
-  std::uint32_t number = 0;  // the caller's
+  std::uint32_t number = 0;  // chosen by the caller
   std::uint64_t length = 0;
 };
 
-// A reference, the raw little-endian bytes, or bytes that come later.
+// A reference, the raw little-endian bytes, or bytes that will come later.
 using TensorData = std::variant<ExternalRef, std::string, DeferredBytes>;
 
-// What a tensor says beside its data, as protobuf writes it: by the numbers of the fields.
+// The fields of a tensor that hold no data, in the order of their numbers, as protobuf writes them.
 struct BareTensor {
   onnx::TensorProto head;  // fields before raw_data
-  onnx::TensorProto tail;  // those behind it, and unknown ones
+  onnx::TensorProto tail;  // fields after raw_data, and unknown ones
 
   BareTensor() = default;
   explicit BareTensor(const onnx::TensorProto& tensor);
 };
 
-// Appends the tensor with other data; afterwards `bare` is as it was.
+// Appends the tensor with other data. Leaves `bare` as it was.
 void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out);
 
-// Appends it with data fields that stay in the file that the model was loaded from.
+// Appends the tensor with data fields that stay in the file that the model was loaded from.
 void append_tensor(const BareTensor& bare, std::span<const WirePiece> data, ModelText& out);
 
 // Appends a whole message, or the fields of one, as protobuf writes it.

@@ -1,5 +1,5 @@
-// What is known of the values of a graph while their types and shapes are inferred, and one node
-// with the values around it.
+// What is known about the values of a graph while their types and shapes are inferred, and one node
+// with its inputs and outputs.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -17,17 +17,17 @@ namespace onnx_external {
 using ValueId = std::uint32_t;
 inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input or output that is left out
 
-// Shapes of a higher rank are not inferred, so that no node with a million inputs makes a million
-// long ones.
+// Shapes of a higher rank are not inferred; otherwise a node with a million inputs could make a
+// million long shapes.
 inline constexpr std::size_t kMaxInferredRank = 8;
 inline constexpr std::size_t kMaxNumbers = 64;  // of a value whose numbers are followed
 
 struct ValueForm {
-  bool is_open = false;                // nothing defines it: its bound is of interest
+  bool is_open = false;                // nothing defines it, so its bound matters
   std::int32_t elem_type = 0;          // 0 = not known
   std::optional<SymbolicShape> shape;  // with the dimensions that are known
   std::optional<SymbolicShape> bound;  // is_open: what the value must broadcast to
-  // The integers of a small constant: shapes, axes, ends of slices. Scalars have one.
+  // The integers of a small constant, such as a shape, axes or ends of slices. A scalar has one.
   std::optional<std::vector<std::int64_t>> numbers;
 };
 
@@ -37,8 +37,8 @@ struct NodeValues {
   std::span<const ValueId> outputs;
 };
 
-// All nodes and values of a model. What contradicts what is known is not learned: the model is
-// wrong, or its operators are not what they seem.
+// All nodes and values of a model. Nothing that contradicts what is known is learned: either the
+// model is wrong, or its operators are not what they seem.
 class ValueForms {
  public:
   ValueForms(std::span<const NodeValues> nodes, std::span<ValueForm> forms);
@@ -66,7 +66,7 @@ class ValueForms {
   bool changed_ = false;
 };
 
-// What the rule of an operator works on.
+// What the rule of an operator reads and changes.
 class NodeForms {
  public:
   NodeForms(const NodeValues& node, ValueForms& forms) : node_(node), forms_(forms) {}
@@ -84,15 +84,15 @@ class NodeForms {
   [[nodiscard]] const std::optional<SymbolicShape>& shape(ValueId value) const {
     return forms_[value].shape;
   }
-  // Nothing where it is not known, or the value has no such axis.
+  // Nothing if it is not known, or if the value has no such axis.
   [[nodiscard]] std::optional<std::int64_t> dim(ValueId value, std::size_t axis) const;
   [[nodiscard]] const std::optional<std::vector<std::int64_t>>& numbers(ValueId value) const {
     return forms_[value].numbers;
   }
-  // nullptr when the node has no such attribute.
+  // Returns nullptr if the node has no such attribute.
   [[nodiscard]] const onnx::AttributeProto* attribute(std::string_view name) const;
   [[nodiscard]] std::int64_t number(std::string_view name, std::int64_t otherwise) const;
-  // Integers that stand in an attribute, or in an input as in later versions of the operator.
+  // Integers from an attribute, or from an input in later versions of the operator.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> numbers(std::string_view attribute_name,
                                                                  std::size_t input) const;
 
@@ -101,10 +101,10 @@ class NodeForms {
   ValueForms& forms_;
 };
 
-// An axis counted from the end, as one from the start; nothing when it is out of range.
+// Turns an axis that is counted from the end into one from the start. Nothing if out of range.
 [[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);
 
-// The axes that a list names, in order; nothing when one is out of range or stands there twice.
+// The axes that a list names, in order. Nothing if one is out of range or listed twice.
 [[nodiscard]] std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>& axes,
                                                               std::size_t rank);
 

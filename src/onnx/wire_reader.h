@@ -1,5 +1,5 @@
-// Reads protobuf's wire format through a small window: a file is never mapped nor read as a whole,
-// and what is skipped costs nothing.
+// Reads protobuf's wire format through a small window. A file is never mapped or read as a whole,
+// and skipping costs nothing.
 //
 // Source of the rules: protobuf.dev, "Encoding".
 #pragma once
@@ -16,15 +16,15 @@
 
 namespace onnx_external {
 
-// A message may have so many bytes, and so may each one inside it.
+// The most bytes that a message may have, and each message inside it.
 inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
-// Messages and groups inside each other; as many as protobuf reads.
+// How deep messages and groups may be nested; the limit of protobuf.
 inline constexpr int kMaxMessageDepth = 100;
 
 enum class WireType : std::uint8_t {
   kVarint = 0,
   kFixed64 = 1,
-  kLength = 2,  // a length, and so many bytes: messages, bytes, text, packed numbers
+  kLength = 2,  // a length and as many bytes: messages, bytes, text, packed numbers
   kStartGroup = 3,
   kEndGroup = 4,
   kFixed32 = 5,
@@ -37,12 +37,12 @@ struct WireTag {
 
 inline constexpr int kMaxVarintBytes = 10;
 
-// Bytes of a varint that says `value`.
+// How many bytes `value` takes as a varint.
 [[nodiscard]] std::size_t varint_bytes(std::uint64_t value);
 
 void append_varint(std::string& out, std::uint64_t value);
 
-// What stands before the `bytes` bytes of a message, text or byte string.
+// Appends what comes before the `bytes` bytes of a message, text or byte string.
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes);
 
 // Where the bytes come from: a file, or memory. Neither is owned.
@@ -61,13 +61,13 @@ class WireInput {
   std::uint64_t size_ = 0;
 };
 
-// A cursor. Its members answer false, or stop, once something is wrong; status() says what. One
-// thread at a time.
+// A cursor. Once something is wrong its members return false, and status() says what. One thread at
+// a time.
 class WireReader {
  public:
   explicit WireReader(const WireInput& input) : input_(input), end_(input.size()) {}
 
-  // From here on, reads end at `end`. Requires: position <= end <= size.
+  // Moves to `position`; reads now end at `end`. Requires: position <= end <= size.
   void enter(std::uint64_t position, std::uint64_t end);
 
   [[nodiscard]] std::uint64_t position() const { return position_; }
@@ -76,14 +76,14 @@ class WireReader {
 
   [[nodiscard]] bool varint(std::uint64_t& value);
   [[nodiscard]] bool tag(WireTag& tag);
-  // A length that ends inside what is being read.
+  // Reads a length, and checks that as many bytes are left.
   [[nodiscard]] bool length(std::uint64_t& bytes);
   [[nodiscard]] bool skip(std::uint64_t bytes);
-  // Behind a tag of that kind, in a message that is `depth` deep.
+  // Skips the value that follows `tag`, in a message that is `depth` deep.
   [[nodiscard]] bool skip_value(WireTag tag, int depth);
   [[nodiscard]] bool bytes(std::span<std::byte> out);
 
-  // Ends the reading; always false.
+  // Records the error; always returns false.
   bool stop(ErrorCode code, std::string_view what);
 
  private:

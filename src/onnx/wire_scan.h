@@ -1,10 +1,10 @@
 // Finds the data fields of the tensors in a serialized ModelProto without reading their bytes, and
-// gives the message another form with other bytes in their place: the lengths of what encloses
-// them are put right, everything else stays byte for byte.
+// plans how to replace them by other bytes: the lengths of the enclosing messages change, and
+// everything else stays byte for byte.
 //
-// Source of the field numbers: onnx.proto. The tensors found are those of all graphs, their
-// subgraphs, functions (default values of their attributes, too) and training graphs, sparse ones
-// and attributes.
+// Source of the field numbers: onnx.proto. It finds the tensors of all graphs, subgraphs, functions
+// (with the default values of their attributes) and training graphs, including sparse tensors and
+// those in attributes.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +26,23 @@ inline constexpr std::uint8_t kRawData = 9;
 inline constexpr std::uint8_t kDoubleData = 10;
 inline constexpr std::uint8_t kUint64Data = 11;
 
-// Tag and length of a raw_data field of so many bytes.
+// Appends the tag and the length of a raw_data field of `bytes` bytes.
 void append_raw_data_header(std::string& out, std::uint64_t bytes);
 
-// A data field, or a run of neighbouring single values of one. Places are bytes in the input, which
+// A data field, or a run of adjacent single values of one. Places are offsets in the input, which
 // has at most kMaxMessageBytes.
 struct WirePiece {
   std::uint32_t begin = 0;    // of its tag
   std::uint32_t payload = 0;  // packed: of its bytes
   std::uint32_t end = 0;
   std::uint8_t field = 0;
-  bool packed = false;  // one run of bytes; else a tag before each value
+  bool packed = false;  // one run of bytes; otherwise a tag comes before each value
 };
 
-// A message that a tensor stands in, or the tensor itself.
+// A message that holds a tensor, or the tensor itself.
 struct WireMessage {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-  std::uint32_t length_at = 0;  // of the number before it that says how long it is
+  std::uint32_t length_at = 0;  // of its length
   std::uint32_t body = 0;
   std::uint32_t end = 0;
   std::uint32_t parent = kNone;  // an earlier one; kNone: the model itself
@@ -54,7 +54,7 @@ struct WireTensor {
   std::uint32_t piece_count = 0;
 };
 
-// By rising places.
+// Each list is in the order of the input.
 struct WireScan {
   std::vector<WireMessage> messages;
   std::vector<WireTensor> tensors;
@@ -65,19 +65,19 @@ struct WireScan {
   }
 };
 
-// Which tensors are listed: those whose data fields have so many bytes together.
+// Selects the tensors whose data fields together have this many bytes.
 struct WireFilter {
   std::uint64_t least_bytes = 0;
   std::uint64_t most_bytes = kMaxMessageBytes;
 };
 
-// No writer splits the data of a tensor at all.
+// Of one tensor. No known writer splits the data of a tensor at all.
 inline constexpr std::size_t kMaxWirePieces = 64;
 
-// Linear in the bytes that are no payload; memory: the listed tensors. Messages of fewer bytes than
-// the filter asks for are passed over unread. kCorrupt for what is no protobuf message, with its
-// place; kUnsupported past kMaxMessageDepth and kMaxWirePieces, and for a tensor that its parent
-// has twice (protobuf would merge them).
+// Takes time linear in the bytes that are not data, and memory for the listed tensors. Skips
+// messages of fewer bytes than the filter asks for. kCorrupt, with the place, for anything that is
+// no protobuf message. kUnsupported past kMaxMessageDepth and kMaxWirePieces, and if a message has
+// a tensor field twice that may be there once (protobuf would merge the two).
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
 // Puts `bytes` other bytes in the place of [begin, end) of a message.
@@ -88,16 +88,16 @@ struct WireEdit {
   std::uint64_t bytes = 0;
 };
 
-// The new form, piece by piece: bytes of the input that stay, a length, or what an edit puts there.
+// A step of writing the new form: bytes of the input that stay, a length, or what an edit brings.
 struct WireStep {
   enum class Kind : std::uint8_t { kCopy, kLength, kEdit };
   Kind kind = Kind::kCopy;
-  std::uint64_t from = 0;   // kCopy: place in the input; kLength: the number; kEdit: its index
+  std::uint64_t from = 0;   // kCopy: offset in the input; kLength: the length; kEdit: its index
   std::uint64_t bytes = 0;  // of the new form
 };
 
-// `edits` by rising places, none inside another. kUnsupported when the result has more than
-// kMaxMessageBytes.
+// Requires: `edits` are in the order of the input, and none is inside another. kUnsupported if the
+// result has more than kMaxMessageBytes.
 [[nodiscard]] Result<std::vector<WireStep>> rewrite(const WireScan& scan,
                                                     std::span<const WireEdit> edits,
                                                     std::uint64_t input_bytes);

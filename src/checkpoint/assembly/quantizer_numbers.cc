@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -18,13 +20,12 @@ void append(std::string& bytes, T number) {
 // Calls use(number) for all numbers in `bytes`, until it fails.
 template <typename T, typename Use>
 Status for_each(const std::string& bytes, const Use& use) {
-  Status status;
-  for (std::size_t at = 0; status && at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+  for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
     T number{};
     std::memcpy(&number, bytes.data() + at, sizeof(T));
-    status = use(number);
+    TRY(use(number));
   }
-  return status;
+  return {};
 }
 
 Status add_scale(double scale, Numbers& out) {
@@ -58,10 +59,6 @@ Status add_zero_point(std::int64_t zero_point, Numbers& out) {
   }
 }
 
-Result<Numbers> finished(Status status, Numbers numbers) {
-  return status ? Result<Numbers>(std::move(numbers)) : fail(std::move(status).error());
-}
-
 tl::unexpected<Error> wrong_type(std::string_view what, DType dtype) {
   return fail(ErrorCode::kUnsupported, "its " + std::string(what) + " are " +
                                            std::string(torch_name(dtype)) + ", which is not read");
@@ -71,44 +68,43 @@ tl::unexpected<Error> wrong_type(std::string_view what, DType dtype) {
 
 Result<Numbers> scale_numbers(double scale) {
   Numbers out;
-  auto status = add_scale(scale, out);
-  return finished(std::move(status), std::move(out));
+  TRY(add_scale(scale, out));
+  return out;
 }
 
 Result<Numbers> scale_numbers(const Numbers& scales) {
   Numbers out;
   const auto add = [&](auto scale) { return add_scale(scale, out); };
-  Status status;
   if (scales.dtype == DType::kFloat64) {
-    status = for_each<double>(scales.bytes, add);
+    TRY(for_each<double>(scales.bytes, add));
   } else if (scales.dtype == DType::kFloat32) {
-    status = for_each<float>(scales.bytes, add);
+    TRY(for_each<float>(scales.bytes, add));
   } else {
-    status = wrong_type("scales", scales.dtype);
+    return wrong_type("scales", scales.dtype);
   }
-  return finished(std::move(status), std::move(out));
+  return out;
 }
 
 Result<Numbers> zero_point_numbers(std::int64_t zero_point, DType integers) {
   Numbers out{.dtype = integers, .bytes = {}};
-  auto status = add_zero_point(zero_point, out);
-  return finished(std::move(status), std::move(out));
+  TRY(add_zero_point(zero_point, out));
+  return out;
 }
 
 Result<Numbers> zero_point_numbers(const Numbers& zero_points, DType integers) {
   Numbers out{.dtype = integers, .bytes = {}};
   const auto add = [&](auto zero_point) { return add_zero_point(zero_point, out); };
-  Status status;
   if (zero_points.dtype == DType::kFloat32 || zero_points.dtype == DType::kFloat64) {
-    out = zero_points;
-  } else if (zero_points.dtype == DType::kInt64) {
-    status = for_each<std::int64_t>(zero_points.bytes, add);
-  } else if (zero_points.dtype == DType::kInt32) {
-    status = for_each<std::int32_t>(zero_points.bytes, add);
-  } else {
-    status = wrong_type("zero points", zero_points.dtype);
+    return zero_points;
   }
-  return finished(std::move(status), std::move(out));
+  if (zero_points.dtype == DType::kInt64) {
+    TRY(for_each<std::int64_t>(zero_points.bytes, add));
+  } else if (zero_points.dtype == DType::kInt32) {
+    TRY(for_each<std::int32_t>(zero_points.bytes, add));
+  } else {
+    return wrong_type("zero points", zero_points.dtype);
+  }
+  return out;
 }
 
 Numbers axis_number(std::int64_t axis) {

@@ -165,7 +165,7 @@ Result<Blocks> measure(const SparseTensor& tensor) {
 Status read_starts(const SparsePart& compressed, std::uint64_t batch, std::uint64_t stored,
                    std::vector<std::uint64_t>& starts) {
   const std::uint64_t count = starts.size();
-  auto status = for_each_integer(
+  return for_each_integer(
       compressed, batch * count, count, [&](std::uint64_t i, std::int64_t start) -> Status {
         const std::uint64_t before = i == 0 ? 0 : starts[i - 1];
         starts[i] = static_cast<std::uint64_t>(start);
@@ -176,7 +176,6 @@ Status read_starts(const SparsePart& compressed, std::uint64_t batch, std::uint6
         }
         return {};
       });
-  return status;
 }
 
 Status place_batch(const SparseTensor& tensor, const Blocks& blocks, std::uint64_t batch,

@@ -95,16 +95,13 @@ Status TensorAdder::add(std::string name, NodeId node) {
 
 Status TensorAdder::add(std::string name, const TensorDeclaration& declared) {
   TRY_ASSIGN(auto view, view_of(declared));
-  Result<Views> beside;
+  Views beside;
   if (declared.quantizer) {
-    beside = quantizer_views(name, view, *declared.quantizer);
-  }
-  if (!beside) {
-    return fail(std::move(beside).error());
+    TRY_ASSIGN(beside, quantizer_views(name, view, *declared.quantizer));
   }
   view.name = std::move(name);
   part_.tensors.push_back(std::move(view));
-  std::move(beside->begin(), beside->end(), std::back_inserter(part_.tensors));
+  std::move(beside.begin(), beside.end(), std::back_inserter(part_.tensors));
   return {};
 }
 
@@ -253,10 +250,9 @@ Result<TensorAdder::Views> TensorAdder::quantizer_views(const std::string& name,
   if (quantizer.per_channel) {
     return channel_views(name, integers, quantizer);
   }
-  auto scale = scale_numbers(quantizer.scale);
-  TRY_ASSIGN(auto zero_point,
-             scale ? zero_point_numbers(quantizer.zero_point, integers.dtype) : scale);
-  return Views{memory_view(name + ".scale", {}, *std::move(scale)),
+  TRY_ASSIGN(auto scale, scale_numbers(quantizer.scale));
+  TRY_ASSIGN(auto zero_point, zero_point_numbers(quantizer.zero_point, integers.dtype));
+  return Views{memory_view(name + ".scale", {}, std::move(scale)),
                memory_view(name + ".zero_point", {}, std::move(zero_point))};
 }
 
@@ -268,15 +264,12 @@ Result<TensorAdder::Views> TensorAdder::channel_views(const std::string& name,
                    " is outside its shape " + shape_text(integers.shape));
   }
   const Shape channels{integers.shape[static_cast<std::size_t>(quantizer.axis)]};
-  auto scales = channel_numbers(quantizer.scales, channels[0]);
-  scales = scales ? scale_numbers(*scales) : scales;
-  auto zero_points = scales ? channel_numbers(quantizer.zero_points, channels[0]) : scales;
-  zero_points = zero_points ? zero_point_numbers(*zero_points, integers.dtype) : zero_points;
-  if (!zero_points) {
-    return fail(std::move(zero_points).error());
-  }
-  return Views{memory_view(name + ".scale", channels, *std::move(scales)),
-               memory_view(name + ".zero_point", channels, *std::move(zero_points)),
+  TRY_ASSIGN(auto scales, channel_numbers(quantizer.scales, channels[0]));
+  TRY_ASSIGN(scales, scale_numbers(scales));
+  TRY_ASSIGN(auto zero_points, channel_numbers(quantizer.zero_points, channels[0]));
+  TRY_ASSIGN(zero_points, zero_point_numbers(zero_points, integers.dtype));
+  return Views{memory_view(name + ".scale", channels, std::move(scales)),
+               memory_view(name + ".zero_point", channels, std::move(zero_points)),
                memory_view(name + ".axis", {}, axis_number(quantizer.axis))};
 }
 
@@ -288,13 +281,11 @@ Result<Numbers> TensorAdder::channel_numbers(NodeId node, std::int64_t channels)
                    std::to_string(channels) + " channels");
   }
   const std::uint64_t count = static_cast<std::uint64_t>(channels);
-  auto status = budget_.take(count, byte_size(view.dtype) + sizeof(std::int64_t));
+  TRY(budget_.take(count, byte_size(view.dtype) + sizeof(std::int64_t)));
   Numbers numbers{.dtype = view.dtype, .bytes = {}};
-  if (status) {
-    numbers.bytes.resize(static_cast<std::size_t>(count * byte_size(view.dtype)));
-    status = source_of(view)(0, std::as_writable_bytes(std::span(numbers.bytes)));
-  }
-  return status ? Result<Numbers>(std::move(numbers)) : fail(std::move(status).error());
+  numbers.bytes.resize(static_cast<std::size_t>(count * byte_size(view.dtype)));
+  TRY(source_of(view)(0, std::as_writable_bytes(std::span(numbers.bytes))));
+  return numbers;
 }
 
 }  // namespace onnx_external

@@ -5,7 +5,6 @@
 #include "base/digest.h"
 #include "base/inflate.h"
 #include "base/name_map.h"
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/container/zip_directory.h"
@@ -21,52 +20,15 @@ std::uint64_t folded_hash(std::string_view name) {
 }  // namespace
 
 Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
-  TRY_ASSIGN(auto archive, open_names(std::move(file)));
-  TRY(archive.locate());
-  return archive;
-}
-
-Result<ZipArchive> ZipArchive::open_names(std::shared_ptr<const SourceFile> file) {
   TRY_ASSIGN(auto range, find_zip_directory(*file));
   ZipArchive archive;
   archive.directory_ = std::make_unique<std::string>(static_cast<std::size_t>(range.size), '\0');
-  auto status = file->read(range.offset, std::as_writable_bytes(std::span(*archive.directory_)));
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(file->read(range.offset, std::as_writable_bytes(std::span(*archive.directory_))));
   TRY_ASSIGN(archive.entries_, parse_zip_directory(*file, *archive.directory_, range));
   archive.file_ = std::move(file);
-  archive.directory_offset_ = range.offset;
-  if (status = archive.index_names(); !status) {
-    return fail(std::move(status).error());
-  }
+  TRY(archive.index_names());
+  TRY(locate_zip_data(*archive.file_, range.offset, archive.entries_));
   return archive;
-}
-
-Status ZipArchive::locate() {
-  const auto tell = [this](std::size_t found) {
-    locating_->found.store(found, std::memory_order_release);
-    locating_->found.notify_all();
-  };
-  // Whoever waits must hear of the end, whatever it is.
-  Status located = without_exceptions(
-      [&] { return locate_zip_data(*file_, directory_offset_, entries_, tell); });
-  locating_->failed = !located.has_value();
-  tell(kEnded);
-  return located;
-}
-
-Status ZipArchive::wait_for(const ZipEntry& entry) const {
-  const auto index = static_cast<std::size_t>(&entry - entries_.data());
-  std::size_t found = locating_->found.load(std::memory_order_acquire);
-  while (found <= index) {
-    locating_->found.wait(found, std::memory_order_acquire);
-    found = locating_->found.load(std::memory_order_acquire);
-  }
-  if (found == kEnded && locating_->failed) {
-    return fail(ErrorCode::kCorrupt, file_->name() + ": its records could not be located");
-  }
-  return {};
 }
 
 Status ZipArchive::index_names() {
@@ -117,16 +79,15 @@ Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t
                     std::to_string(most_inflated_bytes()) +
                     "; if the file is trusted, zip its records again without compression");
   }
-  TRY_ASSIGN(const auto place, locate_zip_entry(*file_, directory_offset_, entry));
   std::string text;
   if (entry.compression == Compression::kDeflate) {
-    TRY_ASSIGN(
-        auto inflated,
-        inflate_to_string(*file_, {.offset = place, .stored = entry.stored, .size = entry.size}));
+    TRY_ASSIGN(auto inflated, inflate_to_string(*file_, {.offset = entry.data_offset,
+                                                         .stored = entry.stored,
+                                                         .size = entry.size}));
     text = std::move(inflated);
   } else {
     text.resize(static_cast<std::size_t>(entry.size));
-    TRY(file_->read(place, std::as_writable_bytes(std::span(text))));
+    TRY(file_->read(entry.data_offset, std::as_writable_bytes(std::span(text))));
   }
   Crc32 crc;
   crc.update(std::as_bytes(std::span(text)));

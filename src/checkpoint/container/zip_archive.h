@@ -8,10 +8,8 @@
 
 #include <tsl/robin_map.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,20 +35,11 @@ struct ZipEntry {
   Compression compression = Compression::kNone;
 };
 
-// Immutable once opened; the entries' names point into it. Must not be moved while locate() runs.
+// Immutable; the entries' names point into it.
 class ZipArchive {
  public:
   // kCorrupt, kUnsupported (encryption, other methods, several disks), kIo.
   [[nodiscard]] static Result<ZipArchive> open(std::shared_ptr<const SourceFile> file);
-
-  // open() in two steps: reads the directory, then finds where the bytes of the records are, for
-  // which it reads the header of each. Meanwhile other threads may do anything, except read a
-  // data_offset that they have not waited for.
-  [[nodiscard]] static Result<ZipArchive> open_names(std::shared_ptr<const SourceFile> file);
-  [[nodiscard]] Status locate();
-  // Returns once locate(), in another thread, has found this record or failed (kCorrupt; locate()
-  // itself reports why). Requires: `entry` is one of entries().
-  [[nodiscard]] Status wait_for(const ZipEntry& entry) const;
 
   // The one folder that all records are in; "" if the first record is in none, as in the flat
   // archives of torch.export.
@@ -67,8 +56,8 @@ class ZipArchive {
   // The record root/`name`, or nullptr. Case matters.
   [[nodiscard]] const ZipEntry* find(std::string_view name) const;
 
-  // The bytes of a small record, which need not have been located yet; checks their CRC.
-  // kUnsupported if it is larger than `max_bytes`, or inflates to more than most_inflated_bytes().
+  // The bytes of a small record; checks their CRC. kUnsupported if it is larger than `max_bytes`,
+  // or inflates to more than most_inflated_bytes().
   [[nodiscard]] Result<std::string> read_record(const ZipEntry& entry,
                                                 std::uint64_t max_bytes) const;
 
@@ -84,13 +73,6 @@ class ZipArchive {
   static constexpr std::uint64_t kMaxInflatedTimes = 16;
 
  private:
-  // The progress of locate(), for other threads.
-  struct Locating {
-    std::atomic<std::size_t> found = 0;  // number of located entries, or kEnded
-    bool failed = false;                 // valid once `found` is kEnded
-  };
-  static constexpr std::size_t kEnded = std::numeric_limits<std::size_t>::max();
-
   ZipArchive() = default;
   [[nodiscard]] Status index_names();
 
@@ -101,8 +83,6 @@ class ZipArchive {
   // so no file can force collisions, and it stands for the name.
   tsl::robin_map<std::uint64_t, std::uint32_t> by_name_;
   std::string_view root_;
-  std::uint64_t directory_offset_ = 0;
-  std::unique_ptr<Locating> locating_ = std::make_unique<Locating>();
 };
 
 }  // namespace onnx_external

@@ -240,14 +240,9 @@ Result<ZipEntry> parse_central(const SourceFile& file, std::string_view director
     return fail(ErrorCode::kUnsupported, file.name() + ": a zip file on several disks");
   }
   entry.compression = method == kMethodDeflate ? Compression::kDeflate : Compression::kNone;
-  auto status = resolve_zip64(file, at, rest.substr(kCentralBytes + name_size, extra_size),
-                              {&entry.size, &entry.stored, &entry.header_offset});
-  if (status) {
-    status = check_entry(file, entry);
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(resolve_zip64(file, at, rest.substr(kCentralBytes + name_size, extra_size),
+                    {&entry.size, &entry.stored, &entry.header_offset}));
+  TRY(check_entry(file, entry));
   position += size;
   return entry;
 }
@@ -371,25 +366,14 @@ Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
   return entries;
 }
 
-Result<std::uint64_t> locate_zip_entry(const SourceFile& file, std::uint64_t directory_offset,
-                                       const ZipEntry& entry) {
-  std::string buffer;
-  return locate_one(file, directory_offset, entry, buffer);
-}
-
 Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
-                       std::vector<ZipEntry>& entries,
-                       const std::function<void(std::size_t)>& located) {
-  constexpr std::size_t kToldAtOnce = 256;
+                       std::vector<ZipEntry>& entries) {
   std::vector<std::uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto stands_before = [&](std::uint32_t a, std::uint32_t b) {
     return entries[a].header_offset < entries[b].header_offset;
   };
-  const bool in_order = std::is_sorted(order.begin(), order.end(), stands_before);
-  if (!in_order) {
-    std::sort(order.begin(), order.end(), stands_before);
-  }
+  std::sort(order.begin(), order.end(), stands_before);
   std::string buffer;
   std::uint64_t previous_end = 0;
   const auto hides_bytes = [&](std::uint64_t next) {
@@ -410,9 +394,6 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
     TRY_ASSIGN(const auto data_offset, locate_one(file, directory_offset, entry, buffer));
     entry.data_offset = data_offset;
     previous_end = entry.data_offset + entry.stored;
-    if (in_order && (index + 1) % kToldAtOnce == 0) {
-      located(index + 1);
-    }
   }
   if (hides_bytes(directory_offset)) {
     return corrupt(file, previous_end, "bytes that belong to no zip record");

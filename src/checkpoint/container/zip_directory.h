@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,16 +26,8 @@ struct ZipDirectoryRange {
                                                                 const ZipDirectoryRange& range);
 
 // Reads every local header, fills in data_offset, and refuses headers that contradict the central
-// ones, bytes before the first record, and records that overlap each other or the directory. If the
-// records are in the order of the directory, located(n) reports from time to time that the first n
-// of them have been located.
+// ones, bytes before the first record, and records that overlap each other or the directory.
 [[nodiscard]] Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
-                                     std::vector<ZipEntry>& entries,
-                                     const std::function<void(std::size_t)>& located);
-
-// Finds where the data of one entry starts. Ignores its data_offset and all other records.
-[[nodiscard]] Result<std::uint64_t> locate_zip_entry(const SourceFile& file,
-                                                     std::uint64_t directory_offset,
-                                                     const ZipEntry& entry);
+                                     std::vector<ZipEntry>& entries);
 
 }  // namespace onnx_external

@@ -121,16 +121,9 @@ class MetadataReader {
                            : std::string("a plain value")) +
                       ", not torch.distributed.checkpoint.metadata.Metadata");
     }
-    auto status = read_places();
-    if (status) {
-      status = read_items();
-    }
-    if (status) {
-      status = read_paths();
-    }
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(read_places());
+    TRY(read_items());
+    TRY(read_paths());
     return std::move(items_);
   }
 
@@ -333,12 +326,9 @@ class MetadataReader {
     }
     for (const auto& [key, value] : pickle_.items(*planner)) {
       const auto name = pickle_.string(key);
-      auto status = name ? budget_.spend_text(*name) : budget_.spend(1);
-      if (status && name) {
-        status = read_path(*name, value);
-      }
-      if (!status) {
-        return status;
+      TRY(name ? budget_.spend_text(*name) : budget_.spend(1));
+      if (name) {
+        TRY(read_path(*name, value));
       }
     }
     return {};

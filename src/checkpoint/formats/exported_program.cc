@@ -378,12 +378,9 @@ Result<FileContents> read_exported_program(const ZipArchive& zip, const OpenOpti
   part.format = "torch-export";
   part.files.push_back(zip.file());
   Reader reader(zip, options, order, part);
-  auto status = zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
-                                              : read_archive(zip, options, reader, part.facts);
-  if (!status) {
-    return fail(std::move(status).error());
-  }
-  if (status = check_unique_names(part.tensors); !status) {
+  TRY(zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
+                                    : read_archive(zip, options, reader, part.facts));
+  if (auto status = check_unique_names(part.tensors); !status) {
     return fail_in(zip.name(), std::move(status).error());
   }
   return part;

@@ -228,12 +228,12 @@ Status parse_header(const JsonObject& header, std::uint64_t data_bytes, Selectio
       return fail_in("tensor " + quote(name), std::move(status).error());
     }
   }
-  auto status = check_cover(spans, names, data_bytes);
-  if (!status || metadata == nullptr) {
-    return status;
+  TRY(check_cover(spans, names, data_bytes));
+  if (metadata == nullptr) {
+    return {};
   }
-  status = parse_metadata(*metadata, names, part);
-  return status ? refuse_later_chunks(*metadata, selection, part) : status;
+  TRY(parse_metadata(*metadata, names, part));
+  return refuse_later_chunks(*metadata, selection, part);
 }
 
 }  // namespace

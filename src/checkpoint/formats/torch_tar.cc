@@ -305,10 +305,10 @@ Result<FileContents> read_members(std::shared_ptr<const SourceFile> file,
   part.files.push_back(file);
   const StorageBlocks blocks = storages.blocks();
   BlockStorages places(blocks, part);
-  status = add_all_tensors(
+  TRY(add_all_tensors(
       *object, 0, options, [&](const TensorDeclaration& declared) { return places.find(declared); },
-      part);
-  return status ? Result<FileContents>(std::move(part)) : fail(std::move(status).error());
+      part));
+  return part;
 }
 
 }  // namespace

@@ -10,27 +10,19 @@
 namespace onnx_external {
 
 Result<FileContents> read_torch_zip(const ZipArchive& zip, const OpenOptions& options) {
-  return read_torch_zip(zip, read_pickle_record(zip, "data.pkl"), options);
-}
-
-Result<FileContents> read_torch_zip(const ZipArchive& zip, Result<Pickle> pickle,
-                                    const OpenOptions& options) {
   FileContents part;
   TRY(check_version(zip, part.facts));
   TRY_ASSIGN(const auto order, read_byte_order(zip));
-  if (!pickle) {
-    return fail(std::move(pickle).error());
-  }
+  TRY_ASSIGN(auto pickle, read_pickle_record(zip, "data.pkl"));
   const ZipEntry& text = *zip.find("data.pkl");
-  TRY(zip.wait_for(text));
   const auto text_offset =
       text.compression == Compression::kNone ? std::optional(text.data_offset) : std::nullopt;
   part.format = "torch-zip";
-  part.facts.pickle_protocol = pickle->protocol();
+  part.facts.pickle_protocol = pickle.protocol();
   part.files.push_back(zip.file());
   RecordStorages storages(zip, order, part);
   auto status = add_all_tensors(
-      *pickle, text_offset, options,
+      pickle, text_offset, options,
       [&](const TensorDeclaration& declared) {
         return storages.find("data/" + declared.storage_key, declared.storage_bytes);
       },

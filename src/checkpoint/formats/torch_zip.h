@@ -2,7 +2,6 @@
 #pragma once
 
 #include "checkpoint/container/zip_archive.h"
-#include "checkpoint/pickle/pickle.h"
 #include "checkpoint/storage/file_contents.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -15,10 +14,6 @@ namespace onnx_external {
 // kEverything, lists it in `refused`.
 // Requires: the archive has a record data.pkl.
 [[nodiscard]] Result<FileContents> read_torch_zip(const ZipArchive& zip,
-                                                  const OpenOptions& options);
-
-// Does the same with the result of parse_pickle_record() for that record.
-[[nodiscard]] Result<FileContents> read_torch_zip(const ZipArchive& zip, Result<Pickle> pickle,
                                                   const OpenOptions& options);
 
 }  // namespace onnx_external

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/container/zip_archive.h"
@@ -39,47 +38,19 @@ Error refusal(const ZipArchive& zip) {
                      "its folder");
 }
 
-// A checkpoint of many tensors has as many headers. They are read while another thread parses the
-// pickle and lists its tensors, which wait for the headers that they need.
-// `entry`: data.pkl.
-Result<FileContents> locate_and_read(ZipArchive& zip, const ZipEntry& entry,
-                                     const OpenOptions& options) {
-  auto bytes = zip.read_record(entry, kMaxPickleBytes);
-  Result<FileContents> part = fail(ErrorCode::kIo, "not read");
-  Status located;
-  Status done = parallel_both(
-      thread_count(options.threads),
-      [&]() -> Status {
-        part = read_torch_zip(zip, parse_pickle_record(zip, entry, std::move(bytes)), options);
-        return {};
-      },
-      [&]() -> Status {
-        located = zip.locate();
-        return located;
-      });
-  // A damaged header is reported first, because it may be why the tensors could not be read.
-  if (!located) {
-    return fail(std::move(located).error());
-  }
-  return done ? std::move(part) : fail(std::move(done).error());
-}
-
 }  // namespace
 
 Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
                                          const OpenOptions& options) {
-  TRY_ASSIGN(auto zip, ZipArchive::open_names(std::move(file)));
-  const bool is_program = is_exported_program(zip);
-  const ZipEntry* pickle = zip.root().empty() ? nullptr : zip.find("data.pkl");
-  const bool is_script = pickle != nullptr && zip.find("constants.pkl") != nullptr;
-  if (pickle != nullptr && !is_program && !is_script) {
-    return locate_and_read(zip, *pickle, options);
-  }
-  TRY(zip.locate());
-  if (is_program) {
+  TRY_ASSIGN(const auto zip, ZipArchive::open(std::move(file)));
+  if (is_exported_program(zip)) {
     return read_exported_program(zip, options);
   }
-  return is_script ? read_torch_script(zip, options) : Result<FileContents>(fail(refusal(zip)));
+  if (zip.root().empty() || zip.find("data.pkl") == nullptr) {
+    return fail(refusal(zip));
+  }
+  return zip.find("constants.pkl") == nullptr ? read_torch_zip(zip, options)
+                                              : read_torch_script(zip, options);
 }
 
 }  // namespace onnx_external

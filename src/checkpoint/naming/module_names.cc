@@ -285,8 +285,8 @@ class Expander {
     prefix_.clear();
     std::vector<Frame> frames;
     std::set<NodeId> on_path;
-    auto status = enter(root, frames, on_path);
-    while (status && !frames.empty()) {
+    TRY(enter(root, frames, on_path));
+    while (!frames.empty()) {
       Frame& frame = frames.back();
       prefix_.resize(frame.prefix_size);
       if (frame.next == frame.items.size()) {
@@ -300,13 +300,11 @@ class Expander {
         if (prefix_.size() > kMaxModulePathBytes) {
           return too_much();
         }
-        status = is_module(value) ? enter(value, frames, on_path) : add(value);
+        TRY(is_module(value) ? enter(value, frames, on_path) : add(value));
       }
     }
-    if (status) {
-      expanded_.emplace_back(root, pickle_.add_dict(flat_));
-    }
-    return status;
+    expanded_.emplace_back(root, pickle_.add_dict(flat_));
+    return {};
   }
 
   [[nodiscard]] Status enter(NodeId module, std::vector<Frame>& frames, std::set<NodeId>& on_path) {

@@ -42,22 +42,16 @@ Status add_object_parts(const Pickle& pickle, NodeId id, WalkBudget& budget, Chi
   add_elements(pickle.tuple(pickle.arguments(id)), out);
   add_elements(pickle.elements(id), out);
   for (const NodeId state : pickle.states(id)) {
-    auto status = budget.visit(pickle.tuple(state).size());  // a tuple may be many states
-    if (status && is_dict(pickle, state)) {
-      status = add_dict_items(pickle, state, budget, out);
-    }
-    if (!status) {
-      return status;
+    TRY(budget.visit(pickle.tuple(state).size()));  // a tuple may be many states
+    if (is_dict(pickle, state)) {
+      TRY(add_dict_items(pickle, state, budget, out));
     }
     for (const NodeId part : pickle.tuple(state)) {  // (dict, slots) among others
-      if (status && is_dict(pickle, part)) {
-        status = add_dict_items(pickle, part, budget, out);
+      if (is_dict(pickle, part)) {
+        TRY(add_dict_items(pickle, part, budget, out));
       } else {
         add_child(out, Child::kIndex, part);
       }
-    }
-    if (!status) {
-      return status;
     }
   }
   return {};
@@ -191,10 +185,9 @@ bool is_flattened(const Pickle& pickle, const ClassFlattening* classes, NodeId i
 Result<Children> children_of(const Pickle& pickle, NodeId id, const ClassFlattening* classes,
                              WalkBudget& budget) {
   Children out;
-  Status status;
   switch (pickle.kind(id)) {
     case NodeKind::kDict:
-      status = add_dict_items(pickle, id, budget, out);
+      TRY(add_dict_items(pickle, id, budget, out));
       break;
     case NodeKind::kList:
     case NodeKind::kSet:
@@ -205,20 +198,15 @@ Result<Children> children_of(const Pickle& pickle, NodeId id, const ClassFlatten
       break;
     case NodeKind::kObject:
       if (const FlattenFunction* function = function_for(pickle, classes, id)) {
-        status = add_flattened(pickle, id, *function, budget, out);
+        TRY(add_flattened(pickle, id, *function, budget, out));
       } else {
-        status = add_object_parts(pickle, id, budget, out);
+        TRY(add_object_parts(pickle, id, budget, out));
       }
       break;
     default:
       break;
   }
-  if (status) {
-    status = budget.visit(out.list.size());
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(budget.visit(out.list.size()));
   return out;
 }
 

@@ -44,8 +44,8 @@ class Walker {
   // Adds the contents of `root`, under names that begin with `prefix`.
   [[nodiscard]] Status walk(NodeId root, const std::string& prefix = {}) {
     path_ = prefix;
-    auto status = visit(root);
-    while (status && !frames_.empty()) {
+    TRY(visit(root));
+    while (!frames_.empty()) {
       Frame& frame = frames_.back();
       path_.resize(frame.path_size);
       if (frame.next == frame.children.list.size()) {
@@ -58,9 +58,9 @@ class Walker {
         path_ += '.';
       }
       path_ += component(pickle_, frame.children, child, number_);
-      status = visit(child.node);
+      TRY(visit(child.node));
     }
-    return status;
+    return {};
   }
 
   [[nodiscard]] NamedTensors& found() { return found_; }
@@ -146,11 +146,9 @@ class Walker {
       return {};
     }
     std::string type = type_name(pickle_, id);
-    auto status = budget_.name(path_.size() + type.size());
-    if (status) {
-      found_.opaque.push_back({path_, std::move(type)});
-    }
-    return status;
+    TRY(budget_.name(path_.size() + type.size()));
+    found_.opaque.push_back({path_, std::move(type)});
+    return {};
   }
 
   [[nodiscard]] Status add_tensor(NodeId id) {
@@ -242,8 +240,8 @@ Status walk_set(const Pickle& pickle, NodeId set, const std::string& prefix, Wal
     return walk_positional(pickle, set, prefix, walker);
   }
   const std::vector<NodeId> call = sequence_of(pickle, set);
-  auto status = walk_positional(pickle, call[0], prefix, walker);
-  return status ? walker.walk(call[1], prefix) : status;
+  TRY(walk_positional(pickle, call[0], prefix, walker));
+  return walker.walk(call[1], prefix);
 }
 
 }  // namespace

@@ -308,8 +308,8 @@ Status PickleMachine::get_read() {
 }
 
 Status PickleMachine::duplicate() {
-  auto status = need(1);
-  return status ? push(stack_.back()) : status;
+  TRY(need(1));
+  return push(stack_.back());
 }
 
 Status PickleMachine::pop() {

@@ -102,25 +102,20 @@ class Scanner {
   // Collects one opcode and its argument.
   [[nodiscard]] Status step(bool& more) {
     more = false;
-    auto got = have(1);
-    const char op = got && *got ? text_.bytes[at_] : '.';
-    const auto operand = operand_of(op);
-    if (!got || !*got) {
-      return got ? Status() : fail(got.error());
+    TRY_ASSIGN(const bool has_opcode, have(1));
+    if (!has_opcode) {
+      return {};
     }
-    ++at_;
+    const char op = text_.bytes[at_++];
+    const auto operand = operand_of(op);
     if (op == '.' || !operand) {
       return {};
     }
     const std::size_t value = at_;
-    got = have(operand->bytes);
-    for (std::uint8_t i = 0; i < operand->lines && got && *got; ++i) {
-      got = skip_line();
+    TRY_ASSIGN(more, have(operand->bytes));
+    for (std::uint8_t i = 0; i < operand->lines && more; ++i) {
+      TRY_ASSIGN(more, skip_line());
     }
-    if (!got) {
-      return fail(std::move(got).error());
-    }
-    more = *got;
     at_ = more ? at_ + operand->bytes : text_.bytes.size();
     return more && operand->counted ? skip_counted(op, value, operand->bytes) : Status();
   }

@@ -72,9 +72,8 @@ std::vector<std::int64_t> strides_of(const Shape& shape, bool fortran) {
 }
 
 Status read_shape(const Pickle& pickle, NodeId id, bool fortran, TensorDeclaration& array) {
-  auto shape = read_integers(pickle, id, "shape");
-  TRY(shape ? element_count(*shape) : Result<std::uint64_t>(fail(shape.error())));
-  array.shape = *std::move(shape);
+  TRY_ASSIGN(array.shape, read_integers(pickle, id, "shape"));
+  TRY(element_count(array.shape));
   array.strides = strides_of(array.shape, fortran);
   return {};
 }
@@ -89,12 +88,9 @@ struct Parts {
 
 Result<TensorDeclaration> read_parts(const Pickle& pickle, const Parts& parts) {
   TensorDeclaration array;
-  auto status = read_type(pickle, parts.type, array);
-  if (status && parts.shape) {
-    status = read_shape(pickle, *parts.shape, parts.fortran, array);
-  }
-  if (!status) {
-    return fail(std::move(status).error());
+  TRY(read_type(pickle, parts.type, array));
+  if (parts.shape) {
+    TRY(read_shape(pickle, *parts.shape, parts.fortran, array));
   }
   array.bytes = spelled_bytes(pickle, parts.bytes);
   return array.bytes ? Result<TensorDeclaration>(std::move(array))

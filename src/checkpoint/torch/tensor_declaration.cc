@@ -128,8 +128,8 @@ Status check_state(const Pickle& pickle, NodeId state) {
   if (parts.size() != 2) {
     return check_attributes(pickle, state);
   }
-  auto status = check_attributes(pickle, parts[0]);
-  return status ? check_attributes(pickle, parts[1]) : status;
+  TRY(check_attributes(pickle, parts[0]));
+  return check_attributes(pickle, parts[1]);
 }
 
 // What was done to a tensor after the call that made it.
@@ -353,7 +353,6 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
       return unsupported("it is made by " + quote(type_name(pickle, callable)));
     }
     TRY(check_arity(symbol->arity, arguments.size()));
-    Status status;
     if (symbol->call == Call::kConverted || symbol->call == Call::kWrapped) {
       if (pickle.kind(arguments[0]) != NodeKind::kObject) {
         return corrupt("a parameter without a tensor");
@@ -361,7 +360,9 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
       object = arguments[0];
       callable = pickle.callable(object);
       arguments_id = pickle.arguments(object);
-      status = symbol->call == Call::kConverted ? convert(pickle, arguments, converted) : status;
+      if (symbol->call == Call::kConverted) {
+        TRY(convert(pickle, arguments, converted));
+      }
     } else if (symbol->call == Call::kFromType) {
       object = 0;
       callable = arguments[0];
@@ -369,11 +370,8 @@ Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
     } else {
       return of_type(read_made(pickle, *symbol, object, arguments), converted);
     }
-    if (status && symbol->call != Call::kConverted && arguments.size() > kState) {
-      status = check_state(pickle, arguments[kState]);
-    }
-    if (!status) {
-      return fail(std::move(status).error());
+    if (symbol->call != Call::kConverted && arguments.size() > kState) {
+      TRY(check_state(pickle, arguments[kState]));
     }
   }
   return corrupt("too many wrappers around a tensor");

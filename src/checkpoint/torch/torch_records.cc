@@ -56,29 +56,22 @@ Result<ByteOrder> read_byte_order(const ZipArchive& zip) {
                                        quote(text) + " is neither 'little' nor 'big'");
 }
 
-Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
-                                   Result<std::string> bytes) {
-  if (!bytes) {
-    return fail(std::move(bytes).error());
-  }
-  PickleText text{.bytes = *std::move(bytes)};
-  if (entry.compression != Compression::kNone) {
-    text.max_nodes = std::min<std::uint64_t>(
-        kMaxPickleNodes, kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
-  }
-  auto pickle = Pickle::parse(std::move(text));
-  if (!pickle) {
-    return fail_in(zip.name() + ": record " + quote(entry.name), std::move(pickle).error());
-  }
-  return pickle;
-}
-
 Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) {
   const ZipEntry* entry = zip.find(name);
   if (entry == nullptr) {
     return fail(ErrorCode::kCorrupt, zip.name() + ": record " + quote(name) + " is missing");
   }
-  return parse_pickle_record(zip, *entry, zip.read_record(*entry, kMaxPickleBytes));
+  PickleText text;
+  TRY_ASSIGN(text.bytes, zip.read_record(*entry, kMaxPickleBytes));
+  if (entry->compression != Compression::kNone) {
+    text.max_nodes = std::min<std::uint64_t>(
+        kMaxPickleNodes, kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
+  }
+  auto pickle = Pickle::parse(std::move(text));
+  if (!pickle) {
+    return fail_in(zip.name() + ": record " + quote(entry->name), std::move(pickle).error());
+  }
+  return pickle;
 }
 
 Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_t bytes) {
@@ -94,7 +87,6 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
   }
   auto& known = storages_[static_cast<std::size_t>(entry - zip_.entries().data())];
   if (!known) {
-    TRY(zip_.wait_for(*entry));
     known = static_cast<std::uint32_t>(part_.storages.size());
     Storage storage{.offset = entry->data_offset,
                     .stored_bytes = entry->stored,

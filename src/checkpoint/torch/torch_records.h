@@ -24,11 +24,7 @@ inline constexpr std::uint64_t kMaxSmallRecord = 1024;
 // The byte order that the record `byteorder` states; little if it is missing.
 [[nodiscard]] Result<ByteOrder> read_byte_order(const ZipArchive& zip);
 
-// Parses the content of the record; passes on the error of reading it.
-[[nodiscard]] Result<Pickle> parse_pickle_record(const ZipArchive& zip, const ZipEntry& entry,
-                                                 Result<std::string> bytes);
-
-// Does the same for the record `name`. kCorrupt if it is missing.
+// Parses the record `name`. kCorrupt if it is missing.
 [[nodiscard]] Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name);
 
 // Adds a storage of `part` for each record that tensors view.

@@ -89,60 +89,6 @@ TEST(ParallelFor, TheErrorOfItsOwnWorkComesFirst) {
   }
 }
 
-TEST(ParallelBoth, DoesItsOwnPartOnTheCallingThread) {
-  for (const int threads : {1, 2, 8}) {
-    std::thread::id own;
-    bool other = false;
-    EXPECT_THAT(parallel_both(
-                    threads,
-                    [&]() -> Status {
-                      own = std::this_thread::get_id();
-                      return {};
-                    },
-                    [&]() -> Status {
-                      other = true;
-                      return {};
-                    }),
-                IsOk());
-    EXPECT_EQ(own, std::this_thread::get_id());
-    EXPECT_TRUE(other);
-  }
-}
-
-TEST(ParallelBoth, ItsOwnPartMayWaitForTheOther) {
-  for (const int threads : {1, 2}) {
-    std::atomic<bool> done = false;
-    EXPECT_THAT(parallel_both(
-                    threads,
-                    [&]() -> Status {
-                      done.wait(false);
-                      return {};
-                    },
-                    [&]() -> Status {
-                      done = true;
-                      done.notify_all();
-                      return {};
-                    }),
-                IsOk());
-  }
-}
-
-TEST(ParallelBoth, ReturnsItsOwnErrorFirst) {
-  const auto fails = [](const char* why) {
-    return [why]() -> Status { return fail(ErrorCode::kIo, why); };
-  };
-  const auto works = []() -> Status { return {}; };
-  EXPECT_THAT(parallel_both(2, fails("own"), fails("other")), FailsWith(ErrorCode::kIo, "own"));
-  EXPECT_THAT(parallel_both(2, works, fails("other")), FailsWith(ErrorCode::kIo, "other"));
-}
-
-TEST(ParallelBoth, TurnsExceptionsIntoErrors) {
-  const auto works = []() -> Status { return {}; };
-  const auto throws = []() -> Status { throw std::bad_alloc(); };
-  EXPECT_THAT(parallel_both(2, throws, works), FailsWith(ErrorCode::kIo, "out of memory"));
-  EXPECT_THAT(parallel_both(2, works, throws), FailsWith(ErrorCode::kIo, "out of memory"));
-}
-
 TEST(ThreadCount, IsOnePerAvailableCpuUnlessAsked) {
   EXPECT_GE(thread_count(0), 1);
   EXPECT_EQ(thread_count(5), 5);

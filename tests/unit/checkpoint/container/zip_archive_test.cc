@@ -1,7 +1,5 @@
 #include "checkpoint/container/zip_archive.h"
 
-#include <thread>
-
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 #include "support/zip_builder.h"
@@ -50,43 +48,6 @@ TEST(ZipArchive, ReadsStoredAndDeflatedRecordsWithAndWithoutDescriptors) {
   EXPECT_EQ(archive->find("X"), nullptr);
   EXPECT_THAT(archive->read_record(*archive->find("x"), 4999),
               FailsWith(ErrorCode::kUnsupported, "more than the limit"));
-}
-
-TEST(ZipArchive, OtherThreadsMayWaitForRecordsThatAreBeingLocated) {
-  ZipBuilder zip;
-  for (int i = 0; i < 3000; ++i) {
-    zip.add({.name = "a/" + std::to_string(i), .data = "x"});
-  }
-  const TempDir dir;
-  auto archive = ZipArchive::open_names(*SourceFile::open(dir.write("a.pt", zip.finish())));
-  ASSERT_THAT(archive, IsOk());
-  EXPECT_EQ(archive->read_record(archive->entries()[5], 1).value(), "x") << "before";
-  std::thread locating([&] { EXPECT_THAT(archive->locate(), IsOk()); });
-  std::uint64_t previous = 0;
-  for (const ZipEntry& entry : archive->entries()) {
-    EXPECT_THAT(archive->wait_for(entry), IsOk());
-    EXPECT_GT(entry.data_offset, previous);
-    previous = entry.data_offset;
-  }
-  locating.join();
-}
-
-TEST(ZipArchive, WhoWaitsForADamagedRecordIsTold) {
-  ZipBuilder zip;
-  for (int i = 0; i < 300; ++i) {
-    zip.add({.name = "a/" + std::to_string(i), .data = "x"});
-  }
-  std::string bytes = zip.finish();
-  bytes[bytes.find("a/280")] = 'b';  // in its own header
-  const TempDir dir;
-  auto archive = ZipArchive::open_names(*SourceFile::open(dir.write("a.pt", bytes)));
-  ASSERT_THAT(archive, IsOk());
-  std::thread locating([&] {
-    EXPECT_THAT(archive->locate(), FailsWith(ErrorCode::kCorrupt, "another name in its own"));
-  });
-  EXPECT_THAT(archive->wait_for(archive->entries()[299]),
-              FailsWith(ErrorCode::kCorrupt, "could not be located"));
-  locating.join();
 }
 
 TEST(ZipArchive, ReadsMoreThan65535Records) {

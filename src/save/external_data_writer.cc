@@ -1,22 +1,29 @@
 #include <fmt/format.h>
 
-#include <deque>
+#include <algorithm>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/digest.h"
-#include "base/output_file.h"
+#include "base/parallel.h"
+#include "base/progress_meter.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "onnx/external_data.h"
+#include "onnx/model_access.h"
+#include "onnx/model_pieces.h"
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
+#include "save/file_syncer.h"
 #include "save/manifest.h"
+#include "save/model_writer.h"
 #include "save/output_names.h"
 #include "save/publish.h"
+#include "save/staging.h"
 
 namespace onnx_external {
 namespace {
@@ -35,26 +42,34 @@ Status write_pieces(const OutputFile& file, std::span<const std::byte> bytes, Cr
   return {};
 }
 
-void collect_initializers(const onnx::GraphProto& graph, std::set<std::string>& names) {
-  for (const onnx::TensorProto& initializer : graph.initializer()) {
-    names.insert(initializer.name());
+// What the model says of a tensor: everything but where its bytes are.
+Result<onnx::TensorProto> describe(std::string_view name, DType dtype,
+                                   std::span<const std::int64_t> shape, std::uint64_t bytes) {
+  const std::string where = "tensor " + quote(name);
+  if (!is_utf8(name)) {
+    return fail(ErrorCode::kInvalidArgument, where + ": its name is not UTF-8");
   }
-  for (const onnx::NodeProto& node : graph.node()) {
-    for (const onnx::AttributeProto& attribute : node.attribute()) {
-      if (attribute.has_g()) {
-        collect_initializers(attribute.g(), names);
-      }
-      for (const onnx::GraphProto& nested : attribute.graphs()) {
-        collect_initializers(nested, names);
-      }
-    }
+  const auto expected = contiguous_nbytes(dtype, shape);
+  if (name.empty() || !expected || *expected != bytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} of shape {} does not have {} bytes", where, torch_name(dtype),
+                            shape_text(shape), bytes));
   }
+  const auto dims = onnx_shape(dtype, shape);
+  if (onnx_data_type(dtype) == 0 || !dims) {
+    return fail(ErrorCode::kUnsupported, fmt::format("{}: ONNX has no type for {} of shape {}",
+                                                     where, torch_name(dtype), shape_text(shape)));
+  }
+  onnx::TensorProto proto;
+  proto.set_name(std::string(name));
+  proto.set_data_type(onnx_data_type(dtype));
+  proto.mutable_dims()->Add(dims->begin(), dims->end());
+  return proto;
 }
 
-void add_entry(onnx::TensorProto& proto, const char* key, std::string value) {
-  onnx::StringStringEntryProto* entry = proto.add_external_data();
-  entry->set_key(key);
-  entry->set_value(std::move(value));
+bool stays_inline(const onnx::TensorProto& proto, DType dtype, std::uint64_t bytes) {
+  return bytes == 0 ||
+         (!is_floating(dtype) && proto.dims_size() <= 1 && bytes <= kMaxInlineIntegerBytes);
 }
 
 }  // namespace
@@ -67,25 +82,21 @@ struct ExternalDataWriter::State {
   };
 
   Transaction transaction;
+  FileSyncer syncer;
   std::mutex mutex;
   // By name, so that the manifest does not depend on the order of arrival.
   std::map<std::string, Added, std::less<>> added;
-  std::deque<OutputFile> unsynced;
-  std::optional<Error> broken;  // a write that was reported as done did not reach the disk
 
-  explicit State(Transaction&& begun) : transaction(std::move(begun)) {}
+  explicit State(Transaction&& begun)
+      : transaction(std::move(begun)), syncer(transaction.options().sync, 0, kMaxUnsynced) {}
 
-  Status reserve(const std::string& name, const std::string& file, std::uint64_t bytes) {
+  // The entry stays where it is until forget(); whoever made it fills it in.
+  Result<Added*> reserve(const std::string& name, const std::string& file, std::uint64_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (!added.emplace(name, Added{file, bytes, 0}).second) {
-      return fail(ErrorCode::kInvalidArgument, "tensor " + quote(name) + ": was added before");
-    }
-    return {};
-  }
-
-  void set_crc(const std::string& name, std::uint32_t crc32) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    added.at(name).crc32 = crc32;
+    const auto [place, is_new] = added.emplace(name, Added{file, bytes, 0});
+    return is_new
+               ? Result<Added*>(&place->second)
+               : fail(ErrorCode::kInvalidArgument, "tensor " + quote(name) + ": was added before");
   }
 
   void forget(const std::string& name, const std::string& file) {
@@ -95,58 +106,21 @@ struct ExternalDataWriter::State {
   }
 
   Result<std::uint32_t> write_file(const std::string& file, std::span<const std::byte> bytes) {
-    TRY_ASSIGN(auto output, OutputFile::create(transaction.data(), file));
+    TRY_ASSIGN(auto output, create_file(transaction.data(), file, bytes.size()));
     Crc32 crc;
-    Status status = output.preallocate(bytes.size());
-    if (status) {
-      status = write_pieces(output, bytes, crc);
-    }
-    if (status) {
-      status = hand_over(std::move(output));
-    }
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(write_pieces(output, bytes, crc));
+    TRY(syncer.close(std::move(output), bytes.size()));
     return crc.value();
   }
 
-  Status hand_over(OutputFile output) {
-    if (transaction.options().sync == Sync::kNone) {
-      return output.close();
-    }
-    output.start_writeback();
-    std::optional<OutputFile> oldest;
-    {
-      const std::lock_guard<std::mutex> lock(mutex);
-      unsynced.push_back(std::move(output));
-      if (unsynced.size() > kMaxUnsynced) {
-        oldest = std::move(unsynced.front());
-        unsynced.pop_front();
-      }
-    }
-    return oldest ? sync_and_close(*oldest) : Status();
-  }
-
-  // The file may be one of another add(), so a failure breaks the writer as a whole.
-  Status sync_and_close(OutputFile& output) {
-    Status status = output.sync();
-    if (status) {
-      status = output.close();
-    }
-    if (!status) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      broken = status.error();
-    }
-    return status;
-  }
-
   Status sync_rest() {
-    while (!unsynced.empty()) {
-      OutputFile output = std::move(unsynced.front());
-      unsynced.pop_front();
-      TRY(sync_and_close(output));
+    std::uint64_t bytes = 0;
+    for (const auto& [name, tensor] : added) {
+      bytes += tensor.file.empty() ? 0 : tensor.bytes;
     }
-    return broken ? fail(*broken) : Status();
+    const ProgressFn nobody;
+    ProgressMeter meter(nobody);
+    return syncer.finish(transaction.data(), bytes, thread_count(0), meter);
   }
 
   std::string location(const std::string& file) const {
@@ -155,8 +129,12 @@ struct ExternalDataWriter::State {
 
   // Every tensor that was added is in the model, and nothing external is in it but those.
   Status check_model(const Model& model) const {
-    std::set<std::string> names;
-    collect_initializers(model.proto().graph(), names);
+    std::set<std::string_view> names;
+    for (const Slot& slot : model.facts().slots) {
+      if (slot.kind == SlotKind::kInitializer) {
+        names.insert(slot.name);
+      }
+    }
     for (const auto& [name, tensor] : added) {
       if (!names.contains(name)) {
         return fail(ErrorCode::kInvalidArgument, "tensor " + quote(name) +
@@ -176,13 +154,11 @@ struct ExternalDataWriter::State {
     return {};
   }
 
-  Manifest manifest_of(const Model& model, std::string_view model_text) const {
+  std::string manifest_for(const Model& model, const ModelIdentity& written) const {
     Manifest manifest;
     manifest.model_file = transaction.options().model_name;
-    manifest.model_bytes = model_text.size();
-    Crc32 crc;
-    crc.update(std::as_bytes(std::span(model_text)));
-    manifest.model_crc32 = crc.value();
+    manifest.model_bytes = written.bytes;
+    manifest.model_crc32 = written.crc32;
     for (const ExternalTensor& external : model.external_tensors()) {
       const Added& tensor = added.at(external.name);
       manifest.tensors.push_back({external.name,
@@ -196,7 +172,7 @@ struct ExternalDataWriter::State {
                                   external.data_type,
                                   external.dims});
     }
-    return manifest;
+    return manifest_text(manifest);
   }
 };
 
@@ -216,60 +192,40 @@ Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
 Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType dtype,
                                                   std::span<const std::int64_t> shape,
                                                   std::span<const std::byte> bytes) {
-  const std::int32_t data_type = onnx_data_type(dtype);
-  const auto dims = onnx_shape(dtype, shape);
-  const auto expected = contiguous_nbytes(dtype, shape);
-  const std::string tensor_name(name);
-  const std::string where = "tensor " + quote(name);
-  if (!is_utf8(name)) {
-    return fail(ErrorCode::kInvalidArgument, where + ": its name is not UTF-8");
-  }
-  if (name.empty() || !expected || *expected != bytes.size()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: {} of shape {} does not have {} bytes", where, torch_name(dtype),
-                            shape_text(shape), bytes.size()));
-  }
-  if (data_type == 0 || !dims) {
-    return fail(ErrorCode::kUnsupported, fmt::format("{}: ONNX has no type for {} of shape {}",
-                                                     where, torch_name(dtype), shape_text(shape)));
-  }
-  onnx::TensorProto proto;
-  proto.set_name(tensor_name);
-  proto.set_data_type(data_type);
-  proto.mutable_dims()->Add(dims->begin(), dims->end());
-  const bool is_inline = bytes.empty() || (!is_floating(dtype) && dims->size() <= 1 &&
-                                           bytes.size() <= kMaxInlineIntegerBytes);
+  TRY_ASSIGN(auto proto, describe(name, dtype, shape, bytes.size()));
+  const bool is_inline = stays_inline(proto, dtype, bytes.size());
   const std::string file = is_inline ? std::string() : streamed_file_name(name);
-  TRY(state_->reserve(tensor_name, file, bytes.size()));
+  TRY_ASSIGN(State::Added* const added, state_->reserve(proto.name(), file, bytes.size()));
   if (is_inline) {
     proto.set_raw_data(bytes.data(), bytes.size());
     return proto;
   }
   const auto crc = state_->write_file(file, bytes);
   if (!crc) {
-    state_->forget(tensor_name, file);
-    return fail_in(where, crc.error());
+    state_->forget(proto.name(), file);
+    return fail_in("tensor " + quote(name), crc.error());
   }
-  state_->set_crc(tensor_name, *crc);
-  proto.set_data_location(onnx::TensorProto::EXTERNAL);
-  add_entry(proto, "location", state_->location(file));
-  add_entry(proto, "offset", "0");
-  add_entry(proto, "length", std::to_string(bytes.size()));
+  added->crc32 = *crc;
+  write_external_entries({state_->location(file), 0, bytes.size(), {}}, proto);
   return proto;
 }
 
 Status ExternalDataWriter::finish(const onnx::ModelProto& model) {
-  TRY_ASSIGN(auto checked, Model::from_proto(model, state_->transaction.staging_path()));
-  Status status = state_->check_model(checked);
-  if (status) {
-    status = state_->sync_rest();
-  }
-  if (!status) {
-    return status;
-  }
-  TRY_ASSIGN(const auto text, checked.serialize());
-  status = state_->transaction.write_model(text, manifest_text(state_->manifest_of(checked, text)));
-  return status ? state_->transaction.publish() : status;
+  Transaction& transaction = state_->transaction;
+  TRY_ASSIGN(const auto checked, Model::from_proto(model, transaction.staging_path()));
+  TRY(state_->check_model(checked));
+  TRY(state_->sync_rest());
+  TRY_ASSIGN(const auto pieces, model_pieces(checked));
+  WriteOptions options;
+  options.sync = transaction.options().sync;
+  TRY_ASSIGN(const auto written, write_model_file({transaction.staging(),
+                                                   transaction.options().model_name,
+                                                   pieces,
+                                                   ModelAccess::cuts(checked),
+                                                   {},
+                                                   options}));
+  TRY(transaction.write_manifest(state_->manifest_for(checked, written)));
+  return transaction.publish();
 }
 
 }  // namespace onnx_external

@@ -7,24 +7,19 @@
 #include "base/try.h"
 
 namespace onnx_external {
+
 bool are_synced_together(std::size_t files) {
   return files > kMaxFilesSyncedAlone && syncs_report_errors();
 }
 
-Status FileSyncer::UnsyncedFile::sync_and_close() {
-  Status status = output.sync();
-  return status ? output.close() : status;
-}
-
-FileSyncer::FileSyncer(Sync sync, std::size_t files, std::size_t most_open, int threads)
+FileSyncer::FileSyncer(Sync sync, std::size_t files, std::size_t most_open)
     : sync_(sync),
       together_(are_synced_together(files)),
-      most_unsynced_(std::min(most_open, kMaxUnsyncedFiles) / static_cast<std::size_t>(threads)),
-      unsynced_(static_cast<std::size_t>(threads)) {}
+      most_unsynced_(std::min(most_open, kMaxUnsyncedFiles)) {}
 
 // Waiting a while before the fsync lets the disk work behind the copying, and lets one journal
 // commit serve many files.
-Status FileSyncer::close(OutputFile file, std::uint64_t bytes, int thread) {
+Status FileSyncer::close(OutputFile file, std::uint64_t bytes) {
   if (sync_ == Sync::kNone) {
     return file.close();
   }
@@ -34,22 +29,35 @@ Status FileSyncer::close(OutputFile file, std::uint64_t bytes, int thread) {
   if (together_) {
     return file.close();
   }
-  std::deque<UnsyncedFile>& unsynced = unsynced_[static_cast<std::size_t>(thread)];
-  unsynced.push_back({std::move(file), bytes});
-  if (unsynced.size() <= most_unsynced_) {
-    return {};
+  std::optional<UnsyncedFile> oldest;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unsynced_.push_back({std::move(file), bytes});
+    if (unsynced_.size() > most_unsynced_) {
+      oldest.emplace(std::move(unsynced_.front()));
+      unsynced_.pop_front();
+    }
   }
-  UnsyncedFile oldest = std::move(unsynced.front());
-  unsynced.pop_front();
-  return oldest.sync_and_close();
+  return oldest ? sync_and_close(oldest->output) : Status();
 }
 
-Status FileSyncer::finish(const Directory& folder, std::uint64_t bytes, ProgressMeter& meter) {
+Status FileSyncer::sync_and_close(OutputFile& output) {
+  Status status = output.sync();
+  status = status ? output.close() : status;
+  if (!status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failed_ = status.error();
+  }
+  return status;
+}
+
+Status FileSyncer::finish(const Directory& folder, std::uint64_t bytes, int threads,
+                          ProgressMeter& meter) {
   if (sync_ == Sync::kNone) {
     return {};
   }
   if (!together_) {
-    return finish_each(meter);
+    return finish_each(threads, meter);
   }
   meter.begin(Phase::kSync, bytes);
   (void)meter.add(0);  // shows that the wait has begun
@@ -58,23 +66,20 @@ Status FileSyncer::finish(const Directory& folder, std::uint64_t bytes, Progress
   return status ? meter.finish() : status;
 }
 
-Status FileSyncer::finish_each(ProgressMeter& meter) {
-  std::vector<UnsyncedFile> rest;
+Status FileSyncer::finish_each(int threads, ProgressMeter& meter) {
+  if (failed_) {
+    return fail(*failed_);
+  }
   std::uint64_t bytes = 0;
-  for (std::deque<UnsyncedFile>& unsynced : unsynced_) {
-    for (UnsyncedFile& file : unsynced) {
-      bytes += file.bytes;
-      rest.push_back(std::move(file));
-    }
-    unsynced.clear();
+  for (const UnsyncedFile& file : unsynced_) {
+    bytes += file.bytes;
   }
   meter.begin(Phase::kSync, bytes);
-  Status status = parallel_for(rest.size(), static_cast<int>(unsynced_.size()),
-                               [&](std::size_t index, int) -> Status {
-                                 TRY(rest[index].sync_and_close());
-                                 return meter.step(rest[index].bytes);
-                               });
-  return status ? meter.finish() : status;
+  TRY(parallel_for(unsynced_.size(), threads, [&](std::size_t index, int) -> Status {
+    TRY(sync_and_close(unsynced_[index].output));
+    return meter.step(unsynced_[index].bytes);
+  }));
+  return meter.finish();
 }
 
 }  // namespace onnx_external

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <vector>
+#include <mutex>
+#include <optional>
 
 #include "base/directory.h"
 #include "base/output_file.h"
@@ -14,7 +15,7 @@
 
 namespace onnx_external {
 
-// Files of all threads together that wait, written but open, for the disk.
+// At most so many written files of a save stay open until they are on the disk.
 inline constexpr std::size_t kMaxUnsyncedFiles = 256;
 
 // With more files than this, one sync of the file system costs less than waiting for each.
@@ -27,29 +28,32 @@ inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
 class FileSyncer {
  public:
-  // `files` will be written by `threads` threads; `most_open` of them may wait open.
-  FileSyncer(Sync sync, std::size_t files, std::size_t most_open, int threads);
+  // `files`: how many will come; 0 if that is not known. At most `most_open` of them stay open.
+  FileSyncer(Sync sync, std::size_t files, std::size_t most_open);
 
-  // Takes a file of so many bytes, all of them written. Thread-safe for different `thread`, which
-  // is in [0, threads).
-  [[nodiscard]] Status close(OutputFile file, std::uint64_t bytes, int thread);
+  // Takes a file of so many bytes, all of them written. Thread-safe. An error may be that of an
+  // earlier file, so it is one of all files.
+  [[nodiscard]] Status close(OutputFile file, std::uint64_t bytes);
 
-  // Waits for all that close() has taken, files in `folder` of `bytes` in all. Call once, last;
-  // kCancelled when the meter says so.
-  [[nodiscard]] Status finish(const Directory& folder, std::uint64_t bytes, ProgressMeter& meter);
+  // Waits for all that close() has taken, files in `folder` of `bytes` in all. Call once, last.
+  // Returns the error of a close() again; kCancelled if the meter's callback asks to stop.
+  [[nodiscard]] Status finish(const Directory& folder, std::uint64_t bytes, int threads,
+                              ProgressMeter& meter);
 
  private:
   struct UnsyncedFile {
     OutputFile output;
     std::uint64_t bytes = 0;
-    [[nodiscard]] Status sync_and_close();
   };
-  [[nodiscard]] Status finish_each(ProgressMeter& meter);
+  [[nodiscard]] Status sync_and_close(OutputFile& output);
+  [[nodiscard]] Status finish_each(int threads, ProgressMeter& meter);
 
   Sync sync_;
   bool together_;
-  std::size_t most_unsynced_;                       // of one thread
-  std::vector<std::deque<UnsyncedFile>> unsynced_;  // index: the thread
+  std::size_t most_unsynced_;
+  std::mutex mutex_;
+  std::deque<UnsyncedFile> unsynced_;
+  std::optional<Error> failed_;
 };
 
 }  // namespace onnx_external

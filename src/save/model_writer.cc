@@ -10,6 +10,7 @@
 #include "base/output_file.h"
 #include "base/progress_meter.h"
 #include "base/try.h"
+#include "save/staging.h"
 
 namespace onnx_external {
 namespace {
@@ -87,9 +88,7 @@ Result<OutputFile> open_model_file(const ModelFileJob& job) {
   if (std::any_of(pieces.begin(), pieces.end(), is_deferred)) {
     return OutputFile::reopen(job.folder, job.name);
   }
-  TRY_ASSIGN(auto file, OutputFile::create(job.folder, job.name));
-  TRY(file.preallocate(job.pieces.bytes));
-  return file;
+  return create_file(job.folder, job.name, job.pieces.bytes);
 }
 
 }  // namespace
@@ -109,16 +108,10 @@ std::vector<std::uint64_t> deferred_offsets(const ModelPieces& pieces) {
 
 Result<ModelIdentity> write_model_file(const ModelFileJob& job) {
   TRY_ASSIGN(auto file, open_model_file(job));
-  const auto crc = ModelFileWriter(job, file).write();
-  Status status = crc ? Status() : Status(fail(crc.error()));
-  if (status && job.options.sync == Sync::kFiles) {
-    status = file.sync();
-  }
-  if (status) {
-    status = file.close();
-  }
-  return status ? Result<ModelIdentity>(ModelIdentity{job.pieces.bytes, *crc})
-                : fail(std::move(status).error());
+  TRY_ASSIGN(const auto crc, ModelFileWriter(job, file).write());
+  TRY(job.options.sync == Sync::kFiles ? file.sync() : Status());
+  TRY(file.close());
+  return ModelIdentity{job.pieces.bytes, crc};
 }
 
 }  // namespace onnx_external

@@ -59,7 +59,6 @@ struct Batch {
 struct Worker {
   RangeCopier copier;
   DirectCopier direct;
-  int thread = 0;
 };
 
 // Adds a range of what was written.
@@ -112,12 +111,8 @@ class PlanCopier {
         steps_(plan_copy(job, threads_, room_.batches > 0)),
         workers_(static_cast<std::size_t>(threads_)),
         batches_(steps_.batches()),
-        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(), room_.waiting,
-                threads_),
+        syncer_(job.options.sync, job.plan.files.size() - job.plan.kept.size(), room_.waiting),
         step_([&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
-    for (int thread = 0; thread < threads_; ++thread) {
-      workers_[static_cast<std::size_t>(thread)].thread = thread;
-    }
     copied_.crcs.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
     for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
@@ -149,7 +144,7 @@ class PlanCopier {
       status = meter_.finish();
     }
     if (status) {
-      status = syncer_.finish(job_.data, job_.plan.bytes, meter_);
+      status = syncer_.finish(job_.data, job_.plan.bytes, threads_, meter_);
     }
     if (!status) {
       return fail(std::move(status).error());
@@ -418,8 +413,7 @@ class PlanCopier {
       copied_.sha1s[file] = sha->hex();
     }
     Status status = finish_part(item.part, source, crc);
-    return status ? syncer_.close(std::move(output), job_.plan.files[file].bytes, worker.thread)
-                  : status;
+    return status ? syncer_.close(std::move(output), job_.plan.files[file].bytes) : status;
   }
 
   Status copy_into(const CopyItem& item, SharedFile& file, Worker& worker) {
@@ -430,7 +424,7 @@ class PlanCopier {
     Status status = chunks == chunks_.end() ? finish_part(item.part, source, crc)
                                             : finish_chunk(item, chunks->second, source, crc);
     const bool was_last = --file.items_left == 0;
-    return status && was_last ? finish_shared(part_of(item).file, file, worker) : status;
+    return status && was_last ? finish_shared(part_of(item).file, file) : status;
   }
 
   Status open_once(std::uint32_t number, SharedFile& file) const {
@@ -448,13 +442,13 @@ class PlanCopier {
   }
 
   // All items of the file are done. Its SHA-1 needs the bytes in order, so they are read again.
-  Status finish_shared(std::uint32_t number, SharedFile& file, Worker& worker) {
+  Status finish_shared(std::uint32_t number, SharedFile& file) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
     if (job_.options.checksum == Checksum::kSha1 && steps_.files[number].of_others == 0) {
       TRY_ASSIGN(auto sha1, sha1_of(*file.output, bytes));
       copied_.sha1s[number] = std::move(sha1);
     }
-    Status status = syncer_.close(*std::move(file.output), bytes, worker.thread);
+    Status status = syncer_.close(*std::move(file.output), bytes);
     file.output.reset();
     return status;
   }

@@ -166,11 +166,6 @@ Result<const Directory*> Transaction::add_test_data_folder(const std::string& na
   return extra_.back().folder.get();
 }
 
-Status Transaction::write_model(std::string_view model, std::string_view manifest) {
-  TRY(write_file(staging_.folder(), options_.model_name, model, options_.sync));
-  return write_manifest(manifest);
-}
-
 Status Transaction::write_manifest(std::string_view manifest) {
   TRY(write_file(has_manifest_in_folder(options_) ? staging_.data() : staging_.folder(),
                  manifest_name(options_), manifest, options_.sync));

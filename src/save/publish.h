@@ -69,8 +69,6 @@ class Transaction {
   // Writes the manifest, then makes all names in the staging folder durable. Model and data files
   // must be complete (and synced by whoever wrote them).
   [[nodiscard]] Status write_manifest(std::string_view manifest);
-  // The same, and writes the model.
-  [[nodiscard]] Status write_model(std::string_view model, std::string_view manifest);
 
   // After an error nothing is visible, but for the last one possible: when the folder cannot be
   // written to the disk after the model was renamed, both generations stay and the message says so.

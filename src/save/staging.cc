@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/output_file.h"
 #include "base/try.h"
 #include "save/journal.h"
 #include "save/output_names.h"
@@ -29,17 +28,19 @@ Status remove_all_but(const Directory& folder, const EntryNames& kept) {
   return {};
 }
 
+Result<OutputFile> create_file(const Directory& folder, const std::string& name,
+                               std::uint64_t bytes) {
+  TRY_ASSIGN(auto file, OutputFile::create(folder, name));
+  TRY(file.preallocate(bytes));
+  return file;
+}
+
 Status write_file(const Directory& folder, const std::string& name, std::string_view content,
                   Sync sync) {
-  TRY_ASSIGN(auto file, OutputFile::create(folder, name));
-  Status status = file.preallocate(content.size());
-  if (status) {
-    status = file.write(0, std::as_bytes(std::span(content)));
-  }
-  if (status && sync == Sync::kFiles) {
-    status = file.sync();
-  }
-  return status ? file.close() : status;
+  TRY_ASSIGN(auto file, create_file(folder, name, content.size()));
+  TRY(file.write(0, std::as_bytes(std::span(content))));
+  TRY(sync == Sync::kFiles ? file.sync() : Status());
+  return file.close();
 }
 
 Status sync_folder(const Directory& folder, Sync sync) {

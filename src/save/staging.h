@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <string_view>
 
 #include "base/directory.h"
+#include "base/output_file.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/transaction_options.h"
@@ -23,6 +25,10 @@ using EntryNames = std::set<std::string, std::less<>>;
 inline constexpr mode_t kPublishedFolderMode = 0777;
 
 [[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& kept);
+
+// A new file with room for `bytes`.
+[[nodiscard]] Result<OutputFile> create_file(const Directory& folder, const std::string& name,
+                                             std::uint64_t bytes);
 
 // Both wait for the disk with Sync::kFiles alone.
 [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,

@@ -366,14 +366,8 @@ struct Ground {
 // Files into which several processes write exist before the first of them does.
 Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Directory& data) {
   for (const std::uint32_t number : team.shared_files(plan)) {
-    auto file = OutputFile::create(data, plan.files[number].name);
-    Status status = file ? file->preallocate(plan.files[number].bytes) : fail(file.error());
-    if (status) {
-      status = file->close();
-    }
-    if (!status) {
-      return status;
-    }
+    TRY_ASSIGN(auto file, create_file(data, plan.files[number].name, plan.files[number].bytes));
+    TRY(file.close());
   }
   return {};
 }

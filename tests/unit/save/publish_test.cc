@@ -58,7 +58,9 @@ void fill(Transaction& transaction, const std::string& model, const Names& files
     ASSERT_THAT(output->write(0, std::as_bytes(std::span(model))), IsOk());
     ASSERT_THAT(output->close(), IsOk());
   }
-  ASSERT_THAT(transaction.write_model(model, manifest_for(model, files)), IsOk());
+  const TransactionOptions& options = transaction.options();
+  ASSERT_THAT(write_file(transaction.staging(), options.model_name, model, options.sync), IsOk());
+  ASSERT_THAT(transaction.write_manifest(manifest_for(model, files)), IsOk());
 }
 
 void save(const fs::path& out, const std::string& model, const Names& files,

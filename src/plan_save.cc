@@ -31,7 +31,7 @@ Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, con
   }
   if (options.reuse == Reuse::kEqualFiles && write.overwrite == Overwrite::kAllow &&
       !target.folder.empty()) {
-    TRY_ASSIGN(plan, keep_equal_files(std::move(plan), model, checkpoint, target.folder, write));
+    TRY_ASSIGN(plan, reuse_equal_files(std::move(plan), model, checkpoint, target.folder, write));
   }
   TRY(note_recorded_crcs(model, plan));
   return plan;

@@ -62,8 +62,8 @@ SaveReport make_report(const SaveJob& job, const MappingKeys& keys, const Mappin
   }
   report.alignment = mapping.alignment;
   report.bytes = plan.bytes;
-  report.files_reused = plan.kept.size();
-  for (const auto& [file, kept] : plan.kept) {
+  report.files_reused = plan.reused.size();
+  for (const auto& [file, reused] : plan.reused) {
     report.bytes_reused += plan.files[file].bytes;
   }
   for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
@@ -91,15 +91,13 @@ Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping
     inputs.recordings.push_back(std::move(recording));
   }
   const auto graph = graph_inputs(job.model->proto().graph(), mapping.inputs_left);
-  auto data = plan_test_data(graph, inputs.recordings);
-  Status status = data ? Status() : fail(data.error());
-  if (status && job.options.mode == RunMode::kWrite) {
-    status = check_test_data(graph, *data);
+  const auto plan = [&]() -> Status {
+    TRY_ASSIGN(inputs.data, plan_test_data(graph, inputs.recordings));
+    return job.options.mode == RunMode::kWrite ? check_test_data(graph, inputs.data) : Status();
+  };
+  if (Status planned = plan(); !planned) {
+    return fail_in(job.graph_name() + ": test data", std::move(planned).error());
   }
-  if (!status) {
-    return fail_in(job.graph_name() + ": test data", std::move(status).error());
-  }
-  inputs.data = *std::move(data);
   return inputs;
 }
 
@@ -130,8 +128,8 @@ VerifyOptions verify_options(const SaveJob& job, const StagedSave& staged) {
     options.drop_cache = DropCache::kBehind;
   }
   // Reused files have just been compared with the checkpoint.
-  for (const auto& [file, kept] : job.plan.kept) {
-    options.compared_files.insert(kept.location);
+  for (const auto& [file, reused] : job.plan.reused) {
+    options.compared_files.insert(reused.location);
   }
   // The graph's own data is checked by the CRC-32 that was taken while it was copied.
   options.manifest = staged.manifest_location();
@@ -200,7 +198,7 @@ Result<SaveReport> carry_out(SaveJob job) {
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged, write_plan(job.plan, *job.model, *job.checkpoint, job.target.folder,
                                      write, &job.inputs));
-  job.report.bytes_kept = staged.bytes_kept();
+  job.report.bytes_resumed = staged.bytes_resumed();
   const bool leads = write.team == nullptr || write.team->rank() == 0;
   if (job.options.verification == Verification::kOn && leads) {
     TRY(verify_staged(job, staged));

@@ -377,9 +377,9 @@ void note_details(const Command& command, const Arguments& arguments, const Save
       "verify {}, fsync {}, threads {}{}", arguments.verify ? "on" : "off",
       arguments.fsync ? "on" : "off", threads == 0 ? "one per CPU" : std::to_string(threads),
       report.alignment.empty() ? "" : ", names aligned by " + quote(shown(report.alignment))));
-  if (report.bytes_kept > 0) {
+  if (report.bytes_resumed > 0) {
     command.note(fmt::format("resumed a killed save: {} of {} were already written",
-                             size_text(report.bytes_kept), size_text(report.bytes)));
+                             size_text(report.bytes_resumed), size_text(report.bytes)));
   }
   if (arguments.reuse) {
     command.note(fmt::format("reused {} of the replaced model, {}",

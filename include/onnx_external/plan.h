@@ -59,7 +59,7 @@ inline constexpr std::uint64_t kMinAlignment = 16;
 inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
 
 // kEqualFiles: when a model is replaced, data files whose bytes do not change stay where they are
-// (SavePlan::kept), and the new model uses them. The others get new names, as always. For layouts
+// (SavePlan::reused), and the new model uses them. The others get new names, as always. For layouts
 // with data files, and for one process.
 enum class Reuse : std::uint8_t { kNo, kEqualFiles };
 
@@ -109,7 +109,7 @@ struct PlannedFile {
 
 // A data file of the replaced model that already has the planned bytes. It is reused: it stays
 // where it is, and the new model refers to it there.
-struct KeptFile {
+struct ReusedFile {
   std::string location;             // relative to the model's folder
   std::string stamp;                // identifies the compared file, which must not change any more
   std::vector<std::uint32_t> crcs;  // CRC-32 of the file's parts, in their order
@@ -125,15 +125,15 @@ struct SavePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<PlannedPart> parts;  // file by file, by rising offset
   std::vector<PlannedFile> files;
-  std::map<std::uint32_t, KeptFile> kept;  // reused files, by index into `files`: never written
-  std::uint64_t bytes = 0;                 // of all data files that are written
-  MappingOptions asked = {};               // Mapping::asked, for the manifest
+  std::map<std::uint32_t, ReusedFile> reused;  // by index into `files`: never written
+  std::uint64_t bytes = 0;                     // of all data files that are written
+  MappingOptions asked = {};                   // Mapping::asked, for the manifest
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
 
   // The location of a data file as the model spells it, relative to the model's folder. Not for
   // kInline.
   [[nodiscard]] std::string location(std::uint32_t file) const {
-    if (const auto old = kept.find(file); old != kept.end()) {
+    if (const auto old = reused.find(file); old != reused.end()) {
       return old->second.location;
     }
     return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;

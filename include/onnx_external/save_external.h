@@ -95,7 +95,7 @@ struct SaveReport {
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
   std::string alignment;               // Mapping::alignment
   std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
-  std::uint64_t bytes_kept = 0;        // of these, written by the killed save that was resumed
+  std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
   std::uint64_t files_reused = 0;      // Reuse::kEqualFiles: files of the replaced model
   std::uint64_t bytes_reused = 0;      // in these files; not counted in `bytes`
   std::uint64_t linked_bytes = 0;      // Layout::kLink: of the ranges that the model refers to

@@ -71,7 +71,7 @@ class StagedSave {
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
 
   // How many bytes of the data files a killed save had already written.
-  [[nodiscard]] std::uint64_t bytes_kept() const;
+  [[nodiscard]] std::uint64_t bytes_resumed() const;
 
   // Renames the data folder or files, then the model, to their final names, and removes the data of
   // a replaced model. The save is done only if this succeeds. In a team the leader publishes, the
@@ -97,7 +97,7 @@ class StagedSave {
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
 //
-// kIo; kCorrupt if a source is damaged, or if a reused file (SavePlan::kept) has changed since it
+// kIo; kCorrupt if a source is damaged, or if a reused file (SavePlan::reused) has changed since it
 // was compared; kCancelled; kAlreadyExists; kInvalidArgument for a checksum with kLink, which would
 // need whole files.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,

@@ -46,23 +46,14 @@ void run_team(int threads, const std::function<void(int)>& work);
 // Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
 // first; thread is in [0, threads). A failure stops only higher indices, and the error of the
 // lowest failing index is returned, so every run reports the same message. Exceptions become
-// errors. This thread first calls own() while the others start with the steps; an error of own()
-// takes precedence.
-template <typename Step, typename Own>
-[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step,
-                                  const Own& own) {
+// errors.
+template <typename Step>
+[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> lowest_failure{std::numeric_limits<std::size_t>::max()};
   std::optional<Error> error;
   std::mutex error_mutex;
-  Status own_status;
   auto work = [&](int thread) {
-    if (thread == 0) {
-      own_status = without_exceptions(own);
-      if (!own_status) {
-        lowest_failure = 0;
-      }
-    }
     for (std::size_t index = next++; index < count; index = next++) {
       if (index > lowest_failure.load()) {
         return;
@@ -80,15 +71,7 @@ template <typename Step, typename Own>
   };
   const std::size_t most = static_cast<std::size_t>(std::max(threads, 1));
   run_team(static_cast<int>(std::min(most, count)), std::cref(work));
-  if (own_status && error) {
-    return fail(*std::move(error));
-  }
-  return own_status;
-}
-
-template <typename Step>
-[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
-  return parallel_for(count, threads, step, [] { return Status(); });
+  return error ? Status(fail(*std::move(error))) : Status();
 }
 
 }  // namespace onnx_external

@@ -38,43 +38,26 @@ class StepPlanner {
       FileParts& file = out_.files[part.file];
       ++file.all;
       file.of_others += job.is_of_others(i) ? 1 : 0;
-      file.kept += is_kept(i) ? 1 : 0;
+      file.done += is_done(i) ? 1 : 0;
       out_.bytes += is_copied(i) ? part.bytes : 0;
     }
   }
 
-  CopySteps plan(bool with_batches) && {
-    std::vector<CopyItem> batched;
+  CopySteps plan() && {
     for (const std::uint32_t part : copy_order(job_.plan)) {
-      if (!is_copied(part)) {
-        continue;
-      }
-      if (with_batches && is_small_file(part)) {
-        batched.push_back({part, 0, job_.plan.parts[part].bytes});
-      } else {
+      if (is_copied(part)) {
         add_part(part);
       }
     }
-    out_.first_batched = out_.items.size();
-    for (std::size_t i = 0; i < out_.items.size(); ++i) {
-      out_.steps.push_back({CopyStep::Kind::kCopy, i});
-    }
-    out_.items.insert(out_.items.end(), batched.begin(), batched.end());
-    add_batches();
     return std::move(out_);
   }
 
  private:
-  bool is_kept(std::size_t part) const { return !job_.is_of_others(part) && job_.kept[part]; }
-  bool is_copied(std::size_t part) const { return !job_.is_of_others(part) && !job_.kept[part]; }
+  bool is_done(std::size_t part) const { return !job_.is_of_others(part) && job_.done[part]; }
+  bool is_copied(std::size_t part) const { return !job_.is_of_others(part) && !job_.done[part]; }
 
   bool has_own_file(std::uint32_t part) const {
     return out_.files[job_.plan.parts[part].file].all == 1;
-  }
-
-  bool is_small_file(std::uint32_t part) const {
-    return job_.plan.layout == Layout::kPerTensor && has_own_file(part) &&
-           job_.plan.parts[part].bytes <= kMaxBatchedBytes;
   }
 
   bool is_split(std::uint32_t part) const {
@@ -84,7 +67,15 @@ class StepPlanner {
       return false;
     }
     const std::uint64_t fair_share = out_.bytes / static_cast<std::uint64_t>(threads_);
-    return !has_own_file(part) || (bytes > fair_share && job_.options.checksum == Checksum::kNone);
+    return !has_own_file(part) || (bytes > fair_share && !may_be_spliced(part) &&
+                                   job_.options.checksum == Checksum::kNone);
+  }
+
+  // One thread splices faster than several fill a file through buffers (copy_steps.h).
+  bool may_be_spliced(std::uint32_t part) const {
+    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.parts[part].source_tensor];
+    return job_.options.cache == PageCache::kUse &&
+           recorded_crc_of(job_.checkpoint, tensor).has_value();
   }
 
   void add_part(std::uint32_t number) {
@@ -107,31 +98,12 @@ class StepPlanner {
     }
   }
 
-  // One batch ahead: while a thread fills a batch, another one creates the next.
-  void add_batches() {
-    const std::size_t count = out_.batches();
-    for (std::size_t i = 0; i < count; ++i) {
-      out_.steps.push_back({CopyStep::Kind::kCreate, i});
-      if (i > 0) {
-        out_.steps.push_back({CopyStep::Kind::kFill, i - 1});
-      }
-    }
-    if (count > 0) {
-      out_.steps.push_back({CopyStep::Kind::kFill, count - 1});
-    }
-  }
-
   const CopyJob& job_;
   int threads_;
   CopySteps out_;
 };
 
 }  // namespace
-
-std::span<const CopyItem> CopySteps::batch(std::size_t number) const {
-  const std::size_t first = first_batched + number * kFilesInBatch;
-  return std::span(items).subspan(first, std::min(kFilesInBatch, items.size() - first));
-}
 
 std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part) {
   const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
@@ -145,8 +117,8 @@ bool is_decoded(const CopyJob& job, std::uint32_t part) {
          !inline_range(job.model, tensor.source_index);
 }
 
-CopySteps plan_copy(const CopyJob& job, int threads, bool with_batches) {
-  return StepPlanner(job, threads).plan(with_batches);
+CopySteps plan_copy(const CopyJob& job, int threads) {
+  return StepPlanner(job, threads).plan();
 }
 
 }  // namespace onnx_external

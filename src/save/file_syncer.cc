@@ -43,7 +43,9 @@ Status FileSyncer::close(OutputFile file, std::uint64_t bytes) {
 
 Status FileSyncer::sync_and_close(OutputFile& output) {
   Status status = output.sync();
-  status = status ? output.close() : status;
+  if (status) {
+    status = output.close();
+  }
   if (!status) {
     const std::lock_guard<std::mutex> lock(mutex_);
     failed_ = status.error();

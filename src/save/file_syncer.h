@@ -15,12 +15,15 @@
 
 namespace onnx_external {
 
-// At most so many written files of a save stay open until they are on the disk.
+// At most so many written files of a save stay open until they are on the disk. Syncing each as
+// soon as it is written made a save of 1 GB in 201 tensors take 1.5 times as long (ext4 on a disk).
 inline constexpr std::size_t kMaxUnsyncedFiles = 256;
 
-// With more files than this, one sync of the file system costs less than waiting for each.
+// With more files than this, one sync of the file system costs less than waiting for each: a fifth
+// of the time of a save of 20,000 tensors of 10 KB (ext4 in memory; more on a disk).
 inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
-// Such files are sent to the disk early from this size up; for smaller ones the call costs more.
+// Files of this size and more are sent to the disk early (without that, the same save took 1.6
+// times as long); for many smaller ones the call costs more than it gains.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
 // Whether so many files wait for the disk together (Directory::sync_file_system).

@@ -28,7 +28,7 @@ Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
 
 namespace {
 
-// The manifest file, if it is that of this model. kIo: cannot tell.
+// Reads a manifest file. kMismatch if it is of another model; kIo if that is not known.
 Result<Manifest> read_manifest(const Directory& folder, const std::string& name,
                                const std::string& model_name, const ModelIdentity& model) {
   TRY_ASSIGN(const auto file, open_plain(folder, name));
@@ -57,14 +57,14 @@ std::optional<std::string_view> manifest_beside(const GenerationNames& names,
 }
 
 // The manifest of the generation that `entry` of the output folder stands for, if it is that of
-// this model. kIo: cannot tell.
+// this model. kIo if that is not known.
 Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
                              const std::string& entry, const ModelIdentity& model) {
   if (manifest_beside(names, entry)) {
     return read_manifest(out, entry, names.model, model);
   }
   const auto folder = out.open_folder(entry);
-  // A folder of another name may be anybody's: it counts when there is a manifest to be opened.
+  // A folder of another name may belong to anybody: it counts only if it has a manifest.
   if (!generation_of(entry, names.folder) &&
       !(folder && open_plain(*folder, std::string(kManifestName)))) {
     return fail(ErrorCode::kNotFound, out.child(entry) + ": has no manifest");
@@ -92,12 +92,12 @@ Manifest located(Manifest manifest, const GenerationNames& names, const std::str
   return manifest;
 }
 
-// Removes the recorded inputs that a manifest lists, but for those that the current model has too,
-// or that are not what it recorded.
-void remove_test_data(const Directory& out, const Manifest& manifest, const FileSet& kept) {
+// Removes the recorded inputs that a manifest lists, except those that the current model has too
+// and those that are not as recorded.
+void remove_test_data(const Directory& out, const Manifest& manifest, const FileSet& in_use) {
   std::set<std::string> folders;
   for (const ManifestFile& record : manifest.test_data) {
-    if (kept.contains(record.file)) {
+    if (in_use.contains(record.file)) {
       continue;
     }
     const std::size_t slash = record.file.find('/');
@@ -240,11 +240,11 @@ std::optional<FileSet> current_files(const Directory& out, const GenerationNames
 
 namespace {
 
-// The files that are the model's own, as locations, but for those in `kept`.
-std::set<std::string> files_of(const Manifest& located, const FileSet& kept) {
+// The files that are the model's own, as locations, but for those in `in_use`.
+std::set<std::string> files_of(const Manifest& located, const FileSet& in_use) {
   std::set<std::string> files;
   for (const ManifestTensor& tensor : located.tensors) {
-    if (!located.is_linked(tensor.file) && !kept.contains(tensor.file)) {
+    if (!located.is_linked(tensor.file) && !in_use.contains(tensor.file)) {
       files.insert(tensor.file);
     }
   }
@@ -265,8 +265,8 @@ bool remove_one(const Directory& folder, const std::string& name) {
   return kind && (!*kind || (**kind == EntryKind::kFile && folder.remove_file(name)));
 }
 
-// True when the parts that the manifest lists in this file make the whole of it, by their sizes
-// and, if asked for, by their bytes.
+// True when the tensors that the manifest lists in this file end where the file ends and, if asked
+// for, have the recorded CRC-32s.
 bool is_as_listed(const Directory& folder, const std::string& name, const Manifest& located,
                   const std::string& location, bool compare_bytes) {
   const auto file = open_plain(folder, name);
@@ -285,7 +285,7 @@ bool is_as_listed(const Directory& folder, const std::string& name, const Manife
   return equal && (*file)->size() == end;
 }
 
-// The N of the generation that `entry` is the manifest of, or has it in it.
+// The N of the generation whose manifest `entry` is or contains.
 std::uint64_t generation_of_manifest(const GenerationNames& names, const std::string& entry) {
   const auto stem = manifest_beside(names, entry);
   const auto number =
@@ -305,7 +305,7 @@ class Remover {
         located_(located),
         newest_(generation_of_manifest(names, entry)) {}
 
-  // Folders that are empty then go, too. True when none of the files is there any more.
+  // Removes folders that are empty then, too. True when none of the files is there any more.
   bool remove(const std::set<std::string>& files) {
     bool all_gone = true;
     for (const std::string& file : files) {
@@ -422,7 +422,7 @@ std::set<std::string> entries_of(const Directory& out, const GenerationNames& na
 }
 
 RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
-                           const ModelIdentity& model, const FileSet& kept,
+                           const ModelIdentity& model, const FileSet& in_use,
                            const FilesInUse& others) {
   const auto entries = out.entries();
   RemovedData removed{entries.has_value(), {}};
@@ -434,7 +434,7 @@ RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
       continue;
     }
     const Manifest known = located(*std::move(manifest), names, entry);
-    std::set<std::string> files = files_of(known, kept);
+    std::set<std::string> files = files_of(known, in_use);
     const std::size_t left_before = removed.left_for.size();
     std::erase_if(files, [&](const std::string& file) {
       const auto user = others.find(file);
@@ -445,7 +445,7 @@ RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
     });
     const bool is_shared = removed.left_for.size() > left_before;
     if (!is_shared) {
-      remove_test_data(out, known, kept);
+      remove_test_data(out, known, in_use);
     }
     const bool gone = Remover(out, names, entry, known).remove(files) &&
                       (is_shared || remove_manifest(out, names, entry));

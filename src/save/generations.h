@@ -1,13 +1,13 @@
-// What saves have left in an output folder: generations of data, each with the manifest that knows
-// its model, and recorded inputs. Never through a link.
+// Finds and removes what saves have left in an output folder: generations of data, each with the
+// manifest that knows its model, and recorded inputs. No function here follows a link.
 //
-// A model may have been saved with another data folder's name than this save has. Its folders are
-// known by the manifest in them alone, so what they hold must also be as large as that says.
+// A model may have been saved with another name of the data folder than this save uses. Only the
+// manifest inside identifies such a folder, so its files must also have the recorded sizes.
 //
 // A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
 // ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). A
-// model that kept files of the one before (SavePlan::kept) has data in several generations, and its
-// manifest beside it, whatever its layout.
+// model that reuses files of the one before (SavePlan::reused) has data in several generations, and
+// its manifest beside it, whatever its layout.
 #pragma once
 
 #include <cstdint>
@@ -47,19 +47,19 @@ using FileSet = OwnedNameSet;
 [[nodiscard]] std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
                                                              std::span<const std::string> entries);
 
-// The entry that a data file or manifest beside the model would not be allowed to meet in a first
-// save; nothing when there is none.
+// The entry that forbids a first save with files beside the model: one of the names that such a
+// save would use; nothing when there is none.
 [[nodiscard]] std::optional<std::string> first_generation_file(
     const GenerationNames& names, std::span<const std::string> entries);
 
-// By which a manifest knows its model.
+// Identifies a model in its manifest.
 struct ModelIdentity {
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
   friend bool operator==(const ModelIdentity&, const ModelIdentity&) = default;
 };
 
-// A regular file of a folder, never through a link.
+// Opens a regular file of a folder, never through a link.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
                                                                    const std::string& name);
 
@@ -70,9 +70,9 @@ struct ModelIdentity {
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
 
-// The manifest of the model that is in place; its files are locations, wherever it stands.
-// kNotFound when there is none, or no such model; else it cannot be told now, and nothing that may
-// be its own may go.
+// The manifest of the model that is in place; its files are locations, wherever the manifest
+// stands. kNotFound when there is none, or no such model. After any other error it is unknown what
+// belongs to the model, so nothing that may be its own may be removed.
 [[nodiscard]] Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names);
 
 // True for a folder that holds nothing but files of recorded inputs.
@@ -82,41 +82,41 @@ struct ModelIdentity {
 [[nodiscard]] bool is_as_recorded(const Directory& folder, const std::string& name,
                                   const ManifestFile& record);
 
-// The files that the model in place refers to, test data too: by its manifest, else by itself. None
-// when there is no model; nothing when that cannot be told.
+// The files that the model in place refers to, with its test data: taken from its manifest, or from
+// the model if it has none. An empty set when there is no model; nothing when it cannot be read.
 [[nodiscard]] std::optional<FileSet> current_files(const Directory& out,
                                                    const GenerationNames& names,
                                                    const std::optional<ModelIdentity>& current);
 
 // The entries of `out` that hold the data which manifests of generations say belongs to the model,
-// and these manifests. Not the data of other generations that it keeps.
+// and these manifests. Reused data of other generations is not among them.
 [[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                                const ModelIdentity& model);
 
 // Removes manifests that know this model and say that its data is in the same files, but for that
-// of `newest`, an entry of `out`, or else of the last generation: a model that links, keeps all
-// files or has none is the same file when it is saved again. False when something could not be
-// removed, or read to tell.
+// of `newest`, an entry of `out`, or else of the last generation: a model that links, reuses
+// all files or has none is the same file when it is saved again. False when something could not be
+// read or removed.
 [[nodiscard]] bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
                                          const ModelIdentity& model, const std::string& newest);
 
 // What became of a replaced model's data.
 struct RemovedData {
-  bool all_gone = false;  // false when something could not be removed, or read to tell
+  bool all_gone = false;  // false when something could not be read or removed
   // Files that stay, by rising name, each with a model of the folder that refers to it.
   std::vector<std::pair<std::string, std::string>> left_for;
 };
 
-// Removes the data that the manifests of all generations in `out` say belongs to the model: the
-// files that a manifest lists, unless as linked, the manifest last (so that a killed removal can be
-// finished), and folders when nothing else is in them. Only files that saves of this model write
-// are removed, of no later generation than the manifest and from no folder with another model's
-// manifest, whatever the manifest says; in folders of other names only files of the very size that
-// the manifest records, and where it does not stand in that folder of the very bytes. What cannot
-// be removed stays; the new model is complete without that. `kept`: current_files(). What is in
-// `others` stays, and the manifest that lists it: a copy of the model is verified by it.
+// Removes the data of a model, as the manifests of all generations in `out` list it: first the
+// files that are not linked, then the manifest (so that a killed removal can be finished), then
+// folders that are empty. Whatever a manifest says, a file is removed only if a save of this model
+// can have written it: it is of no later generation than the manifest, and no other model's
+// manifest stands in its folder. In folders of other names it must also have the recorded size and,
+// if the manifest stands elsewhere, the recorded bytes. What cannot be removed stays: the new model
+// is complete without that. `in_use`: current_files(). Files in `others` stay, and so does the
+// manifest that lists them: a copy of the model is verified by it.
 RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
-                           const ModelIdentity& model, const FileSet& kept,
+                           const ModelIdentity& model, const FileSet& in_use,
                            const FilesInUse& others);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// What the data that a model brings along may grow to.
+// Limits how much the data that a model brings along may grow.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// Many tensors of a small model may refer to one range, and data files may have holes. What is
-// copied of them may be at most `max_expand` times what they store, or kAlwaysExpandedBytes,
-// whichever is more. kUnsupported; errors as in opening the files.
+// Many tensors of a small model may refer to one range, and data files may have holes. So the bytes
+// to copy may be at most `max_expand` times what the files store, or kAlwaysExpandedBytes,
+// whichever is more. kUnsupported; errors of opening the files.
 [[nodiscard]] Status check_given_bytes(const SavePlan& plan, const Model& model,
                                        std::uint64_t max_expand);
 

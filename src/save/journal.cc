@@ -70,20 +70,16 @@ class JobHasher {
  public:
   void add(std::string_view text) {
     add(text.size());
-    while (!text.empty()) {
-      const std::size_t taken = text.copy(pending_.data() + used_, kPendingBytes - used_);
-      used_ += taken;
-      text.remove_prefix(taken);
-      make_room(1);
+    pending_ += text;
+    if (pending_.size() > kPendingBytes) {
+      flush();
     }
   }
   void add(std::uint64_t number) {
-    constexpr std::size_t kMostBytes = 10;
-    make_room(kMostBytes);
     for (; number >= 0x80; number >>= 7U) {
-      pending_[used_++] = static_cast<char>(number | 0x80U);
+      pending_ += static_cast<char>(number | 0x80U);
     }
-    pending_[used_++] = static_cast<char>(number);
+    pending_ += static_cast<char>(number);
   }
   void add(std::span<const std::int64_t> numbers) {
     add(numbers.size());
@@ -99,17 +95,11 @@ class JobHasher {
  private:
   static constexpr std::size_t kPendingBytes = std::size_t{64} << 10;
   void flush() {
-    sha_.update(std::as_bytes(std::span(pending_).first(used_)));
-    used_ = 0;
-  }
-  void make_room(std::size_t bytes) {
-    if (kPendingBytes - used_ < bytes) {
-      flush();
-    }
+    sha_.update(std::as_bytes(std::span(pending_)));
+    pending_.clear();
   }
   Sha sha_{Sha::Kind::kSha256};
-  std::vector<char> pending_ = std::vector<char>(kPendingBytes);
-  std::size_t used_ = 0;
+  std::string pending_;
 };
 
 void add_plan(const SavePlan& plan, JobHasher& hasher) {
@@ -121,11 +111,11 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
     hasher.add(file.name);
     hasher.add(file.bytes);
   }
-  hasher.add(plan.kept.size());
-  for (const auto& [number, kept] : plan.kept) {
+  hasher.add(plan.reused.size());
+  for (const auto& [number, file] : plan.reused) {
     hasher.add(number);
-    hasher.add(kept.location);
-    hasher.add(kept.stamp);
+    hasher.add(file.location);
+    hasher.add(file.stamp);
   }
   hasher.add(plan.parts.size());
   for (const PlannedPart& part : plan.parts) {
@@ -162,8 +152,8 @@ Status add_external(const Model& model, std::size_t index, JobHasher& hasher) {
   return {};
 }
 
-// The bytes stand in the model's file. A model from memory has none, and is never gone on with:
-// what its placeholders begin with is drawn anew for each.
+// The bytes stand in the model's file. A model from memory has none, and its save is never resumed:
+// its placeholders begin with random bytes.
 Status add_inline(const Model& model, std::size_t index, JobHasher& hasher) {
   const CutTensors& cuts = ModelAccess::cuts(model);
   const auto& file = cuts.shared_file();
@@ -220,15 +210,9 @@ Result<Journal> Journal::start(const Directory& staging, std::string_view job,
       text += line_for(part, *written[part]);
     }
   }
-  Status status = journal.file_.write(0, std::as_bytes(std::span(text)));
+  TRY(journal.file_.write(0, std::as_bytes(std::span(text))));
   journal.end_ = text.size();
-  if (status) {
-    status =
-        rename_entry(staging, kTemporaryName, staging, std::string(kJournalName), Replace::kYes);
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(rename_entry(staging, kTemporaryName, staging, std::string(kJournalName), Replace::kYes));
   return journal;
 }
 

@@ -1,4 +1,5 @@
-// Bytes of a given model whose CRC-32 its manifest knows: a save must not pass damage on.
+// Checks bytes of a given model whose CRC-32 its manifest records, so that a save does not pass
+// damage on.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace onnx_external {
 
-// kCorrupt, with the tensor and its file, when `crc32` is not what is known of the tensor's bytes.
+// kCorrupt, with the tensor and its file, when `crc32` is not the one that the manifest records.
 [[nodiscard]] Status check_known_crc(const PlannedTensor& tensor, const Model& model,
                                      std::uint32_t crc32);
 

@@ -6,8 +6,8 @@
 
 namespace onnx_external {
 
-// Fills in files, the places of all parts, bytes and oversized. The parts stand in the order in
-// which they are to be laid out. Pure. Errors as make_plan.
+// Fills in files, the places of all parts, bytes and oversized. The parts must stand in the order
+// in which they will be laid out. Pure. Errors as make_plan().
 [[nodiscard]] Status lay_out(SavePlan& plan, const PlanOptions& options);
 
 }  // namespace onnx_external

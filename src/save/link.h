@@ -1,4 +1,4 @@
-// The layout that copies nothing: places of parts in files that exist already.
+// Layout::kLink copies nothing: its parts have their places in files that exist already.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 #include <limits>
 #include <optional>
 #include <set>
@@ -35,9 +34,8 @@ void append_number(std::string& out, std::string_view member, std::uint64_t numb
   out.append(member).append(std::to_string(number));
 }
 
-// Long models have many of these: plain appends, no format strings. Returns where the digits of the
-// CRC stand, 0 without one.
-std::size_t append_tensor(std::string& out, const ManifestTensor& tensor) {
+// Long models have many of these: plain appends, no format strings.
+void append_tensor(std::string& out, const ManifestTensor& tensor) {
   append_text(out, "{\"slot\": ", tensor.slot);
   if (tensor.place != TensorPlace::kInitializer) {
     append_text(out, ", \"place\": ", place_name(tensor.place));
@@ -59,17 +57,14 @@ std::size_t append_tensor(std::string& out, const ManifestTensor& tensor) {
   }
   append_number(out, ", \"offset\": ", tensor.offset);
   append_number(out, ", \"length\": ", tensor.length);
-  std::size_t crc_place = 0;
   if (tensor.crc32) {
-    crc_place = out.append(", \"crc32\": \"").size();
-    out.append(hex_text(*tensor.crc32)).append("\"");
+    out.append(", \"crc32\": \"").append(hex_text(*tensor.crc32)).append("\"");
   }
   out.append(", \"dtype\": ").append(std::to_string(tensor.data_type)).append(", \"dims\": [");
   for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
     out.append(i == 0 ? "" : ", ").append(std::to_string(tensor.dims[i]));
   }
   out.append("]}");
-  return crc_place;
 }
 
 Result<std::string> text_member(const Json& object, std::string_view name) {
@@ -86,12 +81,15 @@ Result<std::string> optional_text(const Json& object, std::string_view name) {
                                       : text_member(object, name);
 }
 
-Result<std::uint64_t> uint_member(const Json& object, std::string_view name, std::uint64_t most) {
+// Of what fits into T.
+template <typename T = std::uint64_t>
+Result<T> uint_member(const Json& object, std::string_view name) {
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
   const Json* member = object.find(name);
-  if (member == nullptr || member->uint() == nullptr || *member->uint() > most) {
-    return corrupt(fmt::format("\"{}\" is missing or no whole number up to {}", name, most));
+  if (member == nullptr || member->uint() == nullptr || *member->uint() > kMost) {
+    return corrupt(fmt::format("\"{}\" is missing or no whole number up to {}", name, kMost));
   }
-  return *member->uint();
+  return static_cast<T>(*member->uint());
 }
 
 Result<std::uint32_t> crc_member(const Json& object) {
@@ -136,16 +134,6 @@ Result<Shape> dims_member(const Json& object) {
   return dims;
 }
 
-// Moves the value of `result` to `out`; keeps its error in `error` when it is the first.
-template <typename T, typename U>
-void take(Result<T> result, U& out, std::optional<Error>& error) {
-  if (result) {
-    out = static_cast<U>(*std::move(result));
-  } else if (!error) {
-    error = std::move(result).error();
-  }
-}
-
 Result<TensorPlace> place_member(const Json& object) {
   TRY_ASSIGN(const auto name, optional_text(object, "place"));
   for (const TensorPlace place : {TensorPlace::kSparse, TensorPlace::kAttribute}) {
@@ -175,74 +163,68 @@ Status check_own(const ManifestTensor& tensor, bool has_file) {
 }
 
 Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest) {
-  constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
   ManifestTensor tensor;
-  std::optional<Error> error;
-  take(text_member(entry, "slot"), tensor.slot, error);
-  take(place_member(entry), tensor.place, error);
+  TRY_ASSIGN(tensor.slot, text_member(entry, "slot"));
+  TRY_ASSIGN(tensor.place, place_member(entry));
   if (entry.find("graph") != nullptr) {
-    take(uint_member(entry, "graph", std::numeric_limits<std::uint32_t>::max()), tensor.graph,
-         error);
+    TRY_ASSIGN(tensor.graph, uint_member<std::uint32_t>(entry, "graph"));
   }
-  take(optional_text(entry, "key"), tensor.key, error);
-  take(optional_text(entry, "rule"), tensor.rule, error);
+  TRY_ASSIGN(tensor.key, optional_text(entry, "key"));
+  TRY_ASSIGN(tensor.rule, optional_text(entry, "rule"));
   if (const Json* const recipe = entry.find("recipe"); recipe != nullptr) {
-    take(parse_recipe(*recipe), tensor.recipe, error);
+    TRY_ASSIGN(tensor.recipe, parse_recipe(*recipe));
   }
-  take(optional_text(entry, "file"), tensor.file, error);
-  take(uint_member(entry, "offset", kAny), tensor.offset, error);
-  take(uint_member(entry, "length", kAny), tensor.length, error);
+  TRY_ASSIGN(tensor.file, optional_text(entry, "file"));
+  TRY_ASSIGN(tensor.offset, uint_member(entry, "offset"));
+  TRY_ASSIGN(tensor.length, uint_member(entry, "length"));
   if (entry.find("crc32") != nullptr) {
-    take(crc_member(entry), tensor.crc32.emplace(), error);
+    TRY_ASSIGN(tensor.crc32, crc_member(entry));
   }
-  take(uint_member(entry, "dtype", std::numeric_limits<std::int32_t>::max()), tensor.data_type,
-       error);
-  take(dims_member(entry), tensor.dims, error);
-  if (error) {
-    return fail(*std::move(error));
+  TRY_ASSIGN(tensor.data_type, uint_member<std::int32_t>(entry, "dtype"));
+  TRY_ASSIGN(tensor.dims, dims_member(entry));
+  if (!manifest.is_linked(tensor.file)) {
+    TRY(check_own(tensor, entry.find("file") != nullptr));
   }
-  if (manifest.is_linked(tensor.file)) {
-    return tensor;
-  }
-  TRY(check_own(tensor, entry.find("file") != nullptr));
   return tensor;
 }
 
-Result<LinkedFile> parse_linked_file(const Json& entry) {
-  LinkedFile file;
-  std::optional<Error> error;
-  take(text_member(entry, "file"), file.file, error);
-  take(uint_member(entry, "bytes", std::numeric_limits<std::uint64_t>::max()), file.bytes, error);
-  if (error) {
-    return fail(*std::move(error));
-  }
-  if (auto safe = check_relative_location(file.file); !safe) {
-    return corrupt("\"file\": " + safe.error().message);
-  }
-  return file;
-}
-
-// The files that are not the model's own; none when the member is absent.
-Status parse_linked(const Json& root, Manifest& manifest) {
-  const Json* files = root.find("linked");
-  if (files == nullptr) {
+// Reads a list that may be absent into `out`. parse(entry) returns the next element; errors name
+// the `what` by its place in the list.
+template <typename T, typename Parse>
+Status parse_list(const Json& root, std::string_view name, std::string_view what,
+                  std::vector<T>& out, const Parse& parse) {
+  const Json* entries = root.find(name);
+  if (entries == nullptr) {
     return {};
   }
-  if (files->array() == nullptr) {
-    return corrupt("\"linked\" is no list");
+  if (entries->array() == nullptr) {
+    return corrupt(fmt::format("\"{}\" is no list", name));
   }
-  for (const Json& entry : *files->array()) {
-    auto file = parse_linked_file(entry);
-    if (file && !manifest.linked.empty() && file->file <= manifest.linked.back().file) {
-      file = corrupt("\"file\" does not rise");
+  for (const Json& entry : *entries->array()) {
+    Result<T> element = parse(entry);
+    if (!element) {
+      return fail_in(fmt::format("{} {}", what, out.size()), std::move(element).error());
     }
-    if (!file) {
-      return fail_in(fmt::format("linked file {}", manifest.linked.size()),
-                     std::move(file).error());
-    }
-    manifest.linked.push_back(*std::move(file));
+    out.push_back(*std::move(element));
   }
   return {};
+}
+
+// The files that are not the model's own.
+Status parse_linked(const Json& root, Manifest& manifest) {
+  const auto parse = [&](const Json& entry) -> Result<LinkedFile> {
+    LinkedFile file;
+    TRY_ASSIGN(file.file, text_member(entry, "file"));
+    TRY_ASSIGN(file.bytes, uint_member(entry, "bytes"));
+    if (auto safe = check_relative_location(file.file); !safe) {
+      return corrupt("\"file\": " + safe.error().message);
+    }
+    if (!manifest.linked.empty() && file.file <= manifest.linked.back().file) {
+      return corrupt("\"file\" does not rise");
+    }
+    return file;
+  };
+  return parse_list(root, "linked", "linked file", manifest.linked, parse);
 }
 
 Status parse_model(const Json& root, Manifest& manifest) {
@@ -250,15 +232,14 @@ Status parse_model(const Json& root, Manifest& manifest) {
   if (model == nullptr || model->object() == nullptr) {
     return corrupt("\"model\" is missing or no object");
   }
-  std::optional<Error> error;
-  take(plain_name_member(*model), manifest.model_file, error);
-  take(uint_member(*model, "bytes", std::numeric_limits<std::uint64_t>::max()),
-       manifest.model_bytes, error);
-  take(crc_member(*model), manifest.model_crc32, error);
-  if (error) {
-    return fail_in("model", *std::move(error));
-  }
-  return {};
+  const auto parse = [&]() -> Status {
+    TRY_ASSIGN(manifest.model_file, plain_name_member(*model));
+    TRY_ASSIGN(manifest.model_bytes, uint_member(*model, "bytes"));
+    TRY_ASSIGN(manifest.model_crc32, crc_member(*model));
+    return {};
+  };
+  Status status = parse();
+  return status ? status : fail_in("model", std::move(status).error());
 }
 
 Status check_header(const Json& root) {
@@ -266,7 +247,7 @@ Status check_header(const Json& root) {
   if (!format || *format != kFormatName) {
     return corrupt(fmt::format("not a manifest: \"format\" is not \"{}\"", kFormatName));
   }
-  TRY_ASSIGN(auto version, uint_member(root, "version", std::numeric_limits<std::uint64_t>::max()));
+  TRY_ASSIGN(auto version, uint_member(root, "version"));
   if (version < 1 || version > kManifestVersion) {
     return fail(ErrorCode::kUnsupported, fmt::format("manifest version {} is not known; this "
                                                      "version reads 1 to {}",
@@ -275,46 +256,26 @@ Status check_header(const Json& root) {
   return {};
 }
 
-Result<ManifestFile> parse_file(const Json& entry) {
-  ManifestFile file;
-  std::optional<Error> error;
-  take(text_member(entry, "file"), file.file, error);
-  take(uint_member(entry, "length", std::numeric_limits<std::uint64_t>::max()), file.length, error);
-  take(crc_member(entry), file.crc32, error);
-  if (error) {
-    return fail(*std::move(error));
-  }
-  // Files with these names may be removed: nothing else is let through.
-  const std::size_t slash = file.file.find('/');
-  if (slash == std::string::npos || !is_test_set_name(file.file.substr(0, slash)) ||
-      !is_test_input_name(file.file.substr(slash + 1))) {
-    return corrupt("\"file\" is no test_data_set_N/input_K.pb");
-  }
-  return file;
-}
-
-// The files of recorded inputs; none when the member is absent.
+// The files of recorded inputs.
 Status parse_test_data(const Json& root, Manifest& manifest) {
-  const Json* files = root.find("test_data");
-  if (files == nullptr) {
-    return {};
-  }
-  if (files->array() == nullptr) {
-    return corrupt("\"test_data\" is no list");
-  }
   std::set<std::string> seen;
-  for (const Json& entry : *files->array()) {
-    auto file = parse_file(entry);
-    if (file && !seen.insert(file->file).second) {
-      file = corrupt("\"file\" stands there twice");
+  const auto parse = [&](const Json& entry) -> Result<ManifestFile> {
+    ManifestFile file;
+    TRY_ASSIGN(file.file, text_member(entry, "file"));
+    TRY_ASSIGN(file.length, uint_member(entry, "length"));
+    TRY_ASSIGN(file.crc32, crc_member(entry));
+    // Files with these names may be removed: nothing else is let through.
+    const std::size_t slash = file.file.find('/');
+    if (slash == std::string::npos || !is_test_set_name(file.file.substr(0, slash)) ||
+        !is_test_input_name(file.file.substr(slash + 1))) {
+      return corrupt("\"file\" is no test_data_set_N/input_K.pb");
     }
-    if (!file) {
-      return fail_in(fmt::format("test data {}", manifest.test_data.size()),
-                     std::move(file).error());
+    if (!seen.insert(file.file).second) {
+      return corrupt("\"file\" stands there twice");
     }
-    manifest.test_data.push_back(*std::move(file));
-  }
-  return {};
+    return file;
+  };
+  return parse_list(root, "test_data", "test data", manifest.test_data, parse);
 }
 
 std::string test_data_text(const std::vector<ManifestFile>& files) {
@@ -366,19 +327,12 @@ bool Manifest::is_linked(const std::string& file) const {
 ManifestLines::ManifestLines(std::size_t tensors) {
   constexpr std::size_t kUsualLine = 256;
   text_.reserve(kUsualLine * tensors);
-  crc_places_.reserve(tensors);
 }
 
 void ManifestLines::add(const ManifestTensor& tensor) {
   text_ += text_.empty() ? "\n" : ",\n";
-  crc_places_.push_back(append_tensor(text_, tensor));
+  append_tensor(text_, tensor);
   has_recipes_ = has_recipes_ || !tensor.recipe.empty();
-}
-
-void ManifestLines::set_crc(std::size_t tensor, std::uint32_t crc) {
-  assert(crc_places_[tensor] != 0);
-  const std::string digits = hex_text(crc);
-  text_.replace(crc_places_[tensor], digits.size(), digits);
 }
 
 std::string manifest_text(const Manifest& manifest) {

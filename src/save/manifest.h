@@ -10,12 +10,12 @@
 //               "length", "crc32"?, "dtype", "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
-// "options" are the save's (manifest_options.h). Version 1 knows no "recipe" (["transpose",
+// "options" are those of the save (manifest_options.h). Version 1 has no "recipe" (["transpose",
 // "cast"]). It is still written where no tensor has one, so that older programs read what they
 // understand and refuse what they would misread.
 //
-// The text depends on the saved model alone: equal saves have equal manifests. It comes back from
-// disk as hostile input. Plain values; safe from any thread.
+// The text depends on the saved model alone: equal saves have equal manifests. When it is read
+// back, it is treated as hostile input. Plain values; safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ struct ManifestTensor {
   std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
   std::string key;          // the checkpoint's name; empty: the given graph's data
   std::string rule;         // rule_name(); empty as key
-  // Of the manifest's folder: a plain name, or (SavePlan::kept) FOLDER/NAME; or one of
-  // Manifest::linked; empty: inline in the model.
+  // A plain name in the manifest's folder, FOLDER/NAME if some files are reused (SavePlan::reused),
+  // or one of Manifest::linked; empty: inline in the model.
   std::string file;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -89,14 +89,11 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// The tensors of a manifest as text, which can be made while their data is still being copied: the
-// CRC-32s are put right afterwards. Owns what it is given; one thread at a time.
+// The tensors of a manifest as text, so that many need not be held as values. One thread at a time.
 class ManifestLines {
  public:
   explicit ManifestLines(std::size_t tensors = 0);  // about so many are to come
   void add(const ManifestTensor& tensor);
-  // Instead of the one that this tensor, counted from 0, was added with. Requires: it had one.
-  void set_crc(std::size_t tensor, std::uint32_t crc);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
   [[nodiscard]] bool has_recipes() const { return has_recipes_; }
@@ -104,11 +101,10 @@ class ManifestLines {
  private:
   bool has_recipes_ = false;
   std::string text_;
-  std::vector<std::size_t> crc_places_;  // of each tensor: where its digits stand; 0 = it has none
 };
 
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
-// With `lines` for manifest.tensors, which are ignored.
+// The same with `lines` instead of manifest.tensors.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
 // Reads what manifest_text() writes; members that it does not know are ignored. Every file name is

@@ -23,13 +23,13 @@ struct ModelFileJob {
   const std::string& name;
   const ModelPieces& pieces;
   const CutTensors& cuts;  // of the model that the pieces make
-  // CRC-32 of each DeferredBytes; index = its number. When the model has some, the file is there,
-  // and they are in it.
+  // CRC-32 of each DeferredBytes; index = its number. If the model has some, the file exists
+  // already and contains them.
   std::span<const std::uint32_t> deferred_crcs;
   const WriteOptions& options;
 };
 
-// Writes what is not deferred, and returns what the manifest knows the model by. Memory: a buffer
+// Writes all pieces that are not deferred, and returns the identity of the model. Memory: a buffer
 // of kCopyBufferBytes. kIo; kCorrupt when the given model's file changed; kCancelled.
 [[nodiscard]] Result<ModelIdentity> write_model_file(const ModelFileJob& job);
 

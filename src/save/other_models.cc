@@ -11,7 +11,7 @@
 namespace onnx_external {
 namespace {
 
-// False when it cannot be told what the model refers to.
+// False when the model cannot be read.
 bool add_files_of(const Directory& folder, const std::string& model, FilesInUse& files) {
   const auto loaded = load_model_file(folder.path() / model);
   if (!loaded) {

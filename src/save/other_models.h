@@ -1,4 +1,4 @@
-// The other models of an output folder: what they refer to is theirs, too.
+// The other models of an output folder: the files that they refer to must not be removed.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace onnx_external {
 
-// So many models are looked at in a folder; with more, nothing is said of any.
+// At most so many models of a folder are read; if there are more, the answer is unknown.
 inline constexpr std::size_t kMaxOtherModels = 1000;
 
 // Location of a file (its shortest spelling) -> the first model by name that refers to it.
@@ -18,7 +18,7 @@ using FilesInUse = std::map<std::string, std::string, std::less<>>;
 
 // The files that the ONNX models of the folder refer to, but for `model_name`: of all files called
 // *.onnx only the graphs are read, not the numbers. Files that are no models refer to nothing.
-// Nothing when it cannot be told.
+// Nothing when a model cannot be read.
 [[nodiscard]] std::optional<FilesInUse> files_of_other_models(const Directory& folder,
                                                               const std::string& model_name);
 

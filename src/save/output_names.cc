@@ -58,7 +58,7 @@ bool is_link(const Directory& folder, const std::string& name) {
          S_ISLNK(info.st_mode);
 }
 
-// Entries of the output folder that belong to models which dead savers never put in place.
+// Entries of the output folder that belong to models which killed saves never put in place.
 std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
                                           const std::vector<std::string>& entries) {
   std::set<std::string> dead;
@@ -153,7 +153,7 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
   TRY(check_model_entry(*out, std::string(model_name), overwrite));
   TRY_ASSIGN(auto entries, out->entries());
   const GenerationNames names{std::string(model_name), name};
-  // So the same save after a kill chooses the same name.
+  // Without the entries of killed saves, the same save chooses the same name again.
   const auto dead = entries_of_the_dead(*out, names, entries);
   std::erase_if(entries, [&](const std::string& entry) { return dead.contains(entry); });
   if (overwrite == Overwrite::kAllow) {

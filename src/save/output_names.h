@@ -17,9 +17,9 @@ namespace onnx_external {
 [[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
 
 // The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N", N one more than that of the model which is replaced, whatever its layout, or of
-// another model's data in the folder. kAlreadyExists when the model or its data exists and
-// `overwrite` refuses; `out_dir` need not exist, but kNotFound when it is a link to nothing.
+// "<data_dir>.N". N is one more than that of the replaced model, whatever its layout, or of another
+// model's data in the folder. kAlreadyExists when the model or its data exists and `overwrite`
+// refuses. `out_dir` need not exist; kNotFound when it is a link to nothing.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::string_view model_name,
                                                   std::string_view data_dir, Overwrite overwrite,

@@ -1,4 +1,4 @@
-// Where the bytes of a planned tensor stand: the one answer for all who copy or compare them.
+// Where the bytes of a planned tensor stand, for everything that copies or compares them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct PartSource {
   std::optional<std::uint32_t> recorded_crc;  // by the checkpoint
 };
 
-// Opens what is not open yet. kCorrupt when the model states a range that is not there, or not of
-// the tensor's size; errors as open_external().
+// Opens the file if necessary. kCorrupt when the model states a range that does not exist or does
+// not have the tensor's size; errors as open_external().
 [[nodiscard]] Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
                                            const Checkpoint& checkpoint);
 

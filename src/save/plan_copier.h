@@ -13,17 +13,13 @@
 
 namespace onnx_external {
 
-// Tensors that must be rearranged are read in tiles (checkpoint/tiled_view.h), or in order and in
-// pieces of this size; by at most kMaxTiles threads at once.
-inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
-
 struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
 };
 
-// Writes every file of the plan, but for the parts that are kept or of others, into `job.data`,
+// Writes every file of the plan, but for the parts that are done or of others, into `job.data`,
 // checks the CRCs that the sources record where that needs no second reading, and syncs the files
 // if asked. The bytes do not depend on the number of threads. The error is that of the first step
 // (save/copy_steps.h) that fails, whichever thread fails first.

@@ -14,7 +14,7 @@
 
 namespace onnx_external {
 
-// What all below, and whoever else reads these bytes, look at.
+// The view that everything below reads.
 [[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint,
                                               const PlannedTensor& tensor) {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
@@ -28,7 +28,7 @@ namespace onnx_external {
                         : checkpoint.read(*view, first, out);
 }
 
-// How they are read where reading them in order would be slow.
+// Reads them in tiles where reading in order would be slow.
 [[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
                                                             const PlannedTensor& tensor) {
   return tensor.source == TensorSource::kCheckpoint
@@ -36,7 +36,7 @@ namespace onnx_external {
              : std::nullopt;
 }
 
-// The range of a file that holds just these bytes.
+// The range of a file that holds exactly these bytes.
 [[nodiscard]] inline std::optional<FileRange> planned_range(const Checkpoint& checkpoint,
                                                             const PlannedTensor& tensor) {
   return tensor.cast_to ? std::nullopt : checkpoint.plain_range(*planned_view(checkpoint, tensor));

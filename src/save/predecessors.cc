@@ -17,7 +17,7 @@
 namespace onnx_external {
 namespace {
 
-// This user's, and nobody else may write into it.
+// True when the folder belongs to this user and nobody else may write into it.
 bool is_private(const Directory& folder) {
   struct stat info {};
   return ::fstat(folder.fd(), &info) == 0 && info.st_uid == ::geteuid() &&
@@ -48,17 +48,18 @@ StagedModels staged_models(const Directory& staging, const std::string& model_na
   return models;
 }
 
-// The model gets a name by which it is no more that of a job to be gone on with, whose data must
-// have the same names.
-void keep_what_tells(const Directory& staging, const std::string& model_name) {
-  const std::string kept(kReplacedModelName);
-  (void)rename_entry(staging, model_name, staging, kept, Replace::kYes);
-  (void)remove_all_but(staging, {model_name, kept, std::string(kReplacedName)});
+// Leaves only what tells whose data must be removed. The model gets another name, because under its
+// own the next save of the job would resume, with data of the same names.
+void reduce_to_evidence(const Directory& staging, const std::string& model_name) {
+  const std::string renamed(kReplacedModelName);
+  (void)rename_entry(staging, model_name, staging, renamed, Replace::kYes);
+  (void)remove_all_but(staging, {model_name, renamed, std::string(kReplacedName)});
 }
 
 }  // namespace
 
-// Those of dead savers: the lock on the output folder is ours. None where locks do not work.
+// The staging folders of killed saves, since this save holds the lock. None where locks do not
+// work.
 std::vector<std::string> Predecessors::staging_folders() const {
   auto entries = out_.try_lock() == true ? out_.entries() : std::vector<std::string>();
   if (!entries) {
@@ -94,10 +95,10 @@ void Predecessors::remove_stale_staging(std::string_view own) const {
     }
     const auto staging = out_.open_folder(entry);
     if (staging && !finish_exchange(*staging)) {
-      continue;  // it may hold what is the current model's
+      continue;  // it may hold files of the current model
     }
     if (staging && !remove_data_of_staged_models(*staging, "").all_gone) {
-      keep_what_tells(*staging, options_.model_name);
+      reduce_to_evidence(*staging, options_.model_name);
       continue;
     }
     (void)out_.remove_tree(entry);
@@ -114,18 +115,18 @@ RemovedData Predecessors::remove_data_of_staged_models(const Directory& staging,
       removed.all_gone = remove_twin_manifests(out_, names_, gone, newest) && removed.all_gone;
       continue;
     }
-    const auto kept = current_files(out_, names_, current);
+    const auto in_use = current_files(out_, names_, current);
     const auto others = files_of_other_models(out_, options_.model_name);
     RemovedData data =
-        kept && others ? remove_data_of(out_, names_, gone, *kept, *others) : RemovedData();
+        in_use && others ? remove_data_of(out_, names_, gone, *in_use, *others) : RemovedData();
     removed.all_gone = removed.all_gone && data.all_gone;
     std::move(data.left_for.begin(), data.left_for.end(), std::back_inserter(removed.left_for));
   }
   return removed;
 }
 
-// Killed after the commit point, a saver left test data of the current model in its staging folder.
-// False when it cannot be told whether it did.
+// A save that was killed after the commit point left test data of the current model in its staging
+// folder; this puts it in place. False when the current model's manifest cannot be read.
 bool Predecessors::finish_exchange(const Directory& staging) const {
   const auto current = current_manifest(out_, names_);
   for (std::size_t i = 0; current && i < current->test_data.size();) {
@@ -170,8 +171,8 @@ Status Predecessors::replace_folder(const Directory& staging, const std::string&
   return replace_files(staging, name, files);
 }
 
-// Where folders cannot change places, files do, one after another: none of them is ever missing.
-// What is not in the staging folder any more has been put in place before.
+// Where folders cannot be exchanged, files are, one after another, so that none is ever missing. A
+// file that is not in the staging folder any more has been put in place before.
 Status Predecessors::replace_files(const Directory& staging, const std::string& name,
                                    const EntryNames& files) const {
   const auto old = out_.open_folder(name);

@@ -1,5 +1,5 @@
-// What earlier saves into an output folder left to be done: staging folders of the dead, and the
-// data of the models that their saves, or this one, replaced.
+// Finishes what earlier saves into an output folder left undone: removes staging folders of killed
+// saves, and the data of models that they, or this save, replaced.
 #pragma once
 
 #include <string>
@@ -14,32 +14,32 @@
 
 namespace onnx_external {
 
-// For the length of one step: refers to both. The output folder is locked by this save.
+// Refers to what it is given. Requires: this save has locked the output folder.
 class Predecessors {
  public:
   Predecessors(const Directory& out, const TransactionOptions& options)
       : out_(out), options_(options), names_(generation_names(options)) {}
 
-  // The staging folder of a dead saver of options.job; empty when there is none. What others could
-  // have written is not gone on with.
+  // The staging folder of a killed save of options.job; empty when there is none. A folder into
+  // which others could have written does not count.
   [[nodiscard]] std::string find_job() const;
 
-  // Does what a dead saver had no time for. False when not all of it could be done: the staging
-  // folder must stay then, as it tells what is to be done.
+  // Does what a killed save had no time for. False when not all of it could be done: the staging
+  // folder must stay then, because it tells what is left to do.
   [[nodiscard]] bool settle(const std::string& staging_name) const;
 
-  // Settles and removes all staging folders but `own`. What tells whose data is to go stays as long
-  // as there is such data.
+  // Settles and removes all staging folders but `own`. A folder that could not be settled stays,
+  // with nothing in it but what tells whose data must be removed.
   void remove_stale_staging(std::string_view own) const;
 
-  // A model in a staging folder, or in its note, is not the current one: it was replaced, or its
-  // saver died between the two renames. Either way its data outside of the folder serves nobody,
-  // but for copies of it. `newest`: as remove_twin_manifests().
+  // Removes the data of the models in a staging folder or in its note. None of them is the current
+  // model: it was replaced, or its save was killed between the two renames. So only copies of it
+  // can need its data. `newest`: as for remove_twin_manifests().
   [[nodiscard]] RemovedData remove_data_of_staged_models(const Directory& staging,
                                                          const std::string& newest) const;
 
-  // Puts a folder of recorded inputs from the staging folder in the place of the old one, which is
-  // then there instead or gone.
+  // Replaces a folder of recorded inputs by the one in the staging folder. The old folder is then
+  // in the staging folder, or removed.
   [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name,
                                       const EntryNames& files) const;
 

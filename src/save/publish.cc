@@ -20,7 +20,7 @@
 namespace onnx_external {
 namespace {
 
-// One call or allocation that fails must not leave the old data.
+// A single call or allocation that fails must not leave the old data behind.
 constexpr int kClearUpAttempts = 2;
 
 }  // namespace
@@ -28,23 +28,14 @@ constexpr int kClearUpAttempts = 2;
 Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
   TRY(check_output_names(options.model_name, options.data_dir));
-  Transaction transaction(std::move(options));  // undoes the steps that were done
+  Transaction transaction(std::move(options));  // its destructor undoes the steps that were done
   TRY_ASSIGN(transaction.made_folders_, NewFolders::make(out_dir));
   TRY_ASSIGN(transaction.out_, Directory::open(out_dir));
-  Status status = transaction.lock_and_check_model();
-  const std::string dead = status ? transaction.predecessors().find_job() : std::string();
-  if (status) {
-    status = transaction.check_limits(dead);
-  }
-  if (status) {
-    status = transaction.reserve_descriptors();
-  }
-  if (status) {
-    status = transaction.open_staging(dead);
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(transaction.lock_and_check_model());
+  const std::string dead = transaction.predecessors().find_job();
+  TRY(transaction.check_limits(dead));
+  TRY(transaction.reserve_descriptors());
+  TRY(transaction.open_staging(dead));
   return transaction;
 }
 
@@ -65,7 +56,7 @@ Transaction::~Transaction() {
       roll_back();
     }
   } catch (const std::bad_alloc&) {
-    return;  // the staging folder goes last: by it the next save finds what is left
+    return;  // the staging folder is removed last, so the next save finds what is left
   }
 }
 
@@ -75,11 +66,11 @@ Status Transaction::lock_and_check_model() {
     return fail(ErrorCode::kIo, out_->path().string() +
                                     ": another save is writing into this folder; wait for its end");
   }
-  if (!locked && options_.keeps_files) {
+  if (!locked && options_.reuses_files) {
     return fail(no_locks_error(*out_));
   }
-  Status entry = check_model_entry(*out_, options_.model_name, options_.overwrite);
-  return entry ? check_no_data_of_others() : entry;
+  TRY(check_model_entry(*out_, options_.model_name, options_.overwrite));
+  return check_no_data_of_others();
 }
 
 Status Transaction::check_no_data_of_others() const {
@@ -95,17 +86,14 @@ Status Transaction::check_no_data_of_others() const {
                                              " in this folder; give the model another name");
 }
 
-// Nothing is taken over that tells of work which could not be done.
+// A staging folder is taken over only if it has been settled: it tells what is left to do.
 Status Transaction::open_staging(const std::string& dead) {
-  Status status;
   if (!dead.empty() && predecessors().settle(dead)) {
-    status = staging_.take_over(*out_, dead, options_);
+    TRY(staging_.take_over(*out_, dead, options_));
   }
-  if (status) {
-    predecessors().remove_stale_staging(staging_.name());
-    status = check_data_entries();
-  }
-  return status && staging_.name().empty() ? staging_.make(*out_, options_) : status;
+  predecessors().remove_stale_staging(staging_.name());
+  TRY(check_data_entries());
+  return staging_.name().empty() ? staging_.make(*out_, options_) : Status();
 }
 
 Status Transaction::check_data_entries() const {
@@ -135,7 +123,7 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
 
 Status Transaction::reserve_descriptors() {
   constexpr std::size_t kToRemove = 3;  // the staging folder, the data folder, its list
-  // A descriptor that were lost for want of memory would keep the lock.
+  // Reserve first: if emplace_back threw, the leaked descriptor would keep the folder locked.
   reserve_.reserve(kToRemove);
   while (reserve_.size() < kToRemove) {
     reserve_.emplace_back(::fcntl(out_->fd(), F_DUPFD_CLOEXEC, 0));
@@ -177,22 +165,11 @@ Status Transaction::write_manifest(std::string_view manifest) {
 }
 
 Status Transaction::publish() {
-  Status status = publish_data();
-  if (status) {
-    status = publish_new_folders();
-  }
-  if (status) {
-    status = sync_folder(*out_, options_.sync);
-  }
-  if (status && options_.sync == Sync::kFiles) {
-    status = made_folders_.sync();
-  }
-  if (status) {
-    status = commit();
-  }
-  if (!status) {
-    return status;
-  }
+  TRY(publish_data());
+  TRY(publish_new_folders());
+  TRY(sync_folder(*out_, options_.sync));
+  TRY(options_.sync == Sync::kFiles ? made_folders_.sync() : Status());
+  TRY(commit());
   // Committed: from here on nothing may be undone.
   done_ = true;
   made_folders_.keep();
@@ -208,8 +185,8 @@ Status Transaction::publish() {
   return {};
 }
 
-// Where a model is replaced, the two change places: the old one is then in the staging folder and
-// tells, even after a kill, whose data is to be removed. Where they cannot, a note tells.
+// A replaced model is exchanged with the new one: it is then in the staging folder and tells, even
+// after a kill, whose data must be removed. Where files cannot be exchanged, a note tells that.
 Status Transaction::commit() const {
   const std::string& name = options_.model_name;
   if (options_.overwrite == Overwrite::kRefuse) {
@@ -223,8 +200,8 @@ Status Transaction::commit() const {
   if (exchanged.error().code != ErrorCode::kUnsupported) {
     return exchanged;
   }
-  Status noted = note_replaced();
-  return noted ? rename_entry(staging_.folder(), name, *out_, name, Replace::kYes) : noted;
+  TRY(note_replaced());
+  return rename_entry(staging_.folder(), name, *out_, name, Replace::kYes);
 }
 
 Status Transaction::note_replaced() const {
@@ -233,15 +210,15 @@ Status Transaction::note_replaced() const {
     return {};  // a link has no data
   }
   const auto replaced = kind ? read_identity(*out_, options_.model_name) : fail(kind.error());
-  if (!replaced) {  // its data would stay for ever
+  if (!replaced) {  // else its data would stay for ever
     return fail_in("the model to be replaced cannot be read; move it away", replaced.error());
   }
-  Status status = write_file(staging_.folder(), std::string(kReplacedName),
-                             replaced_text(*replaced), options_.sync);
-  return status ? sync_folder(staging_.folder(), options_.sync) : status;
+  TRY(write_file(staging_.folder(), std::string(kReplacedName), replaced_text(*replaced),
+                 options_.sync));
+  return sync_folder(staging_.folder(), options_.sync);
 }
 
-// What is not done here is done by the next save, as long as the staging folder is there to tell.
+// What fails here is done by the next save, which the staging folder tells what to do.
 void Transaction::clear_up() {
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {
@@ -254,7 +231,7 @@ void Transaction::clear_up() {
         return;
       }
     } catch (const std::bad_alloc&) {
-      continue;  // what the attempt held is free again
+      continue;  // the memory of this attempt is free again
     }
   }
 }
@@ -280,8 +257,8 @@ Status Transaction::publish_new_folders() {
   return {};
 }
 
-// What was replaced is in the staging folder then, and goes with it; what is there after an error
-// stays until the next save can do it.
+// The old folders are then in the staging folder and are removed with it. After an error it stays
+// until the next save can finish the exchange.
 Status Transaction::exchange_old_folders() {
   for (const ExtraFolder& extra : extra_) {
     if (!extra.replaces) {

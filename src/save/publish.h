@@ -1,20 +1,20 @@
 // A save as a transaction: staged in a folder of its own, published by renaming the model last.
 //
 //   begin    lock the output folder; see whether the save can succeed; make the staging folder, or
-//            take over that of a dead saver of the same job; remove what other dead savers left
+//            take over that of a killed save of the same job; remove what other killed saves left
 //   write    data files, manifest and model, under their final relative names
 //   publish  rename the data folder (or the manifest and the data files that stand beside the
 //            model) and new folders of test data, then the model (the commit point); then remove
 //            the data of the model that was replaced
 //
-// Killed at any instant, the old model or the new one is complete: the data always has new names,
-// so nothing that the old model refers to is touched before the new one is in place. A killed save
-// leaves its staging folder, which the same save goes on with (save/resume.h). Of replaced
-// data only the files that its manifest lists are removed, and only when the manifest knows the
-// replaced model by its CRC, and never what the new model or another one of the folder refers to.
-// Test data folders of a replaced model change places with the new ones right after the commit
-// point; killed between, the next save into the folder finishes it. With Sync::kFiles that holds
-// through power loss too, as far as the disk keeps its word.
+// If the save is killed at any instant, the old model or the new one is complete: data always gets
+// new names, so nothing that the old model refers to is touched before the new one is in place. A
+// killed save leaves its staging folder, and the same save resumes from it (save/resume.h).
+// Replaced data is removed file by file, as its manifest lists it, and only if the manifest knows
+// the replaced model by its CRC; what the new model or another model of the folder refers to stays.
+// Test data folders of a replaced model are exchanged with the new ones right after the commit
+// point; if the save is killed in between, the next save into the folder finishes that. With
+// Sync::kFiles all this holds through power loss too, provided that the disk obeys a flush.
 #pragma once
 
 #include <filesystem>
@@ -42,7 +42,7 @@ class Transaction {
  public:
   // Makes `out_dir` where it is missing (and removes it again on failure).
   // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
-  // overwritten, or has another model's data; kUnsupported when files are kept where locks do not
+  // overwritten, or has another model's data; kUnsupported when files are reused where locks do not
   // work; kIo when another save holds the folder, and as check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);
@@ -54,8 +54,8 @@ class Transaction {
   [[nodiscard]] const Directory& data() const { return staging_.data(); }
   // Where the journal and the model file are.
   [[nodiscard]] const Directory& staging() const { return staging_.folder(); }
-  // True when the staging folder is a dead saver's. It holds nothing but its journal and files with
-  // names of options().files, in any state.
+  // True when the staging folder was taken over from a killed save. It then holds only the journal
+  // and files with names of options().files, in any state.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
 
   // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
@@ -70,8 +70,8 @@ class Transaction {
   // must be complete (and synced by whoever wrote them).
   [[nodiscard]] Status write_manifest(std::string_view manifest);
 
-  // After an error nothing is visible, but for the last one possible: when the folder cannot be
-  // written to the disk after the model was renamed, both generations stay and the message says so.
+  // After an error nothing is visible, with one exception: if the folder cannot be synced after the
+  // model was renamed, both generations stay and the message says so.
   [[nodiscard]] Status publish();
 
   // After publish(): RemovedData::left_for of the model that was replaced.

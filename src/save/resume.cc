@@ -21,10 +21,10 @@ constexpr std::uint64_t kStep = std::uint64_t{256} << 10;
 
 using Parts = std::vector<std::uint32_t>;  // of one file
 
-class Keeper {
+class ClaimChecker {
  public:
-  Keeper(const SavePlan& plan, const Directory& data, WrittenParts& written,
-         const WriteOptions& options, ProgressMeter& meter)
+  ClaimChecker(const SavePlan& plan, const Directory& data, WrittenParts& written,
+               const WriteOptions& options, ProgressMeter& meter)
       : plan_(plan), data_(data), written_(written), options_(options), meter_(meter) {}
 
   // Drops the claims of the file that do not hold.
@@ -60,7 +60,7 @@ class Keeper {
     return *std::move(opened);
   }
 
-  // Bytes that cannot be read are bytes that are not there. Fails only when cancelled.
+  // Bytes that cannot be read count as missing. Fails only when cancelled.
   Result<bool> has_crc(const OutputFile& file, const PlannedPart& part, std::uint32_t wanted,
                        IoBuffer& buffer) {
     Crc32 crc;
@@ -85,7 +85,7 @@ class Keeper {
 
 }  // namespace
 
-Result<WrittenParts> keep_written(const SavePlan& plan, const Directory& data, WrittenParts claimed,
+Result<WrittenParts> resume_parts(const SavePlan& plan, const Directory& data, WrittenParts claimed,
                                   const WriteOptions& options, ProgressMeter& meter) {
   std::vector<Parts> parts_of(plan.files.size());
   for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {
@@ -94,17 +94,12 @@ Result<WrittenParts> keep_written(const SavePlan& plan, const Directory& data, W
   const int threads = thread_count(options.threads);
   std::vector<IoBuffer> buffers(static_cast<std::size_t>(threads));
   meter.begin(Phase::kVerify, bytes_of(plan, claimed));
-  Keeper keeper(plan, data, claimed, options, meter);
-  Status status = parallel_for(parts_of.size(), threads, [&](std::size_t file, int thread) {
-    return keeper.check(static_cast<std::uint32_t>(file), parts_of[file],
-                        buffers[static_cast<std::size_t>(thread)]);
-  });
-  if (status) {
-    status = meter.finish();
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  ClaimChecker checker(plan, data, claimed, options, meter);
+  TRY(parallel_for(parts_of.size(), threads, [&](std::size_t file, int thread) {
+    return checker.check(static_cast<std::uint32_t>(file), parts_of[file],
+                         buffers[static_cast<std::size_t>(thread)]);
+  }));
+  TRY(meter.finish());
   return claimed;
 }
 

@@ -1,4 +1,4 @@
-// Going on where a killed save stopped: which of its bytes are kept.
+// Resuming a killed save: which of its bytes can be used.
 #pragma once
 
 #include "base/directory.h"
@@ -10,12 +10,12 @@
 
 namespace onnx_external {
 
-// Of the parts that a journal claims, those that are as it claims: their files are synced (if
-// asked) and read again, from the disk where the kernel lets go of them. All other claims are
-// dropped, and files without a part that is kept are removed, so that every other part can be
-// written as in a first run. A sync that fails costs the whole file: a second one could succeed
-// without the bytes. Fails when a file cannot be removed, or the progress callback cancels.
-[[nodiscard]] Result<WrittenParts> keep_written(const SavePlan& plan, const Directory& data,
+// Returns those of the claimed parts that have the claimed CRC-32. Their files are synced (if
+// asked) and read again, from the disk where the kernel drops its cache. All other claims are
+// dropped, and files without a sound part are removed, so that every other part can be written as
+// in a first run. After a sync that fails the whole file counts as lost: a second sync could
+// succeed without the bytes. Fails when a file cannot be removed, or the progress callback cancels.
+[[nodiscard]] Result<WrittenParts> resume_parts(const SavePlan& plan, const Directory& data,
                                                 WrittenParts claimed, const WriteOptions& options,
                                                 ProgressMeter& meter);
 

@@ -148,7 +148,7 @@ class Comparison {
         meter_(meter) {}
 
   // Nothing: it is another file, or cannot be read.
-  Result<std::optional<KeptFile>> run(const Directory& out, const WriteOptions& options) {
+  Result<std::optional<ReusedFile>> run(const Directory& out, const WriteOptions& options) {
     const PlannedFile& planned = plan_.files[candidate_.file];
     const auto old = open_beneath(out, candidate_.old->location);
     const auto stamp = old ? (*old)->stamp() : fail(old.error());
@@ -156,8 +156,8 @@ class Comparison {
       return std::nullopt;
     }
     old_ = *old;
-    kept_.location = candidate_.old->location;
-    kept_.stamp = *stamp;
+    reused_.location = candidate_.old->location;
+    reused_.stamp = *stamp;
     if (options.checksum == Checksum::kSha1) {
       sha_.emplace(Sha::Kind::kSha1);
     }
@@ -166,10 +166,10 @@ class Comparison {
     }
     auto equal = compare();
     if (!equal || !*equal) {
-      return equal ? Result<std::optional<KeptFile>>(std::nullopt) : fail(equal.error());
+      return equal ? Result<std::optional<ReusedFile>>(std::nullopt) : fail(equal.error());
     }
-    kept_.sha1 = sha_ ? sha_->hex() : std::string();
-    return std::move(kept_);
+    reused_.sha1 = sha_ ? sha_->hex() : std::string();
+    return std::move(reused_);
   }
 
  private:
@@ -216,7 +216,7 @@ class Comparison {
       TRY(meter_.step(wanted.size()));
     }
     TRY(reader.check_unchanged());
-    kept_.crcs.push_back(crc.value());
+    reused_.crcs.push_back(crc.value());
     const auto recorded = recorded_crc_of(checkpoint_, tensor);
     return !recorded || *recorded == crc.value();  // else the copying says what is damaged
   }
@@ -246,7 +246,7 @@ class Comparison {
     if (!crc) {
       return fail(crc.error());
     }
-    kept_.crcs.push_back(*crc);
+    reused_.crcs.push_back(*crc);
     for (std::uint64_t done = 0; sha_ && done < bytes; done += kReadStepBytes) {
       const auto found = buffers_.found.first(std::min(kReadStepBytes, bytes - done));
       if (!old_->read(position_ + done, found)) {
@@ -258,7 +258,7 @@ class Comparison {
     return true;
   }
 
-  // What cannot be read is not kept.
+  // What cannot be read is not reused.
   bool next_is(std::span<const std::byte> wanted) {
     const auto found = buffers_.found.first(wanted.size());
     if (!old_->read(position_, found) ||
@@ -282,7 +282,7 @@ class Comparison {
   std::shared_ptr<const SourceFile> old_;
   std::uint64_t position_ = 0;  // in the file
   std::optional<Sha> sha_;
-  KeptFile kept_;
+  ReusedFile reused_;
 };
 
 // The same parts, with CRCs that do not speak against it.
@@ -329,7 +329,7 @@ Status sync_old_files(const Directory& out, const std::vector<Candidate>& candid
   }
   return parallel_for(candidates.size(), threads, [&](std::size_t i, int) -> Status {
     const auto file = open_beneath(out, candidates[i].old->location);
-    return file ? sync_file((*file)->fd(), (*file)->name()) : Status();  // else it is not kept
+    return file ? sync_file((*file)->fd(), (*file)->name()) : Status();  // else it is not reused
   });
 }
 
@@ -342,14 +342,14 @@ Error no_locks_error(const Directory& out) {
               "kept; write all files anew, without reuse"};
 }
 
-WrittenParts with_kept_files(const SavePlan& plan, WrittenParts written) {
+WrittenParts with_reused_files(const SavePlan& plan, WrittenParts written) {
   std::optional<std::uint32_t> file;
   std::size_t place = 0;  // of the part in its file
-  for (std::size_t i = 0; i < plan.parts.size() && !plan.kept.empty(); ++i) {
+  for (std::size_t i = 0; i < plan.parts.size() && !plan.reused.empty(); ++i) {
     place = file == plan.parts[i].file ? place + 1 : 0;
     file = plan.parts[i].file;
-    if (const auto kept = plan.kept.find(*file); kept != plan.kept.end()) {
-      written[i] = kept->second.crcs[place];
+    if (const auto reused = plan.reused.find(*file); reused != plan.reused.end()) {
+      written[i] = reused->second.crcs[place];
     }
   }
   return written;
@@ -358,27 +358,27 @@ WrittenParts with_kept_files(const SavePlan& plan, WrittenParts written) {
 std::vector<PlannedFile> files_to_write(const SavePlan& plan) {
   std::vector<PlannedFile> files;
   for (std::uint32_t file = 0; file < plan.files.size(); ++file) {
-    if (!plan.kept.contains(file)) {
+    if (!plan.reused.contains(file)) {
       files.push_back(plan.files[file]);
     }
   }
   return files;
 }
 
-Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_dir, Sync sync) {
-  if (plan.kept.empty()) {
+Status check_reused_files(const SavePlan& plan, const std::filesystem::path& out_dir, Sync sync) {
+  if (plan.reused.empty()) {
     return {};
   }
   TRY_ASSIGN(const auto out, Directory::open(out_dir));
   std::set<std::string> folders;
-  for (const auto& [number, kept] : plan.kept) {
-    const auto file = open_beneath(out, kept.location);
+  for (const auto& [number, reused] : plan.reused) {
+    const auto file = open_beneath(out, reused.location);
     const auto stamp = file ? (*file)->stamp() : fail(file.error());
-    if (!stamp || *stamp != kept.stamp) {
-      return fail(ErrorCode::kCorrupt, out.child(kept.location) +
+    if (!stamp || *stamp != reused.stamp) {
+      return fail(ErrorCode::kCorrupt, out.child(reused.location) +
                                            ": was to be kept, but changed meanwhile; run it again");
     }
-    folders.insert(kept.location.substr(0, kept.location.find('/')));
+    folders.insert(reused.location.substr(0, reused.location.find('/')));
   }
   if (plan.layout != Layout::kPerTensor || sync != Sync::kFiles) {
     return {};
@@ -390,9 +390,9 @@ Status check_kept_files(const SavePlan& plan, const std::filesystem::path& out_d
   return {};
 }
 
-Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
-                                  const std::filesystem::path& out_dir,
-                                  const WriteOptions& options) {
+Result<SavePlan> reuse_equal_files(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
+                                   const std::filesystem::path& out_dir,
+                                   const WriteOptions& options) {
   if (options.team != nullptr && options.team->size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
                 "keeping files of the old model is work for one process; leave it out in a team");
@@ -422,7 +422,7 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
     bytes += plan.files[candidate.file].bytes;
   }
   meter.begin(Phase::kCompare, bytes);
-  std::vector<std::optional<KeptFile>> kept(candidates.size());
+  std::vector<std::optional<ReusedFile>> reused(candidates.size());
   std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   Status status = parallel_for(candidates.size(), threads, [&](std::size_t i, int thread) {
@@ -432,7 +432,7 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
     if (!found) {
       return Status(fail(std::move(found).error()));
     }
-    kept[i] = *std::move(found);
+    reused[i] = *std::move(found);
     return Status();
   });
   if (status) {
@@ -442,9 +442,9 @@ Result<SavePlan> keep_equal_files(SavePlan plan, const Model& model, const Check
     return fail(std::move(status).error());
   }
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (kept[i]) {
+    if (reused[i]) {
       plan.bytes -= plan.files[candidates[i].file].bytes;
-      plan.kept.emplace(candidates[i].file, *std::move(kept[i]));
+      plan.reused.emplace(candidates[i].file, *std::move(reused[i]));
     }
   }
   return plan;

@@ -34,7 +34,7 @@ SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint
     const PlannedPart& part = plan.parts[i];
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     if (tensor.source != TensorSource::kCheckpoint || part.bytes < kMinHoleBytes ||
-        plan.kept.contains(part.file)) {
+        plan.reused.contains(part.file)) {
       continue;
     }
     const auto range = planned_range(checkpoint, tensor);

@@ -14,7 +14,7 @@ struct SparseFiles {
   std::uint64_t hole_bytes = 0;  // that need no room on the disk
 };
 
-// Costs a system call a file of the checkpoint where that has no holes, else one a hole.
+// Costs one system call for each file of the checkpoint, and one for each hole.
 [[nodiscard]] SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint);
 
 }  // namespace onnx_external

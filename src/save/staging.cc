@@ -20,10 +20,10 @@ constexpr mode_t kStagingMode = 0700;
 
 }  // namespace
 
-Status remove_all_but(const Directory& folder, const EntryNames& kept) {
+Status remove_all_but(const Directory& folder, const EntryNames& spared) {
   TRY_ASSIGN(const auto entries, folder.entries());
   for (const std::string& entry : entries) {
-    TRY(kept.contains(entry) ? Status() : folder.remove_tree(entry));
+    TRY(spared.contains(entry) ? Status() : folder.remove_tree(entry));
   }
   return {};
 }
@@ -53,8 +53,8 @@ Status Staging::take_over(const Directory& out, const std::string& name,
   name_ = name;
   folder_ = std::move(folder);
   taken_over_ = true;
-  Status status = clear(options);
-  return status ? open_data(out, options) : status;
+  TRY(clear(options));
+  return open_data(out, options);
 }
 
 Status Staging::clear(const TransactionOptions& options) const {

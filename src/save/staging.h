@@ -21,27 +21,27 @@ namespace onnx_external {
 // Names in a folder.
 using EntryNames = std::set<std::string, std::less<>>;
 
-// What is published gets its mode from the umask.
+// Published folders get their mode from the umask.
 inline constexpr mode_t kPublishedFolderMode = 0777;
 
-[[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& kept);
+[[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& spared);
 
-// A new file with room for `bytes`.
+// Creates a file with room for `bytes`.
 [[nodiscard]] Result<OutputFile> create_file(const Directory& folder, const std::string& name,
                                              std::uint64_t bytes);
 
-// Both wait for the disk with Sync::kFiles alone.
+// Both wait for the disk only with Sync::kFiles.
 [[nodiscard]] Status write_file(const Directory& folder, const std::string& name,
                                 std::string_view content, Sync sync);
 [[nodiscard]] Status sync_folder(const Directory& folder, Sync sync);
 
 class Staging {
  public:
-  // A new folder in `out`. After an error name() says what there is to be removed.
+  // Makes a new folder in `out`. After an error name() tells what must be removed.
   [[nodiscard]] Status make(const Directory& out, const TransactionOptions& options);
 
-  // A dead saver's of the same job: what only that job can have left there is kept, which is its
-  // journal, and files that it will check.
+  // Takes over the folder of a killed save of the same job. Its journal and the files of the job
+  // stay and are checked later; everything else is removed.
   [[nodiscard]] Status take_over(const Directory& out, const std::string& name,
                                  const TransactionOptions& options);
 

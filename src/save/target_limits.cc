@@ -121,11 +121,9 @@ std::uint64_t allocated_bytes(const Directory& data, const std::vector<PlannedFi
 }
 
 Status check_target_limits(const Directory& out, const TargetNeeds& needs) {
-  Status status = check_names(out, needs);
-  if (status) {
-    status = check_file_sizes(out, needs);
-  }
-  return status ? check_free_bytes(out, needs) : status;
+  TRY(check_names(out, needs));
+  TRY(check_file_sizes(out, needs));
+  return check_free_bytes(out, needs);
 }
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// What can be known before a save begins of whether the target has room for it.
+// Checks before a save begins whether the target has room for it.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct TargetNeeds {
   std::string folder = {};         // that the files stand in; empty: beside the model
 };
 
-// The disk space that those of the files which exist take, at most their planned bytes.
+// The disk space of those files that exist, counting at most their planned bytes.
 [[nodiscard]] std::uint64_t allocated_bytes(const Directory& data,
                                             const std::vector<PlannedFile>& files);
 
-// Names and paths that are too long for the file system, files that are larger than it, or the
-// process's limit, allows, more bytes than are free. A file system that does not tell is not asked.
-// kIo; the message says how much is needed and how much there is.
+// Refuses names and paths that are too long for the file system, files that are larger than it or
+// the limit of the process allows, and more bytes than are free. What a file system does not tell
+// is not checked. kIo; the message says how much is needed and how much there is.
 [[nodiscard]] Status check_target_limits(const Directory& out, const TargetNeeds& needs);
 
 }  // namespace onnx_external

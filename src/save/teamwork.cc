@@ -81,20 +81,20 @@ Status Teamwork::agree(const std::string& job) {
   return {};
 }
 
-// Moves what is its own: a copy of a Result that finds no memory ends the process (tl::expected).
-Result<std::string> Teamwork::hear(Result<std::string> mine) {
+// Moves its argument: copying a Result without memory would end the process (tl::expected).
+Result<std::string> Teamwork::broadcast(Result<std::string> mine) {
   if (is_alone()) {
     return mine;
   }
   return unpacked(team_->from_leader(leads() ? packed(mine) : std::string()));
 }
 
-Status Teamwork::hear(Status mine) {
+Status Teamwork::broadcast(Status mine) {
   if (is_alone()) {
     return mine;
   }
-  return without_text(
-      hear(mine ? Result<std::string>(std::string()) : Result<std::string>(fail(mine.error()))));
+  return without_text(broadcast(mine ? Result<std::string>(std::string())
+                                     : Result<std::string>(fail(mine.error()))));
 }
 
 std::vector<int> Teamwork::owners(const SavePlan& plan) const {

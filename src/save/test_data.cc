@@ -61,7 +61,7 @@ std::vector<Leaves> split_sets(std::span<const Checkpoint> recordings) {
 }
 
 struct Spelling {
-  std::string_view part;          // "key_cache"
+  std::string_view torch;         // ".key_cache."
   std::string_view before_index;  // "X.key.N"
   std::string_view after_index;   // "X.N.key"
 };
@@ -79,10 +79,10 @@ constexpr std::array kSpellings = {
 std::vector<std::string> spellings(const std::string& name) {
   std::vector<std::string> all{refine(name)};
   for (const Spelling& known : kSpellings) {
-    const std::size_t at = name.rfind(known.part);
+    const std::size_t at = name.rfind(known.torch);
     if (at != std::string::npos) {
       const std::string base = name.substr(0, at);
-      const std::string index = name.substr(at + known.part.size());
+      const std::string index = name.substr(at + known.torch.size());
       all.push_back(refine(std::string(base).append(known.before_index).append(index)));
       all.push_back(refine(std::string(base).append(".").append(index).append(known.after_index)));
       break;
@@ -91,10 +91,10 @@ std::vector<std::string> spellings(const std::string& name) {
   return all;
 }
 
-enum class CachePart : std::uint8_t { kNone, kKey, kValue };
+enum class CacheHalf : std::uint8_t { kNone, kKey, kValue };
 
 // Which half of a cache a name speaks of, by its last mention.
-CachePart cache_part(std::string_view name) {
+CacheHalf cache_half(std::string_view name) {
   constexpr std::string_view kPast = "key_values";
   const std::size_t past = name.rfind(kPast);
   const std::string_view rest =
@@ -102,11 +102,11 @@ CachePart cache_part(std::string_view name) {
   const std::size_t key = rest.rfind("key");
   const std::size_t value = rest.rfind("value");
   if (key == std::string_view::npos && value == std::string_view::npos) {
-    return CachePart::kNone;
+    return CacheHalf::kNone;
   }
   const bool is_key =
       value == std::string_view::npos || (key != std::string_view::npos && key > value);
-  return is_key ? CachePart::kKey : CachePart::kValue;
+  return is_key ? CacheHalf::kKey : CacheHalf::kValue;
 }
 
 // Feeds the inputs of one graph from the leaves of one set.
@@ -168,9 +168,9 @@ class SetMatcher {
         return mismatch(fmt::format("recorded {} has no input left; the graph has {}: {}",
                                     quote(leaf.name), feeds.size(), names_of_inputs()));
       }
-      const CachePart part = cache_part(leaf.name);
-      const CachePart wanted = cache_part(inputs_[next].name);
-      if (part != CachePart::kNone && wanted != CachePart::kNone && part != wanted) {
+      const CacheHalf half = cache_half(leaf.name);
+      const CacheHalf wanted = cache_half(inputs_[next].name);
+      if (half != CacheHalf::kNone && wanted != CacheHalf::kNone && half != wanted) {
         return mismatch(
             fmt::format("recorded {} comes at the place of input {}; record the cache "
                         "as a keyword argument, so that its name tells",

@@ -6,7 +6,7 @@
 namespace onnx_external {
 
 bool has_manifest_in_folder(const TransactionOptions& options) {
-  return options.layout == Layout::kPerTensor && !options.keeps_files;
+  return options.layout == Layout::kPerTensor && !options.reuses_files;
 }
 
 std::string manifest_name(const TransactionOptions& options) {

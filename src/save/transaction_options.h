@@ -1,4 +1,4 @@
-// What a save is told to put into its output folder, and the names that this gives there.
+// What a save puts into its output folder, and under which names.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct TransactionOptions {
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
-  // Not kPerTensor: there is no data folder, and the files stand beside the model. In kInline the
-  // only one is the model itself.
+  // Only kPerTensor has a data folder; the files of other layouts stand beside the model. In
+  // kInline the only file is the model itself.
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
-  // Some data stays in files of the model that is replaced (SavePlan::kept): the manifest stands
-  // beside the model then, and there may be no data folder.
-  bool keeps_files = false;
+  // Some files of the replaced model are reused (SavePlan::reused): the manifest stands beside the
+  // model then, and there may be no data folder.
+  bool reuses_files = false;
   std::uint64_t hole_bytes = 0;  // in `files`: need no room on the disk
-  // The name of a job (save/journal.h): a dead saver's staging folder with its journal is taken
-  // over.
+  // The name of the job (save/journal.h); a staging folder with its journal is taken over. Empty:
+  // none is.
   std::string job = {};
 };
 
@@ -38,8 +38,8 @@ struct TransactionOptions {
 // Relative to the output folder, and to the staging folder.
 [[nodiscard]] std::string manifest_location(const TransactionOptions& options);
 
-// What comes to stand beside the model. The manifest is the first: by it the next save finds what a
-// killed one left.
+// The entries that will stand beside the model. The manifest is the first, because the next save
+// finds by it what a killed one left.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
 
 [[nodiscard]] GenerationNames generation_names(const TransactionOptions& options);

@@ -1,25 +1,19 @@
 #include "onnx_external/writer.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <span>
 #include <utility>
-#include <variant>
 
-#include "base/digest.h"
-#include "base/file.h"
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/try.h"
 #include "onnx/model_access.h"
-#include "onnx/model_edits.h"
-#include "onnx/model_pieces.h"
-#include "onnx/model_source.h"
 #include "save/journal.h"
 #include "save/known_bytes.h"
 #include "save/manifest.h"
+#include "save/model_builder.h"
 #include "save/model_writer.h"
 #include "save/plan_copier.h"
 #include "save/planned_bytes.h"
@@ -37,7 +31,7 @@ struct StagedSave::State {
   std::string model_name;
   std::optional<Transaction> transaction;  // the leader's
   std::vector<std::uint32_t> crcs;
-  std::uint64_t bytes_kept = 0;
+  std::uint64_t bytes_resumed = 0;
   Teamwork team;
   bool ended = false;
 
@@ -54,7 +48,7 @@ struct StagedSave::State {
   // How it ended for the leader is how it ends for all.
   Status end(Status mine) {
     ended = true;
-    return team.hear(std::move(mine));
+    return team.broadcast(std::move(mine));
   }
 };
 
@@ -92,8 +86,8 @@ const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
 }
 
-std::uint64_t StagedSave::bytes_kept() const {
-  return state_->bytes_kept;
+std::uint64_t StagedSave::bytes_resumed() const {
+  return state_->bytes_resumed;
 }
 
 Status StagedSave::publish() {
@@ -102,15 +96,9 @@ Status StagedSave::publish() {
 
 namespace {
 
-std::uint32_t crc32_of(std::string_view text) {
-  Crc32 crc;
-  crc.update(std::as_bytes(std::span(text)));
-  return crc.value();
-}
-
-// A record of which only parts were copied was not seen whole, so its CRC is checked here.
+// A record that was only partly copied was not seen whole, so its CRC is checked here.
 Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkpoint, int threads) {
-  enum Use : std::uint8_t { kUnused, kParts, kWhole };
+  enum Use : std::uint8_t { kUnused, kPartly, kWhole };
   std::vector<Use> uses(checkpoint.storages().size(), kUnused);
   for (const PlannedTensor& tensor : plan.tensors) {
     if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
@@ -122,198 +110,29 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
     const bool whole = tensor.part && planned_range(checkpoint, tensor) &&
                        tensor.nbytes == checkpoint.storages()[storage].bytes;
-    uses[storage] = std::max(uses[storage], whole ? kWhole : kParts);
+    uses[storage] = std::max(uses[storage], whole ? kWhole : kPartly);
   }
-  std::vector<std::uint32_t> parts;
+  std::vector<std::uint32_t> partly_used;
   for (std::uint32_t storage = 0; storage < uses.size(); ++storage) {
-    if (uses[storage] == kParts) {
-      parts.push_back(storage);
+    if (uses[storage] == kPartly) {
+      partly_used.push_back(storage);
     }
   }
-  return parallel_for(parts.size(), threads, [&](std::size_t index, int) {
-    return checkpoint.check_storage(parts[index]);
+  return parallel_for(partly_used.size(), threads, [&](std::size_t index, int) {
+    return checkpoint.check_storage(partly_used[index]);
   });
 }
 
-// Turns a plan and what was copied into the model and its manifest.
-class ModelBuilder {
- public:
-  ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint)
-      : plan_(plan), model_(model), checkpoint_(checkpoint) {}
-
-  // The model file. `sha1s`: of each file of the plan, where checksums are recorded. What the plan
-  // has inside the model is deferred, numbered by its part.
-  Result<ModelPieces> build(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
-    TRY_ASSIGN(auto edits, collect_edits(inputs, sha1s));
-    return model_pieces(model_, std::move(edits));
-  }
-
-  // Requires: build() succeeded.
-  std::string manifest_for(const ModelIdentity& written, const CopiedFiles& copied,
-                           std::vector<ManifestFile> test_data) {
-    for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-      if (is_copied(plan_.tensors[i])) {
-        lines_.set_crc(i, copied.crcs[*plan_.tensors[i].part]);
-      }
-    }
-    Manifest manifest;
-    manifest.options = plan_.asked;
-    manifest.linked = linked_files();
-    manifest.test_data = std::move(test_data);
-    manifest.model_file = plan_.model_name;
-    manifest.model_bytes = written.bytes;
-    manifest.model_crc32 = written.crc32;
-    return manifest_text(manifest, std::move(lines_));
-  }
-
- private:
-  // Of what is planned: moved if the model has it, else attached.
-  struct Placement {
-    ModelEdits edits;
-    std::vector<Attachment> attachments;
-  };
-
-  Result<ModelEdits> collect_edits(MatchedInputs inputs, const std::vector<std::string>& sha1s) {
-    Placement placed;
-    placed.attachments.reserve(plan_.tensors.size());
-    lines_ = ManifestLines(plan_.tensors.size());
-    for (const PlannedTensor& tensor : plan_.tensors) {
-      ManifestTensor record = record_of(tensor);
-      if (tensor.part && plan_.layout == Layout::kInline) {
-        place(tensor, DeferredBytes{*tensor.part, tensor.nbytes}, placed);
-      } else if (tensor.part) {
-        const PlannedPart& part = plan_.parts[*tensor.part];
-        record.file = plan_.kept.empty() ? plan_.files[part.file].name : plan_.location(part.file);
-        record.offset = part.offset;
-        place(tensor,
-              ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
-                          sha1s.empty() ? std::string() : sha1s[part.file]},
-              placed);
-      } else {
-        TRY(take_inline(tensor, record, placed));
-      }
-      lines_.add(record);
-    }
-    TRY(attach(model_, placed.attachments, inputs, placed.edits));
-    return std::move(placed.edits);
-  }
-
-  bool is_copied(const PlannedTensor& tensor) const {
-    return tensor.part && plan_.layout != Layout::kLink;
-  }
-
-  std::vector<LinkedFile> linked_files() const {
-    std::map<std::string, std::uint64_t> files;
-    if (plan_.layout == Layout::kLink) {
-      for (const PlannedFile& file : plan_.files) {
-        files.emplace(file.name, file.bytes);
-      }
-    }
-    std::vector<LinkedFile> linked;
-    linked.reserve(files.size());
-    for (const auto& [name, bytes] : files) {
-      linked.push_back({name, bytes});
-    }
-    return linked;
-  }
-
-  ManifestTensor record_of(const PlannedTensor& tensor) const {
-    ManifestTensor record;
-    record.slot = tensor.name;
-    if (tensor.source == TensorSource::kModelExternal) {
-      const ExternalTensor& given = model_.external_tensors()[tensor.source_index];
-      record.graph = given.graph;
-      record.place = given.place;
-    } else if (tensor.source == TensorSource::kModelInline) {
-      const InlineTensor& given = model_.inline_tensors()[tensor.source_index];
-      record.graph = given.graph;
-      record.place = given.place;
-    } else if (tensor.slot != kNoSlot) {
-      record.graph = model_.facts().slots[tensor.slot].graph;
-    }
-    if (is_copied(tensor)) {
-      record.crc32 = 0;  // manifest_for() puts the right one there
-    } else if (tensor.part && tensor.source == TensorSource::kCheckpoint) {
-      // Only what the checkpoint itself records is known of bytes that nobody read.
-      record.crc32 = recorded_crc_of(checkpoint_, tensor);
-    } else if (tensor.part) {
-      record.crc32 = tensor.known_crc;
-    }
-    record.key = tensor.key;
-    record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
-    record.recipe = tensor.recipe;
-    record.length = tensor.nbytes;
-    record.data_type = tensor.data_type;
-    record.dims = tensor.dims;
-    return record;
-  }
-
-  void place(const PlannedTensor& tensor, TensorData data, Placement& placed) const {
-    if (tensor.source == TensorSource::kModelExternal) {
-      relocate(model_, tensor.source_index, data, placed.edits);
-    } else if (tensor.source == TensorSource::kModelInline) {
-      externalize(model_, tensor.source_index, std::get<ExternalRef>(data), placed.edits);
-    } else {
-      placed.attachments.push_back({tensor.slot,
-                                    tensor.slot == kNoSlot ? tensor.name : std::string(),
-                                    tensor.data_type, tensor.dims, std::move(data)});
-    }
-  }
-
-  Status take_inline(const PlannedTensor& tensor, ManifestTensor& record, Placement& placed) const {
-    std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
-    const auto bytes = std::as_writable_bytes(std::span(raw));
-    Status status = tensor.source == TensorSource::kCheckpoint
-                        ? read_planned(checkpoint_, tensor, 0, bytes)
-                        : read_external(tensor, bytes);
-    if (!status) {
-      return status;
-    }
-    record.crc32 = crc32_of(raw);
-    status = check_known_crc(tensor, model_, *record.crc32);
-    place(tensor, std::move(raw), placed);
-    return status;
-  }
-
-  Status read_external(const PlannedTensor& tensor, std::span<std::byte> out) const {
-    const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
-    TRY_ASSIGN(const auto file, open_external(model_, external));
-    return file->read(external.offset, out);
-  }
-
-  const SavePlan& plan_;
-  const Model& model_;
-  const Checkpoint& checkpoint_;
-  ManifestLines lines_;
-};
-
-// Copies, and builds the model beside that where the copying neither needs it (for data that it has
-// already) nor makes what it must hold (checksums).
-Result<CopiedFiles> copy_and_build(CopyJob job, const SavePlan& given_plan, ModelBuilder& builder,
-                                   std::optional<ModelPieces>& model, ProgressMeter& meter) {
-  const bool needs_model =
-      std::any_of(given_plan.tensors.begin(), given_plan.tensors.end(),
-                  [](const auto& tensor) { return tensor.source != TensorSource::kCheckpoint; });
-  if (!model && !needs_model && job.options.checksum == Checksum::kNone) {
-    job.own = [&]() -> Status {
-      TRY_ASSIGN(auto pieces, builder.build(job.options.inputs, {}));
-      model = std::move(pieces);
-      return {};
-    };
-  }
-  return copy_files(job, meter);
-}
-
-// What a killed save of this job has left, as far as it is sound.
-Result<WrittenParts> kept_parts(const SavePlan& plan, const Transaction& transaction,
-                                std::string_view job, const WriteOptions& options,
-                                ProgressMeter& meter) {
+// The parts that a killed save of this job wrote, as far as they are sound.
+Result<WrittenParts> resumed_parts(const SavePlan& plan, const Transaction& transaction,
+                                   std::string_view job, const WriteOptions& options,
+                                   ProgressMeter& meter) {
   WrittenParts none(plan.parts.size());
   if (!transaction.is_taken_over()) {
     return none;
   }
   auto claimed = read_journal(transaction.staging(), job, plan.parts.size());
-  return keep_written(plan, transaction.data(), std::move(claimed).value_or(std::move(none)),
+  return resume_parts(plan, transaction.data(), std::move(claimed).value_or(std::move(none)),
                       options, meter);
 }
 
@@ -355,10 +174,10 @@ Result<DataPlan> plan_data(const SavePlan& plan, ModelBuilder& builder,
 }
 
 // What the leader makes before anything is copied.
-struct Ground {
+struct PreparedOutput {
   Transaction transaction;
   std::vector<ManifestFile> test_data;
-  WrittenParts kept;
+  WrittenParts resumed;
   std::optional<Journal> journal;
   std::vector<bool> sparse;  // CopyJob::sparse
 };
@@ -372,36 +191,34 @@ Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Direc
   return {};
 }
 
-Result<Ground> make_ground(const SavePlan& plan, const Checkpoint& checkpoint,
-                           const std::filesystem::path& out_dir, const std::string& job,
-                           const WriteOptions& options, const RecordedInputs* inputs,
-                           const Teamwork& team, ProgressMeter& meter) {
+Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& checkpoint,
+                                      const std::filesystem::path& out_dir, const std::string& job,
+                                      const WriteOptions& options, const RecordedInputs* inputs,
+                                      const Teamwork& team, ProgressMeter& meter) {
   // The journal knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && team.is_alone();
   SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
   TRY_ASSIGN(
       auto transaction,
       Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, files_to_write(plan), !plan.kept.empty(),
+                                   plan.layout, files_to_write(plan), !plan.reused.empty(),
                                    sparse.hole_bytes, resumes ? job : std::string()}));
-  TRY(check_kept_files(plan, out_dir, options.sync));
-  Ground ground{std::move(transaction),
-                {},
-                WrittenParts(plan.parts.size()),
-                std::nullopt,
-                std::move(sparse.files)};
+  TRY(check_reused_files(plan, out_dir, options.sync));
+  PreparedOutput output{std::move(transaction),
+                        {},
+                        WrittenParts(plan.parts.size()),
+                        std::nullopt,
+                        std::move(sparse.files)};
   if (inputs != nullptr) {
-    TRY_ASSIGN(ground.test_data, write_test_data(*inputs, ground.transaction));
+    TRY_ASSIGN(output.test_data, write_test_data(*inputs, output.transaction));
   }
   if (!team.is_alone()) {
-    TRY(make_shared_files(plan, team, ground.transaction.data()));
-    return ground;
+    TRY(make_shared_files(plan, team, output.transaction.data()));
+    return output;
   }
-  TRY_ASSIGN(auto kept, kept_parts(plan, ground.transaction, job, options, meter));
-  TRY_ASSIGN(auto journal, Journal::start(ground.transaction.staging(), job, kept));
-  ground.kept = std::move(kept);
-  ground.journal = std::move(journal);
-  return ground;
+  TRY_ASSIGN(output.resumed, resumed_parts(plan, output.transaction, job, options, meter));
+  TRY_ASSIGN(output.journal, Journal::start(output.transaction.staging(), job, output.resumed));
+  return output;
 }
 
 // SHA-1s of files in which several processes wrote; those of the others are known.
@@ -421,7 +238,7 @@ Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Di
 Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
                           const std::filesystem::path& out_dir, const WriteOptions& options,
                           Teamwork& team) {
-  TRY_ASSIGN(const auto name, team.hear(Result<std::string>(std::string())));
+  TRY_ASSIGN(const auto name, team.broadcast(Result<std::string>(std::string())));
   const std::filesystem::path staging = out_dir / name;
   const auto data =
       Directory::open(plan.layout == Layout::kPerTensor ? staging / plan.data_dir : staging);
@@ -437,16 +254,6 @@ Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkp
   return StagedSaveAccess::make(std::move(state));
 }
 
-// The model file, then the manifest that knows it.
-Status write_model(Transaction& transaction, ModelBuilder& builder, const ModelPieces& pieces,
-                   const Model& model, const CopiedFiles& copied,
-                   std::vector<ManifestFile> test_data, const WriteOptions& options) {
-  TRY_ASSIGN(const auto written,
-             write_model_file({transaction.staging(), transaction.options().model_name, pieces,
-                               ModelAccess::cuts(model), copied.crcs, options}));
-  return transaction.write_manifest(builder.manifest_for(written, copied, std::move(test_data)));
-}
-
 }  // namespace
 
 Result<StagedSave> write_plan(const SavePlan& given_plan, const Model& model,
@@ -456,53 +263,41 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, const Model& model,
   TRY_ASSIGN(auto data, plan_data(given_plan, builder, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
   Teamwork team(options.team);
-  const auto job = name_job(plan, model, checkpoint);
-  TRY(job ? team.agree(*job) : fail(job.error()));
+  TRY_ASSIGN(const auto job, name_job(plan, model, checkpoint));
+  TRY(team.agree(job));
   if (!team.leads()) {
     return follow(plan, model, checkpoint, out_dir, options, team);
   }
   ProgressMeter meter(options.progress);
-  auto ground = make_ground(plan, checkpoint, out_dir, *job, options, inputs, team, meter);
+  auto output = prepare_output(plan, checkpoint, out_dir, job, options, inputs, team, meter);
   using Text = Result<std::string>;
-  const Text told = team.hear(ground ? Text(ground->transaction.staging_path().filename())
-                                     : Text(fail(ground.error())));
-  if (!told) {
-    return fail(told.error());
-  }
-  Transaction& transaction = ground->transaction;
-  Journal* const journal = ground->journal ? &*ground->journal : nullptr;
-  const WrittenParts there = with_kept_files(plan, ground->kept);
-  TRY_ASSIGN(
-      auto copied,
-      team.join(plan, copy_and_build({plan, model, checkpoint, transaction.data(), options, there,
-                                      journal, team.parts_of_others(plan), ground->sparse},
-                                     given_plan, builder, data.model, meter)));
+  TRY(team.broadcast(output ? Text(output->transaction.staging_path().filename())
+                            : Text(fail(output.error()))));
+  Transaction& transaction = output->transaction;
+  Journal* const journal = output->journal ? &*output->journal : nullptr;
+  const WrittenParts done = with_reused_files(plan, output->resumed);
+  TRY_ASSIGN(auto copied,
+             team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options, done,
+                                         journal, team.parts_of_others(plan), output->sparse},
+                                        meter)));
   // From here on the others wait for the end, which is the state's to tell.
   auto state =
       std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan, options.team);
-  Status status = check_known_crcs(plan, model, copied.crcs);
-  if (status) {
-    status = add_shared_checksums(plan, team, transaction.data(), options, copied);
+  TRY(check_known_crcs(plan, model, copied.crcs));
+  TRY(add_shared_checksums(plan, team, transaction.data(), options, copied));
+  TRY(check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads)));
+  if (!data.model) {
+    TRY_ASSIGN(data.model, builder.build(options.inputs, copied.sha1s));
   }
-  if (status) {
-    status = check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads));
-  }
-  if (status) {
-    const auto pieces = data.model ? Result<ModelPieces>(*std::move(data.model))
-                                   : builder.build(options.inputs, copied.sha1s);
-    status = pieces ? write_model(transaction, builder, *pieces, model, copied,
-                                  std::move(ground->test_data), options)
-                    : Status(fail(pieces.error()));
-  }
+  TRY_ASSIGN(const auto written,
+             write_model_file({transaction.staging(), plan.model_name, *data.model,
+                               ModelAccess::cuts(model), copied.crcs, options}));
+  TRY(transaction.write_manifest(
+      builder.manifest_for(written, copied.crcs, std::move(output->test_data))));
   // From here on the sources are no longer needed.
-  if (status) {
-    status = checkpoint.check_unchanged();
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(checkpoint.check_unchanged());
   state->crcs = std::move(copied.crcs);
-  state->bytes_kept = bytes_of(plan, ground->kept);
+  state->bytes_resumed = bytes_of(plan, output->resumed);
   state->transaction.emplace(std::move(transaction));
   return StagedSaveAccess::make(std::move(state));
 }

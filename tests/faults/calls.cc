@@ -174,7 +174,7 @@ class Sweep {
     const bool clean = committed ? files_of(now) == files_after_next_ : now == after_;
     tally_.check(where, clean ? "" : "the next save leaves other files than a clean one");
     tally_.check(where, fault_of_model(out_));
-    if (next && next->bytes_kept > 0) {
+    if (next && next->bytes_resumed > 0) {
       tally_.count("resumed");
     }
   }

@@ -242,7 +242,7 @@ Tally resume_saves(const Settings& settings) {
     // In a child, too: a save that crashes is counted, and ends nothing else.
     const int state = in_child([&] {
       const auto saved = scene.save(request);
-      return !saved ? 2 : saved->bytes_kept > 0 ? 1 : 0;
+      return !saved ? 2 : saved->bytes_resumed > 0 ? 1 : 0;
     });
     const std::string where = fmt::format("{}, killed at call {}", form.name, kill.nth);
     tally.count(state == 1 ? "kept some of it" : "kept nothing");

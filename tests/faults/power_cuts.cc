@@ -120,7 +120,7 @@ class PowerCutter {
       const bool left = entry.path().filename().string().starts_with(".save-external.");
       tally_.check(where, left ? "leftovers stay" : "");
     }
-    if (next && next->bytes_kept > 0) {
+    if (next && next->bytes_resumed > 0) {
       tally_.count("resumed");
     }
   }

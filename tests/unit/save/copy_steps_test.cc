@@ -32,7 +32,7 @@ class CopySteps : public testing::Test {
       plan_.parts.push_back({bytes, plan_.parts.size(), file, plan_.files[file].bytes});
       plan_.files[file].bytes += bytes;
     }
-    kept_ = WrittenParts(parts.size());
+    done_ = WrittenParts(parts.size());
     of_others_ = {};
   }
   void plan_files(std::size_t count, std::uint64_t bytes) {
@@ -43,38 +43,26 @@ class CopySteps : public testing::Test {
     plan(parts);
   }
 
-  onnx_external::CopySteps steps(int threads = 2, bool with_batches = true) {
-    const CopyJob job{plan_, model_, checkpoint_, data_, options_, kept_, nullptr, of_others_};
-    return plan_copy(job, threads, with_batches);
+  onnx_external::CopySteps steps(int threads = 2) {
+    const CopyJob job{plan_, model_, checkpoint_, data_, options_, done_, nullptr, of_others_};
+    return plan_copy(job, threads);
   }
 
-  // "copy 3" with the item's part; "create 0" and "fill 0" with the batch.
-  static std::vector<std::string> texts(const onnx_external::CopySteps& steps) {
-    std::vector<std::string> out;
-    for (const CopyStep& step : steps.steps) {
-      out.push_back(step.kind == CopyStep::Kind::kCopy
-                        ? "copy " + std::to_string(steps.items[step.number].part)
-                    : step.kind == CopyStep::Kind::kCreate ? "create " + std::to_string(step.number)
-                                                           : "fill " + std::to_string(step.number));
+  // The parts in the order in which their items stand.
+  static std::vector<std::uint32_t> order(const onnx_external::CopySteps& steps) {
+    std::vector<std::uint32_t> parts;
+    for (const CopyItem& item : steps.items) {
+      parts.push_back(item.part);
     }
-    return out;
+    return parts;
   }
 
   // How many bytes of each part the steps copy.
   static std::map<std::uint32_t, std::uint64_t> copied(const onnx_external::CopySteps& steps) {
     std::map<std::uint32_t, std::uint64_t> bytes;
-    const auto add = [&](const CopyItem& item) {
+    for (const CopyItem& item : steps.items) {
       EXPECT_EQ(item.first, bytes[item.part]) << "part " << item.part;
       bytes[item.part] += item.length;
-    };
-    for (const CopyStep& step : steps.steps) {
-      if (step.kind == CopyStep::Kind::kCopy) {
-        add(steps.items[step.number]);
-      } else if (step.kind == CopyStep::Kind::kFill) {
-        for (const CopyItem& item : steps.batch(step.number)) {
-          add(item);
-        }
-      }
     }
     return bytes;
   }
@@ -86,50 +74,42 @@ class CopySteps : public testing::Test {
   Directory data_ = Directory::open(dir_.path()).value();
   WriteOptions options_;
   SavePlan plan_;
-  WrittenParts kept_;
+  WrittenParts done_;
   std::vector<bool> of_others_;
 };
 
-TEST_F(CopySteps, CreateSmallFilesOneBatchAhead) {
-  plan_files(2 * kFilesInBatch + 1, 100);
-  EXPECT_THAT(texts(steps()),
-              ElementsAre("create 0", "create 1", "fill 0", "create 2", "fill 1", "fill 2"));
-  EXPECT_EQ(steps().batch(2).size(), 1U);
-  EXPECT_EQ(copied(steps()).size(), plan_.parts.size());
-}
-
 TEST_F(CopySteps, AreTheSameForAnyNumberOfThreadsWhereNothingIsSplit) {
   plan_files(100, 10'000);
-  EXPECT_EQ(texts(steps(1)), texts(steps(16)));
+  EXPECT_EQ(order(steps(1)), order(steps(16)));
+  EXPECT_EQ(copied(steps(1)).size(), 100U);
 }
 
-TEST_F(CopySteps, TakeLargeFilesFirstAndAlone) {
-  plan({{0, 100}, {1, kMaxBatchedBytes}, {2, kMaxBatchedBytes + 1}, {3, kMiB}});
-  EXPECT_THAT(texts(steps()), ElementsAre("copy 3", "copy 2", "create 0", "fill 0"));
-  EXPECT_THAT(texts(steps(2, false)), ElementsAre("copy 3", "copy 2", "copy 1", "copy 0"));
+TEST_F(CopySteps, TakeLargeFilesFirst) {
+  plan({{0, 100}, {1, 10'000}, {2, 10'001}, {3, kMiB}});
+  EXPECT_THAT(order(steps()), ElementsAre(3, 2, 1, 0));
 }
 
-TEST_F(CopySteps, LeaveOutWhatIsKeptOrOfOthers) {
+TEST_F(CopySteps, LeaveOutWhatIsDoneOrOfOthers) {
   plan_files(5, 100);
-  kept_[1] = 7;
+  done_[1] = 7;
   of_others_ = {false, false, false, true, false};
   const auto planned = steps();
   EXPECT_THAT(copied(planned),
               UnorderedElementsAre(std::pair(0U, 100U), std::pair(2U, 100U), std::pair(4U, 100U)));
   EXPECT_EQ(planned.bytes, 300U);
-  EXPECT_EQ(planned.files[1].kept, 1U);
+  EXPECT_EQ(planned.files[1].done, 1U);
   EXPECT_EQ(planned.files[3].of_others, 1U);
 }
 
 TEST_F(CopySteps, AreNoneWhenEverythingIsThere) {
   plan_files(3, 100);
-  kept_.assign(3, 7U);
-  EXPECT_TRUE(steps().steps.empty());
-  EXPECT_EQ(steps().batches(), 0U);
+  done_.assign(3, 7U);
+  EXPECT_TRUE(steps().items.empty());
 }
 
 TEST_F(CopySteps, SplitATensorThatWouldKeepOneThreadBusy) {
   plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
+  plan_.tensors[0].cast_to = DType::kFloat16;
   EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, 4U)));
   EXPECT_THAT(steps(2).shared, ElementsAre(std::pair(0U, 4U)));
   EXPECT_EQ(copied(steps(2))[0], 3 * kCopyChunkBytes + 1);
@@ -137,17 +117,23 @@ TEST_F(CopySteps, SplitATensorThatWouldKeepOneThreadBusy) {
   EXPECT_EQ(copied(steps(1))[0], 3 * kCopyChunkBytes + 1);
 }
 
+TEST_F(CopySteps, LeaveATensorWholeThatOneThreadSplices) {
+  plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
+  EXPECT_TRUE(steps(2).split.empty());
+  options_.cache = PageCache::kBypass;
+  EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, 4U)));
+}
+
 TEST_F(CopySteps, FillShardsSideBySideByRisingOffset) {
   plan({{0, 100}, {0, 200}, {1, 300}, {1, 400}}, Layout::kShards);
   const auto planned = steps();
-  EXPECT_THAT(texts(planned), ElementsAre("copy 0", "copy 2", "copy 1", "copy 3"));
+  EXPECT_THAT(order(planned), ElementsAre(0, 2, 1, 3));
   EXPECT_THAT(planned.shared, ElementsAre(std::pair(0U, 2U), std::pair(1U, 2U)));
 }
 
 TEST_F(CopySteps, CopyEmptyTensorsToo) {
   plan_files(1, 0);
-  EXPECT_THAT(texts(steps()), ElementsAre("create 0", "fill 0"));
-  EXPECT_THAT(texts(steps(2, false)), ElementsAre("copy 0"));
+  EXPECT_THAT(order(steps()), ElementsAre(0));
 }
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST_F(Plan, OfASaveDoesAllThatItsOptionsAskForInTheRightOrder) {
   const Mapping mapping = map_by_name(model, checkpoint);
   const auto first = plan_save(model, checkpoint, mapping, {.folder = out}, options, write);
   ASSERT_THAT(first, IsOk());
-  EXPECT_TRUE(first->kept.empty());
+  EXPECT_TRUE(first->reused.empty());
   EXPECT_EQ(first->files.size(), 4U);  // two tensors are equal, and one is tied
   auto staged = write_plan(*first, model, checkpoint, out, write);
   ASSERT_THAT(staged, IsOk());
@@ -300,7 +300,7 @@ TEST_F(Plan, OfASaveDoesAllThatItsOptionsAskForInTheRightOrder) {
   const Model same = model_for(tensors);
   const auto second = plan_save(same, checkpoint, mapping, {.folder = out}, options, write);
   ASSERT_THAT(second, IsOk());
-  EXPECT_EQ(second->kept.size(), 4U);
+  EXPECT_EQ(second->reused.size(), 4U);
   EXPECT_EQ(second->bytes, 0U);
 }
 

@@ -151,7 +151,7 @@ class Resumed : public testing::Test {
   }
   Status save(const fs::path& out) {
     auto staged = stage_in(out);
-    kept_ = staged ? staged->bytes_kept() : 0;
+    resumed_ = staged ? staged->bytes_resumed() : 0;
     return staged ? staged->publish() : Status(fail(staged.error()));
   }
   // A process that dies when all is written and nothing is published.
@@ -182,13 +182,13 @@ class Resumed : public testing::Test {
   PlanOptions layout_;
   ProgressFn progress_;
   std::map<std::string, std::string> clean_;
-  std::uint64_t kept_ = 0;
+  std::uint64_t resumed_ = 0;
 };
 
 TEST_F(Resumed, KeepsWhatIsWritten) {
   die();
   save_again();
-  EXPECT_GE(kept_, 1'200'000U);
+  EXPECT_GE(resumed_, 1'200'000U);
 }
 
 TEST_F(Resumed, KeepsPartsOfASingleFile) {
@@ -200,7 +200,7 @@ TEST_F(Resumed, KeepsPartsOfASingleFile) {
   text[text.size() - 10] ^= 1;  // the last tensor
   std::ofstream(staging_ / "model.data", std::ios::binary) << text;
   save_again();
-  EXPECT_GE(kept_, 1'200'000U);
+  EXPECT_GE(resumed_, 1'200'000U);
 }
 
 TEST_F(Resumed, WritesAnewWhatIsDamaged) {
@@ -209,14 +209,14 @@ TEST_F(Resumed, WritesAnewWhatIsDamaged) {
   text[77] ^= 1;
   std::ofstream(staging_ / "initializers/large.weight", std::ios::binary) << text;
   save_again();
-  EXPECT_LT(kept_, 1'200'000U);
+  EXPECT_LT(resumed_, 1'200'000U);
 }
 
 TEST_F(Resumed, WritesAnewWhatIsTooLong) {
   die();
   append(staging_ / "initializers/large.weight", "more");
   save_again();
-  EXPECT_LT(kept_, 1'200'000U);
+  EXPECT_LT(resumed_, 1'200'000U);
 }
 
 TEST_F(Resumed, RecordsChecksumsOfKeptFiles) {
@@ -225,28 +225,28 @@ TEST_F(Resumed, RecordsChecksumsOfKeptFiles) {
   SetUp();
   die();
   save_again();
-  EXPECT_GE(kept_, 1'200'000U);
+  EXPECT_GE(resumed_, 1'200'000U);
 }
 
 TEST_F(Resumed, StartsAnewWhenTheCheckpointChanged) {
   die();
   dir_.write("c.pt", torch_zip(tensors_));  // the same bytes at another time
   save_again();
-  EXPECT_EQ(kept_, 0U);
+  EXPECT_EQ(resumed_, 0U);
 }
 
 TEST_F(Resumed, StartsAnewWhenTold) {
   die();
   resume_ = Resume::kNo;
   save_again();
-  EXPECT_EQ(kept_, 0U);
+  EXPECT_EQ(resumed_, 0U);
 }
 
 TEST_F(Resumed, RemovesWhatAnotherJobLeft) {
   die();
   layout_.layout = Layout::kSingle;
   ASSERT_THAT(save(out_), IsOk());
-  EXPECT_EQ(kept_, 0U);
+  EXPECT_EQ(resumed_, 0U);
   EXPECT_EQ(tree_of(out_).size(), 3U);  // model, data, manifest
 }
 
@@ -266,7 +266,7 @@ TEST_F(Resumed, DoesNotGoOnInAFolderThatOthersMayWrite) {
   die();
   fs::permissions(staging_, fs::perms::others_write, fs::perm_options::add);
   save_again();
-  EXPECT_EQ(kept_, 0U);
+  EXPECT_EQ(resumed_, 0U);
 }
 
 TEST_F(Resumed, LeavesNothingWhenItIsCancelled) {
@@ -278,7 +278,7 @@ TEST_F(Resumed, LeavesNothingWhenItIsCancelled) {
 
 TEST_F(Resumed, ReportsNothingKeptInAFirstRun) {
   save_again();
-  EXPECT_EQ(kept_, 0U);
+  EXPECT_EQ(resumed_, 0U);
 }
 
 }  // namespace

@@ -289,7 +289,7 @@ TEST_F(Reused, FilesMustStayAsTheyWereCompared) {
   const auto plan = plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out_},
                               options_.plan, options_.write);
   ASSERT_THAT(plan, IsOk());
-  ASSERT_EQ(plan->kept.size(), 2U);
+  ASSERT_EQ(plan->reused.size(), 2U);
   // The same bytes in another file: somebody else's save may have put it there.
   dir_.write("out/copy", before.at("initializers/a"));
   fs::rename(out_ / "copy", out_ / "initializers/a");

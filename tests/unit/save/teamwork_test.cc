@@ -147,7 +147,7 @@ TEST(Teamwork, OfOneSaysNothing) {
   EXPECT_TRUE(alone.is_alone());
   EXPECT_TRUE(alone.leads());
   EXPECT_THAT(alone.agree("job"), IsOk());
-  EXPECT_EQ(*alone.hear(Result<std::string>("word")), "word");
+  EXPECT_EQ(*alone.broadcast(Result<std::string>("word")), "word");
 }
 
 }  // namespace

@@ -1,0 +1,145 @@
+#include "save/model_builder.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/try.h"
+#include "onnx/model_pieces.h"
+#include "onnx/model_source.h"
+#include "save/known_bytes.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+
+Result<ModelPieces> ModelBuilder::build(MatchedInputs inputs,
+                                        const std::vector<std::string>& sha1s) {
+  Placement placed;
+  placed.attachments.reserve(plan_.tensors.size());
+  for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+    TRY_ASSIGN(auto data, data_of(i, sha1s));
+    place(plan_.tensors[i], std::move(data), placed);
+  }
+  TRY(attach(model_, placed.attachments, inputs, placed.edits));
+  return model_pieces(model_, std::move(placed.edits));
+}
+
+Result<TensorData> ModelBuilder::data_of(std::size_t number,
+                                         const std::vector<std::string>& sha1s) {
+  const PlannedTensor& tensor = plan_.tensors[number];
+  if (!tensor.part) {
+    TRY_ASSIGN(auto raw, read_inline(tensor));
+    Crc32 crc;
+    crc.update(std::as_bytes(std::span(raw)));
+    inline_crcs_[number] = crc.value();
+    TRY(check_known_crc(tensor, model_, crc.value()));
+    return TensorData(std::move(raw));
+  }
+  if (plan_.layout == Layout::kInline) {
+    return DeferredBytes{*tensor.part, tensor.nbytes};
+  }
+  const PlannedPart& part = plan_.parts[*tensor.part];
+  return ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
+                     sha1s.empty() ? std::string() : sha1s[part.file]};
+}
+
+Result<std::string> ModelBuilder::read_inline(const PlannedTensor& tensor) const {
+  std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
+  const auto bytes = std::as_writable_bytes(std::span(raw));
+  if (tensor.source == TensorSource::kCheckpoint) {
+    TRY(read_planned(checkpoint_, tensor, 0, bytes));
+    return raw;
+  }
+  const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
+  TRY_ASSIGN(const auto file, open_external(model_, external));
+  TRY(file->read(external.offset, bytes));
+  return raw;
+}
+
+void ModelBuilder::place(const PlannedTensor& tensor, TensorData data, Placement& placed) const {
+  if (tensor.source == TensorSource::kModelExternal) {
+    relocate(model_, tensor.source_index, data, placed.edits);
+  } else if (tensor.source == TensorSource::kModelInline) {
+    externalize(model_, tensor.source_index, std::get<ExternalRef>(data), placed.edits);
+  } else {
+    placed.attachments.push_back({tensor.slot, tensor.slot == kNoSlot ? tensor.name : std::string(),
+                                  tensor.data_type, tensor.dims, std::move(data)});
+  }
+}
+
+std::string ModelBuilder::manifest_for(const ModelIdentity& written,
+                                       std::span<const std::uint32_t> crcs,
+                                       std::vector<ManifestFile> test_data) const {
+  Manifest manifest;
+  manifest.options = plan_.asked;
+  manifest.linked = linked_files();
+  manifest.test_data = std::move(test_data);
+  manifest.model_file = plan_.model_name;
+  manifest.model_bytes = written.bytes;
+  manifest.model_crc32 = written.crc32;
+  ManifestLines lines(plan_.tensors.size());
+  for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
+    lines.add(record_of(i, crcs));
+  }
+  return manifest_text(manifest, std::move(lines));
+}
+
+std::vector<LinkedFile> ModelBuilder::linked_files() const {
+  std::map<std::string, std::uint64_t> files;
+  for (std::size_t i = 0; plan_.layout == Layout::kLink && i < plan_.files.size(); ++i) {
+    files.emplace(plan_.files[i].name, plan_.files[i].bytes);
+  }
+  std::vector<LinkedFile> linked;
+  for (const auto& [name, bytes] : files) {
+    linked.push_back({name, bytes});
+  }
+  return linked;
+}
+
+ManifestTensor ModelBuilder::record_of(std::size_t number,
+                                       std::span<const std::uint32_t> crcs) const {
+  const PlannedTensor& tensor = plan_.tensors[number];
+  ManifestTensor record;
+  record.slot = tensor.name;
+  if (tensor.source == TensorSource::kModelExternal) {
+    const ExternalTensor& given = model_.external_tensors()[tensor.source_index];
+    record.graph = given.graph;
+    record.place = given.place;
+  } else if (tensor.source == TensorSource::kModelInline) {
+    const InlineTensor& given = model_.inline_tensors()[tensor.source_index];
+    record.graph = given.graph;
+    record.place = given.place;
+  } else if (tensor.slot != kNoSlot) {
+    record.graph = model_.facts().slots[tensor.slot].graph;
+  }
+  if (tensor.part && plan_.layout != Layout::kInline) {
+    const PlannedPart& part = plan_.parts[*tensor.part];
+    record.file = plan_.reused.empty() ? plan_.files[part.file].name : plan_.location(part.file);
+    record.offset = part.offset;
+  }
+  record.crc32 = crc_of(number, crcs);
+  record.key = tensor.key;
+  record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
+  record.recipe = tensor.recipe;
+  record.length = tensor.nbytes;
+  record.data_type = tensor.data_type;
+  record.dims = tensor.dims;
+  return record;
+}
+
+std::optional<std::uint32_t> ModelBuilder::crc_of(std::size_t number,
+                                                  std::span<const std::uint32_t> crcs) const {
+  const PlannedTensor& tensor = plan_.tensors[number];
+  if (!tensor.part) {
+    return inline_crcs_.at(number);
+  }
+  if (plan_.layout != Layout::kLink) {
+    return crcs[*tensor.part];
+  }
+  // Nothing read the bytes: only what was recorded before is known of them.
+  return tensor.source == TensorSource::kCheckpoint ? recorded_crc_of(checkpoint_, tensor)
+                                                    : tensor.known_crc;
+}
+
+}  // namespace onnx_external

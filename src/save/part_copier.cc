@@ -1,0 +1,184 @@
+#include "save/part_copier.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "base/file.h"
+#include "base/holes.h"
+#include "base/io_buffer.h"
+#include "base/progress_meter.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "onnx/inline_data.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+
+Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes, Sha& sha) {
+  IoBuffer buffer;
+  for (std::uint64_t done = 0; done < bytes;) {
+    const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
+    TRY(read_exact(file.fd(), first + done, piece, file.name()));
+    sha.update(piece);
+    done += piece.size();
+  }
+  return {};
+}
+
+const PlannedTensor& PartCopier::tensor_of(const ItemCopy& copy) const {
+  return job_.plan.tensors[job_.plan.parts[copy.item.part].source_tensor];
+}
+
+std::uint64_t PartCopier::place_of(const ItemCopy& copy) const {
+  return job_.plan.parts[copy.item.part].offset + copy.item.first;
+}
+
+Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tools& tools) {
+  std::uint32_t crc = 0;
+  if (!copy.source.file || !copy.is_sparse || copy.item.length < kMinHoleBytes) {
+    TRY_ASSIGN(crc, copy_run(copy, tools));
+  } else {
+    const std::uint64_t start = copy.source.offset + copy.item.first;
+    for (std::uint64_t done = 0; done < copy.item.length;) {
+      const FileRun run = next_run(copy.source.file->fd(), start + done, start + copy.item.length);
+      ItemCopy piece = copy;
+      piece.item = {copy.item.part, copy.item.first + done, run.bytes};
+      std::uint32_t added = 0;
+      if (run.is_hole) {
+        TRY(pass_hole(piece));
+        added = crc32_of_zeros(run.bytes);
+      } else {
+        TRY_ASSIGN(added, copy_run(piece, tools));
+      }
+      crc = crc32_concat(crc, added, run.bytes);
+      done += run.bytes;
+    }
+  }
+  return splices(copy) ? std::nullopt : std::optional(crc);
+}
+
+// The file has zeros there already.
+Status PartCopier::pass_hole(const ItemCopy& copy) const {
+  static constexpr std::array<std::byte, kCopyBufferBytes> kZeros{};
+  for (std::uint64_t left = copy.sha == nullptr ? 0 : copy.item.length; left > 0;) {
+    const auto piece = std::span(kZeros).first(std::min<std::uint64_t>(left, kZeros.size()));
+    copy.sha->update(piece);
+    left -= piece.size();
+  }
+  return step_(copy.item.length) ? Status() : cancelled();
+}
+
+// A record whose CRC is known is moved inside the kernel; the read-back proves it. Below the
+// buffer's size the buffer costs no more, and checks the CRC at once. Threads that share a file
+// wait for its lock while they splice: with buffers they read at the same time at least. All
+// chunks of a part are copied in one way.
+bool PartCopier::splices(const ItemCopy& copy) const {
+  return copy.source.recorded_crc && copy.sha == nullptr && !copy.is_shared &&
+         job_.plan.parts[copy.item.part].bytes > kCopyBufferBytes &&
+         job_.options.cache == PageCache::kUse;
+}
+
+Result<std::uint32_t> PartCopier::copy_run(const ItemCopy& copy, Tools& tools) {
+  const bool is_inline = tensor_of(copy).source == TensorSource::kModelInline;
+  if (!copy.source.file) {
+    return is_inline ? decode(copy) : rearrange(copy);
+  }
+  TRY_ASSIGN(const auto crc, copy_range(copy, tools));
+  if (tensor_of(copy).source != TensorSource::kCheckpoint) {
+    TRY(copy.source.file->check_unchanged());
+  }
+  return crc;
+}
+
+// Returns 0 for what it splices.
+Result<std::uint32_t> PartCopier::copy_range(const ItemCopy& copy, Tools& tools) const {
+  // In the model file, which is never large, neighbours share blocks.
+  const bool bypasses_cache =
+      job_.options.cache == PageCache::kBypass && job_.plan.layout != Layout::kInline;
+  const std::uint64_t from = copy.source.offset + copy.item.first;
+  const std::uint64_t length = copy.item.length;
+  Crc32 crc;
+  if (bypasses_cache) {
+    TRY(tools.direct.copy(*copy.source.file, from, length, copy.output, place_of(copy), step_, crc,
+                          copy.sha));
+  } else if (splices(copy)) {
+    TRY(tools.copier.copy(*copy.source.file, from, length, copy.output, place_of(copy), step_));
+  } else {
+    TRY(tools.copier.copy_with_digests(*copy.source.file, from, length, copy.output, place_of(copy),
+                                       step_, crc, copy.sha));
+  }
+  return crc.value();
+}
+
+Result<std::uint32_t> PartCopier::rearrange(const ItemCopy& copy) {
+  const PlannedTensor& tensor = tensor_of(copy);
+  if (const auto tiles = planned_tiles(job_.checkpoint, tensor)) {
+    return write_tiles(copy, *tiles);
+  }
+  return write_pieces(copy, [&](std::uint64_t done, std::span<std::byte> piece) {
+    return read_planned(job_.checkpoint, tensor, copy.item.first + done, piece);
+  });
+}
+
+// A SHA needs the bytes in their order, so they are read again.
+Result<std::uint32_t> PartCopier::write_tiles(const ItemCopy& copy, const TiledView& tiles) {
+  BufferPool::Lease buffer(buffers_);
+  const std::uint64_t place = job_.plan.parts[copy.item.part].offset;
+  std::uint64_t unreported = 0;
+  const auto write = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
+    TRY(copy.output.write(place + at, run));
+    unreported += run.size();
+    if (unreported < kRearrangeBytes) {
+      return {};
+    }
+    return step_(std::exchange(unreported, 0)) ? Status() : cancelled();
+  };
+  TRY_ASSIGN(const auto crc, tiles.read(copy.item.first, copy.item.length, *buffer, write));
+  if (!step_(unreported)) {
+    return cancelled();
+  }
+  if (copy.sha != nullptr) {
+    TRY(add_written(copy.output, place_of(copy), copy.item.length, *copy.sha));
+  }
+  return crc;
+}
+
+Result<std::uint32_t> PartCopier::decode(const ItemCopy& copy) {
+  const PlannedTensor& tensor = tensor_of(copy);
+  const auto write = [&]() -> Result<std::uint32_t> {
+    TRY_ASSIGN(auto reader, InlineReader::open(job_.model, tensor.source_index));
+    return write_pieces(
+        copy, [&](std::uint64_t, std::span<std::byte> piece) { return reader.read(piece); });
+  };
+  auto crc = write();
+  if (crc || crc.error().code == ErrorCode::kCancelled) {
+    return crc;
+  }
+  return fail_in("tensor " + quote(tensor.name), std::move(crc).error());
+}
+
+// read(done, piece) fills the piece with the item's bytes from `done` on.
+template <typename Read>
+Result<std::uint32_t> PartCopier::write_pieces(const ItemCopy& copy, const Read& read) {
+  BufferPool::Lease buffer(buffers_);
+  Crc32 crc;
+  for (std::uint64_t done = 0; done < copy.item.length;) {
+    const std::uint64_t count = std::min(kRearrangeBytes, copy.item.length - done);
+    const std::span<std::byte> piece = (*buffer).first(count);
+    TRY(read(done, piece));
+    crc.update(piece);
+    if (copy.sha != nullptr) {
+      copy.sha->update(piece);
+    }
+    TRY(copy.output.write(place_of(copy) + done, piece));
+    done += count;
+    if (!step_(count)) {
+      return cancelled();
+    }
+  }
+  return crc.value();
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,71 @@
+// Copies the bytes of parts from where they are to their places in data files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "base/buffer_pool.h"
+#include "base/copy_range.h"
+#include "base/digest.h"
+#include "base/direct_copy.h"
+#include "base/output_file.h"
+#include "checkpoint/storage/tiled_view.h"
+#include "onnx_external/result.h"
+#include "save/copy_steps.h"
+#include "save/part_source.h"
+
+namespace onnx_external {
+
+// Tensors that must be rearranged are read in tiles (checkpoint/storage/tiled_view.h), or in order
+// and in pieces of this size; by at most kMaxTiles threads at once.
+inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
+
+// The copy of one item into an open file.
+struct ItemCopy {
+  CopyItem item;
+  const PartSource& source;
+  const OutputFile& output;
+  bool is_shared = false;  // several threads write into the file
+  bool is_sparse = false;  // the file is new and gets the holes of the source
+  Sha* sha = nullptr;      // gets the bytes in their order; may be null
+};
+
+// Thread-safe; refers to the job.
+class PartCopier {
+ public:
+  // What one thread holds between its copies.
+  struct Tools {
+    RangeCopier copier;
+    DirectCopier direct;
+  };
+
+  // `step`: called with what was copied; false cancels.
+  PartCopier(const CopyJob& job, StepFn step) : job_(job), step_(std::move(step)) {}
+
+  // Returns the CRC-32 of the item's bytes; none if the kernel moved them.
+  [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy, Tools& tools);
+
+ private:
+  [[nodiscard]] const PlannedTensor& tensor_of(const ItemCopy& copy) const;
+  [[nodiscard]] std::uint64_t place_of(const ItemCopy& copy) const;
+  [[nodiscard]] bool splices(const ItemCopy& copy) const;
+  [[nodiscard]] Status pass_hole(const ItemCopy& copy) const;
+  [[nodiscard]] Result<std::uint32_t> copy_run(const ItemCopy& copy, Tools& tools);
+  [[nodiscard]] Result<std::uint32_t> copy_range(const ItemCopy& copy, Tools& tools) const;
+  [[nodiscard]] Result<std::uint32_t> rearrange(const ItemCopy& copy);
+  [[nodiscard]] Result<std::uint32_t> write_tiles(const ItemCopy& copy, const TiledView& tiles);
+  [[nodiscard]] Result<std::uint32_t> decode(const ItemCopy& copy);
+  template <typename Read>
+  [[nodiscard]] Result<std::uint32_t> write_pieces(const ItemCopy& copy, const Read& read);
+
+  const CopyJob& job_;
+  StepFn step_;
+  BufferPool buffers_{kMaxTiles};
+};
+
+// Adds bytes that were written to a digest.
+[[nodiscard]] Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes,
+                                 Sha& sha);
+
+}  // namespace onnx_external

@@ -39,7 +39,7 @@ TEST(TorchZip, ListsTensorsWithTypeShapeAndPlace) {
 TEST(TorchZip, ReadsEveryStoredTypeByItsOwnName) {
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
-    const std::string bytes(2 * byte_size(dtype), '\x01');
+    const std::string bytes(std::size_t{2} * byte_size(dtype), '\x01');
     const auto checkpoint =
         open_bytes(torch_zip({{.name = "w", .dtype = dtype, .shape = {2}, .bytes = bytes}}));
     if (dtype == DType::kComplex32) {

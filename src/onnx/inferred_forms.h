@@ -11,9 +11,9 @@ namespace onnx_external {
 // Completes the forms with what the operators of ONNX's default domain require of their inputs and
 // outputs (https://onnx.ai/onnx/operators/), along all paths. Learns only what is certain, and
 // nothing that contradicts what is stated. Requires: the values of the nodes are indices into
-// `forms`. The result is complete only if the nodes are in topological order. Linear in the nodes:
+// `all`. The result is complete only if the nodes are in topological order. Linear in the nodes:
 // it goes through them a fixed number of times.
-void infer_forms(std::span<const NodeValues> nodes, std::span<ValueForm> forms);
+void infer_forms(std::span<const NodeValues> nodes, std::span<ValueForm> all);
 
 // Nothing if the shape has more dimensions than that of any checkpoint.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);

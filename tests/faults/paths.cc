@@ -185,11 +185,9 @@ std::vector<std::string> evil_names(const Yard& yard) {
                                  "/dev/zero",
                                  "/dev/stdin",
                                  "\xff\xfe",
-                                 "\xe2\x80\xae"
-                                 "txt",
+                                 "\xe2\x80\xaetxt",
                                  "\xe2\x80\xa4\xe2\x80\xa4/secret",
-                                 "\xef\xbc\x8f"
-                                 "etc",
+                                 "\uff0fetc",
                                  "\xc3\xa9",
                                  "e\xcc\x81",
                                  std::string(255, 'n'),

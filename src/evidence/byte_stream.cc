@@ -1,21 +1,14 @@
 #include "evidence/byte_stream.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
 
+#include "base/byte_comparer.h"
 #include "base/io_buffer.h"
 #include "base/read_step.h"
 #include "base/try.h"
 
 namespace onnx_external {
-namespace {
-
-// Tensors that differ usually do so at the beginning.
-constexpr std::uint64_t kFirstPieceBytes = std::uint64_t{4} << 10;
-
-}  // namespace
 
 ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor) {
   return key_stream(checkpoint, tensor, checkpoint.tensors()[tensor].dtype);
@@ -48,20 +41,16 @@ Result<bool> equal_streams(const ByteStream& a, const ByteStream& b) {
   if (a.nbytes != b.nbytes) {
     return false;
   }
-  IoBuffer first;
-  IoBuffer second;
-  std::uint64_t step = kFirstPieceBytes;
-  for (std::uint64_t done = 0; done < a.nbytes; done += step, step = kReadStepBytes) {
-    step = std::min(step, a.nbytes - done);
-    const auto one = first.first(step);
-    const auto other = second.first(step);
-    TRY(a.next(one));
-    TRY(b.next(other));
-    if (std::memcmp(one.data(), other.data(), one.size()) != 0) {
-      return false;
-    }
+  const auto bytes_of = [](const ByteStream& stream) {
+    return [&stream](std::uint64_t, std::span<std::byte> out) { return stream.next(out); };
+  };
+  TRY_ASSIGN(auto compared,
+             ByteComparer().compare(0, a.nbytes, {bytes_of(a), bytes_read_by(bytes_of(b)), {}},
+                                    AtDifference::kStop));
+  if (compared.unreadable) {
+    return fail(*std::move(compared.unreadable));
   }
-  return true;
+  return !compared.difference;
 }
 
 }  // namespace onnx_external

@@ -14,10 +14,9 @@
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/read_step.h"
-#include "base/text.h"
 #include "base/try.h"
-#include "onnx/inline_data.h"
 #include "save/layout.h"
+#include "save/part_source.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
@@ -42,20 +41,13 @@ class EqualParts {
   // For each part the first one with its bytes: itself, or one before it.
   Result<std::vector<std::uint32_t>> find() {
     for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
-      groups_[part] = number_text(plan_.parts[part].bytes);
+      groups_[part] = std::to_string(plan_.parts[part].bytes);
       if (source(part).source == TensorSource::kModelExternal) {
-        groups_[part] += " model " + number_text(part);
+        groups_[part] += " model " + std::to_string(part);
       }
     }
-    Status status =
-        refine([this](std::uint32_t part, ProgressMeter& meter) { return crc_of(part, meter); });
-    if (status) {
-      status =
-          refine([this](std::uint32_t part, ProgressMeter& meter) { return sha_of(part, meter); });
-    }
-    if (!status) {
-      return fail(std::move(status).error());
-    }
+    TRY(refine([this](std::uint32_t part, ProgressMeter& meter) { return crc_of(part, meter); }));
+    TRY(refine([this](std::uint32_t part, ProgressMeter& meter) { return sha_of(part, meter); }));
     NameMap<std::uint32_t> first;
     std::vector<std::uint32_t> firsts;
     for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
@@ -65,8 +57,6 @@ class EqualParts {
   }
 
  private:
-  static std::string number_text(std::uint64_t number) { return std::to_string(number); }
-
   const PlannedTensor& source(std::uint32_t part) const {
     return plan_.tensors[plan_.parts[part].source_tensor];
   }
@@ -89,35 +79,19 @@ class EqualParts {
     ProgressMeter meter(progress_);
     meter.begin(Phase::kCompare, bytes);
     std::vector<std::string> digests(candidates.size());
-    Status status = parallel_for(candidates.size(), threads_, [&](std::size_t i, int) -> Status {
+    TRY(parallel_for(candidates.size(), threads_, [&](std::size_t i, int) -> Status {
       TRY_ASSIGN(digests[i], digest(candidates[i], meter));
       return {};
-    });
-    for (std::size_t i = 0; status && i < candidates.size(); ++i) {
+    }));
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
       groups_[candidates[i]] += " " + digests[i];
     }
-    return status ? meter.finish() : status;
+    return meter.finish();
   }
 
   template <typename Take>
   Status read(std::uint32_t part, ProgressMeter& meter, const Take& take) {
-    const PlannedTensor& tensor = source(part);
-    if (tensor.source == TensorSource::kCheckpoint) {
-      return read_steps(part, meter, take, [&](std::uint64_t done, std::span<std::byte> piece) {
-        return read_planned(checkpoint_, tensor, done, piece);
-      });
-    }
-    auto reader = InlineReader::open(model_, tensor.source_index);
-    if (!reader) {
-      return fail_in("tensor " + quote(tensor.name), std::move(reader).error());
-    }
-    return read_steps(part, meter, take, [&](std::uint64_t, std::span<std::byte> piece) {
-      return reader->read(piece);
-    });
-  }
-
-  template <typename Take, typename Read>
-  Status read_steps(std::uint32_t part, ProgressMeter& meter, const Take& take, const Read& read) {
+    TRY_ASSIGN(const auto read, planned_reader(source(part), model_, checkpoint_));
     IoBuffer buffer;
     return for_each_step(plan_.parts[part].bytes, buffer,
                          [&](std::uint64_t first, std::span<std::byte> piece) -> Status {
@@ -128,11 +102,9 @@ class EqualParts {
   }
 
   Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
-    const bool is_checkpoint = source(part).source == TensorSource::kCheckpoint;
-    if (const auto recorded =
-            is_checkpoint ? recorded_crc_of(checkpoint_, source(part)) : std::nullopt) {
+    if (const auto recorded = recorded_crc_of(checkpoint_, source(part))) {
       (void)meter.add(plan_.parts[part].bytes);
-      return number_text(*recorded);
+      return std::to_string(*recorded);
     }
     if (const auto tiles = planned_tiles(checkpoint_, source(part))) {
       BufferPool::Lease buffer(buffers_);
@@ -140,11 +112,11 @@ class EqualParts {
                                              [&](std::uint64_t, std::span<const std::byte> run) {
                                                return meter.step(run.size());
                                              }));
-      return number_text(crc);
+      return std::to_string(crc);
     }
     Crc32 crc;
     TRY(read(part, meter, [&](std::span<const std::byte> piece) { crc.update(piece); }));
-    return number_text(crc.value());
+    return std::to_string(crc.value());
   }
 
   Result<std::string> sha_of(std::uint32_t part, ProgressMeter& meter) {

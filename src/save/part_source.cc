@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <utility>
 
 #include "base/text.h"
@@ -49,6 +50,28 @@ Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
   return range ? PartSource{CheckpointAccess::files(checkpoint)[range->file], range->offset,
                             recorded_crc_of(checkpoint, tensor)}
                : PartSource{};
+}
+
+Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const Model& model,
+                                 const Checkpoint& checkpoint) {
+  if (tensor.source == TensorSource::kCheckpoint) {
+    return [&](std::uint64_t at, std::span<std::byte> out) {
+      return read_planned(checkpoint, tensor, at, out);
+    };
+  }
+  TRY_ASSIGN(auto source, source_of(tensor, model, checkpoint));
+  if (source.file) {
+    return [source, nbytes = tensor.nbytes](std::uint64_t at, std::span<std::byte> out) -> Status {
+      TRY(source.file->read(source.offset + at, out));
+      return at + out.size() == nbytes ? source.file->check_unchanged() : Status();
+    };
+  }
+  auto opened = InlineReader::open(model, tensor.source_index);
+  if (!opened) {
+    return fail_in("tensor " + quote(tensor.name), std::move(opened).error());
+  }
+  return [reader = std::make_shared<InlineReader>(*std::move(opened))](
+             std::uint64_t, std::span<std::byte> out) { return reader->read(out); };
 }
 
 }  // namespace onnx_external

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/byte_comparer.h"
 #include "base/file.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
@@ -23,5 +24,12 @@ struct PartSource {
 // not have the tensor's size; errors as open_external().
 [[nodiscard]] Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
                                            const Checkpoint& checkpoint);
+
+// Reads these bytes, whatever they come from: steps in order, of multiples of
+// InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a file of the
+// model has changed by the time of the last step; the checkpoint's files are checked when all is
+// done.
+[[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const Model& model,
+                                               const Checkpoint& checkpoint);
 
 }  // namespace onnx_external

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
+#include "base/byte_comparer.h"
 #include "base/digest.h"
 #include "base/directory.h"
 #include "base/file.h"
@@ -22,7 +23,6 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "onnx/inline_data.h"
 #include "save/file_names.h"
 #include "save/file_syncer.h"
 #include "save/generations.h"
@@ -32,7 +32,6 @@
 namespace onnx_external {
 namespace {
 
-// Checkpoint::read wants such steps.
 // Each may hold Checkpoint::kReadScratchBytes.
 constexpr int kMaxReuseReaders = 4;
 
@@ -78,54 +77,6 @@ OldFiles old_files(const Manifest& manifest, const GenerationNames& names) {
   return files;
 }
 
-// The planned bytes of one part, from the first to the last.
-class PartReader {
- public:
-  static Result<PartReader> open(const PlannedTensor& tensor, const Model& model,
-                                 const Checkpoint& checkpoint) {
-    PartReader reader(tensor, checkpoint);
-    TRY_ASSIGN(auto source, source_of(tensor, model, checkpoint));
-    reader.file_ = std::move(source.file);
-    reader.position_ = source.offset;
-    if (!reader.file_ && tensor.source == TensorSource::kModelInline) {
-      auto opened = InlineReader::open(model, tensor.source_index);
-      if (!opened) {
-        return fail_in("tensor " + quote(tensor.name), std::move(opened).error());
-      }
-      reader.inline_.emplace(*std::move(opened));
-    }
-    return reader;
-  }
-
-  Status read(std::span<std::byte> out) {
-    const std::uint64_t first = std::exchange(position_, position_ + out.size());
-    if (inline_) {
-      return inline_->read(out);
-    }
-    return file_ ? file_->read(first, out) : read_planned(*checkpoint_, *tensor_, first, out);
-  }
-
-  // The checkpoint's files are checked when all is done.
-  [[nodiscard]] Status check_unchanged() const {
-    const bool is_given = tensor_->source != TensorSource::kCheckpoint;
-    return is_given && file_ ? file_->check_unchanged() : Status();
-  }
-
- private:
-  PartReader(const PlannedTensor& tensor, const Checkpoint& checkpoint)
-      : tensor_(&tensor), checkpoint_(&checkpoint) {}
-  const PlannedTensor* tensor_;
-  const Checkpoint* checkpoint_;
-  std::shared_ptr<const SourceFile> file_;  // null: no plain range
-  std::optional<InlineReader> inline_;
-  std::uint64_t position_ = 0;  // in the file, or in the tensor
-};
-
-struct Buffers {
-  IoBuffer found;
-  IoBuffer wanted;
-};
-
 // A planned file that may stand in the old model already.
 struct Candidate {
   std::uint32_t file = 0;
@@ -135,15 +86,16 @@ struct Candidate {
 };
 
 // Compares one candidate with its old file.
-class Comparison {
+class OldFileCheck {
  public:
-  Comparison(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-             const Candidate& candidate, Buffers& buffers, BufferPool& tiles, ProgressMeter& meter)
+  OldFileCheck(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+               const Candidate& candidate, ByteComparer& comparer, BufferPool& tiles,
+               ProgressMeter& meter)
       : plan_(plan),
         model_(model),
         checkpoint_(checkpoint),
         candidate_(candidate),
-        buffers_(buffers),
+        comparer_(comparer),
         tiles_(tiles),
         meter_(meter) {}
 
@@ -164,9 +116,9 @@ class Comparison {
     if (options.sync == Sync::kFiles) {
       drop_pages(old_->fd());
     }
-    auto equal = compare();
-    if (!equal || !*equal) {
-      return equal ? Result<std::optional<ReusedFile>>(std::nullopt) : fail(equal.error());
+    TRY_ASSIGN(const bool equal, compare());
+    if (!equal) {
+      return std::nullopt;
     }
     reused_.sha1 = sha_ ? sha_->hex() : std::string();
     return std::move(reused_);
@@ -174,27 +126,23 @@ class Comparison {
 
  private:
   Result<bool> compare() {
-    for (std::uint32_t part = candidate_.first_part; part < candidate_.end_part; ++part) {
-      auto equal = compare_padding(plan_.parts[part].offset);
-      if (equal && *equal) {
-        equal = compare_part(part);
-      }
-      if (!equal || !*equal) {
-        return equal;
+    bool equal = true;
+    for (std::uint32_t part = candidate_.first_part; equal && part < candidate_.end_part; ++part) {
+      TRY_ASSIGN(equal, compare_padding(plan_.parts[part].offset));
+      if (equal) {
+        TRY_ASSIGN(equal, compare_part(part));
       }
     }
-    return true;
+    return equal;
   }
 
   Result<bool> compare_padding(std::uint64_t end) {
-    while (position_ < end) {
-      const auto wanted = buffers_.wanted.first(std::min(kReadStepBytes, end - position_));
-      std::memset(wanted.data(), 0, wanted.size());
-      if (!next_is(wanted)) {
-        return false;
-      }
-    }
-    return true;
+    const auto zeros = [](std::uint64_t, std::span<std::byte> room) -> Status {
+      std::memset(room.data(), 0, room.size());
+      return {};
+    };
+    TRY_ASSIGN(const auto crc, crc_if_equal(end - position_, zeros));
+    return crc.has_value();
   }
 
   Result<bool> compare_part(std::uint32_t number) {
@@ -203,22 +151,14 @@ class Comparison {
     if (const auto tiles = planned_tiles(checkpoint_, tensor)) {
       return compare_tiles(*tiles, part.bytes);
     }
-    TRY_ASSIGN(auto reader, PartReader::open(tensor, model_, checkpoint_));
-    Crc32 crc;
-    for (std::uint64_t done = 0; done < part.bytes;) {
-      const auto wanted = buffers_.wanted.first(std::min(kReadStepBytes, part.bytes - done));
-      TRY(reader.read(wanted));
-      if (!next_is(wanted)) {
-        return false;
-      }
-      crc.update(wanted);
-      done += wanted.size();
-      TRY(meter_.step(wanted.size()));
+    TRY_ASSIGN(const auto wanted, planned_reader(tensor, model_, checkpoint_));
+    TRY_ASSIGN(const auto crc, crc_if_equal(part.bytes, wanted));
+    if (!crc) {
+      return false;
     }
-    TRY(reader.check_unchanged());
-    reused_.crcs.push_back(crc.value());
+    reused_.crcs.push_back(*crc);
     const auto recorded = recorded_crc_of(checkpoint_, tensor);
-    return !recorded || *recorded == crc.value();  // else the copying says what is damaged
+    return !recorded || *recorded == *crc;  // else the copying says what is damaged
   }
 
   // A SHA needs the bytes in their order, so they are read again.
@@ -226,18 +166,14 @@ class Comparison {
     BufferPool::Lease tile(tiles_);
     bool equal = true;
     const auto compare = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
-      while (equal && !run.empty()) {
-        const auto wanted = run.first(std::min<std::size_t>(run.size(), kReadStepBytes));
-        const auto found = buffers_.found.first(wanted.size());
-        equal = old_->read(position_ + at, found) &&
-                std::memcmp(found.data(), wanted.data(), found.size()) == 0;
-        if (!equal || !meter_.add(found.size())) {
-          return cancelled();
-        }
-        at += found.size();
-        run = run.subspan(found.size());
-      }
-      return {};
+      const auto take = [this](std::span<const std::byte> piece) {
+        return meter_.step(piece.size());
+      };
+      TRY_ASSIGN(const auto compared,
+                 comparer_.compare(at, run.size(), {old_bytes(), bytes_in_memory(at, run), take},
+                                   AtDifference::kStop));
+      equal = compared.equal();
+      return equal ? Status() : cancelled();  // of the tiles that are left
     };
     const auto crc = tiles.read(0, bytes, *tile, compare);
     if (!equal) {
@@ -247,36 +183,50 @@ class Comparison {
       return fail(crc.error());
     }
     reused_.crcs.push_back(*crc);
-    for (std::uint64_t done = 0; sha_ && done < bytes; done += kReadStepBytes) {
-      const auto found = buffers_.found.first(std::min(kReadStepBytes, bytes - done));
-      if (!old_->read(position_ + done, found)) {
-        return false;
-      }
-      sha_->update(found);
+    if (sha_) {
+      IoBuffer buffer;
+      const auto read = for_each_step(
+          bytes, buffer, [&](std::uint64_t first, std::span<std::byte> found) -> Status {
+            TRY(old_->read(position_ + first, found));
+            sha_->update(found);
+            return {};
+          });
+      equal = read.has_value();
     }
     position_ += bytes;
-    return true;
+    return equal;
   }
 
-  // What cannot be read is not reused.
-  bool next_is(std::span<const std::byte> wanted) {
-    const auto found = buffers_.found.first(wanted.size());
-    if (!old_->read(position_, found) ||
-        std::memcmp(found.data(), wanted.data(), wanted.size()) != 0) {
-      return false;
-    }
-    if (sha_) {
-      sha_->update(found);
-    }
-    position_ += wanted.size();
-    return true;
+  // Bytes of the old file from where the part that is being compared begins.
+  ReadBytes old_bytes() const {
+    return [this](std::uint64_t at, std::span<std::byte> out) {
+      return old_->read(position_ + at, out);
+    };
+  }
+
+  // The CRC of the next bytes of the old file if they are the wanted ones. What cannot be read is
+  // not reused.
+  Result<std::optional<std::uint32_t>> crc_if_equal(std::uint64_t bytes, const ReadBytes& wanted) {
+    Crc32 crc;
+    const auto take = [&](std::span<const std::byte> piece) {
+      crc.update(piece);
+      if (sha_) {
+        sha_->update(piece);
+      }
+      return meter_.step(piece.size());
+    };
+    TRY_ASSIGN(const auto compared,
+               comparer_.compare(0, bytes, {old_bytes(), bytes_read_by(wanted), take},
+                                 AtDifference::kStop));
+    position_ += bytes;
+    return compared.equal() ? std::optional(crc.value()) : std::nullopt;
   }
 
   const SavePlan& plan_;
   const Model& model_;
   const Checkpoint& checkpoint_;
   const Candidate& candidate_;
-  Buffers& buffers_;
+  ByteComparer& comparer_;
   BufferPool& tiles_;
   ProgressMeter& meter_;
   std::shared_ptr<const SourceFile> old_;
@@ -423,24 +373,15 @@ Result<SavePlan> reuse_equal_files(SavePlan plan, const Model& model, const Chec
   }
   meter.begin(Phase::kCompare, bytes);
   std::vector<std::optional<ReusedFile>> reused(candidates.size());
-  std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
-  Status status = parallel_for(candidates.size(), threads, [&](std::size_t i, int thread) {
-    auto found = Comparison(plan, model, checkpoint, candidates[i],
-                            buffers[static_cast<std::size_t>(thread)], tiles, meter)
-                     .run(*out, options);
-    if (!found) {
-      return Status(fail(std::move(found).error()));
-    }
-    reused[i] = *std::move(found);
-    return Status();
-  });
-  if (status) {
-    status = meter.finish();
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(parallel_for(candidates.size(), threads, [&](std::size_t i, int thread) -> Status {
+    TRY_ASSIGN(reused[i], OldFileCheck(plan, model, checkpoint, candidates[i],
+                                       comparers[static_cast<std::size_t>(thread)], tiles, meter)
+                              .run(*out, options));
+    return {};
+  }));
+  TRY(meter.finish());
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (reused[i]) {
       plan.bytes -= plan.files[candidates[i].file].bytes;

@@ -1,0 +1,68 @@
+// Reads two sources of bytes beside each other and compares them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "base/io_buffer.h"
+#include "base/read_step.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct ByteDifference {
+  std::uint64_t byte = 0;  // counted as the sources count
+  std::uint8_t found = 0;
+  std::uint8_t wanted = 0;
+};
+
+// Fills `out` with the bytes from `at` on.
+using ReadBytes = std::function<Status(std::uint64_t at, std::span<std::byte> out)>;
+// Returns as many bytes from `at` on as `room` has, either in `room` or where they are in memory.
+using GiveBytes =
+    std::function<Result<std::span<const std::byte>>(std::uint64_t at, std::span<std::byte> room)>;
+
+// Receives bytes for a digest, or to report progress.
+using TakeBytes = std::function<Status(std::span<const std::byte> piece)>;
+
+[[nodiscard]] GiveBytes bytes_read_by(ReadBytes read);
+// Of which `bytes`, in memory, are those from `first` on.
+[[nodiscard]] GiveBytes bytes_in_memory(std::uint64_t first, std::span<const std::byte> bytes);
+
+struct ComparedBytes {
+  ReadBytes found;
+  GiveBytes wanted;  // if empty, nothing is compared
+  TakeBytes take;    // gets the found bytes, in order
+};
+
+struct Comparison {
+  std::optional<Error> unreadable;           // of the found bytes, which ended the comparison
+  std::optional<ByteDifference> difference;  // the first
+
+  [[nodiscard]] bool equal() const { return !unreadable && !difference; }
+};
+
+enum class AtDifference : std::uint8_t {
+  kStop,
+  kReadOn,  // the rest of the found bytes is read, but not compared
+};
+
+// Keeps its two buffers between comparisons. One thread at a time.
+class ByteComparer {
+ public:
+  // Compares the bytes [first, first + nbytes) in steps of at most `step` bytes. A comparison that
+  // stops at a difference begins with a small step, as tensors that differ mostly do so at once.
+  // Errors of `wanted` and `take`.
+  [[nodiscard]] Result<Comparison> compare(std::uint64_t first, std::uint64_t nbytes,
+                                           const ComparedBytes& bytes, AtDifference policy,
+                                           std::uint64_t step = kReadStepBytes);
+
+ private:
+  IoBuffer found_;
+  IoBuffer room_;
+};
+
+}  // namespace onnx_external

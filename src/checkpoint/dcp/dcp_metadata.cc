@@ -9,6 +9,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/pickle/walk_budget.h"
 #include "checkpoint/storage/file_contents.h"
 #include "checkpoint/torch/torch_objects.h"
 
@@ -17,24 +18,6 @@ namespace {
 
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxPathParts = 100;
-
-// A budget for all parts of the pickle together; an honest file uses each part once or twice.
-class Budget {
- public:
-  explicit Budget(const Pickle& pickle) : left_(65'536 + 2 * std::uint64_t{pickle.node_count()}) {}
-
-  [[nodiscard]] Status spend(std::uint64_t cost) {
-    if (cost > left_) {
-      return fail(ErrorCode::kUnsupported, "the pickle repeats its parts too often");
-    }
-    left_ -= cost;
-    return {};
-  }
-  [[nodiscard]] Status spend_text(std::string_view text) { return spend(1 + text.size() / 64); }
-
- private:
-  std::uint64_t left_;
-};
 
 // True for an object of a class of torch.distributed, whose module differs between versions.
 bool is_a(const Pickle& pickle, NodeId id, std::string_view name) {
@@ -135,7 +118,7 @@ class MetadataReader {
       return corrupt("its " + std::string(name) + " is no dict");
     }
     auto items = pickle_.items(*dict);
-    TRY(budget_.spend(items.size()));
+    TRY(budget_.visit(items.size()));
     return items;
   }
 
@@ -148,7 +131,7 @@ class MetadataReader {
       if (!name) {
         return corrupt("a key of storage_data is no MetadataIndex with a name");
       }
-      TRY(budget_.spend_text(*name));
+      TRY(budget_.visit_text(*name));
       const auto offset = attribute(pickle_, key, "offset");
       if (!offset) {
         continue;  // a bytes item
@@ -174,11 +157,10 @@ class MetadataReader {
       if (!name) {
         return corrupt("a key of state_dict_metadata is no string");
       }
-      TRY(budget_.spend_text(*name));
+      TRY(budget_.visit_text(*name));
       DcpItem item;
       item.name = *name;
-      auto status = read_item(value, item);
-      if (!status) {
+      if (auto status = read_item(value, item); !status) {
         return fail_in("tensor " + quote(*name), std::move(status).error());
       }
       items_.push_back(std::move(item));
@@ -212,7 +194,7 @@ class MetadataReader {
       return corrupt("its chunks are no list");
     }
     constexpr std::uint64_t kChunkCost = 4;  // a chunk has more than twice as many nodes of its own
-    TRY(budget_.spend(kChunkCost * chunks->size()));
+    TRY(budget_.visit(kChunkCost * chunks->size()));
     for (const NodeId chunk : *chunks) {
       TRY(read_chunk(chunk, item));
     }
@@ -258,8 +240,7 @@ class MetadataReader {
       return {};
     }
     DcpChunk chunk{.offsets = *std::move(offsets), .sizes = std::move(sizes), .slice = {}};
-    auto status = find_slice(item.name, chunk);
-    if (!status) {
+    if (auto status = find_slice(item.name, chunk); !status) {
       return fail_in("chunk at " + shape_text(chunk.offsets), std::move(status).error());
     }
     item.chunks.push_back(std::move(chunk));
@@ -326,7 +307,7 @@ class MetadataReader {
     }
     for (const auto& [key, value] : pickle_.items(*planner)) {
       const auto name = pickle_.string(key);
-      TRY(name ? budget_.spend_text(*name) : budget_.spend(1));
+      TRY(budget_.visit_text(name.value_or("")));
       if (name) {
         TRY(read_path(*name, value));
       }
@@ -350,7 +331,7 @@ class MetadataReader {
     DcpPath path;
     for (const NodeId part : *parts) {
       const auto text = pickle_.string(part);
-      TRY(budget_.spend_text(text.value_or("")));
+      TRY(budget_.visit_text(text.value_or("")));
       if (text) {
         path.emplace_back(std::string(*text));
       } else if (const auto number = pickle_.integer(part)) {
@@ -364,7 +345,7 @@ class MetadataReader {
   }
 
   const Pickle& pickle_;
-  Budget budget_;
+  WalkBudget budget_;
   std::vector<Place> places_;  // sorted
   std::vector<DcpItem> items_;
   std::vector<std::uint32_t> by_name_;  // indexes into items_

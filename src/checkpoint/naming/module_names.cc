@@ -9,14 +9,12 @@
 #include <utility>
 
 #include "base/try.h"
+#include "checkpoint/pickle/walk_budget.h"
 #include "checkpoint/torch/torch_objects.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kMaxModuleDepth = 1000;
-constexpr std::size_t kMaxModulePathBytes = std::size_t{1} << 20;
-constexpr std::uint64_t kFreeNameBytes = 64;
 constexpr std::string_view kScriptRoot = "__torch__";
 constexpr std::string_view kScriptBound = "__torch__.torch.classes";  // classes written in C++
 
@@ -75,8 +73,7 @@ class Expander {
         everything_(selection == Selection::kEverything),
         reached_(pickle.node_count()),
         scanned_(pickle.node_count()),
-        items_left_(65'536 + 16 * std::uint64_t{pickle.node_count()}),
-        name_bytes_left_((std::uint64_t{16} << 20) + 64 * std::uint64_t{pickle.node_count()}) {}
+        budget_(pickle) {}
 
   [[nodiscard]] Status run() {
     reach(pickle_.root());
@@ -208,7 +205,7 @@ class Expander {
     std::set<std::string_view> names;
     for (const NodeId part : {parts.parameters, parts.buffers, parts.modules}) {
       const auto own = dict_items(pickle_, part);
-      if (!own || !pay_for(*own)) {
+      if (!own || !budget_.visit_items(pickle_, *own)) {
         return own ? too_much() : own;
       }
       for (const auto& [key, value] : *own) {
@@ -224,7 +221,7 @@ class Expander {
       return items;
     }
     const Items others = pickle_.items(attributes);
-    if (!pay_for(others)) {
+    if (!budget_.visit_items(pickle_, others)) {
       return too_much();
     }
     for (const auto& [key, value] : others) {
@@ -250,7 +247,8 @@ class Expander {
     const NodeId callable = pickle_.callable(module);
     const std::string_view file = pickle_.module(callable);
     const std::string_view name = pickle_.name(callable);
-    if (!pay_for(all) || !pay((file.size() + name.size()) / kFreeNameBytes)) {
+    if (!budget_.visit_items(pickle_, all) || !budget_.visit_text(file) ||
+        !budget_.visit_text(name)) {
       return too_much();
     }
     if (everything_) {
@@ -297,7 +295,7 @@ class Expander {
       const auto [key, value] = frame.items[frame.next++];
       if (const auto name = pickle_.string(key)) {
         prefix_ += *name;
-        if (prefix_.size() > kMaxModulePathBytes) {
+        if (prefix_.size() > kMaxWalkPathBytes) {
           return too_much();
         }
         TRY(is_module(value) ? enter(value, frames, on_path) : add(value));
@@ -312,7 +310,7 @@ class Expander {
       return {};  // it contains itself
     }
     TRY_ASSIGN(auto items, items_of(module));
-    if (frames.size() >= kMaxModuleDepth || !pay(1)) {
+    if (frames.size() >= kMaxWalkDepth || !budget_.visit()) {
       return too_much();
     }
     prefix_ += frames.empty() ? "" : ".";
@@ -327,10 +325,9 @@ class Expander {
     if (is_plain(pickle_.kind(value)) || (!tensor && !object && !everything_)) {
       return {};
     }
-    if (prefix_.size() > name_bytes_left_) {
+    if (!budget_.name(prefix_.size())) {
       return too_much();
     }
-    name_bytes_left_ -= prefix_.size();
     if (object && !everything_) {
       objects_.push_back({prefix_, type_name(pickle_, value)});
       return {};
@@ -348,7 +345,7 @@ class Expander {
     }
     for (const NodeId element : pickle_.elements(set)) {
       const auto name = pickle_.string(element);
-      if (!pay(1 + (name ? name->size() / kFreeNameBytes : 0))) {
+      if (!budget_.visit_text(name.value_or(""))) {
         return false;
       }
       if (name) {
@@ -358,27 +355,9 @@ class Expander {
     return true;
   }
 
-  // One for each item, and more for long names.
-  [[nodiscard]] bool pay_for(const Items& items) {
-    std::uint64_t cost = items.size();
-    for (const auto& [key, value] : items) {
-      const auto name = pickle_.string(key);
-      cost += name ? name->size() / kFreeNameBytes : 0;
-    }
-    return pay(cost);
-  }
-
-  // Visiting shared parts takes time every time.
-  [[nodiscard]] bool pay(std::uint64_t count) {
-    const bool enough = count <= items_left_;
-    items_left_ -= enough ? count : 0;
-    return enough;
-  }
-
   [[nodiscard]] tl::unexpected<Error> too_much() const {
-    return fail(ErrorCode::kUnsupported,
-                (classes_ == nullptr ? "" : classes_->archive() + ": ") +
-                    "its modules repeat their parts under too many names to list them");
+    return classes_ == nullptr ? WalkBudget::too_much()
+                               : fail_in(classes_->archive(), WalkBudget::too_much().value());
   }
 
   Pickle& pickle_;
@@ -387,8 +366,7 @@ class Expander {
   std::vector<bool> reached_;
   std::vector<bool> scanned_;  // attribute dicts
   std::map<NodeId, Parts> python_;
-  std::uint64_t items_left_;
-  std::uint64_t name_bytes_left_;
+  WalkBudget budget_;
   std::vector<NodeId> open_;
   NodeId class_key_ = 0;
 

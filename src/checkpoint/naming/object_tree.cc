@@ -98,19 +98,6 @@ Status add_flattened(const Pickle& pickle, NodeId id, const FlattenFunction& fun
 
 }  // namespace
 
-Status WalkBudget::take(std::uint64_t& left, std::uint64_t count) {
-  if (count > left) {
-    return too_much();
-  }
-  left -= count;
-  return {};
-}
-
-tl::unexpected<Error> WalkBudget::too_much() {
-  return fail(ErrorCode::kUnsupported,
-              "the pickle repeats its parts under too many names to list them");
-}
-
 std::string_view component(const Pickle& pickle, const Children& children, const Child& child,
                            std::string& buffer) {
   if (child.key == Child::kNamed) {
@@ -130,14 +117,9 @@ std::string_view component(const Pickle& pickle, const Children& children, const
 }
 
 Result<Items> paid_items(const Pickle& pickle, NodeId id, WalkBudget& budget) {
-  constexpr std::uint64_t kFreeKeyBytes = 64;
   TRY_ASSIGN(auto items, dict_items(pickle, id));
   const auto name_of = [&](std::size_t item) { return pickle.string(items[item].first); };
-  std::uint64_t cost = items.size();
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    cost += name_of(i).value_or("").size() / kFreeKeyBytes;
-  }
-  TRY(budget.visit(cost));
+  TRY(budget.visit_items(pickle, items));
   NameIndexSet names([&](std::uint32_t item) { return *name_of(item); }, items.size());
   for (std::uint32_t i = 0; i < items.size(); ++i) {
     if (const auto name = name_of(i); name && names.add(i) != i) {

@@ -12,32 +12,12 @@
 #include <vector>
 
 #include "checkpoint/pickle/pickle.h"
+#include "checkpoint/pickle/walk_budget.h"
 #include "checkpoint/torch/torch_objects.h"
 #include "onnx_external/class_flattening.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
-
-// How much work a walk may do for a pickle of a given number of nodes. With sharing, a small file
-// can list the same tensor under many paths; honest files do so a few times, not thousands of
-// times.
-class WalkBudget {
- public:
-  explicit WalkBudget(const Pickle& pickle)
-      : visits_(65'536 + 16 * std::uint64_t{pickle.node_count()}),
-        name_bytes_((std::uint64_t{16} << 20) + 64 * std::uint64_t{pickle.node_count()}) {}
-
-  // kUnsupported if the budget is used up.
-  [[nodiscard]] Status visit(std::uint64_t count = 1) { return take(visits_, count); }
-  [[nodiscard]] Status name(std::size_t bytes) { return take(name_bytes_, bytes); }
-  static tl::unexpected<Error> too_much();
-
- private:
-  [[nodiscard]] static Status take(std::uint64_t& left, std::uint64_t count);
-
-  std::uint64_t visits_;
-  std::uint64_t name_bytes_;
-};
 
 // One part of a value. Keys are not copied, because a small pickle may use one long key a million
 // times.

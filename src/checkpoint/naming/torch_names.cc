@@ -14,9 +14,7 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kMaxDepth = 1000;
 constexpr std::size_t kMaxTensors = 4'000'000;
-constexpr std::size_t kMaxPathBytes = std::size_t{1} << 20;
 
 enum class Scope : std::uint8_t {
   kEverything,  // all containers; what is opaque is reported
@@ -82,7 +80,7 @@ class Walker {
 
   [[nodiscard]] Status visit(NodeId id) {
     TRY(budget_.visit());
-    if (path_.size() > kMaxPathBytes) {
+    if (path_.size() > kMaxWalkPathBytes) {
       return WalkBudget::too_much();
     }
     if (is_tensor(pickle_, id)) {
@@ -97,9 +95,9 @@ class Walker {
     if (!enters(id)) {
       return scope_ == Scope::kInputs ? check_argument(id) : Status();
     }
-    if (frames_.size() >= kMaxDepth) {
+    if (frames_.size() >= kMaxWalkDepth) {
       return fail(ErrorCode::kUnsupported,
-                  "objects are nested deeper than " + std::to_string(kMaxDepth) + " levels");
+                  "objects are nested deeper than " + std::to_string(kMaxWalkDepth) + " levels");
     }
     return enter(id);
   }

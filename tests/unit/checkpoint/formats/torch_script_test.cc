@@ -269,7 +269,7 @@ TEST(TorchScript, ModulesThatRepeatTheirPartsAreRefused) {
     pickle.set_items().build();
   }
   EXPECT_THAT(open_bytes(zip_of({.data = pickle.stop().bytes()})),
-              FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
+              FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
 }
 
 }  // namespace

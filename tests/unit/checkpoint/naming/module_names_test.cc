@@ -176,7 +176,7 @@ TEST(ModuleNames, AreRefusedWhenModulesRepeatTheirParts) {
     pickle.set_items().set_items().build();
   }
   EXPECT_THAT(open_bytes(zip_of(pickle.stop())),
-              FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
+              FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
 }
 
 // One long name, used again and again: each use is work and memory.
@@ -191,13 +191,13 @@ TEST(ModuleNames, AreRefusedWhenModulesRepeatALongName) {
     pickle.get(kName).none();
   }
   pickle.set_items().set_items().build().stop();
-  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
 }
 
 TEST(ModuleNames, PathsOfMoreThanAMebibyteAreRefused) {
   const std::string name(std::size_t{600} << 10, 'n');
   EXPECT_THAT(open_bytes(zip_of({.modules = {{name, {.modules = {{name, kLinear}}}}}})),
-              FailsWith(ErrorCode::kUnsupported, "repeat their parts"));
+              FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
 }
 
 TEST(ModuleNames, TwoParametersOfOneNameAreRefused) {

@@ -48,7 +48,7 @@ struct OpenOptions {
   std::string key = {};
 
   // Views may be larger than the bytes behind them (stride 0, overlaps, compressed records). The
-  // contiguous size of all tensors together, equal views counted once, may be at most this many
+  // contiguous size of all tensors together, shared bytes counted once, may be at most this many
   // times the size of the files, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 

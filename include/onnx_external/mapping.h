@@ -28,8 +28,8 @@ struct MappingKey {
   DType dtype = DType::kFloat32;
   Shape shape;                 // as ONNX writes it
   std::uint32_t argument = 0;  // which checkpoint argument it came from
-  // Tensors with the same `bytes_id` are the same bytes (tied weights). mapping_keys() assigns one
-  // id per range of a storage; for strided tensors, one per range, shape and strides.
+  // Tensors with the same `bytes_id` share their bytes (tied weights), whatever their shapes are:
+  // a reshaped view has the id of its tensor, a transposed one another. Empty tensors have none.
   std::optional<std::uint64_t> bytes_id;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -11,6 +12,7 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/element_reader.h"
 #include "checkpoint/storage/file_contents.h"
+#include "checkpoint/storage/view_source.h"
 #include "tensor/cast.h"
 
 namespace onnx_external {
@@ -36,23 +38,10 @@ void keep_agreed(FormatFacts& whole, const FormatFacts& part) {
   }
 }
 
-// use(reader) gets what reads elements of the view.
-template <typename Use>
-Status with_reader(CheckpointAccess::Contents& contents, const TensorView& view, const Use& use) {
-  const Storage& storage = contents.all.storages[view.storage];
-  const SourceFile& file = *contents.all.files[storage.file];
-  if (storage.computed) {
-    return use(ElementReader(view, storage, contents.all.computed.at(view.storage)));
-  }
-  if (storage.compression == Compression::kNone) {
-    return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
-      return file.read(storage.offset + offset, piece);
-    }));
-  }
-  TRY_ASSIGN(const auto place, contents.inflated.get(view.storage, storage, file));
-  return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
-    return read_exact(place.fd, place.offset + offset, piece, "inflated record of " + file.name());
-  }));
+// Passes a reader of the view's elements to `use`.
+Status with_reader(CheckpointAccess::Contents& contents, const TensorView& view,
+                   const std::function<Status(const ElementReader&)>& use) {
+  return with_reader(storage_source(contents.all, view.storage), contents.inflated, view, use);
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <span>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "base/name_map.h"
@@ -14,6 +12,7 @@
 #include "checkpoint/dcp/dcp.h"
 #include "checkpoint/formats/checkpoint_file.h"
 #include "checkpoint/formats/shard_index.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/expansion_limit.h"
@@ -119,37 +118,21 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
     return fail(ErrorCode::kUnsupported,
                 path.string() + ": a part of a distributed checkpoint (DCP); name its folder");
   }
-  auto file = SourceFile::open(path);
-  if (file && path.filename() == kDcpMetadataName) {
-    return read_dcp(*std::move(file), options);
-  }
-  return file ? read_file_or_index(*std::move(file), options)
-              : Result<FileContents>(fail(std::move(file).error()));
+  TRY_ASSIGN(auto file, SourceFile::open(path));
+  return path.filename() == kDcpMetadataName ? read_dcp(std::move(file), options)
+                                             : read_file_or_index(std::move(file), options);
 }
 
-auto view_key(const TensorView& tensor) {
-  return std::tie(tensor.storage, tensor.storage_offset, tensor.dtype, tensor.shape, tensor.strides,
-                  tensor.conj, tensor.neg);
-}
-
-// Keeps one index of those that are the same view of the same bytes.
-std::vector<std::uint32_t> distinct(std::vector<std::uint32_t> views,
-                                    const std::vector<TensorView>& tensors) {
-  std::sort(views.begin(), views.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return view_key(tensors[a]) < view_key(tensors[b]);
-  });
-  const auto end = std::unique(views.begin(), views.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return view_key(tensors[a]) == view_key(tensors[b]);
-  });
-  views.erase(end, views.end());
-  return views;
-}
-
-Result<std::uint64_t> output_bytes(const std::vector<TensorView>& tensors,
-                                   std::span<const std::uint32_t> views) {
+// The contiguous bytes of all tensors, or of each once that several share.
+Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
+  BytesIds ids(all.storages);
   std::uint64_t total = 0;
-  for (const std::uint32_t view : views) {
-    TRY_ASSIGN(const auto nbytes, contiguous_nbytes(tensors[view].dtype, tensors[view].shape));
+  for (const TensorView& view : all.tensors) {
+    TRY_ASSIGN(const auto nbytes, contiguous_nbytes(view.dtype, view.shape));
+    const std::size_t known = ids.count();
+    if (each_once && ids.id_of(view) < known) {  // nothing, which an empty tensor has, is less
+      continue;
+    }
     if (__builtin_add_overflow(total, nbytes, &total)) {
       return fail(ErrorCode::kCorrupt, "the tensors have more than 2^64 bytes");
     }
@@ -169,12 +152,9 @@ Status check_expansion(const FileContents& all, std::uint64_t max_expand,
   const auto is_too_much = [&](std::uint64_t bytes) {
     return expands_too_far(bytes, files, max_expand);
   };
-  std::vector<std::uint32_t> views(all.tensors.size());
-  std::iota(views.begin(), views.end(), 0U);
-  auto total = output_bytes(all.tensors, views);
-  if (!total || is_too_much(*total)) {  // rarely: equal views count once
-    views = distinct(std::move(views), all.tensors);
-    total = output_bytes(all.tensors, views);
+  auto total = output_bytes(all, false);
+  if (!total || is_too_much(*total)) {  // rare, and takes more work
+    total = output_bytes(all, true);
   }
   if (!total) {
     return fail_in(where, total.error());
@@ -258,13 +238,8 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
       return fail_in(paths[argument].string(), std::move(status).error());
     }
   }
-  auto status = check_names(*contents, paths, options.overlay);
-  if (status) {
-    status = check_expansion(contents->all, options.max_expand, paths[0].string());
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(check_names(*contents, paths, options.overlay));
+  TRY(check_expansion(contents->all, options.max_expand, paths[0].string()));
   return CheckpointAccess::make(std::move(contents));
 }
 

@@ -116,10 +116,9 @@ class Search {
     meter.begin(Phase::kCompare, bytes);
     digests_.resize(jobs_.size());
     const int threads = std::min(thread_count(given_.threads), kMaxReaders);
-    Status status = parallel_for(jobs_.size(), threads, [&](std::size_t i, int) {
-      return read(jobs_[i], digests_[i], meter);
-    });
-    return status ? meter.finish() : status;
+    TRY(parallel_for(jobs_.size(), threads,
+                     [&](std::size_t i, int) { return read(jobs_[i], digests_[i], meter); }));
+    return meter.finish();
   }
 
   Status read(const Job& job, Digest& digest, ProgressMeter& meter) const {

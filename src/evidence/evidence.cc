@@ -84,12 +84,12 @@ class Evidence {
     if (*one == *two) {
       return true;
     }
-    return remembered(
-        same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&]() -> Result<bool> {
-          const auto first = held_stream(model_, held_[*one]);
-          TRY_ASSIGN(const auto second, first ? held_stream(model_, held_[*two]) : first);
-          return equal(*first, second);
-        });
+    return remembered(same_data_, {std::min(*one, *two), std::max(*one, *two)},
+                      [&]() -> Result<bool> {
+                        TRY_ASSIGN(const auto first, held_stream(model_, held_[*one]));
+                        TRY_ASSIGN(const auto second, held_stream(model_, held_[*two]));
+                        return equal(first, second);
+                      });
   }
 
   Result<bool> key_is_uniform(std::uint32_t key) {
@@ -149,13 +149,13 @@ class Evidence {
   }
 
   Result<bool> holds_transposed(std::uint32_t place, std::uint32_t key) {
-    auto starts_alike = starts_as_column(place, key);
-    if (!starts_alike || !*starts_alike) {
-      return starts_alike;
+    TRY_ASSIGN(const bool starts_alike, starts_as_column(place, key));
+    if (!starts_alike) {
+      return false;
     }
-    const auto held = held_sum(place);
-    TRY_ASSIGN(const auto made, held ? transposed_sum(key) : held);
-    return *held == made;
+    TRY_ASSIGN(const auto held, held_sum(place));
+    TRY_ASSIGN(const auto made, transposed_sum(key));
+    return held == made;
   }
 
   // Whether the first elements of the graph's data are those of the key's first column.
@@ -167,15 +167,15 @@ class Evidence {
     TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
     std::vector<std::byte> held(
         static_cast<std::size_t>(std::min(kSampleElements * unit, stream.nbytes)));
-    Status status = stream.next(held);
+    TRY(stream.next(held));
     std::vector<std::byte> element(unit);
-    for (std::uint64_t row = 0; status && row < std::min(rows, kSampleElements); ++row) {
-      status = checkpoint_.read(key, row * columns * unit, element);
-      if (status && std::memcmp(element.data(), held.data() + row * unit, unit) != 0) {
+    for (std::uint64_t row = 0; row < std::min(rows, kSampleElements); ++row) {
+      TRY(checkpoint_.read(key, row * columns * unit, element));
+      if (std::memcmp(element.data(), held.data() + row * unit, unit) != 0) {
         return false;
       }
     }
-    return status ? Result<bool>(true) : fail(std::move(status).error());
+    return true;
   }
 
   Result<std::uint64_t> held_sum(std::uint32_t place) {

@@ -24,7 +24,7 @@ class FreshValues {
   // Whether the new one has the tensor with the same type, shape and bytes.
   [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
 
-  // Whether the new one has all of them, with the same type, shape and bytes as each other.
+  // Whether the new one has all of them, with the same type and bytes as each other.
   [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);
 
   // Whether it is symmetric in the new one. Requires: it is a square matrix in the old one.

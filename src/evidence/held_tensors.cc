@@ -7,6 +7,7 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "onnx/inline_data.h"
 #include "onnx/model_source.h"
 
@@ -66,11 +67,8 @@ class SlotFinder {
 };
 
 Result<ByteStream> file_stream(const Model& model, const ExternalTensor& external) {
-  auto file = open_external(model, external);
-  if (!file) {
-    return fail(std::move(file).error());
-  }
-  return ByteStream{external.length, [file = *std::move(file),
+  TRY_ASSIGN(auto file, open_external(model, external));
+  return ByteStream{external.length, [file = std::move(file),
                                       at = external.offset](std::span<std::byte> out) mutable {
                       return file->read(std::exchange(at, at + out.size()), out);
                     }};

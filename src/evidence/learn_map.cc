@@ -7,11 +7,11 @@
 #include <optional>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/name_map.h"
 #include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "evidence/contents.h"
 #include "evidence/fresh_values.h"
 #include "evidence/learn_refusals.h"
@@ -77,9 +77,8 @@ class Learner {
         continue;
       }
       found_any_ = true;
-      Result<std::optional<Choice>> choice = choose(slot, held, *content);
-      TRY(choice ? settle_slot(slot, held, *content, *choice)
-                 : Status(fail(std::move(choice).error())));
+      TRY_ASSIGN(const auto choice, choose(slot, held, *content));
+      TRY(settle_slot(slot, held, *content, choice));
     }
     return {};
   }
@@ -161,9 +160,8 @@ class Learner {
 
   Status settle_slot(std::uint32_t slot, std::uint32_t held, const Content& content,
                      const std::optional<Choice>& choice) {
-    TRY_ASSIGN(auto differing,
+    TRY_ASSIGN(const auto changed,
                changed_of(choice ? std::vector<std::uint32_t>{choice->key} : content.all));
-    const std::vector<std::uint32_t>& changed = differing;
     if (!choice && !changed.empty()) {
       refusals_.add(is_telling(held, content) ? Doubt::kEqualBytes : Doubt::kCoincidence,
                     task_.graph.slots[slot], names_of(changed));
@@ -245,12 +243,11 @@ class Learner {
   // Keys that are the same bytes of the old file are one parameter of the module, which has one
   // value: of two values torch would take the last, for all of its names.
   Status refuse_broken_ties() {
-    using Place = std::tuple<std::uint32_t, std::uint64_t, Shape, Shape>;
-    std::map<Place, const Pair*> first_of;
+    BytesIds ids(task_.old.storages());
+    std::map<std::optional<std::size_t>, const Pair*> first_of;
     for (const Pair& pair : pairs_) {
-      const TensorView& key = task_.old.tensors()[pair.key];
-      const Place place{key.storage, key.storage_offset, key.shape, key.strides};
-      const Pair& first = *first_of.emplace(place, &pair).first->second;
+      const auto id = ids.id_of(task_.old.tensors()[pair.key]);  // one that is paired has bytes
+      const Pair& first = *first_of.emplace(id, &pair).first->second;
       if (first.key == pair.key) {
         continue;
       }

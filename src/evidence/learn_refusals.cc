@@ -1,6 +1,7 @@
 #include "evidence/learn_refusals.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -12,41 +13,27 @@ namespace {
 
 constexpr std::size_t kCandidatesShown = 3;
 
-// What is said of all tensors with the doubt.
+// What is said of all tensors with the doubt, in the order of the enum.
+constexpr std::array<std::string_view, kDoubtCount> kTitles = {
+    "several keys of the old checkpoint have its bytes, and they differ in the new one",
+    "may be a constant of the graph that has the value of a key by chance",
+    "holds a key in another shape, and the key changes",
+    "several nodes use it, so that it may be a weight merged with a constant",
+    "holds a matrix that is its own transpose, which it no longer is in the new checkpoint",
+    "stands in a node, where it cannot be replaced, and holds a key that changes",
+    "is no tensor of the old checkpoint, and may be computed from keys that are nowhere in the "
+    "graph and change",
+    "is no tensor of the old checkpoint, but has the size of one that changes, and may be "
+    "computed from it",
+    "holds a key that the new checkpoint lacks",
+    "the graph holds the bytes of this key only in a tensor that several nodes use, under another "
+    "key, and the two differ in the new checkpoint",
+    "is no tensor of the old checkpoint, which may not be the one that the graph was exported "
+    "from: nothing in the graph is a tensor of it that changes",
+    "shares its name or its data with another slot, and the two need different values"};
+
 std::string_view title_of(Doubt doubt) {
-  switch (doubt) {
-    case Doubt::kEqualBytes:
-      return "several keys of the old checkpoint have its bytes, and they differ in the new one";
-    case Doubt::kCoincidence:
-      return "may be a constant of the graph that has the value of a key by chance";
-    case Doubt::kReshaped:
-      return "holds a key in another shape, and the key changes";
-    case Doubt::kMerged:
-      return "several nodes use it, so that it may be a weight merged with a constant";
-    case Doubt::kSymmetric:
-      return "holds a matrix that is its own transpose, which it no longer is in the new "
-             "checkpoint";
-    case Doubt::kAttribute:
-      return "stands in a node, where it cannot be replaced, and holds a key that changes";
-    case Doubt::kComputed:
-      return "is no tensor of the old checkpoint, and may be computed from keys that are nowhere "
-             "in "
-             "the graph and change";
-    case Doubt::kLikeChanged:
-      return "is no tensor of the old checkpoint, but has the size of one that changes, and may be "
-             "computed from it";
-    case Doubt::kLacking:
-      return "holds a key that the new checkpoint lacks";
-    case Doubt::kShared:
-      return "the graph holds the bytes of this key only in a tensor that several nodes use, under "
-             "another key, and the two differ in the new checkpoint";
-    case Doubt::kOtherModel:
-      return "is no tensor of the old checkpoint, which may not be the one that the graph was "
-             "exported from: nothing in the graph is a tensor of it that changes";
-    case Doubt::kTwins:
-      return "shares its name or its data with another slot, and the two need different values";
-  }
-  return "";
+  return kTitles[static_cast<std::size_t>(doubt)];
 }
 
 std::string text_of(const ErrorItem& item, Doubt doubt) {

@@ -79,10 +79,8 @@ Result<Side> open_side(std::span<const fs::path> paths, InspectOptions options) 
     options.selection = Selection::kEverything;
     inspection = inspect(paths, options);
   }
-  if (!inspection) {
-    return fail(std::move(inspection).error());
-  }
-  return Side{paths, options, *std::move(inspection)};
+  TRY_ASSIGN(auto listed, std::move(inspection));
+  return Side{paths, options, std::move(listed)};
 }
 
 // The same files again, with digests of these tensors.

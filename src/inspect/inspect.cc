@@ -4,10 +4,8 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <set>
 #include <string_view>
-#include <tuple>
 
 #include "base/checked_math.h"
 #include "base/digest.h"
@@ -20,10 +18,12 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
+#include "tensor/strided_gather.h"
 #include "verify/external_entry.h"
 #include "verify/model_file.h"
 
@@ -39,26 +39,17 @@ std::string type_text(std::int32_t data_type) {
   return dtype ? std::string(torch_name(*dtype)) : ascii_lower(onnx_type_name(data_type));
 }
 
-// Feeds bytes in steps through one buffer a thread, counted and cancellable.
-class Feeder {
- public:
-  explicit Feeder(ProgressMeter& meter) : meter_(meter) {}
-
-  // read(first, out) gives the bytes [first, first + out.size()).
-  template <typename Read>
-  [[nodiscard]] Status feed(Sha& sha, std::uint64_t nbytes, const Read& read) {
-    return for_each_step(nbytes, buffer_,
-                         [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
-                           TRY(read(first, bytes));
-                           sha.update(bytes);
-                           return meter_.step(bytes.size());
-                         });
-  }
-
- private:
-  ProgressMeter& meter_;
-  IoBuffer buffer_;
-};
+// read(first, out) gives the bytes [first, first + out.size()).
+Result<std::string> sha256_of(std::uint64_t nbytes, ProgressMeter& meter, const ReadSource& read) {
+  IoBuffer buffer;
+  Sha sha(Sha::Kind::kSha256);
+  TRY(for_each_step(nbytes, buffer, [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
+    TRY(read(first, bytes));
+    sha.update(bytes);
+    return meter.step(bytes.size());
+  }));
+  return sha.hex();
+}
 
 bool gets_digest(const Inspection& inspection, std::size_t index, const InspectOptions& options) {
   const InspectedTensor& tensor = inspection.tensors[index];
@@ -76,7 +67,7 @@ struct StoredBytes {
   }
 };
 
-// Fills in the digests that are asked for; digest(index, sha, feeder) feeds one.
+// Fills in the digests that are asked for; digest(index, meter) computes one.
 template <typename Digest>
 Status add_digests(Inspection& inspection, const InspectOptions& options, const StoredBytes& stored,
                    const Digest& digest) {
@@ -94,25 +85,19 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
                      options.open.max_expand));
   meter.begin(Phase::kVerify, bytes);
   const int threads = thread_count(options.threads);
-  std::vector<Feeder> feeders;
-  feeders.reserve(static_cast<std::size_t>(threads));
-  for (int i = 0; i < threads; ++i) {
-    feeders.emplace_back(meter);
-  }
-  Status status =
-      parallel_for(inspection.tensors.size(), threads, [&](std::size_t i, int thread) -> Status {
-        InspectedTensor& tensor = inspection.tensors[i];
-        if (!gets_digest(inspection, i, options)) {
-          return {};
-        }
-        Sha sha(Sha::Kind::kSha256);
-        if (auto fed = digest(i, sha, feeders[static_cast<std::size_t>(thread)]); !fed) {
-          return fail_in(quote(tensor.name), std::move(fed).error());
-        }
-        tensor.sha256 = sha.hex();
-        return {};
-      });
-  return status ? meter.finish() : status;
+  TRY(parallel_for(inspection.tensors.size(), threads, [&](std::size_t i, int) -> Status {
+    InspectedTensor& tensor = inspection.tensors[i];
+    if (!gets_digest(inspection, i, options)) {
+      return {};
+    }
+    auto sha256 = digest(i, meter);
+    if (!sha256) {
+      return fail_in(quote(tensor.name), std::move(sha256).error());
+    }
+    tensor.sha256 = *std::move(sha256);
+    return {};
+  }));
+  return meter.finish();
 }
 
 std::string relative_name(const std::filesystem::path& file,
@@ -161,22 +146,15 @@ void add_file_facts(const Checkpoint& checkpoint, Inspection& inspection) {
   }
 }
 
-// Tensors whose bytes are the same range of the same storage in the same order.
 void list_ties(const Checkpoint& checkpoint, Inspection& inspection) {
-  using Bytes =
-      std::tuple<std::uint32_t, std::uint64_t, DType, Shape, std::vector<std::int64_t>, bool, bool>;
-  std::map<Bytes, std::size_t> seen;
-  const auto& tensors = checkpoint.tensors();
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& view = tensors[i];
-    if (checkpoint.nbytes(i) == 0) {
-      continue;
-    }
-    const auto [first, is_new] = seen.try_emplace({view.storage, view.storage_offset, view.dtype,
-                                                   view.shape, view.strides, view.conj, view.neg},
-                                                  i);
-    if (!is_new) {
-      inspection.tied.emplace_back(view.name, tensors[first->second].name);
+  BytesIds ids(checkpoint.storages());
+  std::vector<const std::string*> first_name;  // by number
+  for (const TensorView& view : checkpoint.tensors()) {
+    const auto id = ids.id_of(view);
+    if (id == first_name.size()) {
+      first_name.push_back(&view.name);
+    } else if (id) {
+      inspection.tied.emplace_back(view.name, *first_name[*id]);
     }
   }
 }
@@ -243,19 +221,14 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   for (const auto& file : CheckpointAccess::files(checkpoint)) {
     stored.add(*file);
   }
-  const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {
-    return feeder.feed(sha, inspection.tensors[i].nbytes,
-                       [&](std::uint64_t first, std::span<std::byte> out) {
-                         return checkpoint.read(i, first, out);
-                       });
+  const auto digest = [&](std::size_t i, ProgressMeter& meter) {
+    return sha256_of(inspection.tensors[i].nbytes, meter,
+                     [&](std::uint64_t first, std::span<std::byte> out) {
+                       return checkpoint.read(i, first, out);
+                     });
   };
-  Status status = add_digests(inspection, options, stored, digest);
-  if (status) {
-    status = check_storages(checkpoint, inspection, options);
-  }
-  if (!status) {
-    return fail(std::move(status).error());
-  }
+  TRY(add_digests(inspection, options, stored, digest));
+  TRY(check_storages(checkpoint, inspection, options));
   return inspection;
 }
 
@@ -294,15 +267,15 @@ InspectedTensor inspect_initializer(const ListedTensor& listed, const CutTensors
   return tensor;
 }
 
-Status digest_initializer(const ModelFile& model, const ListedTensor& listed,
-                          const InspectedTensor& tensor, Sha& sha, Feeder& feeder) {
+Result<std::string> digest_initializer(const ModelFile& model, const ListedTensor& listed,
+                                       const InspectedTensor& tensor, ProgressMeter& meter) {
   if (!tensor.file) {
     TRY_ASSIGN(auto reader, InlineReader::open(*listed.proto, *model.cuts));
-    return feeder.feed(sha, reader.nbytes(),
-                       [&](std::uint64_t, std::span<std::byte> out) { return reader.read(out); });
+    return sha256_of(reader.nbytes(), meter,
+                     [&](std::uint64_t, std::span<std::byte> out) { return reader.read(out); });
   }
   TRY_ASSIGN(auto file, open_beneath(model.folder, *tensor.file));
-  return feeder.feed(sha, tensor.nbytes, [&](std::uint64_t first, std::span<std::byte> out) {
+  return sha256_of(tensor.nbytes, meter, [&](std::uint64_t first, std::span<std::byte> out) {
     return file->read(tensor.offset + first, out);
   });
 }
@@ -357,8 +330,7 @@ void add_open_slots(const std::filesystem::path& path, Inspection& inspection) {
 Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptions& options) {
   Inspection inspection;
   inspection.format = kModelFormat;
-  TRY_ASSIGN(auto tensors, list_tensors(*model.proto));
-  std::vector<ListedTensor>& listed = tensors;
+  TRY_ASSIGN(auto listed, list_tensors(*model.proto));
   std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer(); });
   inspection.tensors.reserve(listed.size());
   for (const ListedTensor& tensor : listed) {
@@ -366,8 +338,8 @@ Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptio
     inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
   const StoredBytes stored = add_model_facts(model, inspection);
-  const auto digest = [&](std::size_t i, Sha& sha, Feeder& feeder) {
-    return digest_initializer(model, listed[i], inspection.tensors[i], sha, feeder);
+  const auto digest = [&](std::size_t i, ProgressMeter& meter) {
+    return digest_initializer(model, listed[i], inspection.tensors[i], meter);
   };
   TRY(add_digests(inspection, options, stored, digest));
   return inspection;

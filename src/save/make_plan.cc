@@ -1,18 +1,18 @@
 #include "save/make_plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <map>
 #include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
-#include "base/name_map.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "save/layout.h"
 #include "save/link.h"
 #include "save/output_names.h"
@@ -20,20 +20,6 @@
 
 namespace onnx_external {
 namespace {
-
-// Tensors with equal keys have the same bytes, so one part serves them all. Plain ranges have keys
-// of their own kind, which cost no text.
-std::string bytes_key(const Checkpoint& checkpoint, const PlannedTensor& tensor) {
-  const DerivedView view = planned_view(checkpoint, tensor);
-  return fmt::format("view {} {} {} {} {} {}{} {}", view->storage, view->storage_offset,
-                     torch_name(view->dtype), fmt::join(view->shape, "x"),
-                     fmt::join(view->strides, "x"), view->conj, view->neg,
-                     tensor.cast_to ? torch_name(*tensor.cast_to) : "as it is");
-}
-
-std::string bytes_key(const ExternalTensor& tensor) {
-  return fmt::format("model {} {} {}", tensor.offset, tensor.length, tensor.location);
-}
 
 // `value`: the name by which nodes see the tensor.
 bool stays_inline(const Model& model, const PlannedTensor& tensor, std::string_view value) {
@@ -76,7 +62,8 @@ class Planner {
         checkpoint_(checkpoint),
         options_(options),
         plan_(plan),
-        linked_(model, checkpoint, plan) {}
+        linked_(model, checkpoint, plan),
+        ids_(checkpoint.storages()) {}
 
   Status add_pair(const MappedPair& pair) {
     TRY_ASSIGN(auto tensor, tensor_of(pair));
@@ -111,10 +98,7 @@ class Planner {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    const std::uint32_t part =
-        !shares_bytes() ? next_part()
-                        : part_of_bytes_.emplace(bytes_key(external), next_part()).first->second;
-    return add_to_part(std::move(tensor), part);
+    return add_to_part(std::move(tensor), part_with_bytes_of(external));
   }
 
   // Data inside the given model that is to move. What stays needs no plan.
@@ -213,11 +197,15 @@ class Planner {
     if (!shares_bytes()) {
       return next_part();
     }
-    if (const auto range = planned_range(checkpoint_, tensor)) {
-      const std::tuple place(range->file, range->offset, range->length);
-      return part_of_range_.emplace_hint(part_of_range_.end(), place, next_part())->second;
+    const auto id = ids_.id_of(*planned_view(checkpoint_, tensor), tensor.cast_to);
+    if (id == part_of_id_.size()) {
+      part_of_id_.push_back(next_part());
     }
-    return part_of_bytes_.emplace(bytes_key(checkpoint_, tensor), next_part()).first->second;
+    return id ? part_of_id_[*id] : next_part();
+  }
+  std::uint32_t part_with_bytes_of(const ExternalTensor& given) {
+    const std::tuple place(std::string_view(given.location), given.offset, given.length);
+    return shares_bytes() ? part_of_place_.emplace(place, next_part()).first->second : next_part();
   }
 
   Status add_to_part(PlannedTensor tensor, std::uint32_t part) {
@@ -238,9 +226,11 @@ class Planner {
   const PlanOptions& options_;
   SavePlan& plan_;
   LinkedPlaces linked_;
-  // A tree: a file chooses the numbers. Most checkpoints list their tensors by rising places.
-  std::map<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>, std::uint32_t> part_of_range_;
-  OwnedNameMap<std::uint32_t> part_of_bytes_;
+  BytesIds ids_;
+  std::vector<std::uint32_t> part_of_id_;
+  // Of the files that the given model refers to.
+  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t>, std::uint32_t>
+      part_of_place_;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
 

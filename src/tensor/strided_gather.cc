@@ -389,6 +389,20 @@ class Gatherer {
 
 }  // namespace
 
+std::vector<StridedDim> merged_dims(const TensorView& view) {
+  std::vector<StridedDim> dims;
+  for (std::size_t i = 0; i < view.shape.size(); ++i) {
+    const StridedDim dim{static_cast<std::uint64_t>(view.shape[i]),
+                         static_cast<std::uint64_t>(view.strides[i])};
+    if (!dims.empty() && dim.size != 1 && dims.back().stride == dim.size * dim.stride) {
+      dims.back() = {dims.back().size * dim.size, dim.stride};
+    } else if (dim.size != 1) {
+      dims.push_back(dim);
+    }
+  }
+  return dims;
+}
+
 std::uint64_t spread_rows(std::uint64_t row_bytes) {
   constexpr std::uint64_t kLeastSpread = 1024;
   const std::uint64_t lines = (row_bytes + kLineBytes - 1) / kLineBytes;

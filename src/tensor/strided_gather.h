@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
 
 namespace onnx_external {
 
@@ -25,6 +26,18 @@ struct StridedView {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint64_t> strides;
 };
+
+struct StridedDim {
+  std::uint64_t size = 0;
+  std::uint64_t stride = 0;  // elements
+
+  friend auto operator<=>(const StridedDim&, const StridedDim&) = default;
+};
+
+// The dimensions of a view, outermost first, without those of size 1, and with neighbours merged
+// whose strides are those of one dimension; so all shapes of a contiguous tensor give one dimension
+// of stride 1 (none for a single element). Requires: no dimension is 0.
+[[nodiscard]] std::vector<StridedDim> merged_dims(const TensorView& view);
 
 // Fills `out` with bytes of the source; `offset` counts bytes from element 0 of the view.
 using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byte> out)>;

@@ -7,6 +7,7 @@
 
 #include "base/name_map.h"
 #include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"
@@ -149,13 +150,24 @@ MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& g
   return options;
 }
 
-bool same_bytes(const MappingKey& a, const MappingKey& b) {
-  return a.bytes_id && a.bytes_id == b.bytes_id;
+// Whether both give the same bytes, conversions aside, on which mapping has no opinion.
+bool same_bytes(const ExpectedTensor& wanted, const ExpectedTensor& record,
+                const Checkpoint& checkpoint) {
+  BytesIds ids(checkpoint.storages());
+  const auto id_of = [&](const ExpectedTensor& tensor) {
+    const auto view = apply_recipe(tensor.recipe, checkpoint.tensors()[tensor.tensor]);
+    return view ? ids.id_of(*view) : std::nullopt;
+  };
+  const auto id = id_of(wanted);
+  return id ? id == id_of(record)
+            : wanted.tensor == record.tensor &&
+                  with_cast(wanted.recipe, false) == with_cast(record.recipe, false);
 }
 
 // The manifest lies in the package that is being verified, so it only adds to what the mapping
 // finds: the save may have had options that this verification does not have.
-std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const MappingKeys& keys,
+std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected,
+                                   const Checkpoint& checkpoint,
                                    std::vector<ExpectedTensor> records) {
   std::map<std::pair<std::uint32_t, std::string>, std::size_t> places;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -168,12 +180,9 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected, const M
       continue;
     }
     ExpectedTensor& wanted = expected[place->second];
-    const bool same_tensor = wanted.tensor == record.tensor ||
-                             same_bytes(keys.keys[wanted.tensor], keys.keys[record.tensor]);
-    if (!same_tensor || with_cast(wanted.recipe, false) != with_cast(record.recipe, false)) {
+    if (!same_bytes(wanted, record, checkpoint)) {
       wanted.disputed = record.tensor;
     }
-    // Mapping has no opinion on conversions.
     wanted.recipe = with_cast(std::move(wanted.recipe), ends_with_cast(record.recipe));
   }
   return expected;
@@ -194,9 +203,9 @@ Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const
   partial.partial = Partial::kAllow;
   partial.unmatched = Unmatched::kSkip;
   const auto mapping = given.map(partial);
-  auto expected =
-      mapping ? merged(expected_by(*mapping, given, asked.casts), given.keys, std::move(records))
-              : std::move(records);
+  auto expected = mapping ? merged(expected_by(*mapping, given, asked.casts), given.checkpoint,
+                                   std::move(records))
+                          : std::move(records);
   const bool is_disputed = std::any_of(expected.begin(), expected.end(),
                                        [](const auto& tensor) { return tensor.disputed; });
   if (is_disputed) {

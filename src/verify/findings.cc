@@ -1,3 +1,4 @@
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -5,47 +6,20 @@
 #include "onnx_external/verify.h"
 
 namespace onnx_external {
+namespace {
+
+// In the order of the enum.
+constexpr auto kCodeNames = std::to_array<std::string_view>(
+    {"bad-entry", "bad-location", "missing-file", "bad-file-kind", "unreadable", "out-of-range",
+     "wrong-length", "inline-and-external", "duplicate-name", "bytes-differ", "crc-differs",
+     "checksum-differs", "type-differs", "manifest", "not-in-checkpoint", "missing-tensor",
+     "model-changed", "open-slot"});
+static_assert(kCodeNames.size() == static_cast<std::size_t>(FindingCode::kOpenSlot) + 1);
+
+}  // namespace
 
 std::string_view finding_code_name(FindingCode code) {
-  switch (code) {
-    case FindingCode::kBadEntry:
-      return "bad-entry";
-    case FindingCode::kBadLocation:
-      return "bad-location";
-    case FindingCode::kMissingFile:
-      return "missing-file";
-    case FindingCode::kBadFileKind:
-      return "bad-file-kind";
-    case FindingCode::kUnreadable:
-      return "unreadable";
-    case FindingCode::kOutOfRange:
-      return "out-of-range";
-    case FindingCode::kWrongLength:
-      return "wrong-length";
-    case FindingCode::kInlineAndExternal:
-      return "inline-and-external";
-    case FindingCode::kDuplicateName:
-      return "duplicate-name";
-    case FindingCode::kBytesDiffer:
-      return "bytes-differ";
-    case FindingCode::kCrcDiffers:
-      return "crc-differs";
-    case FindingCode::kChecksumDiffers:
-      return "checksum-differs";
-    case FindingCode::kTypeDiffers:
-      return "type-differs";
-    case FindingCode::kManifest:
-      return "manifest";
-    case FindingCode::kNotInCheckpoint:
-      return "not-in-checkpoint";
-    case FindingCode::kMissingTensor:
-      return "missing-tensor";
-    case FindingCode::kModelChanged:
-      return "model-changed";
-    case FindingCode::kOpenSlot:
-      return "open-slot";
-  }
-  return "unknown";
+  return kCodeNames[static_cast<std::size_t>(code)];
 }
 
 std::string finding_text(const Finding& finding) {

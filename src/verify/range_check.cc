@@ -1,7 +1,6 @@
 #include "verify/range_check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/range_crc.h"
+#include "base/read_step.h"
 #include "base/safe_path.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
@@ -30,34 +30,30 @@ namespace {
 
 // Stays in a core's L2 cache between reading, comparing and the CRC.
 constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
-// Strided and inflated tensors are gathered; Checkpoint::read wants larger steps.
-constexpr std::uint64_t kGatherStep = std::uint64_t{1} << 20;
 // A tensor larger than this is shared by several threads.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
 
 constexpr std::uint64_t kMaxPieces = 4096;
+
+// The finding for an error of open_beneath or of reading.
+Fault fault_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kNotFound:
+      return {FindingCode::kMissingFile, error.message};
+    case ErrorCode::kInvalidArgument:
+      return {FindingCode::kBadFileKind, error.message};
+    case ErrorCode::kCorrupt:  // it became shorter while it was being read
+      return {FindingCode::kOutOfRange, error.message};
+    default:
+      return {FindingCode::kUnreadable, error.message};
+  }
+}
 
 struct Piece {
   std::size_t check = 0;
   std::uint64_t first = 0;  // from the start of the range
   std::uint64_t length = 0;
 };
-
-struct Buffers {
-  IoBuffer found;
-  IoBuffer wanted;
-};
-
-std::optional<ByteDifference> first_difference(std::span<const std::byte> found,
-                                               std::span<const std::byte> wanted,
-                                               std::uint64_t position) {
-  if (found.empty() || std::memcmp(found.data(), wanted.data(), found.size()) == 0) {
-    return std::nullopt;
-  }
-  const auto [a, b] = std::mismatch(found.begin(), found.end(), wanted.begin());
-  return ByteDifference{position + static_cast<std::uint64_t>(a - found.begin()),
-                        std::to_integer<std::uint8_t>(*a), std::to_integer<std::uint8_t>(*b)};
-}
 
 // The model only claims the length, so the file must have it before it determines an allocation.
 bool is_in_file(const Directory& folder, const RangeCheck& check) {
@@ -100,12 +96,6 @@ std::set<std::string_view> overused_files(const Directory& folder,
   return overused;
 }
 
-// Readers for tensors that would be slow to read in order.
-std::optional<TiledView> wanted_tiles(const Checkpoint& checkpoint, const WantedTensor& wanted) {
-  const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
-  return TiledView::of(checkpoint, *view, wanted.cast_to);
-}
-
 std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks,
                        const Checkpoint* checkpoint) {
   std::vector<Piece> pieces;
@@ -117,7 +107,7 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
     // Sparse files can have any size, so their number of pieces has a limit of its own.
     std::uint64_t step = std::max(kPieceBytes, checks[i].length / kMaxPieces);
     if (const auto tiles =
-            checks[i].equals ? wanted_tiles(*checkpoint, *checks[i].equals) : std::nullopt) {
+            checks[i].equals ? WantedBytes(*checkpoint, *checks[i].equals).tiles() : std::nullopt) {
       step = tiles->piece_bytes(step);
     }
     std::uint64_t first = 0;
@@ -130,44 +120,6 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
   return pieces;
 }
 
-// The bytes of a checkpoint tensor, straight from its file where they are a plain range.
-class WantedBytes {
- public:
-  WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted)
-      : checkpoint_(checkpoint), wanted_(wanted) {
-    if (const auto range = wanted_range(checkpoint, wanted)) {
-      file_ = CheckpointAccess::files(checkpoint)[range->file].get();
-      offset_ = range->offset;
-    }
-  }
-
-  [[nodiscard]] std::uint64_t step() const { return file_ != nullptr ? kPlainStep : kGatherStep; }
-
-  // True if the bytes are at exactly that place.
-  [[nodiscard]] bool stands_in(const SourceFile& file, std::uint64_t offset) const {
-    return file_ != nullptr && offset_ == offset && file_->same_file(file);
-  }
-
-  // The part of a hole of the data file that is also a hole here; data if there is none.
-  [[nodiscard]] FileRun same_run(std::uint64_t first, FileRun run) const {
-    if (file_ == nullptr || !run.is_hole) {
-      return {run.bytes, false};
-    }
-    return next_run(file_->fd(), offset_ + first, offset_ + first + run.bytes);
-  }
-
-  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const {
-    return file_ != nullptr ? file_->read(offset_ + first, out)
-                            : read_wanted(checkpoint_, wanted_, first, out);
-  }
-
- private:
-  const Checkpoint& checkpoint_;
-  const WantedTensor& wanted_;
-  const SourceFile* file_ = nullptr;  // null: no plain range
-  std::uint64_t offset_ = 0;
-};
-
 class PieceReader {
  public:
   PieceReader(const RangeCheck& check, const Piece& piece, const VerifyOptions& options,
@@ -175,8 +127,9 @@ class PieceReader {
       : check_(check), piece_(piece), options_(options), tiles_(tiles) {}
 
   // Reads the piece; an error of the data file becomes answer.fault.
-  [[nodiscard]] Status run(const Directory& folder, const Checkpoint* checkpoint, Buffers& buffers,
-                           ProgressMeter& meter, RangeAnswer& answer) const {
+  [[nodiscard]] Status run(const Directory& folder, const Checkpoint* checkpoint,
+                           ByteComparer& comparer, ProgressMeter& meter,
+                           RangeAnswer& answer) const {
     auto file = open_beneath(folder, check_.location);
     if (!file) {
       answer.fault = fault_of(file.error());
@@ -192,7 +145,8 @@ class PieceReader {
     std::optional<WantedBytes> wanted;
     if (check_.equals) {
       wanted.emplace(*checkpoint, *check_.equals);
-      answer.own = wanted->stands_in(**file, check_.offset);
+      answer.own = wanted->file() != nullptr && wanted->offset() == check_.offset &&
+                   wanted->file()->same_file(**file);
     }
     if (options_.compare == Compare::kPlaces) {
       if (wanted && !answer.own) {
@@ -206,10 +160,9 @@ class PieceReader {
     if (options_.drop_cache != DropCache::kNo) {
       drop(**file);
     }
-    const auto tiles =
-        wanted ? wanted_tiles(*checkpoint, *check_.equals) : std::optional<TiledView>();
-    Status status = tiles ? read_tiles(**file, *tiles, buffers, meter, answer)
-                          : read(**file, wanted, buffers, meter, answer);
+    const auto tiles = wanted ? wanted->tiles() : std::nullopt;
+    Status status = tiles ? read_tiles(**file, *tiles, comparer, meter, answer)
+                          : read(**file, wanted, comparer, meter, answer);
     if (options_.drop_cache == DropCache::kBehind) {
       drop(**file);
     }
@@ -222,66 +175,78 @@ class PieceReader {
   }
 
   [[nodiscard]] Status read(const SourceFile& file, const std::optional<WantedBytes>& wanted,
-                            Buffers& buffers, ProgressMeter& meter, RangeAnswer& answer) const {
-    const std::uint64_t step = wanted ? wanted->step() : kPlainStep;
+                            ByteComparer& comparer, ProgressMeter& meter,
+                            RangeAnswer& answer) const {
     SparseCrc32 crc;
-    std::uint64_t data_end = 0;  // where the next hole may begin
-    for (std::uint64_t done = 0; done < piece_.length;) {
+    std::uint64_t done = 0;
+    ComparedBytes bytes{found_in(file), {}, [&](std::span<const std::byte> piece) {
+                          if (check_.wants_crc || answer.own) {
+                            crc.update(piece);
+                          }
+                          done += piece.size();
+                          return meter.step(piece.size());
+                        }};
+    if (wanted) {
+      bytes.wanted = bytes_read_by(
+          [&](std::uint64_t at, std::span<std::byte> room) { return wanted->read(at, room); });
+    }
+    while (done < piece_.length) {
       const std::uint64_t first = piece_.first + done;
-      if (done == data_end) {
-        const FileRun run = run_at(file, wanted, first);
-        data_end = done + run.bytes;
-        if (run.is_hole) {
-          crc.skip_zeros(run.bytes);
-          done = data_end;
-          TRY(meter.step(run.bytes));
-          continue;
-        }
+      const FileRun run = run_at(file, wanted, first);
+      if (run.is_hole) {
+        crc.skip_zeros(run.bytes);
+        done += run.bytes;
+        TRY(meter.step(run.bytes));
+        continue;
       }
-      const std::uint64_t size = std::min(step, data_end - done);
-      const auto found = buffers.found.first(size);
-      if (auto status = file.read(check_.offset + first, found); !status) {
-        answer.fault = fault_of(status.error());
+      const std::uint64_t step = wanted && wanted->file() == nullptr ? kReadStepBytes : kPlainStep;
+      TRY_ASSIGN(const auto compared,
+                 comparer.compare(first, run.bytes, bytes, AtDifference::kReadOn, step));
+      note(compared, answer);
+      if (answer.fault) {
         return meter.step(piece_.length - done);
       }
-      if (check_.wants_crc || answer.own) {
-        crc.update(found);
+      if (answer.difference) {
+        bytes.wanted = nullptr;  // the first one is enough
       }
-      if (wanted && !answer.difference) {
-        const auto expected = buffers.wanted.first(size);
-        TRY(wanted->read(first, expected));
-        answer.difference = first_difference(found, expected, first);
-      }
-      done += size;
-      TRY(meter.step(size));
     }
     answer.crc32 = crc.value();
     return {};
   }
 
+  [[nodiscard]] ReadBytes found_in(const SourceFile& file) const {
+    return [&file, offset = check_.offset](std::uint64_t at, std::span<std::byte> out) {
+      return file.read(offset + at, out);
+    };
+  }
+
+  static void note(const Comparison& compared, RangeAnswer& answer) {
+    if (compared.unreadable) {
+      answer.fault = fault_of(*compared.unreadable);
+    }
+    const auto& difference = compared.difference;
+    if (difference && (!answer.difference || difference->byte < answer.difference->byte)) {
+      answer.difference = difference;
+    }
+  }
+
   // The expected bytes come in tiles, and the file is read in the same order.
-  [[nodiscard]] Status read_tiles(const SourceFile& file, const TiledView& tiles, Buffers& buffers,
-                                  ProgressMeter& meter, RangeAnswer& answer) const {
+  [[nodiscard]] Status read_tiles(const SourceFile& file, const TiledView& tiles,
+                                  ByteComparer& comparer, ProgressMeter& meter,
+                                  RangeAnswer& answer) const {
     BufferPool::Lease tile(tiles_);
     std::uint64_t done = 0;
-    const auto compare = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
-      while (!run.empty()) {
-        const auto wanted = run.first(std::min<std::size_t>(run.size(), kPlainStep));
-        const auto found = buffers.found.first(wanted.size());
-        if (auto status = file.read(check_.offset + at, found); !status) {
-          answer.fault = fault_of(status.error());
-          return status;
-        }
-        const auto difference = first_difference(found, wanted, at);
-        if (difference && (!answer.difference || difference->byte < answer.difference->byte)) {
-          answer.difference = difference;
-        }
-        done += found.size();
-        at += found.size();
-        run = run.subspan(found.size());
-        TRY(meter.step(found.size()));
-      }
-      return {};
+    const auto compare = [&](std::uint64_t first, std::span<const std::byte> run) -> Status {
+      const auto take = [&](std::span<const std::byte> piece) {
+        done += piece.size();
+        return meter.step(piece.size());
+      };
+      TRY_ASSIGN(
+          const auto compared,
+          comparer.compare(first, run.size(), {found_in(file), bytes_in_memory(first, run), take},
+                           AtDifference::kReadOn, kPlainStep));
+      note(compared, answer);
+      return compared.unreadable ? fail(*compared.unreadable) : Status();
     };
     auto crc = tiles.read(piece_.first, piece_.length, *tile, compare);
     if (answer.fault) {
@@ -303,7 +268,13 @@ class PieceReader {
     }
     const std::uint64_t place = check_.offset + first;
     const FileRun run = next_run(file.fd(), place, place + left);
-    return wanted ? wanted->same_run(first, run) : run;
+    if (!wanted || !run.is_hole) {
+      return run;
+    }
+    const SourceFile* source = wanted->file();
+    return source == nullptr ? FileRun{run.bytes, false}
+                             : next_run(source->fd(), wanted->offset() + first,
+                                        wanted->offset() + first + run.bytes);
   }
 
   const RangeCheck& check_;
@@ -324,23 +295,6 @@ void join(RangeAnswer& range, const Piece& piece, RangeAnswer answer) {
   range.crc32 = crc32_concat(range.crc32, answer.crc32, piece.length);
 }
 
-}  // namespace
-
-Fault fault_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kNotFound:
-      return {FindingCode::kMissingFile, error.message};
-    case ErrorCode::kInvalidArgument:
-      return {FindingCode::kBadFileKind, error.message};
-    case ErrorCode::kCorrupt:  // it became shorter while it was being read
-      return {FindingCode::kOutOfRange, error.message};
-    default:
-      return {FindingCode::kUnreadable, error.message};
-  }
-}
-
-namespace {
-
 Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder,
                                              std::span<const RangeCheck> checks,
                                              const Checkpoint* checkpoint,
@@ -352,11 +306,11 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
       pieces, [&](const Piece& piece) { return overused.contains(checks[piece.check].location); });
   std::vector<RangeAnswer> answers(pieces.size());
   const int threads = thread_count(options.threads);
-  std::vector<Buffers> buffers(static_cast<std::size_t>(threads));
+  std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   TRY(parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
     const PieceReader reader(checks[pieces[i].check], pieces[i], options, tiles);
-    return reader.run(directory, checkpoint, buffers[static_cast<std::size_t>(thread)], meter,
+    return reader.run(directory, checkpoint, comparers[static_cast<std::size_t>(thread)], meter,
                       answers[i]);
   }));
   std::vector<RangeAnswer> ranges(checks.size());
@@ -381,11 +335,10 @@ void check_by_crc_alone(RangeCheck& check) {
 
 // By the checkpoint, or while the range was written.
 std::optional<std::uint32_t> known_crc(const RangeCheck& check, const Checkpoint* checkpoint) {
-  if (!check.equals || check.equals->cast_to) {
-    return check.equals ? check.written_crc : std::nullopt;
+  if (!check.equals) {
+    return std::nullopt;
   }
-  const DerivedView view(checkpoint->tensors()[check.equals->tensor], check.equals->recipe);
-  const auto recorded = checkpoint->recorded_crc(*view);
+  const auto recorded = WantedBytes(*checkpoint, *check.equals).recorded_crc();
   return recorded ? recorded : check.written_crc;
 }
 
@@ -404,16 +357,26 @@ Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
 
 }  // namespace
 
-Status read_wanted(const Checkpoint& checkpoint, const WantedTensor& wanted, std::uint64_t first,
-                   std::span<std::byte> out) {
-  const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
-  return wanted.cast_to ? checkpoint.read_as(*view, *wanted.cast_to, first, out)
-                        : checkpoint.read(*view, first, out);
+WantedBytes::WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted)
+    : checkpoint_(checkpoint),
+      view_(checkpoint.tensors()[wanted.tensor], wanted.recipe),
+      cast_to_(wanted.cast_to) {
+  if (const auto range = cast_to_ ? std::nullopt : checkpoint.plain_range(*view_)) {
+    file_ = CheckpointAccess::files(checkpoint)[range->file].get();
+    offset_ = range->offset;
+  }
 }
 
-std::optional<FileRange> wanted_range(const Checkpoint& checkpoint, const WantedTensor& wanted) {
-  const DerivedView view(checkpoint.tensors()[wanted.tensor], wanted.recipe);
-  return wanted.cast_to ? std::nullopt : checkpoint.plain_range(*view);
+Status WantedBytes::read(std::uint64_t first, std::span<std::byte> out) const {
+  return checkpoint_.read_as(*view_, cast_to_.value_or(view_->dtype), first, out);
+}
+
+std::optional<TiledView> WantedBytes::tiles() const {
+  return TiledView::of(checkpoint_, *view_, cast_to_);
+}
+
+std::optional<std::uint32_t> WantedBytes::recorded_crc() const {
+  return cast_to_ ? std::nullopt : checkpoint_.recorded_crc(*view_);
 }
 
 Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
@@ -441,27 +404,17 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
   return answers;
 }
 
-Result<std::optional<ByteDifference>> compare_bytes(std::span<const std::byte> bytes,
-                                                    std::uint64_t first,
-                                                    const Checkpoint& checkpoint,
-                                                    const WantedTensor& wanted, IoBuffer& buffer) {
-  const auto expected = buffer.first(bytes.size());
-  TRY(read_wanted(checkpoint, wanted, first, expected));
-  return first_difference(bytes, expected, first);
-}
-
 Result<std::string> file_sha1(const std::filesystem::path& folder, const std::string& location,
                               ProgressMeter& meter) {
   TRY_ASSIGN(auto file, open_beneath(folder, location));
   Sha sha(Sha::Kind::kSha1);
   IoBuffer buffer;
-  for (std::uint64_t first = 0; first < file->size();) {
-    const auto bytes = buffer.first(std::min(kPlainStep, file->size() - first));
-    TRY(file->read(first, bytes));
-    sha.update(bytes);
-    first += bytes.size();
-    TRY(meter.step(0));
-  }
+  TRY(for_each_step(file->size(), buffer,
+                    [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
+                      TRY(file->read(first, bytes));
+                      sha.update(bytes);
+                      return meter.step(0);
+                    }));
   return sha.hex();
 }
 

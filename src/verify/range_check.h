@@ -10,12 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "base/io_buffer.h"
+#include "base/byte_comparer.h"
+#include "base/file.h"
 #include "base/progress_meter.h"
+#include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
+#include "tensor/derived_view.h"
 
 namespace onnx_external {
 
@@ -28,14 +31,31 @@ struct WantedTensor {
   friend auto operator<=>(const WantedTensor&, const WantedTensor&) = default;
 };
 
-// Fills `out` with its bytes from `first` on; whole elements only. Errors as for
-// Checkpoint::read().
-[[nodiscard]] Status read_wanted(const Checkpoint& checkpoint, const WantedTensor& wanted,
-                                 std::uint64_t first, std::span<std::byte> out);
+// Its bytes, straight from the checkpoint's file where they are a plain range. Both arguments must
+// outlive it. Errors as for Checkpoint::read().
+class WantedBytes {
+ public:
+  WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted);
 
-// The range of a file that holds exactly these bytes.
-[[nodiscard]] std::optional<FileRange> wanted_range(const Checkpoint& checkpoint,
-                                                    const WantedTensor& wanted);
+  // Whole elements only.
+  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
+
+  // How they are read where reading them in order would be slow.
+  [[nodiscard]] std::optional<TiledView> tiles() const;
+
+  [[nodiscard]] std::optional<std::uint32_t> recorded_crc() const;
+
+  // The file with exactly these bytes, at offset(); nullptr if there is none.
+  [[nodiscard]] const SourceFile* file() const { return file_; }
+  [[nodiscard]] std::uint64_t offset() const { return offset_; }
+
+ private:
+  const Checkpoint& checkpoint_;
+  DerivedView view_;
+  std::optional<DType> cast_to_;
+  const SourceFile* file_ = nullptr;
+  std::uint64_t offset_ = 0;
+};
 
 // A range of a file beneath the model's folder, and what to check.
 struct RangeCheck {
@@ -48,12 +68,6 @@ struct RangeCheck {
   bool wants_crc = false;
 };
 
-struct ByteDifference {
-  std::uint64_t byte = 0;  // counted from the start of the range
-  std::uint8_t found = 0;
-  std::uint8_t wanted = 0;
-};
-
 struct Fault {
   FindingCode code = FindingCode::kMissingFile;
   std::string message;
@@ -61,13 +75,10 @@ struct Fault {
 
 struct RangeAnswer {
   std::optional<Fault> fault;  // set if the range could not be read; nothing else is known then
-  std::optional<ByteDifference> difference;
+  std::optional<ByteDifference> difference;  // counted from the start of the range
   bool own = false;         // with `equals`: the checkpoint's own range instead of a copy
   std::uint32_t crc32 = 0;  // with wants_crc
 };
-
-// The finding for an error of open_beneath or of reading.
-[[nodiscard]] Fault fault_of(const Error& error);
 
 // One answer per check, in order, the same for any number of threads. `checkpoint` may be null if
 // no check has `equals`. Each thread holds two buffers of at most 1 MiB, and kMaxTiles threads also
@@ -79,13 +90,6 @@ struct RangeAnswer {
                                                             const Checkpoint* checkpoint,
                                                             const VerifyOptions& options,
                                                             ProgressMeter& meter);
-
-// Compares bytes in memory with the expected bytes from `first` on, which are read into `buffer`.
-[[nodiscard]] Result<std::optional<ByteDifference>> compare_bytes(std::span<const std::byte> bytes,
-                                                                  std::uint64_t first,
-                                                                  const Checkpoint& checkpoint,
-                                                                  const WantedTensor& wanted,
-                                                                  IoBuffer& buffer);
 
 // The lower-case hex SHA-1 of a whole file beneath `folder`.
 [[nodiscard]] Result<std::string> file_sha1(const std::filesystem::path& folder,

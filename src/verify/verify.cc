@@ -7,13 +7,13 @@
 #include <tuple>
 #include <utility>
 
+#include "base/byte_comparer.h"
 #include "base/digest.h"
-#include "base/io_buffer.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
-#include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
 #include "tensor/derived_view.h"
@@ -26,10 +26,8 @@
 namespace onnx_external {
 namespace {
 
-// Nobody reads more, and each may be a kilobyte.
+// Caps a report near 1 MB; the rest are only counted.
 constexpr std::size_t kMaxFindings = 1000;
-
-// Checkpoint::read wants such steps.
 
 std::string hex_byte(std::uint8_t byte) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -57,23 +55,24 @@ struct Subject {
 
 // The range checks of all tensors; those that share a range and its expected bytes share a check.
 std::vector<RangeCheck> plan_checks(std::vector<Subject>& subjects, const Checkpoint* checkpoint) {
-  // A plain range, or something made from a tensor.
-  using Source = std::tuple<std::optional<WantedTensor>, std::uint64_t, std::uint64_t>;
-  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, Source>, std::size_t> known;
+  BytesIds ids(checkpoint == nullptr ? std::span<const Storage>() : checkpoint->storages());
+  const auto id_of = [&](const WantedTensor& wanted) {
+    return ids.id_of(*DerivedView(checkpoint->tensors()[wanted.tensor], wanted.recipe),
+                     wanted.cast_to);
+  };
+  using Expected = std::optional<std::size_t>;
+  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, bool, Expected>, std::size_t>
+      known;
   std::vector<RangeCheck> checks;
   for (Subject& subject : subjects) {
     if (!subject.entry || subject.is_compared) {
       continue;
     }
-    Source source{subject.equals, 0, 0};
-    if (subject.equals) {
-      if (const auto range = wanted_range(*checkpoint, *subject.equals)) {
-        source = {std::nullopt, range->file + 1U, range->offset};
-      }
-    }
+    const Expected expected = subject.equals ? id_of(*subject.equals) : std::nullopt;
     const ExternalEntry& entry = *subject.entry;
-    const auto [place, is_new] =
-        known.try_emplace({entry.location, entry.offset, entry.length, source}, checks.size());
+    const auto [place, is_new] = known.try_emplace(
+        {entry.location, entry.offset, entry.length, subject.equals.has_value(), expected},
+        checks.size());
     if (is_new) {
       checks.push_back(
           {entry.location, entry.offset, entry.length, subject.equals, subject.written_crc, false});
@@ -307,14 +306,10 @@ class Verifier {
       return;
     }
     const bool has_crc =
-        by_record ? subject.record->crc32.has_value() : has_recorded_crc(*subject.equals);
+        by_record ? subject.record->crc32.has_value()
+                  : WantedBytes(*checkpoint_, *subject.equals).recorded_crc().has_value();
     ++report_.linked;
     report_.linked_without_crc += has_crc ? 0U : 1U;
-  }
-
-  bool has_recorded_crc(const WantedTensor& wanted) const {
-    const DerivedView view(checkpoint_->tensors()[wanted.tensor], wanted.recipe);
-    return checkpoint_->recorded_crc(*view).has_value();
   }
 
   void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
@@ -363,46 +358,43 @@ class Verifier {
   }
 
   Status check_inline_ones(const std::vector<Subject*>& subjects, ProgressMeter& meter) {
-    struct InlineBuffers {
-      IoBuffer found;
-      IoBuffer wanted;
-    };
     const int threads = thread_count(options_.threads);
-    std::vector<InlineBuffers> buffers(static_cast<std::size_t>(threads));
+    std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
     return parallel_for(subjects.size(), threads, [&](std::size_t i, int thread) {
-      InlineBuffers& own = buffers[static_cast<std::size_t>(thread)];
-      return check_inline(*subjects[i], own.found, own.wanted, meter);
+      return check_inline(*subjects[i], comparers[static_cast<std::size_t>(thread)], meter);
     });
   }
 
-  Status check_inline(Subject& subject, IoBuffer& found, IoBuffer& wanted, ProgressMeter& meter) {
+  Status check_inline(Subject& subject, ByteComparer& comparer, ProgressMeter& meter) {
     auto reader = InlineReader::open(*subject.tensor.proto, *model_.cuts);
     if (!reader) {
       report(subject, FindingCode::kBadEntry, reader.error().message);
       return {};
     }
     const bool by_crc = subject.written_crc && options_.compare == Compare::kRecordedCrc;
-    std::optional<ByteDifference> difference;
     Crc32 crc;
-    for (std::uint64_t first = 0; first < reader->nbytes(); first += kReadStepBytes) {
-      const auto bytes = found.first(std::min(kReadStepBytes, reader->nbytes() - first));
-      if (auto read = reader->read(bytes); !read) {
-        report(subject, FindingCode::kBadEntry, read.error().message);
-        return {};
-      }
-      crc.update(bytes);
-      if (subject.equals && !by_crc && !difference) {
-        TRY_ASSIGN(auto compared,
-                   compare_bytes(bytes, first, *checkpoint_, *subject.equals, wanted));
-        difference = compared;
-      }
-      TRY(meter.step(bytes.size()));
+    ComparedBytes bytes{[&](std::uint64_t, std::span<std::byte> out) { return reader->read(out); },
+                        {},
+                        [&](std::span<const std::byte> piece) {
+                          crc.update(piece);
+                          return meter.step(piece.size());
+                        }};
+    if (subject.equals && !by_crc) {
+      bytes.wanted = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
+        return WantedBytes(*checkpoint_, *subject.equals).read(at, room);
+      });
+    }
+    TRY_ASSIGN(const auto compared,
+               comparer.compare(0, reader->nbytes(), bytes, AtDifference::kReadOn));
+    if (compared.unreadable) {
+      report(subject, FindingCode::kBadEntry, compared.unreadable->message);
+      return {};
     }
     if (by_crc && crc.value() != *subject.written_crc) {
       subject.written_crc.reset();  // which byte is it?
-      return check_inline(subject, found, wanted, meter);
+      return check_inline(subject, comparer, meter);
     }
-    report_bytes(subject, difference, crc.value());
+    report_bytes(subject, compared.difference, crc.value());
     return {};
   }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/try.h"
 #include "tensor/view_bits.h"
 #include "tensor/whole_elements.h"
 
@@ -72,26 +73,22 @@ Status ElementReader::read(std::uint64_t first, std::span<std::byte> out) const 
 
 Status ElementReader::read_whole(std::uint64_t element, std::span<std::byte> out) const {
   const std::uint64_t start = view_.storage_offset;
-  auto status = contiguous_ ? read_storage_(start + element * unit_, out)
-                            : gather_strided(strided_, element, out,
-                                             [&](std::uint64_t offset, std::span<std::byte> piece) {
-                                               return read_storage_(start + offset, piece);
-                                             });
-  if (status) {
-    put_right(out);
-  }
-  return status;
+  TRY(contiguous_ ? read_storage_(start + element * unit_, out)
+                  : gather_strided(strided_, element, out,
+                                   [&](std::uint64_t offset, std::span<std::byte> piece) {
+                                     return read_storage_(start + offset, piece);
+                                   }));
+  put_right(out);
+  return {};
 }
 
 Status ElementReader::read_rows(std::uint64_t pitch, std::span<std::byte> out) const {
-  auto status = gather_matrix(strided(view_), pitch, out.data(),
-                              [&](std::uint64_t offset, std::span<std::byte> piece) {
-                                return read_storage_(view_.storage_offset + offset, piece);
-                              });
-  if (status) {
-    put_right(out);
-  }
-  return status;
+  TRY(gather_matrix(strided(view_), pitch, out.data(),
+                    [&](std::uint64_t offset, std::span<std::byte> piece) {
+                      return read_storage_(view_.storage_offset + offset, piece);
+                    }));
+  put_right(out);
+  return {};
 }
 
 void ElementReader::put_right(std::span<std::byte> out) const {

@@ -34,22 +34,10 @@ constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
 
 std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const TensorView& view,
                                        std::optional<DType> cast_to) {
-  std::vector<Dim> dims;
-  for (std::size_t i = 0; i < view.shape.size(); ++i) {
-    const Dim dim{static_cast<std::uint64_t>(view.shape[i]),
-                  static_cast<std::uint64_t>(view.strides[i])};
-    if (dim.size == 0) {
-      return std::nullopt;
-    }
-    if (dim.size == 1) {
-      continue;
-    }
-    if (!dims.empty() && dims.back().stride == dim.size * dim.stride) {
-      dims.back() = {dims.back().size * dim.size, dim.stride};
-    } else {
-      dims.push_back(dim);
-    }
+  if (*element_count(view.shape) == 0) {
+    return std::nullopt;
   }
+  std::vector<StridedDim> dims = merged_dims(view);
   if (dims.size() < 2 || dims[dims.size() - 2].stride != 1 || dims.back().stride < 2) {
     return std::nullopt;
   }

@@ -11,6 +11,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
+#include "tensor/strided_gather.h"
 
 namespace onnx_external {
 
@@ -45,10 +46,6 @@ class TiledView {
                                            IoBuffer& tile, const TakeRun& take) const;
 
  private:
-  struct Dim {
-    std::uint64_t size;
-    std::uint64_t stride;  // elements
-  };
   class Band;
 
   TiledView(const Checkpoint& checkpoint, const TensorView& view, std::optional<DType> cast_to)
@@ -60,11 +57,11 @@ class TiledView {
   const Checkpoint& checkpoint_;
   TensorView view_;
   std::optional<DType> cast_to_;
-  std::uint64_t unit_ = 1;      // bytes of an element in the storage
-  std::uint64_t out_unit_ = 1;  // bytes of an element of the tensor
-  std::vector<Dim> matrices_;   // outermost first
-  Dim rows_{};                  // of a matrix; adjacent in the storage
-  Dim columns_{};
+  std::uint64_t unit_ = 1;            // bytes of an element in the storage
+  std::uint64_t out_unit_ = 1;        // bytes of an element of the tensor
+  std::vector<StridedDim> matrices_;  // outermost first
+  StridedDim rows_;                   // of a matrix; adjacent in the storage
+  StridedDim columns_;
   std::uint64_t tile_rows_ = 1;
   std::uint64_t tile_columns_ = 1;
 };

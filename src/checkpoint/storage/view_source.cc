@@ -3,36 +3,47 @@
 #include <utility>
 
 #include "base/try.h"
-#include "checkpoint/storage/element_reader.h"
 
 namespace onnx_external {
-namespace {
 
-// Bytes of a storage, inflated first where it is compressed.
-ReadSource storage_source(const FileContents& part, std::uint32_t index,
-                          std::shared_ptr<InflatedStorages> inflated) {
+StorageSource storage_source(const FileContents& part, std::uint32_t index) {
   const Storage& storage = part.storages[index];
-  if (storage.computed) {
-    return part.computed.at(index);
-  }
-  return [index, storage, file = part.files[storage.file], inflated = std::move(inflated)](
-             std::uint64_t offset, std::span<std::byte> out) -> Status {
-    if (storage.compression == Compression::kNone) {
-      return file->read(storage.offset + offset, out);
-    }
-    TRY_ASSIGN(const auto place, inflated->get(index, storage, *file));
-    return read_exact(place.fd, place.offset + offset, out, "inflated record of " + file->name());
-  };
+  return {.index = index,
+          .storage = storage,
+          .file = storage.computed ? nullptr : part.files[storage.file].get(),
+          .computed = storage.computed ? &part.computed.at(index) : nullptr};
 }
 
-}  // namespace
+Status with_reader(const StorageSource& source, InflatedStorages& inflated, const TensorView& view,
+                   const std::function<Status(const ElementReader&)>& use) {
+  const Storage& storage = source.storage;
+  if (storage.computed) {
+    return use(ElementReader(view, storage, *source.computed));
+  }
+  const SourceFile& file = *source.file;
+  if (storage.compression == Compression::kNone) {
+    return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
+      return file.read(storage.offset + offset, piece);
+    }));
+  }
+  TRY_ASSIGN(const auto place, inflated.get(source.index, storage, file));
+  return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
+    return read_exact(place.fd, place.offset + offset, piece, "inflated record of " + file.name());
+  }));
+}
 
 ReadSource view_source(const FileContents& part, const TensorView& view,
                        std::shared_ptr<InflatedStorages> inflated) {
-  return [view, storage = part.storages[view.storage],
-          bytes = storage_source(part, view.storage, std::move(inflated))](
-             std::uint64_t first, std::span<std::byte> out) {
-    return out.empty() ? Status() : ElementReader(view, storage, bytes).read(first, out);
+  const StorageSource from = storage_source(part, view.storage);
+  return [view, storage = from.storage,
+          file = from.file == nullptr ? nullptr : part.files[from.storage.file],
+          computed = from.computed == nullptr ? ReadSource() : *from.computed,
+          inflated = std::move(inflated)](std::uint64_t first, std::span<std::byte> out) {
+    const StorageSource source{view.storage, storage, file.get(), &computed};
+    return out.empty() ? Status()
+                       : with_reader(source, *inflated, view, [&](const ElementReader& reader) {
+                           return reader.read(first, out);
+                         });
   };
 }
 

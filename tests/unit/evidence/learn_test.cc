@@ -108,6 +108,24 @@ TEST_F(Learn, ABrokenTieIsRefused) {
               FailsWith(ErrorCode::kAmbiguous, "they differ in the new one"));
 }
 
+TEST_F(Learn, ABrokenTieOfAReshapedViewIsRefused) {
+  GraphBuilder b;
+  b.input("x", kFloat, {3, 4}).initializer("wte", kFloat, {3, 4}, f32(kW));
+  b.initializer("flat", kFloat, {12}, f32(kW));
+  b.node("Add", {"x", "wte"}, {"s"}).node("Use", {"s", "flat"}, {"y"});
+  const std::vector<TestTensor> old = {tensor("wte", {3, 4}, kW),
+                                       {.name = "flat", .shape = {12}, .shares = "wte"}};
+  const std::string fresh = noise(48, 1);
+  EXPECT_THAT(learn(b.model(), old,
+                    {{.name = "wte", .shape = {3, 4}, .bytes = fresh},
+                     {.name = "flat", .shape = {12}, .bytes = fresh}}),
+              IsOk());
+  EXPECT_THAT(learn(b.model(), old,
+                    {{.name = "wte", .shape = {3, 4}, .bytes = fresh},
+                     {.name = "flat", .shape = {12}, .bytes = noise(48, 2)}}),
+              FailsWith(ErrorCode::kAmbiguous, "they differ in the new one"));
+}
+
 TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {
   GraphBuilder b;
   b.input("x", kFloat, {3, 4});

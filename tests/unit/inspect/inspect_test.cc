@@ -55,6 +55,21 @@ TEST(Inspect, ListsACheckpointWithPlacesTiesAndDigests) {
   EXPECT_THAT(found->tied, ElementsAre(Pair("tied", "a")));
 }
 
+TEST(Inspect, ListsAReshapedViewOfATiedTensorAsTheMappingDoes) {
+  const TempDir dir;
+  for (const bool deflated : {false, true}) {
+    const auto path = dir.write(
+        "c.pt", torch_zip({{.name = "a", .shape = {2, 3}, .bytes = f32({1, 2, 3, 4, 5, 6})},
+                           {.name = "flat", .shape = {6}, .shares = "a"},
+                           {.name = "deep", .shape = {3, 1, 2}, .shares = "a"},
+                           {.name = "part", .shape = {3}, .shares = "a"}},
+                          {.deflated = deflated}));
+    const auto found = inspect_one(path);
+    ASSERT_THAT(found, IsOk());
+    EXPECT_THAT(found->tied, ElementsAre(Pair("flat", "a"), Pair("deep", "a")));
+  }
+}
+
 TEST(Inspect, ListsAModelWithPlacesProblemsAndOpenSlots) {
   WrittenModel model;
   model.files().write("initializers/w", "..abcd");

@@ -47,6 +47,34 @@ TEST(MappingKeysOf, ATransposedViewIsNotTheSameBytes) {
   EXPECT_EQ(keys.keys[1].bytes_id, keys.keys[2].bytes_id);
 }
 
+TEST(MappingKeysOf, AReshapedViewOfATransposedOneIsTheSameBytes) {
+  const std::vector<std::int64_t> turned{1, 2};
+  const std::vector<std::int64_t> deeper{1, 7, 2};
+  const MappingKeys keys = keys_of(torch_zip({
+      {.name = "t", .shape = {2, 2}, .bytes = f32({1, 2, 3, 4}), .strides = turned},
+      {.name = "t2", .shape = {2, 1, 2}, .strides = deeper, .shares = "t"},
+  }));
+  EXPECT_EQ(keys.keys[0].bytes_id, keys.keys[1].bytes_id);
+}
+
+TEST(MappingKeysOf, BigEndianElementsOfAnotherSizeAreNotTheSameBytes) {
+  const auto keys = [](const std::string& order) {
+    return keys_of(
+               torch_zip(
+                   {{.name = "a", .dtype = DType::kFloat8E4M3Fn, .shape = {8}, .bytes = "abcdefgh"},
+                    {.name = "narrow", .dtype = DType::kUInt16, .shape = {4}, .shares = "a"},
+                    {.name = "wide", .dtype = DType::kUInt32, .shape = {2}, .shares = "a"}},
+                   {.byte_order = order}))
+        .keys;
+  };
+  const auto big = keys("big");
+  EXPECT_NE(big[0].bytes_id, big[1].bytes_id);
+  EXPECT_NE(big[1].bytes_id, big[2].bytes_id);
+  const auto little = keys("little");
+  EXPECT_EQ(little[0].bytes_id, little[1].bytes_id);
+  EXPECT_EQ(little[1].bytes_id, little[2].bytes_id);
+}
+
 TEST(MappingKeysOf, EmptyTensorsAreNeverTied) {
   const MappingKeys keys = keys_of(torch_zip({
       {.name = "a", .shape = {0, 3}, .bytes = ""},

@@ -71,6 +71,37 @@ TEST_F(Plan, TiesStridedViewsOfTheSameBytesOnly) {
   EXPECT_EQ(files["c"], "c");
 }
 
+TEST_F(Plan, WritesAReshapedViewOfADeflatedRecordOnce) {
+  const std::vector<TestTensor> tensors{{.name = "a", .shape = {40, 30}, .bytes = noise(4800, 1)},
+                                        {.name = "flat", .shape = {1200}, .shares = "a"},
+                                        {.name = "part", .shape = {600}, .shares = "a"}};
+  const Model model = model_for(tensors);
+  const Checkpoint checkpoint =
+      open_one(dir_.write("c.pt", torch_zip(tensors, {.deflated = true})));
+  const auto planned = make_plan(model, checkpoint, map_by_name(model, checkpoint), {}, {});
+  ASSERT_THAT(planned, IsOk());
+  auto files = file_of_each(*planned);
+  EXPECT_EQ(files["flat"], "a");
+  EXPECT_EQ(files["part"], "part");
+  EXPECT_EQ(planned->bytes, 4800U + 2400U);
+}
+
+TEST_F(Plan, WritesReshapedViewsOnceThatAreConvertedAlike) {
+  const std::vector<TestTensor> tensors{{.name = "a", .shape = {40, 30}, .bytes = noise(4800, 1)},
+                                        {.name = "flat", .shape = {1200}, .shares = "a"},
+                                        {.name = "same", .shape = {1200}, .shares = "a"}};
+  GraphBuilder graph;
+  const std::int32_t half = onnx_data_type(DType::kFloat16);
+  graph.input("a", half, {40, 30}).input("flat", half, {1200});
+  graph.input("same", kFloat, {1200}).node("Use", {"a", "flat", "same"}, {"y"});
+  const Model model = Model::from_proto(graph.output("y", kFloat, {1}).model(), {}).value();
+  const auto planned = plan(tensors, model);
+  ASSERT_THAT(planned, IsOk());
+  auto files = file_of_each(*planned);
+  EXPECT_EQ(files["flat"], "a");
+  EXPECT_EQ(files["same"], "same") << "its values stay as they are";
+}
+
 TEST_F(Plan, KeepsSmallIntegersOfLowRankInline) {
   const std::vector<TestTensor> tensors{
       {.name = "fits", .dtype = DType::kInt64, .shape = {128}, .bytes = noise(1024, 1)},

@@ -210,6 +210,7 @@ TEST(TorchZip, CountsTheSameExpandedViewOnce) {
     return open_bytes(
         torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})},
                    {.name = "e", .shape = {16'000'000}, .strides = {{0}}, .shares = "w"},
+                   {.name = "g", .shape = {16, 1'000'000}, .strides = {{0, 0}}, .shares = "w"},
                    {.name = "f", .shape = {elements}, .strides = {{0}}, .shares = "w"}}));
   };
   EXPECT_THAT(with_second_view(16'000'000), IsOk());

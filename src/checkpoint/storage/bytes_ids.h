@@ -1,0 +1,60 @@
+// Which tensors of a checkpoint share bytes. Mapping, plans, listings and verification all ask
+// here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/tensor.h"
+#include "tensor/strided_gather.h"
+
+namespace onnx_external {
+
+// Numbers the bytes that tensors have. Two tensors get the same number if they take the same bytes
+// from the same place of a file or storage, in the same order, and change them in the same way
+// (byte order, torch's lazy bits, conversion). Shapes and element types as such do not matter: a
+// reshaped view has the number of its tensor, a transposed one has not. Nothing is read, so equal
+// bytes in two places have two numbers.
+class BytesIds {
+ public:
+  // `storages` are those that the views refer to, and must outlive this object.
+  explicit BytesIds(std::span<const Storage> storages) : storages_(storages) {}
+
+  // The number of the bytes of `view` once its values are converted to `cast_to`, if given. Numbers
+  // are handed out in order, so one that equals the former count() is new. Nothing for an empty
+  // tensor, which shares no bytes.
+  // Requires: the view lies inside its storage, and contiguous_nbytes() succeeds.
+  [[nodiscard]] std::optional<std::size_t> id_of(const TensorView& view,
+                                                 std::optional<DType> cast_to = std::nullopt);
+  [[nodiscard]] std::size_t count() const { return ranges_.size() + forms_.size(); }
+
+ private:
+  // Of a file if the storage is neither compressed nor computed, otherwise of the storage.
+  using Range = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;
+  // What is made of a range other than a plain copy.
+  struct Form {
+    Range range;
+    std::vector<StridedDim> dims;  // bytes
+    std::uint32_t swap_unit = 1;
+    std::optional<DType> dtype;  // where the values matter, not only their bytes
+    bool conj = false;
+    bool neg = false;
+    std::optional<DType> cast_to;
+
+    friend auto operator<=>(const Form&, const Form&) = default;
+  };
+
+  std::span<const Storage> storages_;
+  // Trees, because a file chooses the numbers. Plain ranges, nearly all, have a small key, and most
+  // checkpoints list them by rising places.
+  std::map<Range, std::size_t> ranges_;
+  std::map<Form, std::size_t> forms_;
+};
+
+}  // namespace onnx_external

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <functional>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -36,12 +35,6 @@ void keep_agreed(FormatFacts& whole, const FormatFacts& part) {
   if (whole.pickle_protocol != part.pickle_protocol) {
     whole.pickle_protocol.reset();
   }
-}
-
-// Passes a reader of the view's elements to `use`.
-Status with_reader(CheckpointAccess::Contents& contents, const TensorView& view,
-                   const std::function<Status(const ElementReader&)>& use) {
-  return with_reader(storage_source(contents.all, view.storage), contents.inflated, view, use);
 }
 
 }  // namespace
@@ -146,15 +139,17 @@ Status Checkpoint::read(std::size_t tensor, std::uint64_t first, std::span<std::
 Status Checkpoint::read(const TensorView& view, std::uint64_t first,
                         std::span<std::byte> out) const {
   assert(range_fits(first, out.size(), *contiguous_nbytes(view.dtype, view.shape)));
-  return out.empty() ? Status() : with_reader(*contents_, view, [&](const ElementReader& reader) {
-    return reader.read(first, out);
-  });
+  const StorageSource source = storage_source(contents_->all, view.storage);
+  return out.empty() ? Status()
+                     : with_reader(source, contents_->inflated, view,
+                                   [&](const auto& reader) { return reader.read(first, out); });
 }
 
 Status CheckpointAccess::read_rows(const Checkpoint& checkpoint, const TensorView& view,
                                    std::uint64_t pitch, std::span<std::byte> out) {
-  return with_reader(*checkpoint.contents_, view,
-                     [&](const ElementReader& reader) { return reader.read_rows(pitch, out); });
+  Contents& contents = *checkpoint.contents_;
+  return with_reader(storage_source(contents.all, view.storage), contents.inflated, view,
+                     [&](const auto& reader) { return reader.read_rows(pitch, out); });
 }
 
 const std::vector<std::shared_ptr<const SourceFile>>& CheckpointAccess::files(

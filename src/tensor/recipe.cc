@@ -31,13 +31,7 @@ Status check_steps(const Recipe& recipe, std::size_t rank) {
 }  // namespace
 
 std::string_view recipe_step_name(RecipeStep step) {
-  switch (step) {
-    case RecipeStep::kTranspose:
-      return "transpose";
-    case RecipeStep::kCast:
-      return "cast";
-  }
-  return "";
+  return step == RecipeStep::kTranspose ? "transpose" : "cast";
 }
 
 std::optional<RecipeStep> recipe_step_called(std::string_view name) {

@@ -1,5 +1,7 @@
 #include "onnx_external/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -28,11 +30,6 @@ namespace {
 
 // Caps a report near 1 MB; the rest are only counted.
 constexpr std::size_t kMaxFindings = 1000;
-
-std::string hex_byte(std::uint8_t byte) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  return {'0', 'x', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
-}
 
 Shape dims_of(const onnx::TensorProto& tensor) {
   return {tensor.dims().begin(), tensor.dims().end()};
@@ -315,11 +312,11 @@ class Verifier {
   void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
                     std::uint32_t crc32) {
     if (difference) {
-      report(subject, FindingCode::kBytesDiffer,
-             "byte " + std::to_string(difference->byte) + " is " + hex_byte(difference->found) +
-                 ", but the checkpoint's " +
-                 quote(checkpoint_->tensors()[subject.equals->tensor].name) + " has " +
-                 hex_byte(difference->wanted));
+      report(
+          subject, FindingCode::kBytesDiffer,
+          fmt::format("byte {} is {:#04x}, but the checkpoint's {} has {:#04x}", difference->byte,
+                      difference->found, quote(checkpoint_->tensors()[subject.equals->tensor].name),
+                      difference->wanted));
     }
     if (subject.record != nullptr && subject.record->crc32 && *subject.record->crc32 != crc32) {
       report(subject, FindingCode::kCrcDiffers,

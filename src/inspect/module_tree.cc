@@ -1,7 +1,6 @@
 #include "inspect/module_tree.h"
 
 #include <map>
-#include <string>
 #include <utility>
 
 namespace onnx_external {

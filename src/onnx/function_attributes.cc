@@ -2,7 +2,6 @@
 
 #include <google/protobuf/stubs/logging.h>
 
-#include <utility>
 
 #include "base/text.h"
 

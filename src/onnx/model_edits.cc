@@ -1,7 +1,6 @@
 #include "onnx/model_edits.h"
 
 #include <algorithm>
-#include <string_view>
 #include <variant>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <google/protobuf/message_lite.h>
-#include <onnx/onnx_pb.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,6 @@
 #include "onnx/shape_rules.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "onnx/exporter_marks.h"
 

@@ -1,7 +1,6 @@
 #include "onnx/slots.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,4 +1,3 @@
-#include <utility>
 
 #include "onnx/exporter_marks.h"
 #include "onnx/shape_rules.h"

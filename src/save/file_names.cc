@@ -7,7 +7,6 @@
 #include <charconv>
 #include <map>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/character_table.h"

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string_view>
-#include <utility>
 
 #include "base/checked_math.h"
 #include "base/holes.h"

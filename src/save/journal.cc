@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "base/digest.h"
 #include "base/text.h"

@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "save/file_names.h"
-#include "save/generations.h"
 
 namespace onnx_external {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <string_view>
-#include <utility>
 
 #include "base/text.h"
 #include "onnx/load.h"

@@ -20,7 +20,6 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx_external/writer.h"
-#include "save/file_names.h"
 #include "save/generations.h"
 
 namespace onnx_external {

@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/digest.h"

@@ -27,7 +27,6 @@
 
 #include "base/directory.h"
 #include "base/new_folders.h"
-#include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/predecessors.h"

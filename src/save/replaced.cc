@@ -1,6 +1,5 @@
 #include "save/replaced.h"
 
-#include <utility>
 
 #include "base/text.h"
 #include "base/try.h"

@@ -21,7 +21,6 @@
 #include "base/progress_meter.h"
 #include "base/read_step.h"
 #include "base/safe_path.h"
-#include "base/text.h"
 #include "base/try.h"
 #include "save/file_names.h"
 #include "save/file_syncer.h"

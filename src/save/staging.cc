@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <span>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "save/test_data_files.h"
 
-#include <algorithm>
 #include <span>
 #include <utility>
 

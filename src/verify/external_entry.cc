@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
-#include "onnx_external/dtype.h"
 #include "onnx_external/tensor.h"
 
 namespace onnx_external {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "onnx/tensor_list.h"
 #include "onnx_external/verify.h"
-#include "verify/model_file.h"
 
 namespace onnx_external {
 

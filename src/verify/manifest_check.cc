@@ -1,7 +1,5 @@
 #include "verify/manifest_check.h"
 
-#include <algorithm>
-#include <memory>
 #include <set>
 
 #include "base/directory.h"

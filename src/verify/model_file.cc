@@ -1,6 +1,5 @@
 #include "verify/model_file.h"
 
-#include <fcntl.h>
 
 #include <algorithm>
 #include <system_error>

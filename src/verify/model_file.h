@@ -12,7 +12,6 @@
 
 #include "base/file.h"
 #include "onnx/cut_tensors.h"
-#include "onnx/tensor_list.h"
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
 

@@ -7,7 +7,6 @@
 #include "base/bad_input.h"
 #include "base/checked_math.h"
 #include "base/remedy.h"
-#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/assembly/sparse_tensors.h"
 #include "checkpoint/torch/pickle_bytes.h"

@@ -8,12 +8,10 @@
 
 #include <tsl/robin_map.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/file.h"

@@ -1,7 +1,6 @@
 // The two halves of reading a zip file's directory; ZipArchive puts them together.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 

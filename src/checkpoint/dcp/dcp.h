@@ -2,7 +2,6 @@
 // of torch.save slices, one for each chunk of each tensor.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string_view>
 

@@ -1,10 +1,8 @@
 #include "checkpoint/dcp/dcp_names.h"
 
 #include <map>
-#include <string_view>
 #include <utility>
 
-#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/assembly/torch_tensors.h"
 #include "checkpoint/pickle/pickle.h"

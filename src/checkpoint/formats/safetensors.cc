@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/bad_input.h"
-#include "base/checked_math.h"
 #include "base/json.h"
 #include "base/name_map.h"
 #include "base/text.h"

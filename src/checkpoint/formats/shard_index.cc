@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 

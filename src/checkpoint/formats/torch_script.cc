@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/assembly/torch_tensors.h"
 #include "checkpoint/naming/module_names.h"

@@ -1,7 +1,6 @@
 #include "checkpoint/naming/object_tree.h"
 
 #include <exception>
-#include <optional>
 #include <span>
 #include <utility>
 

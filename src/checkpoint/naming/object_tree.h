@@ -5,7 +5,6 @@
 // index, and classes in the caller's table as their function says.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,5 +1,4 @@
 // The opcodes that make collections and objects or add to them.
-#include <utility>
 
 #include "base/bad_input.h"
 #include "base/try.h"

@@ -1,12 +1,10 @@
 #include "checkpoint/pickle/pickle_stream.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/try.h"
 
 namespace onnx_external {

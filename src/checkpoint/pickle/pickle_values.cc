@@ -1,6 +1,4 @@
 // Numbers and strings: their opcodes, and how nodes store them.
-#include <limits>
-#include <utility>
 
 #include "base/bad_input.h"
 #include "base/text.h"

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <set>
-#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/bad_input.h"
-#include "base/checked_math.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/torch/pickle_bytes.h"

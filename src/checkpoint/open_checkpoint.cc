@@ -234,9 +234,7 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
     format = argument == 0 || format == part.format ? part.format : "mixed";
     append_contents(contents->all, std::move(part));
     contents->arguments.resize(contents->all.tensors.size(), argument);
-    if (auto status = MemoryBudget(contents->all, options.max_expand).check(); !status) {
-      return fail_in(paths[argument].string(), std::move(status).error());
-    }
+    TRY_IN(paths[argument].string(), MemoryBudget(contents->all, options.max_expand).check());
   }
   TRY(check_names(*contents, paths, options.overlay));
   TRY(check_expansion(contents->all, options.max_expand, paths[0].string()));

@@ -90,11 +90,7 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
     if (!gets_digest(inspection, i, options)) {
       return {};
     }
-    auto sha256 = digest(i, meter);
-    if (!sha256) {
-      return fail_in(quote(tensor.name), std::move(sha256).error());
-    }
-    tensor.sha256 = *std::move(sha256);
+    TRY_ASSIGN_IN(quote(tensor.name), tensor.sha256, digest(i, meter));
     return {};
   }));
   return meter.finish();

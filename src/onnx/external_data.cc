@@ -108,11 +108,9 @@ Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor) {
   external.dims.assign(tensor.dims().begin(), tensor.dims().end());
   external.location = *entries.location;
   if (entries.offset) {
-    TRY_ASSIGN(auto offset, number(*entries.offset, "offset"));
-    external.offset = offset;
+    TRY_ASSIGN(external.offset, number(*entries.offset, "offset"));
   }
-  TRY_ASSIGN(auto length, data_length(external, entries.length));
-  external.length = length;
+  TRY_ASSIGN(external.length, data_length(external, entries.length));
   constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
   if (external.offset > kMaxEnd - std::min(external.length, kMaxEnd)) {
     return fail(ErrorCode::kCorrupt, "external_data offset + length passes 2^63-1");

@@ -154,9 +154,7 @@ class Planner {
 
   Result<PlannedTensor> tensor_of(const MappedPair& pair) const {
     const TensorView& key = checkpoint_.tensors()[pair.key];
-    if (auto made = apply_recipe(pair.recipe, key); !made) {
-      return fail_in("tensor " + quote(key.name), std::move(made).error());
-    }
+    TRY_IN("tensor " + quote(key.name), apply_recipe(pair.recipe, key));
     const DerivedView derived(key, pair.recipe);
     const TensorView& view = *derived;
     const bool kept = pair.slot == kNoSlot;

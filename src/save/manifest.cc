@@ -201,11 +201,8 @@ Status parse_list(const Json& root, std::string_view name, std::string_view what
     return corrupt(fmt::format("\"{}\" is no list", name));
   }
   for (const Json& entry : *entries->array()) {
-    Result<T> element = parse(entry);
-    if (!element) {
-      return fail_in(fmt::format("{} {}", what, out.size()), std::move(element).error());
-    }
-    out.push_back(*std::move(element));
+    TRY_ASSIGN_IN(fmt::format("{} {}", what, out.size()), auto element, parse(entry));
+    out.push_back(std::move(element));
   }
   return {};
 }
@@ -291,11 +288,9 @@ std::string test_data_text(const std::vector<ManifestFile>& files) {
 
 Status parse_save_options(const Json& root, Manifest& manifest) {
   const Json* const json = root.find("options");
-  auto options = json == nullptr ? MappingOptions() : parse_options(*json);
-  if (!options) {
-    return fail_in("options", std::move(options).error());
+  if (json != nullptr) {
+    TRY_ASSIGN_IN("options", manifest.options, parse_options(*json));
   }
-  manifest.options = *std::move(options);
   return {};
 }
 
@@ -373,11 +368,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   constexpr std::size_t kMostReserved = std::size_t{1} << 16;  // nothing is known of them yet
   manifest.tensors.reserve(std::min(entries->size(), kMostReserved));
   for (Json& entry : *entries) {
-    auto tensor = parse_tensor(entry, manifest);
-    if (!tensor) {
-      return fail_in(fmt::format("tensor {}", manifest.tensors.size()), std::move(tensor).error());
-    }
-    manifest.tensors.push_back(*std::move(tensor));
+    TRY_ASSIGN_IN(fmt::format("tensor {}", manifest.tensors.size()), auto tensor,
+                  parse_tensor(entry, manifest));
+    manifest.tensors.push_back(std::move(tensor));
     entry = Json();  // makes room for the next tensor
   }
   TRY(parse_test_data(root, manifest));

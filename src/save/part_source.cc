@@ -66,11 +66,9 @@ Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const Model& model
       return at + out.size() == nbytes ? source.file->check_unchanged() : Status();
     };
   }
-  auto opened = InlineReader::open(model, tensor.source_index);
-  if (!opened) {
-    return fail_in("tensor " + quote(tensor.name), std::move(opened).error());
-  }
-  return [reader = std::make_shared<InlineReader>(*std::move(opened))](
+  TRY_ASSIGN_IN("tensor " + quote(tensor.name), auto opened,
+                InlineReader::open(model, tensor.source_index));
+  return [reader = std::make_shared<InlineReader>(std::move(opened))](
              std::uint64_t, std::span<std::byte> out) { return reader->read(out); };
 }
 

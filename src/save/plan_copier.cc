@@ -184,8 +184,7 @@ class PlanCopier {
   Status finish_shared(std::uint32_t number, SharedFile& file) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
     if (job_.options.checksum == Checksum::kSha1 && steps_.files[number].of_others == 0) {
-      TRY_ASSIGN(auto sha1, sha1_of(*file.output, bytes));
-      copied_.sha1s[number] = std::move(sha1);
+      TRY_ASSIGN(copied_.sha1s[number], sha1_of(*file.output, bytes));
     }
     Status status = syncer_.close(*std::move(file.output), bytes);
     file.output.reset();
@@ -243,8 +242,7 @@ class PlanCopier {
         copied_.sha1s[number] = old->second.sha1;
         return {};
       }
-      TRY_ASSIGN(auto sha1, data_file_sha1(job_.data, job_.plan.files[number]));
-      copied_.sha1s[number] = std::move(sha1);
+      TRY_ASSIGN(copied_.sha1s[number], data_file_sha1(job_.data, job_.plan.files[number]));
       return {};
     });
   }

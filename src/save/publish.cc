@@ -173,14 +173,9 @@ Status Transaction::publish() {
   // Committed: from here on nothing may be undone.
   done_ = true;
   made_folders_.keep();
-  if (Status exchanged = exchange_old_folders(); !exchanged) {
-    return fail_in("the new model is in place, but not its test data",
-                   std::move(exchanged).error());
-  }
-  if (Status synced = sync_folder(*out_, options_.sync); !synced) {
-    return fail_in("the new model is in place, but may not survive a power cut",
-                   std::move(synced).error());
-  }
+  TRY_IN("the new model is in place, but not its test data", exchange_old_folders());
+  TRY_IN("the new model is in place, but may not survive a power cut",
+         sync_folder(*out_, options_.sync));
   clear_up();
   return {};
 }

@@ -83,8 +83,7 @@ Status Staging::make(const Directory& out, const TransactionOptions& options) {
     return fail(std::move(error));
   }
   name_ = std::move(name);
-  TRY_ASSIGN(auto folder, out.open_folder(name_));
-  folder_ = std::move(folder);
+  TRY_ASSIGN(folder_, out.open_folder(name_));
   return open_data(out, options);
 }
 

@@ -68,13 +68,11 @@ Result<std::vector<ManifestFile>> write_test_data(const RecordedInputs& inputs,
     TRY_ASSIGN(const auto folder, transaction.add_test_data_folder(set));
     const std::vector<TestInput>& tensors = inputs.data.sets[s].inputs;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      auto file = write_input(tensors[i], inputs.recordings[tensors[i].recording], *folder,
-                              test_input_name(i), transaction.options().sync);
-      if (!file) {
-        return fail_in("recorded input " + quote(tensors[i].recorded), std::move(file).error());
-      }
-      file->file = set + "/" + file->file;
-      files.push_back(*std::move(file));
+      TRY_ASSIGN_IN("recorded input " + quote(tensors[i].recorded), auto file,
+                    write_input(tensors[i], inputs.recordings[tensors[i].recording], *folder,
+                                test_input_name(i), transaction.options().sync));
+      file.file = set + "/" + file.file;
+      files.push_back(std::move(file));
     }
   }
   for (const Checkpoint& recording : inputs.recordings) {

@@ -227,8 +227,7 @@ Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Di
     return {};
   }
   for (const std::uint32_t number : team.shared_files(plan)) {
-    TRY_ASSIGN(auto sha1, data_file_sha1(data, plan.files[number]));
-    copied.sha1s[number] = std::move(sha1);
+    TRY_ASSIGN(copied.sha1s[number], data_file_sha1(data, plan.files[number]));
   }
   return {};
 }

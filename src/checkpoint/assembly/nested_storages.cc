@@ -92,15 +92,12 @@ Result<NodeId> NestedStorages::read_nested(Pickle& pickle, const Source& source)
   const std::string where =
       source.memory ? "nested torch file"
                     : "byte " + std::to_string(source.place.offset) + ": nested torch file";
-  const auto file = read_file(source);
-  if (!file) {
-    return fail_in(where, file.error());
-  }
-  const NodeId type = file->object.tuple(file->object.persistent_id(file->object.root()))[1];
+  TRY_ASSIGN_IN(where, const auto file, read_file(source));
+  const NodeId type = file.object.tuple(file.object.persistent_id(file.object.root()))[1];
   const std::string key = std::string(kNestedKey) + std::to_string(storages_.size());
-  const std::uint64_t numel = file->declared.storage_bytes / byte_size(file->declared.dtype);
-  storages_.emplace(key, Nested{source.memory, file->storage, std::nullopt});
-  return pickle.add_storage(file->object.module(type), file->object.name(type), key,
+  const std::uint64_t numel = file.declared.storage_bytes / byte_size(file.declared.dtype);
+  storages_.emplace(key, Nested{source.memory, file.storage, std::nullopt});
+  return pickle.add_storage(file.object.module(type), file.object.name(type), key,
                             static_cast<std::int64_t>(numel));
 }
 

@@ -81,10 +81,9 @@ Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t
   }
   std::string text;
   if (entry.compression == Compression::kDeflate) {
-    TRY_ASSIGN(auto inflated, inflate_to_string(*file_, {.offset = entry.data_offset,
-                                                         .stored = entry.stored,
-                                                         .size = entry.size}));
-    text = std::move(inflated);
+    TRY_ASSIGN(text, inflate_to_string(*file_, {.offset = entry.data_offset,
+                                                .stored = entry.stored,
+                                                .size = entry.size}));
   } else {
     text.resize(static_cast<std::size_t>(entry.size));
     TRY(file_->read(entry.data_offset, std::as_writable_bytes(std::span(text))));

@@ -391,8 +391,7 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
     if (hides_bytes(entry.header_offset)) {
       return corrupt(file, previous_end, "bytes that belong to no zip record");
     }
-    TRY_ASSIGN(const auto data_offset, locate_one(file, directory_offset, entry, buffer));
-    entry.data_offset = data_offset;
+    TRY_ASSIGN(entry.data_offset, locate_one(file, directory_offset, entry, buffer));
     previous_end = entry.data_offset + entry.stored;
   }
   if (hides_bytes(directory_offset)) {

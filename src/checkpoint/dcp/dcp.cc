@@ -197,24 +197,16 @@ class Assembler {
 
 Result<std::vector<DcpItem>> read_items(const SourceFile& metadata, FormatFacts& facts) {
   TRY_ASSIGN(auto bytes, read_file(metadata, kMaxPickleBytes));
-  const auto pickle = Pickle::parse(std::move(bytes));
-  if (!pickle) {
-    return fail_in(metadata.name(), pickle.error());
-  }
-  facts.pickle_protocol = pickle->protocol();
-  auto items = parse_dcp_metadata(*pickle);
-  if (!items) {
-    return fail_in(metadata.name(), std::move(items).error());
-  }
+  TRY_ASSIGN_IN(metadata.name(), const auto pickle, Pickle::parse(std::move(bytes)));
+  facts.pickle_protocol = pickle.protocol();
+  TRY_ASSIGN_IN(metadata.name(), auto items, parse_dcp_metadata(pickle));
   return items;
 }
 
 Status add_slices(const std::vector<DcpItem>& items, const NamedDcpItems& named, Slices& slices) {
   for (const NamedDcpTensor& tensor : named.tensors) {
     for (const DcpChunk& chunk : items[tensor.item].chunks) {
-      if (auto status = slices.add(chunk.slice); !status) {
-        return fail_in("tensor " + quote(tensor.name), std::move(status).error());
-      }
+      TRY_IN("tensor " + quote(tensor.name), slices.add(chunk.slice));
     }
   }
   return slices.check_apart();
@@ -227,21 +219,16 @@ Result<FileContents> read_dcp(std::shared_ptr<const SourceFile> metadata,
   const std::string where = metadata->name();
   FileContents part;
   TRY_ASSIGN(const auto items, read_items(*metadata, part.facts));
-  auto named = name_dcp_items(items, options);
-  if (!named) {
-    return fail_in(where, std::move(named).error());
-  }
+  TRY_ASSIGN_IN(where, auto named, name_dcp_items(items, options));
   part.format = "dcp";
   const std::filesystem::path folder = metadata->path().parent_path();
   part.files.push_back(std::move(metadata));  // also the file of storages that are in no file
-  part.opaque = std::move(named->opaque);
-  part.refused = std::move(named->refused);
+  part.opaque = std::move(named.opaque);
+  part.refused = std::move(named.refused);
   Slices slices(folder, part);
-  if (auto status = add_slices(items, *named, slices); !status) {
-    return fail_in(where, std::move(status).error());
-  }
+  TRY_IN(where, add_slices(items, named, slices));
   Assembler assembler(slices, part);
-  for (NamedDcpTensor& tensor : named->tensors) {
+  for (NamedDcpTensor& tensor : named.tensors) {
     auto view = assembler.tensor(items[tensor.item]);
     if (view) {
       view->name = std::move(tensor.name);

@@ -160,9 +160,7 @@ class MetadataReader {
       TRY(budget_.visit_text(*name));
       DcpItem item;
       item.name = *name;
-      if (auto status = read_item(value, item); !status) {
-        return fail_in("tensor " + quote(*name), std::move(status).error());
-      }
+      TRY_IN("tensor " + quote(*name), read_item(value, item));
       items_.push_back(std::move(item));
     }
     for (std::uint32_t i = 0; i < items_.size(); ++i) {
@@ -240,9 +238,7 @@ class MetadataReader {
       return {};
     }
     DcpChunk chunk{.offsets = *std::move(offsets), .sizes = std::move(sizes), .slice = {}};
-    if (auto status = find_slice(item.name, chunk); !status) {
-      return fail_in("chunk at " + shape_text(chunk.offsets), std::move(status).error());
-    }
+    TRY_IN("chunk at " + shape_text(chunk.offsets), find_slice(item.name, chunk));
     item.chunks.push_back(std::move(chunk));
     return {};
   }
@@ -278,9 +274,7 @@ class MetadataReader {
     if (!file) {
       return corrupt("its file has no name");
     }
-    if (auto status = check_plain_name(*file); !status) {
-      return fail_in("its file " + quote(*file), std::move(status).error());
-    }
+    TRY_IN("its file " + quote(*file), check_plain_name(*file));
     slice.file = *file;
     const auto number = [&](std::string_view name) {
       const auto node = attribute(pickle_, info, name);

@@ -380,9 +380,7 @@ Result<FileContents> read_exported_program(const ZipArchive& zip, const OpenOpti
   Reader reader(zip, options, order, part);
   TRY(zip.find(kProgram) != nullptr ? read_flat(zip, options, reader)
                                     : read_archive(zip, options, reader, part.facts));
-  if (auto status = check_unique_names(part.tensors); !status) {
-    return fail_in(zip.name(), std::move(status).error());
-  }
+  TRY_IN(zip.name(), check_unique_names(part.tensors));
   return part;
 }
 

@@ -134,11 +134,8 @@ Result<std::vector<Payload>> parse_payload_config(std::string_view text) {
   }
   std::vector<Payload> payloads;
   for (const auto& [name, value] : *config->object()) {
-    auto payload = parse_payload(name, value);
-    if (!payload) {
-      return fail_in("tensor " + quote(name), std::move(payload).error());
-    }
-    payloads.push_back(*std::move(payload));
+    TRY_ASSIGN_IN("tensor " + quote(name), auto payload, parse_payload(name, value));
+    payloads.push_back(std::move(payload));
   }
   return payloads;
 }

@@ -88,10 +88,8 @@ Status parse_tensor(const Json& json, TensorView& view, Span& span) {
   if (members == nullptr || members->size() != 3 || type == nullptr || type->string() == nullptr) {
     return corrupt("its entry is not {dtype, shape, data_offsets}");
   }
-  TRY_ASSIGN(auto shape, parse_shape(json.find("shape")));
-  TRY_ASSIGN(const auto offsets, parse_offsets(json.find("data_offsets")));
-  span = offsets;
-  view.shape = std::move(shape);
+  TRY_ASSIGN(view.shape, parse_shape(json.find("shape")));
+  TRY_ASSIGN(span, parse_offsets(json.find("data_offsets")));
   const auto dtype = dtype_from_safetensors_name(*type->string());
   if (!dtype) {
     return fail(ErrorCode::kUnsupported, "element type " + quote(*type->string()) + " is not read");
@@ -175,13 +173,10 @@ Status refuse_later_chunks(const Json& metadata, Selection selection, FileConten
   if (text == nullptr) {
     return {};
   }
-  const auto info = parse_json(*text->string());
-  if (!info) {
-    return fail_in(quote(kChunkPlaces), info.error());
-  }
+  TRY_ASSIGN_IN(quote(kChunkPlaces), const auto info, parse_json(*text->string()));
   NameSet later;
-  if (info->object() != nullptr) {
-    for (const auto& [name, json] : *info->object()) {
+  if (info.object() != nullptr) {
+    for (const auto& [name, json] : *info.object()) {
       if (is_later_chunk(json)) {
         later.insert(name);
       }
@@ -246,29 +241,21 @@ Result<FileContents> read_safetensors(std::shared_ptr<const SourceFile> file,
                                           "the key " +
                                           quote(options.key) + " out");
   }
-  const auto header = read_header(*file);
-  if (!header) {
-    return fail_in(where, header.error());
-  }
-  const auto json = parse_json(*header);
-  if (!json) {
-    return fail_in(where + ": header", json.error());
-  }
-  if (json->object() == nullptr) {
+  TRY_ASSIGN_IN(where, const auto header, read_header(*file));
+  TRY_ASSIGN_IN(where + ": header", const auto json, parse_json(header));
+  if (json.object() == nullptr) {
     return fail(ErrorCode::kCorrupt, where + ": header: not a JSON object");
   }
   FileContents part;
   part.format = "safetensors";
-  const std::uint64_t data_offset = kPrefixBytes + header->size();
+  const std::uint64_t data_offset = kPrefixBytes + header.size();
   const std::uint64_t data_bytes = file->size() - data_offset;
   part.storages.push_back({.offset = data_offset,
                            .stored_bytes = data_bytes,
                            .bytes = data_bytes,
                            .crc32 = std::nullopt});
   part.files.push_back(std::move(file));
-  if (auto status = parse_header(*json->object(), data_bytes, options.selection, part); !status) {
-    return fail_in(where, std::move(status).error());
-  }
+  TRY_IN(where, parse_header(*json.object(), data_bytes, options.selection, part));
   return part;
 }
 

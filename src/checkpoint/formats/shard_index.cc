@@ -51,10 +51,7 @@ Result<ShardMap> parse_map(const Json& json) {
         return fail(ErrorCode::kUnsupported,
                     fmt::format("weight_map names more than {} files", kMaxShards));
       }
-      if (auto status = check_plain_name(*shard); !status) {
-        return fail_in("weight_map: the file of tensor " + quote(tensor),
-                       std::move(status).error());
-      }
+      TRY_IN("weight_map: the file of tensor " + quote(tensor), check_plain_name(*shard));
       map.shards.push_back(*shard);
     }
     map.shard_of.emplace(tensor, entry->second);
@@ -64,11 +61,8 @@ Result<ShardMap> parse_map(const Json& json) {
 
 Result<ShardMap> read_map(const SourceFile& index) {
   TRY_ASSIGN(const auto text, read_file(index, kMaxIndexBytes));
-  const auto json = parse_json(text);
-  auto map = json ? parse_map(*json) : Result<ShardMap>(fail(json.error()));
-  if (!map) {
-    return fail_in(index.name(), std::move(map).error());
-  }
+  TRY_ASSIGN_IN(index.name(), const auto json, parse_json(text));
+  TRY_ASSIGN_IN(index.name(), auto map, parse_map(json));
   return map;
 }
 
@@ -156,8 +150,7 @@ Result<std::shared_ptr<const SourceFile>> open_shard(const std::filesystem::path
   }
   UniqueFd fd(::openat(directory.get(), std::string(name).c_str(), kOpenFlags));
   if (!fd && errno == ELOOP) {
-    TRY_ASSIGN(auto blob, open_in_cache(directory.get(), base, std::string(name)));
-    fd = std::move(blob);
+    TRY_ASSIGN(fd, open_in_cache(directory.get(), base, std::string(name)));
   }
   if (!fd) {
     return fail(errno_error(errno, "open '" + path.string() + "'"));
@@ -170,26 +163,19 @@ Result<FileContents> read_shard_index(const SourceFile& index, const OpenOptions
   Merger merger(map);
   FileContents whole;
   for (std::uint32_t shard = 0; shard < map.shards.size(); ++shard) {
-    auto file = open_shard(index.path().parent_path(), map.shards[shard]);
-    auto part = file ? read_checkpoint_file(*std::move(file), options)
-                     : Result<FileContents>(fail(file.error()));
-    auto status = part ? merger.keep(*part, shard) : Status(fail(part.error()));
-    if (!status) {
-      return fail_in(index.name(), std::move(status).error());
-    }
-    const std::string format = "sharded " + part->format;
+    TRY_ASSIGN_IN(index.name(), auto file,
+                  open_shard(index.path().parent_path(), map.shards[shard]));
+    TRY_ASSIGN_IN(index.name(), auto part, read_checkpoint_file(std::move(file), options));
+    TRY_IN(index.name(), merger.keep(part, shard));
+    const std::string format = "sharded " + part.format;
     if (shard != 0 && format != whole.format) {
       return fail(ErrorCode::kUnsupported, index.name() + ": its shards have different formats");
     }
     whole.format = format;
-    append_contents(whole, *std::move(part));
-    if (status = MemoryBudget(whole, options.max_expand).check(); !status) {
-      return fail_in(index.name(), std::move(status).error());
-    }
+    append_contents(whole, std::move(part));
+    TRY_IN(index.name(), MemoryBudget(whole, options.max_expand).check());
   }
-  if (auto status = merger.check_complete(); !status) {
-    return fail_in(index.name(), std::move(status).error());
-  }
+  TRY_IN(index.name(), merger.check_complete());
   if (map.shards.empty()) {
     return fail(ErrorCode::kNotFound, index.name() + ": its weight_map names no tensor");
   }

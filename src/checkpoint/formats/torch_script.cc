@@ -57,16 +57,12 @@ bool has_tensors(const Pickle& pickle) {
 
 Status add_source(const ZipArchive& zip, const Source& source, const OpenOptions& options,
                   RecordStorages& storages, FileContents& part) {
-  auto named = name_tensors(source.pickle, options);
-  auto status = named ? add_tensors(
-                            source.pickle, *std::move(named), options,
-                            [&](const TensorDeclaration& declared) {
-                              return storages.find(source.folder + declared.storage_key,
-                                                   declared.storage_bytes);
-                            },
-                            part)
-                      : Status(fail(std::move(named).error()));
-  return status ? status : fail_in(zip.name(), std::move(status).error());
+  TRY_ASSIGN_IN(zip.name(), auto named, name_tensors(source.pickle, options));
+  const auto find = [&](const TensorDeclaration& declared) {
+    return storages.find(source.folder + declared.storage_key, declared.storage_bytes);
+  };
+  TRY_IN(zip.name(), add_tensors(source.pickle, std::move(named), options, find, part));
+  return {};
 }
 
 Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordStorages& storages,
@@ -76,8 +72,8 @@ Status read_sources(const ZipArchive& zip, const OpenOptions& options, RecordSto
   if (options.selection == Selection::kEverything) {
     TRY(add_source(zip, module, options, storages, part));
     TRY(add_source(zip, constants, options, storages, part));
-    const Status status = check_unique_names(part.tensors);
-    return status ? status : fail_in(zip.name(), status.error());
+    TRY_IN(zip.name(), check_unique_names(part.tensors));
+    return {};
   }
   const bool by_key = options.key == kScriptConstants;
   const bool is_frozen = options.key.empty() && !has_tensors(module.pickle);

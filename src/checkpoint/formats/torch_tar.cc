@@ -85,16 +85,13 @@ class StorageTable {
     TarStorage storage{
         std::string(pickle.module(parts[2])), std::string(pickle.name(parts[2])), {}};
     const NodeId id = pickle.add_storage(storage.module, storage.name, "", numel);
-    const auto declared = declared_storage(pickle, id);
-    if (!declared) {
-      return fail_in("byte " + std::to_string(at), declared.error());
-    }
-    storage.unit = byte_size(declared->dtype);
-    storage.place = {stream.position(), declared->storage_bytes};
+    TRY_ASSIGN_IN("byte " + std::to_string(at), const auto declared, declared_storage(pickle, id));
+    storage.unit = byte_size(declared.dtype);
+    storage.place = {stream.position(), declared.storage_bytes};
     if (!storages_.emplace(*key, std::move(storage)).second) {
       return corrupt(at, "two storages have the key " + std::to_string(*key));
     }
-    return stream.skip(declared->storage_bytes, "a storage's bytes");
+    return stream.skip(declared.storage_bytes, "a storage's bytes");
   }
 
   // The list of (key, key of the storage that it is a part of, offset, elements).
@@ -211,8 +208,7 @@ class ObjectLinker {
     }
     const auto [known, is_new] = known_.try_emplace(*key, 0);
     if (is_new) {
-      TRY_ASSIGN(auto made, make_value(*key));
-      known->second = made;
+      TRY_ASSIGN(known->second, make_value(*key));
     }
     return known->second;
   }
@@ -287,26 +283,18 @@ Result<FileContents> read_members(std::shared_ptr<const SourceFile> file,
   };
   StorageTable storages;
   PickleStream storage_stream = stream_of(members.storages);
-  if (auto status = storages.read(storage_stream); !status) {
-    return fail_in("member 'storages'", std::move(status).error());
-  }
-  const auto tensors = read_tensors(stream_of(members.tensors));
-  if (!tensors) {
-    return fail_in("member 'tensors'", tensors.error());
-  }
-  auto object = stream_of(members.pickle).next();
-  auto status = object ? ObjectLinker(*object, storages, *tensors).run() : fail(object.error());
-  if (!status) {
-    return fail_in("member 'pickle'", std::move(status).error());
-  }
+  TRY_IN("member 'storages'", storages.read(storage_stream));
+  TRY_ASSIGN_IN("member 'tensors'", const auto tensors, read_tensors(stream_of(members.tensors)));
+  TRY_ASSIGN_IN("member 'pickle'", auto object, stream_of(members.pickle).next());
+  TRY_IN("member 'pickle'", ObjectLinker(object, storages, tensors).run());
   FileContents part;
   part.format = "torch-tar";
-  part.facts.pickle_protocol = object->protocol();
+  part.facts.pickle_protocol = object.protocol();
   part.files.push_back(file);
   const StorageBlocks blocks = storages.blocks();
   BlockStorages places(blocks, part);
   TRY(add_all_tensors(
-      *object, 0, options, [&](const TensorDeclaration& declared) { return places.find(declared); },
+      object, 0, options, [&](const TensorDeclaration& declared) { return places.find(declared); },
       part));
   return part;
 }
@@ -316,8 +304,8 @@ Result<FileContents> read_members(std::shared_ptr<const SourceFile> file,
 Result<FileContents> read_torch_tar(std::shared_ptr<const SourceFile> file,
                                     const OpenOptions& options) {
   const std::string where = file->name();
-  auto part = read_members(std::move(file), options);
-  return part ? std::move(part) : fail_in(where, std::move(part).error());
+  TRY_ASSIGN_IN(where, auto part, read_members(std::move(file), options));
+  return part;
 }
 
 }  // namespace onnx_external

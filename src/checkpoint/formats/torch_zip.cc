@@ -21,15 +21,10 @@ Result<FileContents> read_torch_zip(const ZipArchive& zip, const OpenOptions& op
   part.facts.pickle_protocol = pickle.protocol();
   part.files.push_back(zip.file());
   RecordStorages storages(zip, order, part);
-  auto status = add_all_tensors(
-      pickle, text_offset, options,
-      [&](const TensorDeclaration& declared) {
-        return storages.find("data/" + declared.storage_key, declared.storage_bytes);
-      },
-      part);
-  if (!status) {
-    return fail_in(zip.name(), std::move(status).error());
-  }
+  const auto find = [&](const TensorDeclaration& declared) {
+    return storages.find("data/" + declared.storage_key, declared.storage_bytes);
+  };
+  TRY_IN(zip.name(), add_all_tensors(pickle, text_offset, options, find, part));
   return part;
 }
 

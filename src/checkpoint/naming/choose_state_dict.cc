@@ -119,8 +119,7 @@ struct Chooser {
       }
     }
     for (std::size_t i = 0; !any && i < reached.size(); ++i) {
-      TRY_ASSIGN(const auto held, count_held(reached[i].node));
-      reached[i].tensors = held;
+      TRY_ASSIGN(reached[i].tensors, count_held(reached[i].node));
     }
     return reached;
   }

@@ -254,8 +254,7 @@ class Expander {
     if (everything_) {
       return all;
     }
-    TRY_ASSIGN(const auto found, classes_->find(file, name));
-    const ScriptClass* known = found;
+    TRY_ASSIGN(const ScriptClass* known, classes_->find(file, name));
     Items items;
     Items buffers;
     Items objects;

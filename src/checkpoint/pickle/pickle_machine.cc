@@ -51,11 +51,9 @@ Result<Pickle> PickleMachine::run() {
       return corrupt("byte " + std::to_string(pickle_.text_.place(at)) +
                      ": the pickle ends without STOP");
     }
-    if (auto status = step(*op); !status) {
-      return fail_in("byte " + std::to_string(pickle_.text_.place(at)) + ": opcode " +
-                         quote(std::string(1, *op)),
-                     std::move(status).error());
-    }
+    TRY_IN("byte " + std::to_string(pickle_.text_.place(at)) + ": opcode " +
+               quote(std::string(1, *op)),
+           step(*op));
   }
   return std::move(pickle_);
 }

@@ -1,6 +1,5 @@
 #include "checkpoint/storage/bytes_ids.h"
 
-
 #include "checkpoint/storage/element_reader.h"
 
 namespace onnx_external {

@@ -59,8 +59,7 @@ Result<InflatedStorages::Slot*> InflatedStorages::slot_of(std::uint32_t index,
   const std::lock_guard lock(mutex_);
   auto& owner = slots_[index];
   if (!fd_) {
-    TRY_ASSIGN(auto fd, open_nameless_file(scratch_dir_));
-    fd_ = std::move(fd);
+    TRY_ASSIGN(fd_, open_nameless_file(scratch_dir_));
   }
   if (!owner) {
     const auto end = checked_add(end_, storage.bytes);

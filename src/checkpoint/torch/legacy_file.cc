@@ -90,14 +90,11 @@ class PersistentIds {
     if (parts.size() == 6) {
       pickle_.shorten_tuple(tuple, 5);
     }
-    auto root = declared_storage(pickle_, id);
-    if (!root) {
-      return fail_in("a persistent id", std::move(root).error());
-    }
-    storages.try_emplace(root->storage_key,
-                         Declared{byte_size(root->dtype), root->storage_bytes, storages.size()});
+    TRY_ASSIGN_IN("a persistent id", auto root, declared_storage(pickle_, id));
+    storages.try_emplace(root.storage_key,
+                         Declared{byte_size(root.dtype), root.storage_bytes, storages.size()});
     const bool is_view = view != tuple && pickle_.kind(view) != NodeKind::kNone;
-    return is_view ? convert_view(id, view, *root) : Status();
+    return is_view ? convert_view(id, view, root) : Status();
   }
 
   // (view key, offset, size), in elements: the storage is that part of the root.
@@ -179,11 +176,9 @@ Result<StorageBlocks> locate_blocks(PickleStream& stream, const PersistentIds& i
       return fail(ErrorCode::kCorrupt, byte_text(at) + ": the list of storages names " +
                                            quote(key) + ", which no tensor uses");
     }
-    const auto block = locate_block(stream, declared->second);
-    if (!block) {
-      return fail_in("storage " + quote(key), block.error());
-    }
-    blocks.emplace(key, *block);
+    TRY_ASSIGN_IN("storage " + quote(key), const auto block,
+                  locate_block(stream, declared->second));
+    blocks.emplace(key, block);
   }
   for (const auto& [key, declared] : ids.storages) {
     if (!blocks.contains(key)) {
@@ -208,9 +203,7 @@ Result<LegacyFile> read_legacy_file(PickleStream& stream) {
   const std::uint64_t at = stream.position();
   TRY_ASSIGN(auto object, stream.next());
   PersistentIds ids(object);
-  if (auto status = ids.run(); !status) {
-    return fail_in(byte_text(at), std::move(status).error());
-  }
+  TRY_IN(byte_text(at), ids.run());
   TRY_ASSIGN(auto blocks, locate_blocks(stream, ids));
   return LegacyFile{std::move(object), std::move(blocks)};
 }

@@ -174,8 +174,7 @@ Result<TensorDeclaration> read_rebuild(const Pickle& pickle, Call call, Argument
   const bool v3 = call == Call::kTensorV3;
   auto tensor = read_strided(pickle, arguments, false);
   if (tensor && v3) {
-    TRY_ASSIGN(const auto dtype, read_dtype(pickle, arguments[6]));
-    tensor->dtype = dtype;
+    TRY_ASSIGN(tensor->dtype, read_dtype(pickle, arguments[6]));
   }
   const std::size_t metadata = v3 ? 7 : 6;
   if (tensor && arguments.size() > metadata) {
@@ -223,8 +222,7 @@ Result<Quantizer> read_quantizer(const Pickle& pickle, NodeId id) {
 
 Result<TensorDeclaration> read_quantized(const Pickle& pickle, Arguments arguments) {
   TRY_ASSIGN(auto tensor, read_strided(pickle, arguments, true));
-  TRY_ASSIGN(auto quantizer, read_quantizer(pickle, arguments[4]));
-  tensor.quantizer = quantizer;
+  TRY_ASSIGN(tensor.quantizer, read_quantizer(pickle, arguments[4]));
   return tensor;
 }
 

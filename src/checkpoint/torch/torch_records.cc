@@ -67,10 +67,8 @@ Result<Pickle> read_pickle_record(const ZipArchive& zip, std::string_view name) 
     text.max_nodes = std::min<std::uint64_t>(
         kMaxPickleNodes, kAlwaysInflatedNodes + zip.file_bytes() / kBytesPerNode);
   }
-  auto pickle = Pickle::parse(std::move(text));
-  if (!pickle) {
-    return fail_in(zip.name() + ": record " + quote(entry->name), std::move(pickle).error());
-  }
+  TRY_ASSIGN_IN(zip.name() + ": record " + quote(entry->name), auto pickle,
+                Pickle::parse(std::move(text)));
   return pickle;
 }
 

@@ -33,10 +33,6 @@ std::string text_of(const ListedTensor& tensor) {
   return "attribute " + quote(tensor.name);
 }
 
-Shape dims_of(const onnx::TensorProto& tensor) {
-  return {tensor.dims().begin(), tensor.dims().end()};
-}
-
 // Nothing for a tensor without data in the model.
 std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
   const onnx::TensorProto& proto = *tensor.proto;
@@ -80,21 +76,16 @@ struct Model::Parts {
   }
 
   Status add(const ListedTensor& tensor) {
-    if (auto count = element_count(dims_of(*tensor.proto)); !count) {
-      return fail_in(text_of(tensor), std::move(count).error());
-    }
+    TRY_IN(text_of(tensor), element_count(dims_of(*tensor.proto)));
     if (tensor.loose && (loose.empty() || loose.back() != tensor.loose)) {
       loose.push_back(tensor.loose);
     }
     if (is_external(*tensor.proto)) {
-      Result<ExternalTensor> found = read_external_entries(*tensor.proto);
-      if (!found) {
-        return fail_in(text_of(tensor), std::move(found).error());
-      }
-      found->name = tensor.name;
-      found->place = tensor.place;
-      found->graph = tensor.graph;
-      external.push_back(*std::move(found));
+      TRY_ASSIGN_IN(text_of(tensor), auto found, read_external_entries(*tensor.proto));
+      found.name = tensor.name;
+      found.place = tensor.place;
+      found.graph = tensor.graph;
+      external.push_back(std::move(found));
       external_protos.push_back(tensor.proto);
     } else if (auto found = inline_tensor(tensor)) {
       inside.push_back(*std::move(found));
@@ -106,11 +97,9 @@ struct Model::Parts {
 
 Result<Model> Model::load(const std::filesystem::path& path) {
   TRY_ASSIGN(auto loaded, load_model_file(path));
-  auto parts = Parts::of(std::move(loaded.proto), std::move(loaded.cuts));
-  if (!parts) {
-    return fail_in(path.string(), std::move(parts).error());
-  }
-  Model model(*std::move(parts), path.parent_path());
+  TRY_ASSIGN_IN(path.string(), auto parts,
+                Parts::of(std::move(loaded.proto), std::move(loaded.cuts)));
+  Model model(std::move(parts), path.parent_path());
   model.path_ = path;
   return model;
 }

@@ -41,4 +41,8 @@ struct ListedTensor {
   return tensor.data_location() == onnx::TensorProto::EXTERNAL;
 }
 
+[[nodiscard]] inline Shape dims_of(const onnx::TensorProto& tensor) {
+  return {tensor.dims().begin(), tensor.dims().end()};
+}
+
 }  // namespace onnx_external

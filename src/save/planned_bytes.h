@@ -1,5 +1,5 @@
-// The bytes of a planned tensor that comes from the checkpoint: after its recipe, and converted if
-// the plan says so.
+// The bytes of a tensor that comes from the checkpoint: after its recipe, and converted if the plan
+// says so. The tensor is a PlannedTensor, or a WantedTensor of the verification.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,12 @@
 namespace onnx_external {
 
 // The view that everything below reads.
-[[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint,
-                                              const PlannedTensor& tensor) {
+[[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint, const auto& tensor) {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
 }
 
 // As Checkpoint::read() and read_as(); whole elements.
-[[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const PlannedTensor& tensor,
+[[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const auto& tensor,
                                          std::uint64_t first, std::span<std::byte> out) {
   const DerivedView view = planned_view(checkpoint, tensor);
   return tensor.cast_to ? checkpoint.read_as(*view, *tensor.cast_to, first, out)
@@ -30,7 +29,7 @@ namespace onnx_external {
 
 // Reads them in tiles where reading in order would be slow.
 [[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
-                                                            const PlannedTensor& tensor) {
+                                                            const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint
              ? TiledView::of(checkpoint, *planned_view(checkpoint, tensor), tensor.cast_to)
              : std::nullopt;
@@ -38,13 +37,13 @@ namespace onnx_external {
 
 // The range of a file that holds exactly these bytes.
 [[nodiscard]] inline std::optional<FileRange> planned_range(const Checkpoint& checkpoint,
-                                                            const PlannedTensor& tensor) {
+                                                            const auto& tensor) {
   return tensor.cast_to ? std::nullopt : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
 // Their CRC-32, where a checkpoint records it; any planned tensor may be asked for.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
-                                                                  const PlannedTensor& tensor) {
+                                                                  const auto& tensor) {
   return tensor.source != TensorSource::kCheckpoint || tensor.cast_to
              ? std::nullopt
              : checkpoint.recorded_crc(*planned_view(checkpoint, tensor));

@@ -28,10 +28,8 @@ Result<std::optional<Manifest>> readable_manifest(const std::filesystem::path& m
   TRY_ASSIGN(auto model, read_model_file(model_path));
   TRY_ASSIGN(const auto tensors, list_tensors(*model.proto));
   auto found = find_manifest(model, tensors);
-  if (!found || !found->manifest) {
-    return std::optional<Manifest>();  // verification reports a damaged one
-  }
-  return std::optional<Manifest>(*std::move(found->manifest));
+  // Verification reports a damaged one.
+  return found && found->manifest ? std::optional(*std::move(found->manifest)) : std::nullopt;
 }
 
 // nullopt if the checkpoint lacks a tensor that the manifest names (it is another checkpoint, or
@@ -243,8 +241,7 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
                                                      const MappingOptions& options) {
   std::optional<Manifest> manifest;
   if (!chooses_pairs(options)) {
-    TRY_ASSIGN(auto found, readable_manifest(model_path));
-    manifest = std::move(found);
+    TRY_ASSIGN(manifest, readable_manifest(model_path));
   }
   TRY_ASSIGN(const auto given, load(model_path, checkpoint));
   auto records = manifest ? recorded(*manifest, checkpoint) : std::nullopt;

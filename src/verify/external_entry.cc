@@ -127,8 +127,7 @@ class EntryReader {
   }
 
   std::optional<std::uint64_t> computed_length() {
-    const Shape dims(tensor_.proto->dims().begin(), tensor_.proto->dims().end());
-    const auto nbytes = onnx_nbytes(tensor_.proto->data_type(), dims);
+    const auto nbytes = onnx_nbytes(tensor_.proto->data_type(), dims_of(*tensor_.proto));
     if (nbytes) {
       return *nbytes;
     }

@@ -74,10 +74,7 @@ std::vector<std::string> manifest_locations(const ModelFile& model,
 
 Result<Manifest> read_manifest(const SourceFile& file) {
   TRY_ASSIGN(auto text, read_file(file, kMaxManifestBytes));
-  auto manifest = parse_manifest(text);
-  if (!manifest) {
-    return fail_in(file.name(), std::move(manifest).error());
-  }
+  TRY_ASSIGN_IN(file.name(), auto manifest, parse_manifest(text));
   return manifest;
 }
 
@@ -174,8 +171,7 @@ void check_test_data(const ModelFile& model, std::span<const ManifestFile> files
 
 std::string contradiction(const ManifestTensor& record, const std::string& folder,
                           const ListedTensor& tensor, const ExternalEntry* entry) {
-  const Shape dims(tensor.proto->dims().begin(), tensor.proto->dims().end());
-  if (record.data_type != tensor.proto->data_type() || record.dims != dims) {
+  if (record.data_type != tensor.proto->data_type() || record.dims != dims_of(*tensor.proto)) {
     return "the manifest has another element type or other dims";
   }
   if (record.file.empty() != (entry == nullptr)) {

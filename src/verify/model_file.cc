@@ -1,6 +1,5 @@
 #include "verify/model_file.h"
 
-
 #include <algorithm>
 #include <system_error>
 #include <utility>

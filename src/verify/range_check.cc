@@ -20,9 +20,8 @@
 #include "base/safe_path.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
-#include "checkpoint/storage/tiled_view.h"
 #include "evidence/read_budget.h"
-#include "tensor/derived_view.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {
@@ -106,7 +105,7 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
     // Sparse files can have any size, so their number of pieces has a limit of its own.
     std::uint64_t step = std::max(kPieceBytes, checks[i].length / kMaxPieces);
     if (const auto tiles =
-            checks[i].equals ? WantedBytes(*checkpoint, *checks[i].equals).tiles() : std::nullopt) {
+            checks[i].equals ? planned_tiles(*checkpoint, *checks[i].equals) : std::nullopt) {
       step = tiles->piece_bytes(step);
     }
     std::uint64_t first = 0;
@@ -119,15 +118,30 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
   return pieces;
 }
 
+// What a range is compared with.
+struct WantedBytes {
+  const WantedTensor* tensor = nullptr;  // null: nothing
+  const SourceFile* file = nullptr;      // with exactly these bytes; null if there is none
+  std::uint64_t offset = 0;              // in `file`
+};
+
+WantedBytes find_wanted(const Checkpoint* checkpoint, const RangeCheck& check) {
+  WantedBytes wanted{.tensor = check.equals ? &*check.equals : nullptr};
+  if (const auto range = check.equals ? planned_range(*checkpoint, *check.equals) : std::nullopt) {
+    wanted.file = CheckpointAccess::files(*checkpoint)[range->file].get();
+    wanted.offset = range->offset;
+  }
+  return wanted;
+}
+
 class PieceReader {
  public:
-  PieceReader(const RangeCheck& check, const Piece& piece, const VerifyOptions& options,
-              BufferPool& tiles)
-      : check_(check), piece_(piece), options_(options), tiles_(tiles) {}
+  PieceReader(const RangeCheck& check, const Piece& piece, const Checkpoint* checkpoint,
+              const VerifyOptions& options, BufferPool& tiles)
+      : check_(check), piece_(piece), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
 
   // Reads the piece; an error of the data file becomes answer.fault.
-  [[nodiscard]] Status run(const Directory& folder, const Checkpoint* checkpoint,
-                           ByteComparer& comparer, ProgressMeter& meter,
+  [[nodiscard]] Status run(const Directory& folder, ByteComparer& comparer, ProgressMeter& meter,
                            RangeAnswer& answer) const {
     auto file = open_beneath(folder, check_.location);
     if (!file) {
@@ -141,25 +155,23 @@ class PieceReader {
                                                     std::to_string((*file)->size())};
       return meter.step(piece_.length);
     }
-    std::optional<WantedBytes> wanted;
-    if (check_.equals) {
-      wanted.emplace(*checkpoint, *check_.equals);
-      answer.own = wanted->file() != nullptr && wanted->offset() == check_.offset &&
-                   wanted->file()->same_file(**file);
-    }
+    WantedBytes wanted = find_wanted(checkpoint_, check_);
+    answer.own =
+        wanted.file != nullptr && wanted.offset == check_.offset && wanted.file->same_file(**file);
     if (options_.compare == Compare::kPlaces) {
-      if (wanted && !answer.own) {
+      if (wanted.tensor != nullptr && !answer.own) {
         answer.fault = {FindingCode::kBytesDiffer, "it is not the checkpoint's own range"};
       }
       return meter.step(piece_.length);
     }
     if (answer.own) {
-      wanted.reset();  // comparing it with itself proves nothing
+      wanted = {};  // comparing it with itself proves nothing
     }
     if (options_.drop_cache != DropCache::kNo) {
       drop(**file);
     }
-    const auto tiles = wanted ? wanted->tiles() : std::nullopt;
+    const auto tiles =
+        wanted.tensor != nullptr ? planned_tiles(*checkpoint_, *wanted.tensor) : std::nullopt;
     Status status = tiles ? read_tiles(**file, *tiles, comparer, meter, answer)
                           : read(**file, wanted, comparer, meter, answer);
     if (options_.drop_cache == DropCache::kBehind) {
@@ -173,7 +185,7 @@ class PieceReader {
     drop_pages(file.fd(), check_.offset + piece_.first, piece_.length);
   }
 
-  [[nodiscard]] Status read(const SourceFile& file, const std::optional<WantedBytes>& wanted,
+  [[nodiscard]] Status read(const SourceFile& file, const WantedBytes& wanted,
                             ByteComparer& comparer, ProgressMeter& meter,
                             RangeAnswer& answer) const {
     SparseCrc32 crc;
@@ -185,9 +197,10 @@ class PieceReader {
                           done += piece.size();
                           return meter.step(piece.size());
                         }};
-    if (wanted) {
-      bytes.wanted = bytes_read_by(
-          [&](std::uint64_t at, std::span<std::byte> room) { return wanted->read(at, room); });
+    if (wanted.tensor != nullptr) {
+      bytes.wanted = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
+        return read_planned(*checkpoint_, *wanted.tensor, at, room);
+      });
     }
     while (done < piece_.length) {
       const std::uint64_t first = piece_.first + done;
@@ -198,7 +211,8 @@ class PieceReader {
         TRY(meter.step(run.bytes));
         continue;
       }
-      const std::uint64_t step = wanted && wanted->file() == nullptr ? kReadStepBytes : kPlainStep;
+      const bool is_plain = wanted.tensor == nullptr || wanted.file != nullptr;
+      const std::uint64_t step = is_plain ? kPlainStep : kReadStepBytes;
       TRY_ASSIGN(const auto compared,
                  comparer.compare(first, run.bytes, bytes, AtDifference::kReadOn, step));
       note(compared, answer);
@@ -259,7 +273,7 @@ class PieceReader {
   }
 
   // Ranges that are holes on both sides are equal and need not be read.
-  [[nodiscard]] FileRun run_at(const SourceFile& file, const std::optional<WantedBytes>& wanted,
+  [[nodiscard]] FileRun run_at(const SourceFile& file, const WantedBytes& wanted,
                                std::uint64_t first) const {
     const std::uint64_t left = piece_.first + piece_.length - first;
     if (left < kMinHoleBytes) {
@@ -267,17 +281,17 @@ class PieceReader {
     }
     const std::uint64_t place = check_.offset + first;
     const FileRun run = next_run(file.fd(), place, place + left);
-    if (!wanted || !run.is_hole) {
+    if (wanted.tensor == nullptr || !run.is_hole) {
       return run;
     }
-    const SourceFile* source = wanted->file();
-    return source == nullptr ? FileRun{run.bytes, false}
-                             : next_run(source->fd(), wanted->offset() + first,
-                                        wanted->offset() + first + run.bytes);
+    const std::uint64_t from = wanted.offset + first;
+    return wanted.file == nullptr ? FileRun{run.bytes, false}
+                                  : next_run(wanted.file->fd(), from, from + run.bytes);
   }
 
   const RangeCheck& check_;
   const Piece& piece_;
+  const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
   BufferPool& tiles_;
 };
@@ -308,9 +322,8 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   TRY(parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {
-    const PieceReader reader(checks[pieces[i].check], pieces[i], options, tiles);
-    return reader.run(directory, checkpoint, comparers[static_cast<std::size_t>(thread)], meter,
-                      answers[i]);
+    const PieceReader reader(checks[pieces[i].check], pieces[i], checkpoint, options, tiles);
+    return reader.run(directory, comparers[static_cast<std::size_t>(thread)], meter, answers[i]);
   }));
   std::vector<RangeAnswer> ranges(checks.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -337,7 +350,7 @@ std::optional<std::uint32_t> known_crc(const RangeCheck& check, const Checkpoint
   if (!check.equals) {
     return std::nullopt;
   }
-  const auto recorded = WantedBytes(*checkpoint, *check.equals).recorded_crc();
+  const auto recorded = recorded_crc_of(*checkpoint, *check.equals);
   return recorded ? recorded : check.written_crc;
 }
 
@@ -350,33 +363,11 @@ Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
   TRY_ASSIGN(auto compared, read_ranges(folder, {&check, 1}, &checkpoint, options, silent));
   answer = std::move(compared.front());
   const bool same = !answer.fault && !answer.difference;
-  return same ? checkpoint.check_storage(checkpoint.tensors()[check.equals->tensor].storage)
+  return same ? checkpoint.check_storage(checkpoint.tensors()[check.equals->source_index].storage)
               : Status();
 }
 
 }  // namespace
-
-WantedBytes::WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted)
-    : checkpoint_(checkpoint),
-      view_(checkpoint.tensors()[wanted.tensor], wanted.recipe),
-      cast_to_(wanted.cast_to) {
-  if (const auto range = cast_to_ ? std::nullopt : checkpoint.plain_range(*view_)) {
-    file_ = CheckpointAccess::files(checkpoint)[range->file].get();
-    offset_ = range->offset;
-  }
-}
-
-Status WantedBytes::read(std::uint64_t first, std::span<std::byte> out) const {
-  return checkpoint_.read_as(*view_, cast_to_.value_or(view_->dtype), first, out);
-}
-
-std::optional<TiledView> WantedBytes::tiles() const {
-  return TiledView::of(checkpoint_, *view_, cast_to_);
-}
-
-std::optional<std::uint32_t> WantedBytes::recorded_crc() const {
-  return cast_to_ ? std::nullopt : checkpoint_.recorded_crc(*view_);
-}
 
 Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                               std::span<const RangeCheck> checks,

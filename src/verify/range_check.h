@@ -11,50 +11,21 @@
 #include <vector>
 
 #include "base/byte_comparer.h"
-#include "base/file.h"
 #include "base/progress_meter.h"
-#include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/plan.h"
 #include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
-#include "tensor/derived_view.h"
 
 namespace onnx_external {
 
 // A checkpoint tensor in the form that the model must contain.
 struct WantedTensor {
-  std::size_t tensor = 0;             // index into Checkpoint::tensors()
+  std::size_t source_index = 0;       // index into Checkpoint::tensors()
   Recipe recipe = {};                 // applied to it first
   std::optional<DType> cast_to = {};  // the type to which its values are then converted
-
-  friend auto operator<=>(const WantedTensor&, const WantedTensor&) = default;
-};
-
-// Its bytes, straight from the checkpoint's file where they are a plain range. Both arguments must
-// outlive it. Errors as for Checkpoint::read().
-class WantedBytes {
- public:
-  WantedBytes(const Checkpoint& checkpoint, const WantedTensor& wanted);
-
-  // Whole elements only.
-  [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
-
-  // How they are read where reading them in order would be slow.
-  [[nodiscard]] std::optional<TiledView> tiles() const;
-
-  [[nodiscard]] std::optional<std::uint32_t> recorded_crc() const;
-
-  // The file with exactly these bytes, at offset(); nullptr if there is none.
-  [[nodiscard]] const SourceFile* file() const { return file_; }
-  [[nodiscard]] std::uint64_t offset() const { return offset_; }
-
- private:
-  const Checkpoint& checkpoint_;
-  DerivedView view_;
-  std::optional<DType> cast_to_;
-  const SourceFile* file_ = nullptr;
-  std::uint64_t offset_ = 0;
+  static constexpr TensorSource source = TensorSource::kCheckpoint;
 };
 
 // A range of a file beneath the model's folder, and what to check.

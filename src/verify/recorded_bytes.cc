@@ -34,9 +34,8 @@ Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
   auto found = find_manifest(model, tensors);
   if (found && !path.empty()) {
     TRY_ASSIGN(const auto file, SourceFile::open(path));
-    TRY_ASSIGN(const auto crc, range_crc32(*file, 0, file->size()));
+    TRY_ASSIGN(model.crc32, range_crc32(*file, 0, file->size()));
     model.bytes = file->size();
-    model.crc32 = crc;
     found = find_manifest(model, tensors);
   }
   if (found && !found->manifest) {

@@ -17,7 +17,7 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
-#include "tensor/derived_view.h"
+#include "save/planned_bytes.h"
 #include "verify/external_entry.h"
 #include "verify/graph_names.h"
 #include "verify/manifest_check.h"
@@ -29,10 +29,6 @@ namespace {
 
 // Caps a report near 1 MB; the rest are only counted.
 constexpr std::size_t kMaxFindings = 1000;
-
-Shape dims_of(const onnx::TensorProto& tensor) {
-  return {tensor.dims().begin(), tensor.dims().end()};
-}
 
 // What is known of one tensor of the model.
 struct Subject {
@@ -53,8 +49,7 @@ struct Subject {
 std::vector<RangeCheck> plan_checks(std::vector<Subject>& subjects, const Checkpoint* checkpoint) {
   BytesIds ids(checkpoint == nullptr ? std::span<const Storage>() : checkpoint->storages());
   const auto id_of = [&](const WantedTensor& wanted) {
-    return ids.id_of(*DerivedView(checkpoint->tensors()[wanted.tensor], wanted.recipe),
-                     wanted.cast_to);
+    return ids.id_of(*planned_view(*checkpoint, wanted), wanted.cast_to);
   };
   using Expected = std::optional<std::size_t>;
   std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, bool, Expected>, std::size_t>
@@ -301,9 +296,8 @@ class Verifier {
     if (!by_record && !answer.own) {
       return;
     }
-    const bool has_crc =
-        by_record ? subject.record->crc32.has_value()
-                  : WantedBytes(*checkpoint_, *subject.equals).recorded_crc().has_value();
+    const bool has_crc = by_record ? subject.record->crc32.has_value()
+                                   : recorded_crc_of(*checkpoint_, *subject.equals).has_value();
     ++report_.linked;
     report_.linked_without_crc += has_crc ? 0U : 1U;
   }
@@ -311,11 +305,11 @@ class Verifier {
   void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
                     std::uint32_t crc32) {
     if (difference) {
-      report(
-          subject, FindingCode::kBytesDiffer,
-          fmt::format("byte {} is {:#04x}, but the checkpoint's {} has {:#04x}", difference->byte,
-                      difference->found, quote(checkpoint_->tensors()[subject.equals->tensor].name),
-                      difference->wanted));
+      report(subject, FindingCode::kBytesDiffer,
+             fmt::format("byte {} is {:#04x}, but the checkpoint's {} has {:#04x}",
+                         difference->byte, difference->found,
+                         quote(checkpoint_->tensors()[subject.equals->source_index].name),
+                         difference->wanted));
     }
     if (subject.record != nullptr && subject.record->crc32 && *subject.record->crc32 != crc32) {
       report(subject, FindingCode::kCrcDiffers,
@@ -377,7 +371,7 @@ class Verifier {
                         }};
     if (subject.equals && !by_crc) {
       bytes.wanted = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
-        return WantedBytes(*checkpoint_, *subject.equals).read(at, room);
+        return read_planned(*checkpoint_, *subject.equals, at, room);
       });
     }
     TRY_ASSIGN(const auto compared,

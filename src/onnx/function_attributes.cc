@@ -2,7 +2,6 @@
 
 #include <google/protobuf/stubs/logging.h>
 
-
 #include "base/text.h"
 
 namespace onnx_external {

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/read_step.h"
 #include "base/try.h"
 #include "onnx/model_access.h"
 #include "onnx/wire_reader.h"
@@ -274,20 +273,6 @@ bool has_inline_data(const onnx::TensorProto& tensor) {
   return tensor.has_raw_data() || tensor.float_data_size() > 0 || tensor.int32_data_size() > 0 ||
          tensor.string_data_size() > 0 || tensor.int64_data_size() > 0 ||
          tensor.double_data_size() > 0 || tensor.uint64_data_size() > 0;
-}
-
-Result<std::string> inline_bytes(const onnx::TensorProto& tensor, const CutTensors& cuts) {
-  TRY_ASSIGN(auto reader, InlineReader::open(tensor, cuts));
-  // The buffer grows while data arrives, because the dims may claim more memory than the file has
-  // bytes.
-  std::string bytes;
-  while (bytes.size() < reader.nbytes()) {
-    const std::size_t before = bytes.size();
-    bytes.resize(before +
-                 static_cast<std::size_t>(std::min(kReadStepBytes, reader.nbytes() - before)));
-    TRY(reader.read(std::as_writable_bytes(std::span(bytes)).subspan(before)));
-  }
-  return bytes;
 }
 
 }  // namespace onnx_external

@@ -66,8 +66,4 @@ class InlineReader {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// Reads all bytes at once; for small tensors.
-[[nodiscard]] Result<std::string> inline_bytes(const onnx::TensorProto& tensor,
-                                               const CutTensors& cuts);
-
 }  // namespace onnx_external

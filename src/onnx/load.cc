@@ -51,12 +51,6 @@ class SourceStream final : public google::protobuf::io::CopyingInputStream {
   Status status_;
 };
 
-Result<std::string> first_bytes(const SourceFile& file) {
-  std::string head(static_cast<std::size_t>(std::min(file.size(), kSniffBytes)), '\0');
-  TRY(file.read(0, std::as_writable_bytes(std::span(head))));
-  return head;
-}
-
 // What a file that is no ONNX model seems to be.
 std::string_view seems_to_be(std::string_view head) {
   constexpr std::string_view kSpace = " \t\r\n";
@@ -182,11 +176,11 @@ Error explain(const SourceFile& file, Error error) {
   if (error.code != ErrorCode::kCorrupt) {
     return error;
   }
-  const auto head = first_bytes(file);
-  if (!head) {
-    return head.error();
+  std::string head(static_cast<std::size_t>(std::min(file.size(), kSniffBytes)), '\0');
+  if (Status read = file.read(0, std::as_writable_bytes(std::span(head))); !read) {
+    return std::move(read).error();
   }
-  return {ErrorCode::kCorrupt, "not an ONNX model: " + std::string(seems_to_be(*head))};
+  return {ErrorCode::kCorrupt, "not an ONNX model: " + std::string(seems_to_be(head))};
 }
 
 }  // namespace

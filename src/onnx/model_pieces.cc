@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/size_text.h"
 #include "base/try.h"
 #include "onnx/function_attributes.h"
 #include "onnx/model_access.h"
@@ -293,12 +292,6 @@ class EditedCopy {
   ModelText& out_;
 };
 
-tl::unexpected<Error> too_large(std::uint64_t bytes) {
-  return fail(ErrorCode::kUnsupported,
-              "the model would take " + size_text(bytes) + ", but protobuf cannot read more than " +
-                  size_text(kMaxMessageBytes) + "; leave its weights in files of their own");
-}
-
 // Turns each loose attribute that holds an edit into an edit of its own.
 Result<LooseAttributes> edit_loose_attributes(const Model& model, ModelEdits& edits) {
   LooseAttributes edited;
@@ -321,14 +314,14 @@ Result<LooseAttributes> edit_loose_attributes(const Model& model, ModelEdits& ed
 Result<ModelPieces> model_pieces(const Model& model, ModelEdits edits) {
   const onnx::ModelProto& proto = model.proto();
   if (const std::uint64_t bytes = proto.ByteSizeLong(); bytes > kMaxMessageBytes) {
-    return too_large(bytes);
+    return message_too_large(bytes);
   }
   TRY_ASSIGN(const auto loose, edit_loose_attributes(model, edits));
   const std::string text = proto.SerializePartialAsString();
   ModelText out;
   out.reserve(text.size() + edits.text_bytes());
   TRY(EditedCopy(ModelAccess::cuts(model), loose, edits, text, out).copy(proto));
-  return out.bytes() > kMaxMessageBytes ? too_large(out.bytes())
+  return out.bytes() > kMaxMessageBytes ? message_too_large(out.bytes())
                                         : Result<ModelPieces>(std::move(out).take());
 }
 

@@ -29,8 +29,7 @@ std::vector<ConstantTensor> list_constants(std::span<const GraphNode> graphs) {
   std::vector<ConstantTensor> constants;
   for (const GraphNode& graph : graphs) {
     for (const auto& node : graph.graph->node()) {
-      if (node.op_type() == "Constant" && node.output_size() == 1 &&
-          (node.domain().empty() || node.domain() == "ai.onnx")) {
+      if (node.op_type() == "Constant" && node.output_size() == 1 && is_default_domain(node)) {
         add_constants(node, constants);
       }
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "onnx/graph_list.h"
 #include "onnx/shape_rules.h"
 
 namespace onnx_external {
@@ -183,7 +184,7 @@ static_assert(std::is_sorted(kRules.begin(), kRules.end(),
 }  // namespace
 
 const OperatorRule* rule_of(const onnx::NodeProto& node) {
-  if (!node.domain().empty() && node.domain() != "ai.onnx") {
+  if (!is_default_domain(node)) {
     return nullptr;
   }
   const std::string_view op = node.op_type();

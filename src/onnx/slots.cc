@@ -15,7 +15,6 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::uint32_t kNotASlot = kNoSlot;
 // A shape of a higher rank counts as not stated: no checkpoint has such tensors, and each Identity
 // node would copy the shape of its input.
 constexpr int kMaxSlotRank = 64;
@@ -25,10 +24,6 @@ constexpr std::size_t kMaxUsedIn = 4;  // modules that are listed for a slot
 // "layer1.0" of "layer1.0.weight".
 std::string_view module_of_name(std::string_view name) {
   return name.substr(0, std::min(name.rfind('.'), name.size()));
-}
-
-bool is_default_domain(const onnx::NodeProto& node) {
-  return node.domain().empty() || node.domain() == "ai.onnx";
 }
 
 bool is_identity(const onnx::NodeProto& node) {
@@ -74,7 +69,7 @@ class Collector {
   // A name that a graph defines, and its slot, if any. Names point into the model.
   struct Value {
     std::string_view name;
-    std::uint32_t slot = kNotASlot;
+    std::uint32_t slot = kNoSlot;
   };
 
   // Defines inputs, and outputs of nodes. The tensor inputs of the main graph are slots; those of a
@@ -136,7 +131,7 @@ class Collector {
   void define_initializers(std::uint32_t g) {
     for (const auto& tensor : graphs_[g].graph->initializer()) {
       Value& value = values_[*places_[g].find(tensor.name())];
-      if (tensor.name().empty() || value.slot != kNotASlot) {
+      if (tensor.name().empty() || value.slot != kNoSlot) {
         continue;
       }
       Slot& slot = add_slot(value, g, SlotKind::kInitializer);
@@ -270,7 +265,7 @@ class Collector {
       }
       const std::uint32_t source = values_[inputs_[first]].slot;
       Value& own = values_[*places_[g].find(node.output(0))];
-      if (source == kNotASlot || own.slot != kNotASlot) {
+      if (source == kNoSlot || own.slot != kNoSlot) {
         continue;
       }
       const std::int32_t elem_type = facts_.slots[source].elem_type;
@@ -406,8 +401,8 @@ class Collector {
   }
 
   Slot* slot_of(ValueId value) {
-    const std::uint32_t slot = value == kNoValue ? kNotASlot : values_[value].slot;
-    return slot == kNotASlot ? nullptr : &facts_.slots[slot];
+    const std::uint32_t slot = value == kNoValue ? kNoSlot : values_[value].slot;
+    return slot == kNoSlot ? nullptr : &facts_.slots[slot];
   }
 
   Slot* slot_called(std::uint32_t g, std::string_view name) {
@@ -433,11 +428,8 @@ class Collector {
     if (!infos_[g]) {
       const onnx::GraphProto& graph = *graphs_[g].graph;
       Infos& infos = infos_[g].emplace();
-      for (const auto& info : graph.value_info()) {
-        infos.emplace(info.name(), &info.type());
-      }
-      for (const auto* others : {&graph.output(), &graph.input()}) {
-        for (const auto& info : *others) {
+      for (const auto* values : {&graph.value_info(), &graph.output(), &graph.input()}) {
+        for (const auto& info : *values) {
           infos.emplace(info.name(), &info.type());
         }
       }
@@ -446,7 +438,7 @@ class Collector {
   }
 
   void list_names() {
-    const auto is_other = [](const Value& value) { return value.slot == kNotASlot; };
+    const auto is_other = [](const Value& value) { return value.slot == kNoSlot; };
     facts_.defined_names.reserve(
         static_cast<std::size_t>(std::count_if(values_.begin(), values_.end(), is_other)));
     for (const Value& value : values_) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/size_text.h"
+
 namespace onnx_external {
 namespace {
 
@@ -16,6 +18,12 @@ constexpr std::size_t kMaxWindow = std::size_t{256} << 10;
 constexpr std::uint64_t kMaxTag = 0xFFFFFFFF;
 
 }  // namespace
+
+tl::unexpected<Error> message_too_large(std::uint64_t bytes) {
+  return fail(ErrorCode::kUnsupported,
+              "the model would take " + size_text(bytes) + ", but protobuf cannot read more than " +
+                  size_text(kMaxMessageBytes) + "; leave its weights in files of their own");
+}
 
 std::size_t varint_bytes(std::uint64_t value) {
   std::size_t count = 1;

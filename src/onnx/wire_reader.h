@@ -18,6 +18,8 @@ namespace onnx_external {
 
 // The most bytes that a message may have, and each message inside it.
 inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
+// The error for a model that would have so many.
+[[nodiscard]] tl::unexpected<Error> message_too_large(std::uint64_t bytes);
 // How deep messages and groups may be nested; the limit of protobuf.
 inline constexpr int kMaxMessageDepth = 100;
 

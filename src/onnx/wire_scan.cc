@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "base/size_text.h"
-
 namespace onnx_external {
 namespace {
 
@@ -328,10 +326,7 @@ Result<std::vector<WireStep>> rewrite(const WireScan& scan, std::span<const Wire
     }
   }
   if (total > kMaxMessageBytes) {
-    return fail(ErrorCode::kUnsupported, "the model would take " + size_text(total) +
-                                             ", but protobuf cannot read more than " +
-                                             size_text(kMaxMessageBytes) +
-                                             "; leave its weights in files of their own");
+    return message_too_large(total);
   }
   return steps;
 }

@@ -100,11 +100,10 @@ void remove_test_data(const Directory& out, const Manifest& manifest, const File
     if (in_use.contains(record.file)) {
       continue;
     }
-    const std::size_t slash = record.file.find('/');
-    const std::string name = record.file.substr(slash + 1);
-    const auto folder = out.open_folder(record.file.substr(0, slash));
+    const auto [set, name] = folder_and_name(record.file);
+    const auto folder = out.open_folder(set);
     if (folder && is_as_recorded(*folder, name, record) && folder->remove_file(name)) {
-      folders.insert(record.file.substr(0, slash));
+      folders.insert(set);
     }
   }
   for (const std::string& name : folders) {

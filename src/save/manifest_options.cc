@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/try.h"
+
 namespace onnx_external {
 namespace {
 
@@ -86,12 +88,9 @@ Status take_choices(const Json& object, MappingOptions& out) {
   std::optional<std::string> match;
   std::optional<std::string> unmatched;
   std::optional<bool> partial;
-  for (Status status : {take(object, "match", match), take(object, "unmatched", unmatched),
-                        take(object, "partial", partial)}) {
-    if (!status) {
-      return status;
-    }
-  }
+  TRY(take(object, "match", match));
+  TRY(take(object, "unmatched", unmatched));
+  TRY(take(object, "partial", partial));
   if (match && *match != "exact") {
     return fail(wrong_kind("match"));
   }
@@ -142,14 +141,12 @@ Result<MappingOptions> parse_options(const Json& json) {
     return fail(wrong_kind("options"));
   }
   MappingOptions options;
-  for (Status status :
-       {take_choices(json, options), take(json, "prefix", options.prefix),
-        take_renames(json, options.renames), take_names(json, "inputs", options.inputs),
-        take_names(json, "keep", options.keep), take_names(json, "ignore", options.ignore)}) {
-    if (!status) {
-      return fail(std::move(status).error());
-    }
-  }
+  TRY(take_choices(json, options));
+  TRY(take(json, "prefix", options.prefix));
+  TRY(take_renames(json, options.renames));
+  TRY(take_names(json, "inputs", options.inputs));
+  TRY(take_names(json, "keep", options.keep));
+  TRY(take_names(json, "ignore", options.ignore));
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/progress_meter.h"
+#include "base/read_step.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/inline_data.h"
@@ -18,13 +19,11 @@ namespace onnx_external {
 
 Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes, Sha& sha) {
   IoBuffer buffer;
-  for (std::uint64_t done = 0; done < bytes;) {
-    const auto piece = buffer.first(std::min<std::uint64_t>(kCopyBufferBytes, bytes - done));
-    TRY(read_exact(file.fd(), first + done, piece, file.name()));
+  return for_each_step(bytes, buffer, [&](std::uint64_t at, std::span<std::byte> piece) -> Status {
+    TRY(read_exact(file.fd(), first + at, piece, file.name()));
     sha.update(piece);
-    done += piece.size();
-  }
-  return {};
+    return {};
+  });
 }
 
 const PlannedTensor& PartCopier::tensor_of(const ItemCopy& copy) const {

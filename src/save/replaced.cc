@@ -1,6 +1,5 @@
 #include "save/replaced.h"
 
-
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/external_data.h"

@@ -4,9 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -17,9 +15,6 @@
 #include "save/transaction_options.h"
 
 namespace onnx_external {
-
-// Names in a folder.
-using EntryNames = std::set<std::string, std::less<>>;
 
 // Published folders get their mode from the umask.
 inline constexpr mode_t kPublishedFolderMode = 0777;

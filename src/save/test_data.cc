@@ -1,8 +1,6 @@
 #include "onnx_external/test_data.h"
 
 #include <fmt/format.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +12,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/name_refinement.h"
+#include "onnx/wire_scan.h"
 #include "onnx_external/dtype.h"
 #include "save/file_names.h"
 
@@ -36,6 +35,16 @@ struct Leaf {
   [[nodiscard]] bool positional() const { return name.starts_with('['); }
 };
 using Leaves = std::vector<Leaf>;
+
+std::vector<std::string> unused_of(const Leaves& leaves) {
+  std::vector<std::string> names;
+  for (const Leaf& leaf : leaves) {
+    if (!leaf.used) {
+      names.push_back(leaf.name);
+    }
+  }
+  return names;
+}
 
 // The sets of all recordings. A recording whose names carry no set is one set of keywords.
 std::vector<Leaves> split_sets(std::span<const Checkpoint> recordings) {
@@ -188,12 +197,7 @@ class SetMatcher {
     if (empty == feeds.end()) {
       return feeds;
     }
-    std::vector<std::string> left;
-    for (const Leaf& leaf : leaves) {
-      if (!leaf.used) {
-        left.push_back(leaf.name);
-      }
-    }
+    const std::vector<std::string> left = unused_of(leaves);
     const std::string& name = inputs_[static_cast<std::size_t>(empty - feeds.begin())].name;
     return mismatch("nothing recorded feeds input " + quote(name) +
                     (left.empty()
@@ -222,11 +226,7 @@ Result<TestInput> make_input(const GraphInput& input, const Leaf& leaf, const Te
                 fmt::format("recorded {}: ONNX has no type for {}; save it as another type",
                             quote(leaf.name), torch_name(view.dtype)));
   }
-  auto dims = onnx_shape(view.dtype, view.shape);
-  if (!dims) {
-    return fail_in("recorded " + quote(leaf.name), std::move(dims).error());
-  }
-  made.dims = *std::move(dims);
+  TRY_ASSIGN_IN("recorded " + quote(leaf.name), made.dims, onnx_shape(view.dtype, view.shape));
   if (input.elem_type != 0 && input.elem_type != made.data_type) {
     return mismatch(fmt::format("input {} is {}, recorded {} is {}", quote(input.name),
                                 onnx_type_name(input.elem_type), quote(leaf.name),
@@ -246,15 +246,10 @@ Result<TestDataSet> make_set(std::span<const GraphInput> inputs, const SetMatche
   TestDataSet set;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Leaf& leaf = *feeds[i];
-    TRY_ASSIGN(auto made,
+    TRY_ASSIGN(set.inputs.emplace_back(),
                make_input(inputs[i], leaf, recordings[leaf.recording].tensors()[leaf.tensor]));
-    set.inputs.push_back(std::move(made));
   }
-  for (const Leaf& leaf : leaves) {
-    if (!leaf.used) {
-      set.unused.push_back(leaf.name);
-    }
-  }
+  set.unused = unused_of(leaves);
   return set;
 }
 
@@ -418,11 +413,9 @@ Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
   const SetMatcher matcher(inputs);
   TestData data;
   for (Leaves& leaves : sets) {
-    auto set = make_set(inputs, matcher, leaves, recordings);
-    if (!set) {
-      return fail_in(in_set(data.sets.size()), std::move(set).error());
-    }
-    data.sets.push_back(*std::move(set));
+    TRY_ASSIGN_IN(in_set(data.sets.size()), auto set,
+                  make_set(inputs, matcher, leaves, recordings));
+    data.sets.push_back(std::move(set));
   }
   data.dimensions = guess_dimensions(inputs, data.sets);
   return data;
@@ -431,9 +424,7 @@ Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
 Status check_test_data(std::span<const GraphInput> inputs, const TestData& data) {
   TRY(check_guesses(data));
   for (std::size_t i = 0; i < data.sets.size(); ++i) {
-    if (auto status = check_set(inputs, data.sets[i]); !status) {
-      return fail_in(in_set(i), std::move(status).error());
-    }
+    TRY_IN(in_set(i), check_set(inputs, data.sets[i]));
   }
   return {};
 }
@@ -448,22 +439,12 @@ std::string test_input_name(std::size_t input) {
 
 Result<std::string> test_input_header(const TestInput& input, std::uint64_t nbytes) {
   constexpr std::uint64_t kMaxBytes = std::numeric_limits<std::int32_t>::max();
-  constexpr std::uint32_t kLengthDelimited = 2;
   onnx::TensorProto proto;
   proto.set_name(input.name);
   proto.set_data_type(input.data_type);
-  for (const std::int64_t dim : input.dims) {
-    proto.add_dims(dim);
-  }
-  std::string header;
-  {
-    google::protobuf::io::StringOutputStream stream(&header);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    proto.SerializeToCodedStream(&coded);
-    coded.WriteTag((onnx::TensorProto::kRawDataFieldNumber << 3) | kLengthDelimited);
-    coded.WriteVarint64(nbytes);
-  }
+  proto.mutable_dims()->Add(input.dims.begin(), input.dims.end());
+  std::string header = proto.SerializeAsString();
+  append_raw_data_header(header, nbytes);
   if (nbytes > kMaxBytes - header.size()) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("input {} takes {} bytes, more than a protobuf file can hold",

@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-using EntryNames = std::set<std::string, std::less<>>;
+using EntryNames = std::set<std::string, std::less<>>;  // in a folder
 
 struct TransactionOptions {
   std::string model_name;

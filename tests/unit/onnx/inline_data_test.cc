@@ -10,6 +10,7 @@
 #include "onnx/model_access.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
+#include "support/inline_bytes.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 

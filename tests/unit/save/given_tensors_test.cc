@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "onnx/inline_data.h"
 #include "onnx/model_access.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "support/function_default.h"
+#include "support/inline_bytes.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 

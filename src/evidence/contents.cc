@@ -128,9 +128,8 @@ class Search {
     PlaceSum own(unit, 1, job.form.elements, PlaceSum::Places::kOwn);
     PlaceSum turned = own;
     if (job.turns) {
-      const Shape& shape = given_.checkpoint.tensors()[job.index].shape;
-      turned = PlaceSum(unit, static_cast<std::uint64_t>(shape[0]),
-                        static_cast<std::uint64_t>(shape[1]), PlaceSum::Places::kTransposed);
+      turned = PlaceSum(unit, given_.checkpoint.tensors()[job.index].shape,
+                        PlaceSum::Places::kTransposed);
     }
     std::vector<std::byte> first;
     bool cancelled = false;

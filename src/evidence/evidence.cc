@@ -127,15 +127,14 @@ class Evidence {
   }
 
   template <typename Known, typename Find>
-  static Result<bool> remembered(Known& known, const typename Known::key_type& asked,
-                                 const Find& find) {
+  static Result<typename Known::mapped_type> remembered(Known& known,
+                                                        const typename Known::key_type& asked,
+                                                        const Find& find) {
     if (const auto found = known.find(asked); found != known.end()) {
       return found->second;
     }
-    Result<bool> answer = find();
-    if (answer) {
-      known.emplace(asked, *answer);
-    }
+    TRY_ASSIGN(const auto answer, find());
+    known.emplace(asked, answer);
     return answer;
   }
 
@@ -179,36 +178,20 @@ class Evidence {
   }
 
   Result<std::uint64_t> held_sum(std::uint32_t place) {
-    if (const auto known = held_sums_.find(place); known != held_sums_.end()) {
-      return known->second;
-    }
-    const Shape& dims = held_[place].dims();
-    const DType dtype = *dtype_from_onnx(held_[place].data_type());
-    TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
-    return kept(place, held_sums_,
-                place_sum(budget_.counted(stream),
-                          {byte_size(dtype), static_cast<std::uint64_t>(dims[0]),
-                           static_cast<std::uint64_t>(dims[1]), PlaceSum::Places::kOwn}));
+    return remembered(held_sums_, place, [&]() -> Result<std::uint64_t> {
+      const DType dtype = *dtype_from_onnx(held_[place].data_type());
+      TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
+      return place_sum(budget_.counted(stream),
+                       {byte_size(dtype), held_[place].dims(), PlaceSum::Places::kOwn});
+    });
   }
 
   Result<std::uint64_t> transposed_sum(std::uint32_t key) {
-    if (const auto known = transposed_sums_.find(key); known != transposed_sums_.end()) {
-      return known->second;
-    }
-    const TensorView& view = checkpoint_.tensors()[key];
-    return kept(
-        key, transposed_sums_,
-        place_sum(budget_.counted(key_stream(checkpoint_, key)),
-                  {byte_size(view.dtype), static_cast<std::uint64_t>(view.shape[0]),
-                   static_cast<std::uint64_t>(view.shape[1]), PlaceSum::Places::kTransposed}));
-  }
-
-  using Sums = std::map<std::uint32_t, std::uint64_t>;
-  static Result<std::uint64_t> kept(std::uint32_t index, Sums& sums, Result<std::uint64_t> sum) {
-    if (sum) {
-      sums.emplace(index, *sum);
-    }
-    return sum;
+    return remembered(transposed_sums_, key, [&] {
+      const TensorView& view = checkpoint_.tensors()[key];
+      return place_sum(budget_.counted(key_stream(checkpoint_, key)),
+                       {byte_size(view.dtype), view.shape, PlaceSum::Places::kTransposed});
+    });
   }
 
   const Model& model_;
@@ -219,8 +202,8 @@ class Evidence {
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_data_;     // places
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, bool> holds_;  // place, key, transposed
   ReadBudget budget_;
-  Sums held_sums_;
-  Sums transposed_sums_;
+  std::map<std::uint32_t, std::uint64_t> held_sums_;
+  std::map<std::uint32_t, std::uint64_t> transposed_sums_;
 };
 
 }  // namespace

@@ -70,9 +70,8 @@ Result<bool> FreshValues::is_symmetric(std::uint32_t key) const {
   if (view == nullptr || view->shape != old_.tensors()[key].shape) {
     return false;
   }
-  const auto size = static_cast<std::uint64_t>(view->shape[0]);
-  PlaceSum own(byte_size(view->dtype), size, size, PlaceSum::Places::kOwn);
-  PlaceSum turned(byte_size(view->dtype), size, size, PlaceSum::Places::kTransposed);
+  PlaceSum own(byte_size(view->dtype), view->shape, PlaceSum::Places::kOwn);
+  PlaceSum turned(byte_size(view->dtype), view->shape, PlaceSum::Places::kTransposed);
   TRY(for_each_piece(key_stream(fresh_, *places_[key]), [&](std::span<const std::byte> piece) {
     own.add(piece);
     turned.add(piece);

@@ -17,10 +17,8 @@ namespace {
 
 Status list_keys(const MappingOptions& options, LearnTask& task) {
   std::vector<std::unique_ptr<RE2>> ignored;
-  RE2::Options quiet;
-  quiet.set_log_errors(false);
   for (const std::string& pattern : options.ignore) {
-    ignored.push_back(std::make_unique<RE2>(pattern, quiet));
+    ignored.push_back(std::make_unique<RE2>(pattern, RE2::Quiet));
     if (!ignored.back()->ok()) {
       return fail(ErrorCode::kInvalidArgument,
                   "ignore " + quote(pattern) + ": " + ignored.back()->error());

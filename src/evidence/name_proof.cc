@@ -20,15 +20,10 @@ bool ends_meet(std::string_view a, std::string_view b, char separator) {
   return is_or_ends_with(a, b, separator) || is_or_ends_with(b, a, separator);
 }
 
-std::string_view module_of_key(std::string_view key) {
-  const std::size_t dot = key.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : key.substr(0, dot);
-}
-
 }  // namespace
 
 std::string canonical_name(std::string_view name) {
-  return refine(may_have_wrappers(name) ? drop_wrappers(std::string(name)) : std::string(name));
+  return refine(drop_wrappers(std::string(name)));
 }
 
 std::optional<std::uint32_t> key_by_ending(std::string_view slot,
@@ -77,7 +72,7 @@ std::optional<std::uint32_t> key_by_module(std::string_view module,
                                            std::span<const std::string_view> names) {
   std::optional<std::uint32_t> found;
   for (const std::uint32_t key : keys) {
-    if (!ends_meet(module, module_of_key(names[key]), '.')) {
+    if (!ends_meet(module, module_of(names[key]), '.')) {
       continue;
     }
     if (found) {

@@ -21,6 +21,9 @@ class PlaceSum {
   // For elements of 1, 2, 4, 8 or 16 bytes in rows of `columns`. Requires: rows * columns elements
   // follow; neither is 0.
   PlaceSum(std::uint32_t element_bytes, std::uint64_t rows, std::uint64_t columns, Places places);
+  PlaceSum(std::uint32_t element_bytes, const Shape& matrix, Places places)
+      : PlaceSum(element_bytes, static_cast<std::uint64_t>(matrix[0]),
+                 static_cast<std::uint64_t>(matrix[1]), places) {}
 
   // Adds the next elements; only whole ones.
   void add(std::span<const std::byte> elements);

@@ -76,12 +76,4 @@ ErrorItem item_of(const MappingKey& key, std::string note) {
   return {key.name, form_of(key), std::move(note), {}};
 }
 
-std::string joined(std::span<const std::string> names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ",") + name;
-  }
-  return text;
-}
-
 }  // namespace onnx_external

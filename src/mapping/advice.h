@@ -1,7 +1,6 @@
 // Refusals as data: complete lists, and the options that may help.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -42,8 +41,5 @@ class Refusal {
 
 [[nodiscard]] ErrorItem item_of(const Slot& slot, std::string note = "");
 [[nodiscard]] ErrorItem item_of(const MappingKey& key, std::string note = "");
-
-// "a,b,c"
-[[nodiscard]] std::string joined(std::span<const std::string> names);
 
 }  // namespace onnx_external

@@ -42,7 +42,7 @@ enum class Detail : std::uint8_t {
 class Aligner {
  public:
   explicit Aligner(const MappingTask& task)
-      : task_(task), keys_(index_keys(task)), slots_(index_slots(task)) {}
+      : task_(task), keys_(usable_keys(task)), slots_(open_slots(task)) {}
 
   // Every prefix under which at least one name matches another, the one with most matches first.
   // They are found by looking up each suffix at a component boundary in the other side's index.
@@ -141,28 +141,6 @@ class Aligner {
   }
 
  private:
-  static NameIndex index_keys(const MappingTask& task) {
-    std::vector<NameIndex::Entry> entries;
-    entries.reserve(task.key_names.size());
-    for (std::uint32_t i = 0; i < task.key_names.size(); ++i) {
-      if (task.key_names[i].usable && !task.key_names[i].name.empty()) {
-        entries.push_back({task.key_names[i].name, task.key_names[i].refined, i});
-      }
-    }
-    return NameIndex(std::move(entries));
-  }
-
-  static NameIndex index_slots(const MappingTask& task) {
-    std::vector<NameIndex::Entry> entries;
-    entries.reserve(task.slot_names.size());
-    for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
-      if (task.slot_names[i].open) {
-        entries.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
-      }
-    }
-    return NameIndex(std::move(entries));
-  }
-
   void count(std::span<const std::uint32_t> slot_names, std::span<const std::uint32_t> keys,
              Candidate& candidate) const {
     std::uint64_t most = 0;
@@ -194,7 +172,11 @@ class Aligner {
                      std::span<const std::uint32_t> bucket, Detail detail, Aligned& aligned) {
     const bool add = aligned.alignment.kind == Kind::kAdd;
     if (bucket.size() == 1 && members.size() == 1) {
-      pair_only(add ? members[0] : bucket[0], add ? bucket[0] : members[0], aligned);
+      const std::uint32_t slot_name = add ? members[0] : bucket[0];
+      const std::uint32_t key = add ? bucket[0] : members[0];
+      pair(slot_name, key,
+           tail(true, slot_name, aligned.alignment) == tail(false, key, aligned.alignment),
+           aligned);
     } else if (detail == Detail::kFits && bucket.size() > members.size()) {
       settle_few(members, bucket, aligned);
     } else {
@@ -209,12 +191,6 @@ class Aligner {
     const std::string_view name = is_slot ? task_.slot_names[id].name : task_.key_names[id].name;
     const bool shortened = is_slot ? alignment.kind == Kind::kAdd : alignment.kind == Kind::kRemove;
     return shortened ? name.substr(alignment.prefix.size()) : name;
-  }
-
-  void pair_only(std::uint32_t slot_name, std::uint32_t key, Aligned& aligned) const {
-    const bool exact =
-        tail(true, slot_name, aligned.alignment) == tail(false, key, aligned.alignment);
-    pair(slot_name, key, exact, aligned);
   }
 
   // Pairs names with the same refined form: first those that are spelled as in the graph, then
@@ -453,15 +429,9 @@ Status refuse_rivals(const MappingTask& task, Aligner& aligner,
 }  // namespace
 
 std::string alignment_text(const Alignment& alignment) {
-  switch (alignment.kind) {
-    case Kind::kNone:
-      return "";
-    case Kind::kRemove:
-      return "-" + alignment.prefix;
-    case Kind::kAdd:
-      return "+" + alignment.prefix;
-  }
-  return "";
+  return alignment.kind == Kind::kNone
+             ? ""
+             : (alignment.kind == Kind::kRemove ? "-" : "+") + alignment.prefix;
 }
 
 Result<Aligned> choose_alignment(const MappingTask& task) {

@@ -138,11 +138,7 @@ class InputSorter {
     if (!shape) {
       return !left_shapes_.empty();
     }
-    Shape numbers;
-    for (const auto& dim : *shape) {
-      numbers.push_back(dim.value_or(-1));
-    }
-    return left_shapes_.contains(numbers);
+    return left_shapes_.contains(shape_or(*shape, -1));
   }
 
   void sort_open(std::size_t input, bool is_only_one) {

@@ -87,10 +87,6 @@ bool is_counter_name(std::string_view name) {
   return std::find(kCounters.begin(), kCounters.end(), last_component(name)) != kCounters.end();
 }
 
-bool is_adapter_weight(std::string_view name) {
-  return !adapter_component(name).empty();
-}
-
 std::string_view adapter_component(std::string_view name) {
   const auto found =
       std::find_if(kAdapterComponents.begin(), kAdapterComponents.end(),

@@ -16,7 +16,6 @@ namespace onnx_external {
 [[nodiscard]] bool is_counter_name(std::string_view name);
 
 // Weights of an adapter (LoRA, IA3, ...), which change a base model once they are merged into it.
-[[nodiscard]] bool is_adapter_weight(std::string_view name);
 // The component of the name that shows this, such as "lora_A"; "" for other names.
 [[nodiscard]] std::string_view adapter_component(std::string_view name);
 

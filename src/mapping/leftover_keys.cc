@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/known_names.h"
+#include "mapping/name_refinement.h"
 
 namespace onnx_external {
 namespace {
@@ -22,12 +23,6 @@ namespace {
 // only a few.
 constexpr std::size_t kMaxKeyComparisons = 4096;
 constexpr std::size_t kMaxLikeKeys = 16;  // used keys of one form that are compared
-
-// The module of a name: "layer1.0" for "layer1.0.bn1"; "" for a name in the root.
-std::string_view parent_of(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
-}
 
 // Counters are single integers; several may be a permutation or a table of indices.
 bool is_counter(const MappingKey& key) {
@@ -66,9 +61,7 @@ class KeySorter {
   using Form = std::pair<DType, Shape>;
 
   Status compile_ignored() {
-    RE2::Options quiet;
-    quiet.set_log_errors(false);
-    ignored_ = std::make_unique<RE2::Set>(quiet, RE2::UNANCHORED);
+    ignored_ = std::make_unique<RE2::Set>(RE2::Quiet, RE2::UNANCHORED);
     std::string why;
     for (const std::string& expression : task_.options.ignore) {
       if (ignored_->Add(expression, &why) < 0) {
@@ -96,7 +89,7 @@ class KeySorter {
         alike.push_back(key);
       }
       used_names_.push_back(keys[key].name);
-      if (const std::string_view module = parent_of(keys[key].name);
+      if (const std::string_view module = module_of(keys[key].name);
           keys[key].name.substr(module.size()) == ".weight") {
         layers_.insert(module);
       }
@@ -116,7 +109,7 @@ class KeySorter {
       return {};
     }
     // Weights of adapters are floats. A counter inside an adapter is sorted like any counter.
-    if (is_adapter_weight(left.name) && !is_counter(left)) {
+    if (!adapter_component(left.name).empty() && !is_counter(left)) {
       leftovers_.adapters.push_back(key);
       return {};
     }
@@ -161,8 +154,8 @@ class KeySorter {
     std::string_view one = task_.keys.keys[key].name;
     std::string_view two = task_.keys.keys[other].name;
     while (!one.empty() && !two.empty()) {
-      const std::string_view one_parent = parent_of(one);
-      const std::string_view two_parent = parent_of(two);
+      const std::string_view one_parent = module_of(one);
+      const std::string_view two_parent = module_of(two);
       if (one.substr(one_parent.size()) != two.substr(two_parent.size())) {
         break;
       }
@@ -253,7 +246,7 @@ class KeySorter {
     }
     for (const auto& [module, keys] : modules) {
       // A module inside a layer that has a weight of its own changes this weight: an adapter.
-      if (is_batch_norm(keys) || has_nodes(module, keys) || layers_.contains(parent_of(module))) {
+      if (is_batch_norm(keys) || has_nodes(module, keys) || layers_.contains(module_of(module))) {
         leftovers_.unused.insert(leftovers_.unused.end(), keys.begin(), keys.end());
         continue;
       }
@@ -270,7 +263,7 @@ class KeySorter {
     std::map<std::string_view, bool> has_mean;  // by the module of the keys
     for (const std::uint32_t key : keys) {
       const std::string_view name = task_.keys.keys[key].name;
-      bool& found = has_mean[parent_of(name)];
+      bool& found = has_mean[module_of(name)];
       found = found || name.ends_with("running_mean") || name.ends_with("running_var");
     }
     return std::all_of(has_mean.begin(), has_mean.end(),
@@ -296,7 +289,7 @@ class KeySorter {
     const std::string_view inside =
         std::string_view(task_.keys.keys[key].name).substr(module.size());
     std::string_view name = task_.key_names[key].name;
-    name = name.ends_with(inside) ? name.substr(0, name.size() - inside.size()) : parent_of(name);
+    name = name.ends_with(inside) ? name.substr(0, name.size() - inside.size()) : module_of(name);
     if (alignment_.kind == Alignment::Kind::kAdd) {
       return alignment_.prefix + std::string(name);
     }

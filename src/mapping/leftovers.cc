@@ -23,18 +23,9 @@ std::uint64_t elements_of(const Shape& shape) {
   return element_count(shape).value_or(0);
 }
 
-// The shape with 0 for unknown dimensions. Requires: the slot states a shape.
-Shape known_shape(const Slot& slot) {
-  Shape shape;
-  for (const auto& dim : *slot.shape) {
-    shape.push_back(dim.value_or(0));
-  }
-  return shape;
-}
-
 // 0 if a dimension is unknown.
 std::uint64_t elements_of(const Slot& slot) {
-  return slot.shape ? elements_of(known_shape(slot)) : 0;
+  return slot.shape ? elements_of(shape_or(*slot.shape, 0)) : 0;
 }
 
 class SlotSorter {
@@ -113,14 +104,22 @@ class SlotSorter {
       leftovers_.staying.push_back(i);
       return {};
     }
-    if (!onnx_is_floating(slot.elem_type)) {
-      return sort_integers(i);
-    }
-    if (names_a_weight(slot)) {
+    // Integers under a weight's name are weights, too (a permutation, a table of indices), unless
+    // the name is a path, as the exporter makes them up.
+    const bool is_integer = !onnx_is_floating(slot.elem_type);
+    const bool is_path = slot.name.find_first_of("/:") != std::string::npos;
+    if (names_a_weight(slot) && !(is_integer && is_path)) {
       leftovers_.missing.push_back(i);
       return {};
     }
-    return sort_computed(i);
+    if (is_integer && !may_be_computed(slot)) {
+      leftovers_.staying.push_back(i);
+      return {};
+    }
+    TRY_ASSIGN(const auto proved, equals_a_key(i));
+    const bool right = proved || (!is_integer && elements_of(slot) == 1 && is_constant(slot));
+    (right ? leftovers_.staying : leftovers_.held).push_back(i);
+    return {};
   }
 
   // True for data that no checkpoint has, according to the exporter, its name or its use.
@@ -130,7 +129,7 @@ class SlotSorter {
     const bool scales = std::binary_search(task_.graph.inline_names.begin(),
                                            task_.graph.inline_names.end(), slot.name) &&
                         !slot.consumer_op.empty() && is_invented_name(slot.name);
-    return no_weight || scales || is_baked_buffer(slot.name, known_shape(slot));
+    return no_weight || scales || is_baked_buffer(slot.name, shape_or(*slot.shape, 0));
   }
 
   // True for a name of the state dict, as opposed to one that the exporter made up.
@@ -141,24 +140,12 @@ class SlotSorter {
     return slot.folded_from.empty() && !is_invented_name(slot.name);
   }
 
-  // Integers under a weight's name are weights (a permutation, a table of indices). Others may have
-  // been computed from such a key, unless an operator reads them as a shape.
-  Status sort_integers(std::uint32_t i) {
-    const Slot& slot = task_.graph.slots[i];
-    const bool named = names_a_weight(slot) && slot.name.find_first_of("/:") == std::string::npos;
-    if (named) {
-      leftovers_.missing.push_back(i);
-      return {};
-    }
+  // Integers may have been computed from a permutation or a table of indices, unless an operator
+  // reads them as a shape.
+  [[nodiscard]] bool may_be_computed(const Slot& slot) const {
     const bool computed = !slot.folded_from.empty() && !is_folded_from_constants(slot);
     const bool perhaps = may_be_submodule_ || (elements_of(slot) > 1 ? has_indices_ : has_number_);
-    if (!computed && (!perhaps || states_origins_ || is_shape_operand(slot))) {
-      leftovers_.staying.push_back(i);
-      return {};
-    }
-    TRY_ASSIGN(const auto proved, equals_a_key(i));
-    (proved ? leftovers_.staying : leftovers_.held).push_back(i);
-    return {};
+    return computed || (perhaps && !states_origins_ && !is_shape_operand(slot));
   }
 
   // True if an operator reads the slot as a shape, axes or indices.
@@ -174,17 +161,8 @@ class SlotSorter {
     return std::all_of(slot.folded_from.begin(), slot.folded_from.end(), is_lifted_name);
   }
 
-  // Sorts a value that has no name of the state dict.
-  Status sort_computed(std::uint32_t i) {
-    TRY_ASSIGN(const auto proved, equals_a_key(i));
-    const bool right = proved || (elements_of(task_.graph.slots[i]) == 1 && is_constant(i));
-    (right ? leftovers_.staying : leftovers_.held).push_back(i);
-    return {};
-  }
-
   // True if a single number depends on no key. Requires: it has one element.
-  [[nodiscard]] bool is_constant(std::uint32_t i) const {
-    const Slot& slot = task_.graph.slots[i];
+  [[nodiscard]] bool is_constant(const Slot& slot) const {
     if (!slot.folded_from.empty()) {
       return is_folded_from_constants(slot);
     }
@@ -269,6 +247,15 @@ class SlotSorter {
 };
 
 }  // namespace
+
+std::vector<std::uint32_t> Leftovers::without_slot() const {
+  std::vector<std::uint32_t> keys;
+  for (const auto* list : {&unused, &adapters, &aside, &harmless}) {
+    keys.insert(keys.end(), list->begin(), list->end());
+  }
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
 
 Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& alignment,
                                  const MappingEvidence& evidence) {

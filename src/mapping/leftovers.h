@@ -23,6 +23,10 @@ struct Leftovers {
   std::vector<TiedKey> tied;            // keys with the same bytes as a used key
   std::vector<UnusedModule> modules;    // of the keys in `aside`
 
+  // The keys that should not be left out silently, in checkpoint order: all but those that are
+  // ignored or tied.
+  [[nodiscard]] std::vector<std::uint32_t> without_slot() const;
+
   // Slots that no key fills.
   std::vector<std::uint32_t> missing;  // weights and other slots without data
   std::vector<std::uint32_t>

@@ -145,9 +145,7 @@ Result<Rename> parse_rename(std::string_view text) {
     return fail(ErrorCode::kInvalidArgument,
                 where + ": a group is written \\" + group + " in the replacement, not $" + group);
   }
-  RE2::Options quiet;
-  quiet.set_log_errors(false);
-  const RE2 expression(*pattern, quiet);
+  const RE2 expression(*pattern, RE2::Quiet);
   std::string why;
   if (!expression.ok() || !expression.CheckRewriteString(*replacement, &why)) {
     return fail(ErrorCode::kInvalidArgument,

@@ -35,13 +35,7 @@ class UnusedKeys {
     if (!slot.shape || slot.elem_type == 0) {
       return found;
     }
-    Shape shape;
-    for (const std::optional<std::int64_t>& dim : *slot.shape) {
-      if (!dim) {
-        return found;
-      }
-      shape.push_back(*dim);
-    }
+    Shape shape = shape_or(*slot.shape, -1);  // no key has a dimension of -1
     add(slot, shape, {}, found);
     if (shape.size() == 2) {
       std::swap(shape[0], shape[1]);

@@ -1,5 +1,6 @@
 // Applies the rules in their order; docs/mapping.md explains each.
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 #include <utility>
 
@@ -14,17 +15,6 @@
 
 namespace onnx_external {
 namespace {
-
-// Keys that no slot takes and that may be left out, in checkpoint order.
-std::vector<std::uint32_t> unmatched_keys(const Leftovers& leftovers) {
-  std::vector<std::uint32_t> keys;
-  for (const auto* list : {&leftovers.unused, &leftovers.adapters, &leftovers.aside,
-                           &leftovers.harmless, &leftovers.ignored}) {
-    keys.insert(keys.end(), list->begin(), list->end());
-  }
-  std::sort(keys.begin(), keys.end());
-  return keys;
-}
 
 MappingOptions without_pairs(MappingOptions options) {
   options.map.clear();
@@ -42,7 +32,10 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
       mapping.pairs.push_back({slot, fill->key, fill->rule, fill->recipe});
     }
   }
-  mapping.unmatched_keys = unmatched_keys(leftovers);
+  mapping.unmatched_keys = leftovers.without_slot();
+  mapping.unmatched_keys.insert(mapping.unmatched_keys.end(), leftovers.ignored.begin(),
+                                leftovers.ignored.end());
+  std::sort(mapping.unmatched_keys.begin(), mapping.unmatched_keys.end());
   std::sort(leftovers.baked.begin(), leftovers.baked.end());
   if (task.options.unmatched == Unmatched::kKeep) {
     const std::unordered_set<std::uint32_t> ignored(leftovers.ignored.begin(),
@@ -97,33 +90,11 @@ Status apply_rules(const MappingEvidence& evidence, MappingTask& task, Alignment
 }  // namespace
 
 std::string_view rule_name(Rule rule) {
-  switch (rule) {
-    case Rule::kMap:
-      return "map";
-    case Rule::kTie:
-      return "tie";
-    case Rule::kLearned:
-      return "learned";
-    case Rule::kMetadataTie:
-      return "metadata-tie";
-    case Rule::kGraphTie:
-      return "graph-tie";
-    case Rule::kRenamed:
-      return "renamed";
-    case Rule::kExact:
-      return "exact";
-    case Rule::kRefined:
-      return "refined";
-    case Rule::kPrefixAdded:
-      return "prefix-added";
-    case Rule::kPrefixRemoved:
-      return "prefix-removed";
-    case Rule::kSuffix:
-      return "suffix";
-    case Rule::kKept:
-      return "kept";
-  }
-  return "";
+  constexpr std::array<std::string_view, 12> kNames = {
+      "map",   "tie",     "learned",      "metadata-tie",   "graph-tie", "renamed",
+      "exact", "refined", "prefix-added", "prefix-removed", "suffix",    "kept"};
+  static_assert(kNames.size() == static_cast<std::size_t>(Rule::kKept) + 1);
+  return kNames[static_cast<std::size_t>(rule)];
 }
 
 Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/name_map.h"
+#include "mapping/task.h"
 
 namespace onnx_external {
 
@@ -120,5 +121,27 @@ class NameIndex {
   std::vector<Bucket> buckets_;
   NameIndexSet bucket_of_;  // of buckets_
 };
+
+[[nodiscard]] inline std::vector<NameIndex::Entry> open_slots(const MappingTask& task) {
+  std::vector<NameIndex::Entry> entries;
+  entries.reserve(task.slot_names.size());
+  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
+    if (task.slot_names[i].open) {
+      entries.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
+    }
+  }
+  return entries;
+}
+
+[[nodiscard]] inline std::vector<NameIndex::Entry> usable_keys(const MappingTask& task) {
+  std::vector<NameIndex::Entry> entries;
+  entries.reserve(task.key_names.size());
+  for (std::uint32_t i = 0; i < task.key_names.size(); ++i) {
+    if (task.key_names[i].usable && !task.key_names[i].name.empty()) {
+      entries.push_back({task.key_names[i].name, task.key_names[i].refined, i});
+    }
+  }
+  return entries;
+}
 
 }  // namespace onnx_external

@@ -63,6 +63,11 @@ std::vector<std::size_t> refined_boundaries(std::string_view refined) {
   return starts_after(refined, "/_");
 }
 
+std::string_view module_of(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot);
+}
+
 bool is_parameter_name(std::string_view name) {
   return std::any_of(kParameters.begin(), kParameters.end(), [&](std::string_view parameter) {
     return name == parameter ||

@@ -29,6 +29,9 @@ inline constexpr std::size_t kMaxBoundaries = 64;
 // The same for refined names: after '/' and '_'.
 [[nodiscard]] std::vector<std::size_t> refined_boundaries(std::string_view refined);
 
+// "layer1.0" for "layer1.0.bn1"; "" for a name in the root.
+[[nodiscard]] std::string_view module_of(std::string_view name);
+
 // True for names whose last component is typical of parameters (weight, bias, ...), which the
 // caller of a model does not pass in.
 [[nodiscard]] bool is_parameter_name(std::string_view name);

@@ -1,5 +1,7 @@
 #include "mapping/refusals.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -20,29 +22,6 @@ namespace {
 
 constexpr std::size_t kNearest = 2;
 constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get candidates: they cost
-
-// Looks for the nearest names to the items of one list.
-class NearItems {
- public:
-  // shown: what messages call it, which may be another name than the one that is compared.
-  void add(std::string_view name, std::string_view shown) {
-    names_.push_back(name);
-    shown_.push_back(shown);
-  }
-
-  [[nodiscard]] std::vector<std::string> nearest(std::string_view name) {
-    std::vector<std::string> found;
-    for (const std::size_t place : search_.of(name, names_, kNearest)) {
-      found.emplace_back(shown_[place]);
-    }
-    return found;
-  }
-
- private:
-  NearestNames search_;
-  std::vector<std::string_view> names_;
-  std::vector<std::string_view> shown_;
-};
 
 // A key's name in the checkpoint, and the name that the options rename it to.
 ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "") {
@@ -76,10 +55,13 @@ bool equal_names_once_cast(const MappingTask& task) {
   return false;
 }
 
+bool fills_any(const MappingTask& task) {
+  return std::any_of(task.fills.begin(), task.fills.end(),
+                     [](const std::optional<Fill>& fill) { return fill.has_value(); });
+}
+
 Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
-  const bool any = std::any_of(task.fills.begin(), task.fills.end(),
-                               [](const std::optional<Fill>& fill) { return fill.has_value(); });
-  if (any) {
+  if (fills_any(task)) {
     return {};
   }
   if (task.keys.keys.empty()) {
@@ -191,9 +173,10 @@ std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& s
 void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::vector<std::uint32_t> left = leftovers.unused;
   left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
-  NearItems near;
+  NearestNames search;
+  std::vector<std::string_view> names;
   for (const std::uint32_t key : left) {
-    near.add(task.key_names[key].name, task.keys.keys[key].name);
+    names.push_back(task.key_names[key].name);
   }
   std::vector<ErrorItem> items;
   bool invented = false;
@@ -204,7 +187,9 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
                                        : use_text(slot));
     invented = invented || is_invented_name(slot.name) || !slot.folded_from.empty();
     if (items.size() < kMaxNearestSearched) {
-      item.candidates = near.nearest(slot.name);
+      for (const std::size_t place : search.of(slot.name, names, kNearest)) {
+        item.candidates.push_back(task.keys.keys[left[place]].name);
+      }
       const auto fits = only_fitting(task, slot, left);
       if (item.candidates.empty() && fits && !is_invented_name(slot.name)) {
         item.candidates.push_back(task.keys.keys[*fits].name);
@@ -265,15 +250,17 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
                       "each value was made of"});
   // The values may have been computed from keys without a slot.
   if (leftovers.unused.empty() && leftovers.aside.empty()) {
-    refusal.add_remedy({"keep", joined(names), "if they depend on no weight of the checkpoint"});
+    refusal.add_remedy({"keep", fmt::format("{}", fmt::join(names, ",")),
+                        "if they depend on no weight of the checkpoint"});
   }
 }
 
 void list_unused(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
                  Refusal& refusal) {
-  NearItems near;
+  NearestNames search;
+  std::vector<std::string_view> names;
   for (const std::uint32_t slot : leftovers.missing) {
-    near.add(task.graph.slots[slot].name, task.graph.slots[slot].name);
+    names.push_back(task.graph.slots[slot].name);
   }
   std::vector<ErrorItem> items;
   bool batch_norm = false;
@@ -281,7 +268,9 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, bool any_m
     const MappingKey& key = task.keys.keys[i];
     ErrorItem item = item_of(task, i);
     if (items.size() < kMaxNearestSearched) {
-      item.candidates = near.nearest(task.key_names[i].name);
+      for (const std::size_t place : search.of(task.key_names[i].name, names, kNearest)) {
+        item.candidates.emplace_back(names[place]);
+      }
     }
     batch_norm = batch_norm || key.name.ends_with("running_mean");
     items.push_back(std::move(item));
@@ -385,12 +374,12 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
       });
   if (task.options.inputs.empty() &&
       (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
-    refusal.add_remedy({"inputs", paste.empty() ? "NAMES" : joined(paste),
-                        others.empty()
-                            ? "to name all inputs that are the caller's"
-                            : "to name all inputs that are the caller's; add to it what is the "
-                              "caller's of " +
-                                  quote_list(others, kMaxListed)});
+    refusal.add_remedy(
+        {"inputs", paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
+         others.empty() ? "to name all inputs that are the caller's"
+                        : "to name all inputs that are the caller's; add to it what is the "
+                          "caller's of " +
+                              quote_list(others, kMaxListed)});
   }
 }
 
@@ -472,10 +461,7 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   if (is_strict) {
     list_merged_constants(task, refusal);
   }
-  const bool any_filled =
-      std::any_of(task.fills.begin(), task.fills.end(),
-                  [](const std::optional<Fill>& fill) { return fill.has_value(); });
-  if (is_strict && any_filled) {  // otherwise it is not known which inputs precede the weights
+  if (is_strict && fills_any(task)) {  // otherwise it is not known which inputs precede the weights
     list_inputs(task, leftovers, refusal);
   }
   if (refusal.empty()) {
@@ -496,12 +482,7 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
 }
 
 Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
-  std::vector<std::uint32_t> left;
-  for (const auto* keys :
-       {&leftovers.unused, &leftovers.adapters, &leftovers.aside, &leftovers.harmless}) {
-    left.insert(left.end(), keys->begin(), keys->end());
-  }
-  std::sort(left.begin(), left.end());
+  const std::vector<std::uint32_t> left = leftovers.without_slot();
   if (task.options.unmatched == Unmatched::kError && !left.empty()) {
     Refusal refusal;
     std::vector<ErrorItem> items;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/nearest_names.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/advice.h"
@@ -20,11 +21,15 @@ namespace {
 // "; did you mean 'a', 'b'", with the nearest names of slots or keys, or "".
 template <typename Named>
 std::string did_you_mean(std::string_view name, const std::vector<Named>& all) {
-  std::set<std::string> names;
+  std::set<std::string_view> distinct;
   for (const Named& one : all) {
-    names.insert(one.name);
+    distinct.insert(one.name);
   }
-  const auto nearest = nearest_names(name, std::vector(names.begin(), names.end()), 3);
+  const std::vector<std::string_view> names(distinct.begin(), distinct.end());
+  std::vector<std::string> nearest;
+  for (const std::size_t place : NearestNames().of(name, names, 3)) {
+    nearest.emplace_back(names[place]);
+  }
   return nearest.empty() ? "" : "; did you mean " + quote_list(nearest, 3);
 }
 
@@ -122,13 +127,11 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
     castable |= agrees_once_cast(task, pair.slot_name, pair.key);
   }
   const AlignedPair& first = aligned.clashes.front();
-  Error error =
-      error_with(ErrorCode::kMismatch,
-                 clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) +
-                     " (" + std::to_string(aligned.clashes.size()) + " of " +
-                     std::to_string(aligned.fits.size() + aligned.clashes.size()) +
-                     " names that meet); give the checkpoint that belongs to this graph",
-                 {});
+  std::string message =
+      clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) + " (" +
+      std::to_string(aligned.clashes.size()) + " of " +
+      std::to_string(aligned.fits.size() + aligned.clashes.size()) +
+      " names that meet); give the checkpoint that belongs to this graph";
   ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
   if (castable) {
     details.remedies.push_back({"cast", "", "to convert its floats to the types of the graph"});
@@ -136,8 +139,8 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   if (input) {
     details.remedies.push_back({"inputs", "NAMES", "to name the inputs that are the caller's"});
   }
-  error.details = std::make_shared<const ErrorDetails>(std::move(details));
-  return fail(std::move(error));
+  return fail(Error{ErrorCode::kMismatch, std::move(message),
+                    std::make_shared<const ErrorDetails>(std::move(details))});
 }
 
 struct SuffixPair {
@@ -148,45 +151,31 @@ struct SuffixPair {
 
 // All pairs where the shorter refined name is a suffix of the other at a component boundary.
 std::vector<SuffixPair> suffix_pairs(const MappingTask& task) {
-  std::vector<NameIndex::Entry> slots;
-  std::vector<NameIndex::Entry> keys;
-  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
-    const SlotName& slot = task.slot_names[i];
-    if (slot.open && !task.first_slot(i).has_data) {
-      slots.push_back({slot.name, slot.refined, i});
-    }
-  }
-  for (std::uint32_t i = 0; i < task.key_names.size(); ++i) {
-    if (task.key_names[i].usable) {
-      keys.push_back({task.key_names[i].name, task.key_names[i].refined, i});
-    }
-  }
+  std::vector<NameIndex::Entry> slots = open_slots(task);
+  std::erase_if(slots, [&](const auto& slot) { return task.first_slot(slot.id).has_data; });
   NameIndex slot_index(std::move(slots));
-  NameIndex key_index(std::move(keys));
+  NameIndex key_index(usable_keys(task));
   std::vector<SuffixPair> pairs;
   const auto add = [&](std::uint32_t slot, std::uint32_t key, std::size_t length) {
     if (agrees(task, slot, key)) {
       pairs.push_back({slot, key, length});
     }
   };
-  // Two names with the same refined form cannot be unique, so at most two are listed.
-  constexpr std::size_t kEnough = 2;
-  for (const NameIndex::Entry& key : key_index.all()) {
-    for (const std::size_t at : refined_boundaries(key.refined)) {
-      const auto met = slot_index.refined_as(key.refined.substr(at));
-      for (const std::uint32_t slot : met.first(std::min(met.size(), kEnough))) {
-        add(slot, key.id, key.refined.size() - at);
+  const auto meet = [](const NameIndex& longer, NameIndex& shorter, const auto& take) {
+    // Two names with the same refined form cannot be unique, so at most two are listed.
+    constexpr std::size_t kEnough = 2;
+    for (const NameIndex::Entry& name : longer.all()) {
+      for (const std::size_t at : refined_boundaries(name.refined)) {
+        const auto met = shorter.refined_as(name.refined.substr(at));
+        for (const std::uint32_t id : met.first(std::min(met.size(), kEnough))) {
+          take(name.id, id, name.refined.size() - at);
+        }
       }
     }
-  }
-  for (const NameIndex::Entry& slot : slot_index.all()) {
-    for (const std::size_t at : refined_boundaries(slot.refined)) {
-      const auto met = key_index.refined_as(slot.refined.substr(at));
-      for (const std::uint32_t key : met.first(std::min(met.size(), kEnough))) {
-        add(slot.id, key, slot.refined.size() - at);
-      }
-    }
-  }
+  };
+  meet(key_index, slot_index,
+       [&](std::uint32_t key, std::uint32_t slot, std::size_t length) { add(slot, key, length); });
+  meet(slot_index, key_index, add);
   return pairs;
 }
 

@@ -47,9 +47,7 @@ bool apply_rename(const Rename& rename, const RE2& pattern, MappingTask& task) {
 Status apply_renames(MappingTask& task) {
   for (const Rename& rename : task.options.renames) {
     const std::string shown = "rename " + quote(rename.pattern);
-    RE2::Options quiet;
-    quiet.set_log_errors(false);
-    const RE2 pattern(rename.pattern, quiet);
+    const RE2 pattern(rename.pattern, RE2::Quiet);
     std::string why;
     if (!pattern.ok() || !pattern.CheckRewriteString(rename.replacement, &why)) {
       return fail(ErrorCode::kInvalidArgument,
@@ -463,6 +461,14 @@ std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::ui
   return "slot " + quote(slot.name) + " is " + form_of(slot) + ", but key " +
          quote(task.keys.keys[key].name) + " is " + form_of(task.keys.keys[key]) +
          (recipe.empty() ? "" : ", before " + recipe_text(recipe));
+}
+
+Shape shape_or(const SymbolicShape& shape, std::int64_t unknown) {
+  Shape dims;
+  for (const std::optional<std::int64_t>& dim : shape) {
+    dims.push_back(dim.value_or(unknown));
+  }
+  return dims;
 }
 
 std::string form_of(const Slot& slot) {

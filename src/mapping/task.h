@@ -116,6 +116,9 @@ struct MappingTask {
 [[nodiscard]] std::string clash_text(const MappingTask& task, std::uint32_t slot_name,
                                      std::uint32_t key, const Recipe& recipe);
 
+// The shape with `unknown` for the dimensions that are not stated.
+[[nodiscard]] Shape shape_or(const SymbolicShape& shape, std::int64_t unknown);
+
 // "FLOAT [64, 3, 7, 7]", "FLOAT [?, 4]", "shape unknown" ...
 [[nodiscard]] std::string form_of(const Slot& slot);
 [[nodiscard]] std::string form_of(const MappingKey& key);

@@ -41,6 +41,20 @@ bool is_open_weight(const MappingTask& task, std::uint32_t slot) {
   return !task.fills[slot] && task.slot_names[task.name_of_slot[slot]].role == SlotRole::kByName;
 }
 
+// By their names below the prefix that the graph does not have.
+NameMap<std::uint32_t> unused_keys(const MappingTask& task, const Alignment& alignment) {
+  const std::string_view prefix =
+      alignment.kind == Alignment::Kind::kRemove ? alignment.prefix : std::string_view();
+  NameMap<std::uint32_t> keys;
+  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
+    const std::string_view name = task.key_names[key].name;
+    if (task.key_names[key].usable && !task.key_used[key] && name.starts_with(prefix)) {
+      keys.emplace(name.substr(prefix.size()), key);
+    }
+  }
+  return keys;
+}
+
 class GraphTies {
  public:
   GraphTies(const Alignment& alignment, const MappingEvidence& evidence, MappingTask& task)
@@ -76,26 +90,12 @@ class GraphTies {
         continue;
       }
       if (keys.empty()) {
-        keys = unused_keys();
+        keys = unused_keys(task_, alignment_);
       }
       for (const std::uint32_t module : task_.graph.slots[slot].used_in) {
         fill_from_module(slot, task_.graph.modules[module], keys);
       }
     }
-  }
-
-  // By their names below the prefix that the graph does not have.
-  [[nodiscard]] NameMap<std::uint32_t> unused_keys() const {
-    const std::string_view prefix =
-        alignment_.kind == Alignment::Kind::kRemove ? alignment_.prefix : std::string_view();
-    NameMap<std::uint32_t> keys;
-    for (std::uint32_t key = 0; key < task_.key_names.size(); ++key) {
-      const std::string_view name = task_.key_names[key].name;
-      if (task_.key_names[key].usable && !task_.key_used[key] && name.starts_with(prefix)) {
-        keys.emplace(name.substr(prefix.size()), key);
-      }
-    }
-    return keys;
   }
 
   void fill_from_module(std::uint32_t slot, const std::string& module,
@@ -125,10 +125,7 @@ class GraphTies {
     }
     const std::uint32_t open = task_.fills[output] ? *source : output;
     const std::uint32_t filled = task_.fills[output] ? output : *source;
-    if (!is_open_weight(task_, open)) {
-      return;
-    }
-    if (are_ends_of_embedding(output, *source)) {
+    if (is_open_weight(task_, open) && are_ends_of_embedding(output, *source)) {
       fill_like(open, filled);
     }
   }
@@ -253,13 +250,7 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
   if (task.keys.tied_names.empty()) {
     return {};
   }
-  std::vector<NameIndex::Entry> open;
-  for (std::uint32_t i = 0; i < task.slot_names.size(); ++i) {
-    if (task.slot_names[i].open) {
-      open.push_back({task.slot_names[i].name, task.slot_names[i].refined, i});
-    }
-  }
-  NameIndex slots(std::move(open));
+  NameIndex slots(open_slots(task));
   for (const auto& [dropped, kept] : task.keys.tied_names) {
     const auto key = task.key_by_name.find(kept);
     const std::optional<std::string> name = aligned_name(dropped, alignment, task);
@@ -297,13 +288,7 @@ void fill_renamed(const Alignment& alignment, MappingTask& task) {
   if (numbered.empty()) {
     return;
   }
-  NameMap<std::uint32_t> keys;
-  for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
-    const std::string_view name = task.key_names[key].name;
-    if (task.key_names[key].usable && !task.key_used[key] && name.starts_with(alignment.prefix)) {
-      keys.emplace(name.substr(alignment.prefix.size()), key);
-    }
-  }
+  const NameMap<std::uint32_t> keys = unused_keys(task, alignment);
   const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
   for (const auto& [slot_name, base] : numbered) {
     const auto key = keys.find(base);

@@ -75,9 +75,10 @@ constexpr std::array<OnnxRow, 27> kOnnxRows{{
     {"FLOAT8E8M0", 8, true},     {"UINT2", 2, false},     {"INT2", 2, false},
 }};
 
-const OnnxRow* onnx_row(std::int32_t data_type) {
+const OnnxRow& onnx_row(std::int32_t data_type) {
+  static constexpr OnnxRow kUnknown{"UNKNOWN", 0, false};
   const auto index = static_cast<std::size_t>(data_type);
-  return data_type >= 0 && index < kOnnxRows.size() ? &kOnnxRows[index] : nullptr;
+  return data_type >= 0 && index < kOnnxRows.size() ? kOnnxRows[index] : kUnknown;
 }
 
 template <typename Member, typename Value>
@@ -121,18 +122,15 @@ std::optional<DType> dtype_from_onnx(std::int32_t data_type) {
 }
 
 std::uint32_t onnx_bits(std::int32_t data_type) {
-  const OnnxRow* found = onnx_row(data_type);
-  return found == nullptr ? 0 : found->bits;
+  return onnx_row(data_type).bits;
 }
 
 std::string_view onnx_type_name(std::int32_t data_type) {
-  const OnnxRow* found = onnx_row(data_type);
-  return found == nullptr ? "UNKNOWN" : found->name;
+  return onnx_row(data_type).name;
 }
 
 bool onnx_is_floating(std::int32_t data_type) {
-  const OnnxRow* found = onnx_row(data_type);
-  return found != nullptr && found->floating;
+  return onnx_row(data_type).floating;
 }
 
 bool can_cast_to(DType dtype) {

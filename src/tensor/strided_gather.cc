@@ -102,11 +102,6 @@ struct Pair16 {
   std::uint64_t halves[2];
 };
 
-template <typename T>
-void copy_one(const std::byte* from, std::byte* to) {
-  std::memcpy(to, from, sizeof(T));
-}
-
 // rows x columns; the output steps `out_step` bytes a row and one element a column.
 struct Plane {
   const std::byte* from;
@@ -123,7 +118,7 @@ void copy_elements(const Plane& plane, std::uint64_t row0, std::uint64_t row_end
     const std::byte* source = plane.from + row * plane.row_step + column0 * plane.column_step;
     std::byte* target = plane.to + row * plane.out_step + column0 * sizeof(T);
     for (std::uint64_t column = column0; column < column_end; ++column) {
-      copy_one<T>(source, target);
+      std::memcpy(target, source, sizeof(T));
       source += plane.column_step;
       target += sizeof(T);
     }
@@ -374,11 +369,9 @@ class Gatherer {
           std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(plan.scratch));
       scratch_bytes_ = plan.scratch;
     }
-    auto status = read_windows(plan, offset, scratch_.get(), read_);
-    if (status) {
-      permute_elements(box, element_bytes_, scratch_.get(), out);
-    }
-    return status;
+    TRY(read_windows(plan, offset, scratch_.get(), read_));
+    permute_elements(box, element_bytes_, scratch_.get(), out);
+    return {};
   }
 
   std::uint32_t element_bytes_;

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/try.h"
+
 namespace onnx_external {
 
 Status read_whole_elements(std::uint32_t unit, std::uint64_t first, std::span<std::byte> out,
@@ -11,17 +13,13 @@ Status read_whole_elements(std::uint32_t unit, std::uint64_t first, std::span<st
   while (!out.empty()) {
     const std::uint64_t skip = first % unit;
     std::size_t taken = out.size() - out.size() % unit;
-    Status status;
     if (skip == 0 && taken != 0) {
-      status = read_whole(first, out.first(taken));
+      TRY(read_whole(first, out.first(taken)));
     } else {
       std::array<std::byte, kMaxElementBytes> one{};
-      status = read_whole(first - skip, std::span(one).first(unit));
+      TRY(read_whole(first - skip, std::span(one).first(unit)));
       taken = std::min<std::size_t>(out.size(), unit - skip);
       std::memcpy(out.data(), one.data() + skip, taken);
-    }
-    if (!status) {
-      return status;
     }
     first += taken;
     out = out.subspan(taken);

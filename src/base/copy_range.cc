@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <string>
 
-#include "base/checked_math.h"
 #include "base/progress_meter.h"
 #include "base/try.h"
 
@@ -41,37 +40,39 @@ bool means_unsupported(int error_number) {
          error_number == EXDEV;
 }
 
+Status ask_file_system(CopyRange& range, bool& supported) {
+  while (range.length > 0) {
+    auto from = static_cast<off64_t>(range.source_offset);
+    auto to = static_cast<off64_t>(range.target_offset);
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(range.length, kMovedAtOnce));
+    const ssize_t moved = uninterrupted([&] {
+      return ::copy_file_range(range.source.fd(), &from, range.target.fd(), &to, wanted, 0);
+    });
+    if (moved < 0) {
+      supported = !means_unsupported(errno);
+      return fail(errno_error(errno, range.target.name() + ": byte " +
+                                         std::to_string(range.target_offset) + ": cannot write"));
+    }
+    if (moved == 0) {  // end of file or no support; the other way finds out
+      supported = false;
+      return fail(ErrorCode::kIo, range.source.name() + ": nothing was copied");
+    }
+    TRY(range.advance(static_cast<std::uint64_t>(moved)));
+  }
+  return {};
+}
+
 }  // namespace
 
-// The remaining part of one copy.
-struct RangeCopier::Range {
-  const SourceFile& source;
-  std::uint64_t source_offset;
-  std::uint64_t length;
-  const OutputFile& target;
-  std::uint64_t target_offset;
-  const StepFn& step;
+Status CopyRange::advance(std::uint64_t count) {
+  source_offset += count;
+  target_offset += count;
+  length -= count;
+  return !step || step(count) ? Status() : cancelled();
+}
 
-  [[nodiscard]] Status check() const {
-    if (!range_fits(source_offset, length, source.size())) {
-      return fail(ErrorCode::kCorrupt, source.name() + ": byte " + std::to_string(source_offset) +
-                                           ": " + std::to_string(length) +
-                                           " bytes wanted, but the file has " +
-                                           std::to_string(source.size()));
-    }
-    return {};
-  }
-
-  // False: cancelled.
-  [[nodiscard]] bool advance(std::uint64_t count) {
-    source_offset += count;
-    target_offset += count;
-    length -= count;
-    return !step || step(count);
-  }
-};
-
-bool RangeCopier::asks_file_system(const Range& range) const {
+bool RangeCopier::asks_file_system(const CopyRange& range) const {
   if (mover_ != Mover::kByFileSystem) {
     return mover_ == Mover::kFileSystem;
   }
@@ -86,33 +87,6 @@ bool RangeCopier::asks_file_system(const Range& range) const {
   const bool is_aligned =
       range.source_offset % kPageBytes == 0 && range.target_offset % kPageBytes == 0;
   return is_one_of(kNetworked) || (is_aligned && is_one_of(kSharingBlocks));
-}
-
-Status RangeCopier::ask_file_system(Range& range, bool& supported) const {
-  while (range.length > 0) {
-    auto from = static_cast<off64_t>(range.source_offset);
-    auto to = static_cast<off64_t>(range.target_offset);
-    const auto wanted =
-        static_cast<std::size_t>(std::min<std::uint64_t>(range.length, kMovedAtOnce));
-    const ssize_t moved =
-        ::copy_file_range(range.source.fd(), &from, range.target.fd(), &to, wanted, 0);
-    if (moved < 0 && errno == EINTR) {
-      continue;
-    }
-    if (moved < 0) {
-      supported = !means_unsupported(errno);
-      return fail(errno_error(errno, range.target.name() + ": byte " +
-                                         std::to_string(range.target_offset) + ": cannot write"));
-    }
-    if (moved == 0) {  // end of file or no support; the other way finds out
-      supported = false;
-      return fail(ErrorCode::kIo, range.source.name() + ": nothing was copied");
-    }
-    if (!range.advance(static_cast<std::uint64_t>(moved))) {
-      return cancelled();
-    }
-  }
-  return {};
 }
 
 bool RangeCopier::make_pipe() {
@@ -135,14 +109,12 @@ bool RangeCopier::make_pipe() {
 }
 
 // Moves `count` bytes from the pipe to the target.
-Status RangeCopier::drain_pipe(Range& range, std::size_t count, bool& supported) {
+Status RangeCopier::drain_pipe(CopyRange& range, std::size_t count, bool& supported) {
   while (count > 0) {
     auto offset = static_cast<off64_t>(range.target_offset);
-    const ssize_t put =
-        ::splice(pipe_.out.get(), nullptr, range.target.fd(), &offset, count, SPLICE_F_MOVE);
-    if (put < 0 && errno == EINTR) {
-      continue;
-    }
+    const ssize_t put = uninterrupted([&] {
+      return ::splice(pipe_.out.get(), nullptr, range.target.fd(), &offset, count, SPLICE_F_MOVE);
+    });
     if (put <= 0) {
       const int error_number = put == 0 ? EIO : errno;
       supported = !means_unsupported(error_number);
@@ -151,40 +123,32 @@ Status RangeCopier::drain_pipe(Range& range, std::size_t count, bool& supported)
                                                 ": cannot write"));
     }
     count -= static_cast<std::size_t>(put);
-    if (!range.advance(static_cast<std::uint64_t>(put))) {
-      return cancelled();
-    }
+    TRY(range.advance(static_cast<std::uint64_t>(put)));
   }
   return {};
 }
 
-Status RangeCopier::splice_range(Range& range, bool& supported) {
+Status RangeCopier::splice_range(CopyRange& range, bool& supported) {
   while (range.length > 0) {
     auto offset = static_cast<off64_t>(range.source_offset);
     const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(range.length, pipe_.step));
-    const ssize_t got =
-        ::splice(range.source.fd(), &offset, pipe_.in.get(), nullptr, wanted, SPLICE_F_MOVE);
-    const std::string place =
-        got > 0 ? std::string()
-                : range.source.name() + ": byte " + std::to_string(range.source_offset);
+    const ssize_t got = uninterrupted([&] {
+      return ::splice(range.source.fd(), &offset, pipe_.in.get(), nullptr, wanted, SPLICE_F_MOVE);
+    });
     if (got < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
       supported = !means_unsupported(errno);
-      return fail(errno_error(errno, place + ": cannot read"));
+      return fail(errno_error(errno, range.source.name() + ": byte " +
+                                         std::to_string(range.source_offset) + ": cannot read"));
     }
     if (got == 0) {
-      return fail(ErrorCode::kCorrupt, place + ": the file ends here, " +
-                                           std::to_string(range.length) +
-                                           " more bytes were expected; was it cut or changed?");
+      return fail(cut_short(range.source.name(), range.source_offset, range.length));
     }
     TRY(drain_pipe(range, static_cast<std::size_t>(got), supported));
   }
   return {};
 }
 
-Status RangeCopier::copy_buffered(Range& range, Crc32* crc, Sha* sha) {
+Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc, Sha* sha) {
   while (range.length > 0) {
     const std::span<std::byte> piece =
         buffer_.first(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
@@ -196,18 +160,13 @@ Status RangeCopier::copy_buffered(Range& range, Crc32* crc, Sha* sha) {
       sha->update(piece);
     }
     TRY(range.target.write(range.target_offset, piece));
-    if (!range.advance(piece.size())) {
-      return cancelled();
-    }
+    TRY(range.advance(piece.size()));
   }
   return {};
 }
 
-Status RangeCopier::copy(const SourceFile& source, std::uint64_t source_offset,
-                         std::uint64_t length, const OutputFile& target,
-                         std::uint64_t target_offset, const StepFn& step) {
-  Range range{source, source_offset, length, target, target_offset, step};
-  TRY(range.check());
+Status RangeCopier::copy(CopyRange range) {
+  TRY(range.source.check_range(range.source_offset, range.length));
   if (asks_file_system(range)) {
     bool supported = true;
     Status status = ask_file_system(range, supported);
@@ -229,12 +188,8 @@ Status RangeCopier::copy(const SourceFile& source, std::uint64_t source_offset,
   return copy_buffered(range, nullptr, nullptr);
 }
 
-Status RangeCopier::copy_with_digests(const SourceFile& source, std::uint64_t source_offset,
-                                      std::uint64_t length, const OutputFile& target,
-                                      std::uint64_t target_offset, const StepFn& step, Crc32& crc,
-                                      Sha* sha) {
-  Range range{source, source_offset, length, target, target_offset, step};
-  TRY(range.check());
+Status RangeCopier::copy_with_digests(CopyRange range, Crc32& crc, Sha* sha) {
+  TRY(range.source.check_range(range.source_offset, range.length));
   return copy_buffered(range, &crc, sha);
 }
 

@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "base/text.h"
+
 namespace onnx_external {
 
 void Crc32::update(std::span<const std::byte> bytes) {
@@ -57,11 +59,9 @@ std::string Sha::hex() {
   } else {
     SHA256_Final(digest.data(), &std::get<SHA256_CTX>(state_));
   }
-  static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   for (std::size_t i = 0; i < length; ++i) {
-    text += kDigits[digest[i] >> 4U];
-    text += kDigits[digest[i] & 0xFU];
+    append_hex(text, digest[i]);
   }
   return text;
 }

@@ -29,9 +29,7 @@ class DirectCopier {
   // Works like RangeCopier::copy_with_digests(). Short ranges, partial blocks at both ends, and
   // file systems without O_DIRECT go through the cache. Several threads may write ranges of one
   // target if these share no block.
-  [[nodiscard]] Status copy(const SourceFile& source, std::uint64_t source_offset,
-                            std::uint64_t length, const OutputFile& target,
-                            std::uint64_t target_offset, const StepFn& step, Crc32& crc, Sha* sha);
+  [[nodiscard]] Status copy(const CopyRange& range, Crc32& crc, Sha* sha);
 
  private:
   IoBuffer blocks_;  // as read from the source

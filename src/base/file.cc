@@ -35,17 +35,9 @@ ErrorCode code_for(int error_number) {
 
 }  // namespace
 
-UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-void UniqueFd::reset() {
+UniqueFd::~UniqueFd() {
   if (fd_ >= 0) {
-    ::close(std::exchange(fd_, -1));
+    ::close(fd_);
   }
 }
 
@@ -57,6 +49,12 @@ Error errno_error(int error_number, const std::string& what) {
       : error_number == ENOMEM ? "; raise the limit of memory (ulimit -v, or the container's)"
                                : "";
   return Error{code_for(error_number), what + ": " + std::strerror(error_number) + fix};
+}
+
+Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing) {
+  return Error{ErrorCode::kCorrupt, name + ": byte " + std::to_string(offset) +
+                                        ": the file ends here, " + std::to_string(missing) +
+                                        " more bytes were expected; was it cut or changed?"};
 }
 
 Status sync_file(int fd, const std::string& name) {
@@ -78,17 +76,13 @@ Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out, const 
                 name + ": offset " + std::to_string(offset) + " is past what a file can hold");
   }
   while (!out.empty()) {
-    const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t got = uninterrupted(
+        [&] { return ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset)); });
     if (got < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
       return fail(errno_error(errno, name + ": byte " + std::to_string(offset) + ": cannot read"));
     }
     if (got == 0) {
-      return fail(ErrorCode::kCorrupt, name + ": byte " + std::to_string(offset) +
-                                           ": the file ends here, " + std::to_string(out.size()) +
-                                           " more bytes were expected; was it cut or changed?");
+      return fail(cut_short(name, offset, out.size()));
     }
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));
@@ -99,11 +93,9 @@ Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out, const 
 Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> bytes,
                  const std::string& name) {
   while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t put = uninterrupted(
+        [&] { return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     if (put < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
       return fail(errno_error(errno, name + ": byte " + std::to_string(offset) + ": cannot write"));
     }
     offset += static_cast<std::uint64_t>(put);
@@ -167,12 +159,17 @@ std::string SourceFile::name() const {
                 : path_.string();
 }
 
-Status SourceFile::read(std::uint64_t offset, std::span<std::byte> out) const {
-  if (!range_fits(offset, out.size(), size_)) {
+Status SourceFile::check_range(std::uint64_t offset, std::uint64_t length) const {
+  if (!range_fits(offset, length, size_)) {
     return fail(ErrorCode::kCorrupt,
-                name() + ": byte " + std::to_string(offset) + ": " + std::to_string(out.size()) +
+                name() + ": byte " + std::to_string(offset) + ": " + std::to_string(length) +
                     " bytes wanted, but the file has " + std::to_string(size_));
   }
+  return {};
+}
+
+Status SourceFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  TRY(check_range(offset, out.size()));
   return whole_ ? whole_->read(slice_offset_ + offset, out) : read_exact(fd(), offset, out, name());
 }
 

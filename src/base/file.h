@@ -20,13 +20,15 @@ class UniqueFd {
   UniqueFd() = default;
   explicit UniqueFd(int fd) : fd_(fd) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept;
-  ~UniqueFd() { reset(); }
+  UniqueFd& operator=(UniqueFd other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd();
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  void reset();
 
  private:
   int fd_ = -1;
@@ -38,13 +40,16 @@ class UniqueFd {
 // Repeats a call that a signal interrupts (-1 with EINTR). Returns the last result; errno is that
 // of the last call.
 template <typename Call>
-[[nodiscard]] int uninterrupted(const Call& call) {
-  int result = 0;
-  do {
+[[nodiscard]] auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) {
     result = call();
-  } while (result != 0 && errno == EINTR);
+  }
   return result;
 }
+
+// For a file that ends at `offset` although `missing` more bytes were there when it was opened.
+[[nodiscard]] Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing);
 
 // Waits until the file is on the disk. An error is final, because the kernel marks failed pages
 // clean.
@@ -92,6 +97,9 @@ class SourceFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }  // when it was opened
   [[nodiscard]] int fd() const { return whole_ ? whole_->fd() : fd_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
+
+  // kCorrupt if the range is not inside size().
+  [[nodiscard]] Status check_range(std::uint64_t offset, std::uint64_t length) const;
 
   // kCorrupt if the range is not inside size() or the file has shrunk.
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;

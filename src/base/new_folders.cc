@@ -14,18 +14,10 @@
 
 namespace onnx_external {
 
-NewFolders::NewFolders(NewFolders&& other) noexcept : made_(std::exchange(other.made_, {})) {}
-
-NewFolders& NewFolders::operator=(NewFolders&& other) noexcept {
-  if (this != &other) {
-    remove();
-    made_ = std::exchange(other.made_, {});
-  }
-  return *this;
-}
-
 NewFolders::~NewFolders() {
-  remove();
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
+    (void)::rmdir(folder->c_str());  // fails if someone else uses it
+  }
 }
 
 Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
@@ -48,10 +40,9 @@ Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
       error.message += may_not ? "; name a folder that this user may write into" : "";
       return fail(std::move(error));
     }
-    Status link = check_no_dangling_link(folder);
-    return fail(link ? Error{ErrorCode::kAlreadyExists,
-                             folder.string() + ": is no folder; name another output folder"}
-                     : std::move(link).error());
+    TRY(check_no_dangling_link(folder));
+    return fail(ErrorCode::kAlreadyExists,
+                folder.string() + ": is no folder; name another output folder");
   }
   return folders;
 }
@@ -74,17 +65,10 @@ Status check_no_dangling_link(const std::filesystem::path& path) {
 
 Status NewFolders::sync() const {
   for (const std::filesystem::path& made : made_) {
-    const auto parent = Directory::open(made.parent_path());
-    TRY(parent ? parent->sync() : fail(parent.error()));
+    TRY_ASSIGN(const auto parent, Directory::open(made.parent_path()));
+    TRY(parent.sync());
   }
   return {};
-}
-
-void NewFolders::remove() {
-  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) {
-    (void)::rmdir(folder->c_str());  // fails if someone else uses it
-  }
-  made_.clear();
 }
 
 std::filesystem::path nearest_existing_folder(std::filesystem::path path) {

@@ -12,8 +12,11 @@ namespace onnx_external {
 class NewFolders {
  public:
   NewFolders() = default;
-  NewFolders(NewFolders&& other) noexcept;
-  NewFolders& operator=(NewFolders&& other) noexcept;
+  NewFolders(NewFolders&& other) noexcept = default;  // moving from a vector leaves it empty
+  NewFolders& operator=(NewFolders other) noexcept {
+    made_.swap(other.made_);
+    return *this;
+  }
   ~NewFolders();
 
   // Creates every missing folder of `path` with mode 0777 & ~umask. After an error none is left.
@@ -28,7 +31,6 @@ class NewFolders {
   void keep() { made_.clear(); }
 
  private:
-  void remove();
   std::vector<std::filesystem::path> made_;
 };
 

@@ -26,10 +26,7 @@ Status ProgressMeter::finish() {
     const std::lock_guard<std::mutex> lock(mutex_);
     report_locked();
   }
-  if (cancelled_) {
-    return cancelled();
-  }
-  return {};
+  return cancelled_ ? Status(cancelled()) : Status();
 }
 
 void ProgressMeter::report_locked() {

@@ -87,8 +87,7 @@ Status check_relative_location(std::string_view location) {
   }
   for (std::size_t start = 0; start <= location.size();) {
     const std::size_t slash = std::min(location.find('/', start), location.size());
-    Status status = check_plain_name(location.substr(start, slash - start));
-    if (!status) {
+    if (!check_plain_name(location.substr(start, slash - start))) {
       return bad(location, "a component is not a plain name");
     }
     start = slash + 1;

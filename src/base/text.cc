@@ -1,11 +1,9 @@
 #include "base/text.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <charconv>
 #include <optional>
-#include <vector>
-
-#include "base/nearest_names.h"
 
 namespace onnx_external {
 namespace {
@@ -37,13 +35,6 @@ std::size_t utf8_sequence(std::string_view text) {
   return length;
 }
 
-void append_escaped(std::string& out, unsigned char byte) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  out += "\\x";
-  out += kDigits[byte >> 4U];
-  out += kDigits[byte & 0xFU];
-}
-
 // C1 control characters (U+0080 to U+009F) are two bytes, C2 80 to C2 9F; terminals obey them.
 bool is_c1_control(std::string_view sequence) {
   return sequence.size() == 2 && sequence[0] == '\xC2' &&
@@ -63,11 +54,11 @@ std::string quote(std::string_view name) {
     const auto byte = static_cast<unsigned char>(name[i]);
     if (length == 0 ||
         (length == 1 && (byte < 0x20 || byte == 0x7F || byte == '\'' || byte == '\\'))) {
-      append_escaped(out, byte);
+      append_hex(out += "\\x", byte);
       ++i;
     } else if (is_c1_control(name.substr(i, length))) {
-      append_escaped(out, byte);
-      append_escaped(out, static_cast<unsigned char>(name[i + 1]));
+      append_hex(out += "\\x", byte);
+      append_hex(out += "\\x", static_cast<unsigned char>(name[i + 1]));
       i += 2;
     } else {
       out += name.substr(i, length);
@@ -100,12 +91,14 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+void append_hex(std::string& out, unsigned char byte) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  out += kDigits[byte >> 4U];
+  out += kDigits[byte & 0xFU];
+}
+
 std::string hex_text(std::uint32_t number) {
-  std::string digits(kHexDigits, '0');
-  for (std::size_t i = kHexDigits; i-- > 0; number >>= 4) {
-    digits[i] = "0123456789abcdef"[number & 15];
-  }
-  return digits;
+  return fmt::format("{:08x}", number);
 }
 
 std::optional<std::uint32_t> hex_number(std::string_view digits) {
@@ -124,18 +117,6 @@ std::string ascii_lower(std::string_view text) {
     }
   }
   return out;
-}
-
-std::vector<std::string> nearest_names(std::string_view name,
-                                       std::span<const std::string> candidates, std::size_t most) {
-  const std::vector<std::string_view> views(
-      candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                   candidates.size(), kMaxNearestCandidates)));
-  std::vector<std::string> names;
-  for (const std::size_t place : NearestNames().of(name, views, most)) {
-    names.push_back(candidates[place]);
-  }
-  return names;
 }
 
 }  // namespace onnx_external

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace onnx_external {
 
@@ -24,6 +23,9 @@ inline constexpr std::size_t kMaxQuotedBytes = 200;
 // True for well-formed UTF-8 (no surrogates, no overlong forms).
 [[nodiscard]] bool is_utf8(std::string_view text);
 
+// Appends two lower-case hex digits.
+void append_hex(std::string& out, unsigned char byte);
+
 // Eight lower-case hex digits, as checksums are written in our files. hex_number() accepts exactly
 // eight digits.
 [[nodiscard]] std::string hex_text(std::uint32_t number);
@@ -31,12 +33,5 @@ inline constexpr std::size_t kMaxQuotedBytes = 200;
 
 // ASCII only: A-Z to a-z.
 [[nodiscard]] std::string ascii_lower(std::string_view text);
-
-// At most `most` candidates nearest to `name` by edit distance, best first. The distance is at most
-// a third of the name's length, or 2 if that is more. Compares at most `kMaxNearestCandidates`.
-[[nodiscard]] std::vector<std::string> nearest_names(std::string_view name,
-                                                     std::span<const std::string> candidates,
-                                                     std::size_t most);
-inline constexpr std::size_t kMaxNearestCandidates = 20'000;
 
 }  // namespace onnx_external

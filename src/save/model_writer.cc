@@ -70,8 +70,8 @@ class ModelFileWriter {
 
   Status copy_given(const ModelPiece& piece, Crc32& crc) {
     const StepFn step = [this](std::uint64_t bytes) { return meter_.add(bytes); };
-    return copier_.copy_with_digests(job_.cuts.file(), piece.offset, piece.bytes, file_, position_,
-                                     step, crc, nullptr);
+    return copier_.copy_with_digests(
+        {job_.cuts.file(), piece.offset, piece.bytes, file_, position_, step}, crc, nullptr);
   }
 
   const ModelFileJob& job_;

@@ -96,17 +96,16 @@ Result<std::uint32_t> PartCopier::copy_range(const ItemCopy& copy, Tools& tools)
   // In the model file, which is never large, neighbours share blocks.
   const bool bypasses_cache =
       job_.options.cache == PageCache::kBypass && job_.plan.layout != Layout::kInline;
-  const std::uint64_t from = copy.source.offset + copy.item.first;
-  const std::uint64_t length = copy.item.length;
+  const CopyRange range{*copy.source.file, copy.source.offset + copy.item.first,
+                        copy.item.length,  copy.output,
+                        place_of(copy),    step_};
   Crc32 crc;
   if (bypasses_cache) {
-    TRY(tools.direct.copy(*copy.source.file, from, length, copy.output, place_of(copy), step_, crc,
-                          copy.sha));
+    TRY(tools.direct.copy(range, crc, copy.sha));
   } else if (splices(copy)) {
-    TRY(tools.copier.copy(*copy.source.file, from, length, copy.output, place_of(copy), step_));
+    TRY(tools.copier.copy(range));
   } else {
-    TRY(tools.copier.copy_with_digests(*copy.source.file, from, length, copy.output, place_of(copy),
-                                       step_, crc, copy.sha));
+    TRY(tools.copier.copy_with_digests(range, crc, copy.sha));
   }
   return crc.value();
 }

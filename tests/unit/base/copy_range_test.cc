@@ -35,8 +35,8 @@ TEST_F(CopyRange, CopiesAnyRangeToAnyOffset) {
   const OutputFile to = target();
   std::uint64_t reported = 0;
   const StepFn step = [&](std::uint64_t bytes) { return (reported += bytes) > 0; };
-  ASSERT_THAT(copier_.copy(*from, 1'234'567, 1'700'001, to, 77, step), IsOk());
-  ASSERT_THAT(copier_.copy(*from, 5, 77, to, 0, step), IsOk());
+  ASSERT_THAT(copier_.copy({*from, 1'234'567, 1'700'001, to, 77, step}), IsOk());
+  ASSERT_THAT(copier_.copy({*from, 5, 77, to, 0, step}), IsOk());
   EXPECT_EQ(copied(), content.substr(5, 77) + content.substr(1'234'567, 1'700'001));
   EXPECT_EQ(reported, 1'700'078U);
 }
@@ -48,7 +48,7 @@ TEST_F(CopyRange, TheFileSystemMovesTheSameBytes) {
   std::uint64_t reported = 0;
   const StepFn step = [&](std::uint64_t bytes) { return (reported += bytes) > 0; };
   RangeCopier copier(Mover::kFileSystem);
-  ASSERT_THAT(copier.copy(*from, 4096, 35'000'001, to, 8192, step), IsOk());
+  ASSERT_THAT(copier.copy({*from, 4096, 35'000'001, to, 8192, step}), IsOk());
   EXPECT_EQ(copied(), std::string(8192, '\0') + content.substr(4096, 35'000'001));
   EXPECT_EQ(reported, 35'000'001U);
 }
@@ -62,7 +62,7 @@ TEST_F(CopyRange, GoesOnByItselfWhereTheFileSystemDoesNotMoveBytes) {
   const auto from = SourceFile::open("/proc/self/fd/" + std::to_string(fd)).value();
   const OutputFile to = target();
   RangeCopier copier(Mover::kFileSystem);
-  ASSERT_THAT(copier.copy(*from, 0, content.size(), to, 0, {}), IsOk());
+  ASSERT_THAT(copier.copy({*from, 0, content.size(), to, 0, {}}), IsOk());
   EXPECT_EQ(copied(), content);
   ::close(fd);
 }
@@ -75,7 +75,7 @@ TEST_F(CopyRange, GivesTheDigestsOfWhatItCopied) {
   Sha sha(Sha::Kind::kSha1);
   Sha expected(Sha::Kind::kSha1);
   expected.update(std::as_bytes(std::span(content)));
-  ASSERT_THAT(copier_.copy_with_digests(*from, 0, content.size(), to, 0, {}, crc, &sha), IsOk());
+  ASSERT_THAT(copier_.copy_with_digests({*from, 0, content.size(), to, 0, {}}, crc, &sha), IsOk());
   EXPECT_EQ(copied(), content);
   EXPECT_EQ(crc.value(), crc_of(content));
   EXPECT_EQ(sha.hex(), expected.hex());
@@ -84,8 +84,8 @@ TEST_F(CopyRange, GivesTheDigestsOfWhatItCopied) {
 TEST_F(CopyRange, RefusesARangePastTheEndOfTheSource) {
   const auto from = source("short");
   const OutputFile to = target();
-  EXPECT_THAT(copier_.copy(*from, 3, 3, to, 0, {}), FailsWith(ErrorCode::kCorrupt, "source"));
-  EXPECT_THAT(copier_.copy(*from, UINT64_MAX, 2, to, 0, {}), FailsWith(ErrorCode::kCorrupt, ""));
+  EXPECT_THAT(copier_.copy({*from, 3, 3, to, 0, {}}), FailsWith(ErrorCode::kCorrupt, "source"));
+  EXPECT_THAT(copier_.copy({*from, UINT64_MAX, 2, to, 0, {}}), FailsWith(ErrorCode::kCorrupt, ""));
   EXPECT_EQ(copied(), "");
 }
 
@@ -93,10 +93,10 @@ TEST_F(CopyRange, NamesASourceThatShrinks) {
   const auto from = source(pattern(2'000'000));
   const OutputFile to = target();
   ASSERT_EQ(::truncate((dir_.path() / "source").c_str(), 1'500'000), 0);
-  EXPECT_THAT(copier_.copy(*from, 0, 2'000'000, to, 0, {}),
+  EXPECT_THAT(copier_.copy({*from, 0, 2'000'000, to, 0, {}}),
               FailsWith(ErrorCode::kCorrupt, "source: byte 1500000: the file ends here"));
   Crc32 crc;
-  EXPECT_THAT(copier_.copy_with_digests(*from, 0, 2'000'000, to, 0, {}, crc, nullptr),
+  EXPECT_THAT(copier_.copy_with_digests({*from, 0, 2'000'000, to, 0, {}}, crc, nullptr),
               FailsWith(ErrorCode::kCorrupt, "source"));
 }
 
@@ -106,10 +106,10 @@ TEST_F(CopyRange, StopsWhenTheStepSaysSoAndCanBeUsedAgain) {
   const OutputFile to = target();
   int calls = 0;
   const StepFn stop = [&](std::uint64_t) { return ++calls < 2; };
-  EXPECT_THAT(copier_.copy(*from, 0, content.size(), to, 0, stop),
+  EXPECT_THAT(copier_.copy({*from, 0, content.size(), to, 0, stop}),
               FailsWith(ErrorCode::kCancelled, ""));
   EXPECT_EQ(calls, 2);
-  EXPECT_THAT(copier_.copy(*from, 0, content.size(), to, 0, {}), IsOk());
+  EXPECT_THAT(copier_.copy({*from, 0, content.size(), to, 0, {}}), IsOk());
   EXPECT_EQ(copied(), content);
 }
 
@@ -119,7 +119,7 @@ TEST_F(CopyRange, FallsBackWhereTheKernelCannotSplice) {
   const auto from = source(content);
   const OutputFile to = target();
   ASSERT_EQ(::fcntl(to.fd(), F_SETFL, O_APPEND), 0);
-  EXPECT_THAT(copier_.copy(*from, 0, content.size(), to, 0, {}), IsOk());
+  EXPECT_THAT(copier_.copy({*from, 0, content.size(), to, 0, {}}), IsOk());
   EXPECT_EQ(copied(), content);
 }
 

@@ -22,7 +22,7 @@ class DirectCopy : public testing::Test {
 
   Status copy(const OutputFile& target, std::uint64_t from, std::uint64_t length, std::uint64_t to,
               Crc32& crc, const StepFn& step = {}) {
-    return copier_.copy(*source_, from, length, target, to, step, crc, nullptr);
+    return copier_.copy({*source_, from, length, target, to, step}, crc, nullptr);
   }
 
   TempDir dir_;

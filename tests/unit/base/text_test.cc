@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "base/nearest_names.h"
+
 namespace onnx_external {
 namespace {
 
@@ -41,10 +43,9 @@ TEST(HexNumber, ReadsWhatHexTextWritesAndNothingElse) {
 }
 
 TEST(NearestNames, OffersTheClosestFirst) {
-  const std::vector<std::string> names{"layer.1.weight", "layer.0.weight", "head"};
-  EXPECT_THAT(nearest_names("layer.0.weights", names, 2),
-              testing::ElementsAre("layer.0.weight", "layer.1.weight"));
-  EXPECT_THAT(nearest_names("zzzzzzzz", names, 2), testing::IsEmpty());
+  const std::vector<std::string_view> names{"layer.1.weight", "layer.0.weight", "head"};
+  EXPECT_THAT(NearestNames().of("layer.0.weights", names, 2), testing::ElementsAre(1, 0));
+  EXPECT_THAT(NearestNames().of("zzzzzzzz", names, 2), testing::IsEmpty());
 }
 
 }  // namespace

@@ -175,6 +175,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
   left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
   NearestNames search;
   std::vector<std::string_view> names;
+  names.reserve(left.size());
   for (const std::uint32_t key : left) {
     names.push_back(task.key_names[key].name);
   }

@@ -91,6 +91,7 @@ std::vector<LinkedFile> ModelBuilder::linked_files() const {
     files.emplace(plan_.files[i].name, plan_.files[i].bytes);
   }
   std::vector<LinkedFile> linked;
+  linked.reserve(files.size());
   for (const auto& [name, bytes] : files) {
     linked.push_back({name, bytes});
   }

@@ -45,13 +45,13 @@ class ModelBuilder {
     std::vector<Attachment> attachments;
   };
 
-  [[nodiscard]] Result<TensorData> data_of(std::size_t tensor,
+  [[nodiscard]] Result<TensorData> data_of(std::size_t number,
                                            const std::vector<std::string>& sha1s);
   [[nodiscard]] Result<std::string> read_inline(const PlannedTensor& tensor) const;
   void place(const PlannedTensor& tensor, TensorData data, Placement& placed) const;
-  [[nodiscard]] ManifestTensor record_of(std::size_t tensor,
+  [[nodiscard]] ManifestTensor record_of(std::size_t number,
                                          std::span<const std::uint32_t> crcs) const;
-  [[nodiscard]] std::optional<std::uint32_t> crc_of(std::size_t tensor,
+  [[nodiscard]] std::optional<std::uint32_t> crc_of(std::size_t number,
                                                     std::span<const std::uint32_t> crcs) const;
   [[nodiscard]] std::vector<LinkedFile> linked_files() const;
 

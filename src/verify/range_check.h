@@ -25,7 +25,7 @@ struct WantedTensor {
   std::size_t source_index = 0;       // index into Checkpoint::tensors()
   Recipe recipe = {};                 // applied to it first
   std::optional<DType> cast_to = {};  // the type to which its values are then converted
-  static constexpr TensorSource source = TensorSource::kCheckpoint;
+  TensorSource source = TensorSource::kCheckpoint;
 };
 
 // A range of a file beneath the model's folder, and what to check.

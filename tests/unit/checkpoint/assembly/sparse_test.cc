@@ -13,7 +13,8 @@ TestTensor floats(const Shape& shape, const std::vector<float>& values) {
   return {.shape = shape, .bytes = f32(values)};
 }
 
-Result<Checkpoint> open_sparse(const SparseTest& sparse, OpenOptions options = {.densify = true}) {
+Result<Checkpoint> open_sparse(const SparseTest& sparse,
+                               const OpenOptions& options = {.densify = true}) {
   PickleBuilder pickle;
   pickle.proto().empty_dict().mark().string("w");
   put_sparse(pickle, sparse);

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/remedy.h"
+#include "checkpoint/naming/known_classes.h"
 #include "common/command.h"
 #include "common/difference_report.h"
 #include "common/documents.h"

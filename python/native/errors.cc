@@ -4,34 +4,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
+
+#include "base/error_code.h"
+
 namespace nb = nanobind;
 
 namespace onnx_external::python {
 namespace {
-
-const char* code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      return "invalid-argument";
-    case ErrorCode::kNotFound:
-      return "not-found";
-    case ErrorCode::kAlreadyExists:
-      return "already-exists";
-    case ErrorCode::kCorrupt:
-      return "corrupt";
-    case ErrorCode::kUnsupported:
-      return "unsupported";
-    case ErrorCode::kMismatch:
-      return "mismatch";
-    case ErrorCode::kAmbiguous:
-      return "ambiguous";
-    case ErrorCode::kIo:
-      return "io";
-    case ErrorCode::kCancelled:
-      return "cancelled";
-  }
-  return "";
-}
 
 nb::list lists_of(const ErrorDetails& details) {
   nb::list lists;
@@ -59,8 +39,8 @@ void raise(const Error& error) {
   const ErrorDetails none;
   const ErrorDetails& details = error.details ? *error.details : none;
   const nb::object make = nb::module_::import_("onnx_external.errors").attr("_make");
-  const nb::object exception =
-      make(code_name(error.code), error.message, lists_of(details), remedies_of(details));
+  const nb::object exception = make(std::string(error_code_name(error.code)), error.message,
+                                    lists_of(details), remedies_of(details));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
 }

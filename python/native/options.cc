@@ -6,8 +6,9 @@
 #include <array>
 #include <span>
 
+#include "base/size_text.h"
+#include "checkpoint/naming/known_classes.h"
 #include "native/errors.h"
-#include "onnx_external/class_flattening.h"
 
 namespace nb = nanobind;
 
@@ -84,6 +85,9 @@ void set_texts(Keywords& keywords, const char* name, std::vector<std::string>& o
   }
 }
 
+// So many digits times the largest unit, 2^30, fit into 64 bits.
+constexpr std::size_t kMaxSizeDigits = 10;
+
 // A number of bytes, or text such as "2GB", "500M" and "4GiB".
 std::uint64_t bytes_of(const char* name, nb::handle value) {
   std::uint64_t bytes = 0;
@@ -91,28 +95,9 @@ std::uint64_t bytes_of(const char* name, nb::handle value) {
     return bytes;
   }
   const auto text = as<std::string>(name, value, "a number of bytes or a str such as '2GB'");
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  static constexpr std::array<Named<std::uint64_t>, 10> kUnits{{{"", 1},
-                                                                {"B", 1},
-                                                                {"K", 1000},
-                                                                {"KB", 1000},
-                                                                {"KiB", 1024},
-                                                                {"M", 1'000'000},
-                                                                {"MB", 1'000'000},
-                                                                {"MiB", std::uint64_t{1} << 20},
-                                                                {"G", 1'000'000'000},
-                                                                {"GB", 1'000'000'000}}};
-  const std::string unit = text.substr(digits);
-  if (digits > 0 && digits <= 12) {
-    const std::uint64_t number = std::stoull(text.substr(0, digits));
-    for (const auto& known : kUnits) {
-      if (unit == known.name && number < std::uint64_t{1} << 33) {
-        return number * known.value;
-      }
-    }
-    if (unit == "GiB" && number < std::uint64_t{1} << 33) {
-      return number << 30;
-    }
+  const auto size = split_size(text);
+  if (size && size->digits.size() <= kMaxSizeDigits) {
+    return std::stoull(std::string(size->digits)) * size->factor;
   }
   refuse(name,
          "expected a number of bytes such as 2000000000, '2GB' or '500MiB', not '" + text + "'");
@@ -146,15 +131,6 @@ void set_ties(Keywords& keywords, MappingOptions& options) {
     options.ties.emplace_back(as<std::string>("tie", slot, "a dict of slot to key"),
                               as<std::string>("tie", key, "a dict of slot to key"));
   }
-}
-
-const ClassFlattening& known_classes() {
-  static const ClassFlattening classes = [] {
-    ClassFlattening made;
-    made.register_cache_classes();
-    return made;
-  }();
-  return classes;
 }
 
 void set_plan_options(Keywords& keywords, PlanOptions& plan) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -20,6 +21,33 @@ std::string size_text(std::uint64_t bytes) {
   }
   const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   return fmt::format("{:.{}f} {}", value, digits, kUnits[unit]);
+}
+
+std::optional<WrittenSize> split_size(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    std::uint64_t bytes;
+  };
+  static constexpr std::array kUnits{Unit{"", 1},
+                                     Unit{"k", 1'000},
+                                     Unit{"K", 1'000},
+                                     Unit{"M", 1'000'000},
+                                     Unit{"G", 1'000'000'000},
+                                     Unit{"kB", 1'000},
+                                     Unit{"KB", 1'000},
+                                     Unit{"MB", 1'000'000},
+                                     Unit{"GB", 1'000'000'000},
+                                     Unit{"KiB", std::uint64_t{1} << 10},
+                                     Unit{"MiB", std::uint64_t{1} << 20},
+                                     Unit{"GiB", std::uint64_t{1} << 30}};
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto found = std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& known) {
+    return known.name == text.substr(digits);
+  });
+  if (digits == 0 || found == kUnits.end()) {
+    return std::nullopt;
+  }
+  return WrittenSize{text.substr(0, digits), found->bytes};
 }
 
 std::string count_text(std::uint64_t count, std::string_view noun) {

@@ -17,6 +17,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/error_code.h"
 #include "base/parallel.h"
 #include "common/allocator.h"
 #include "common/error_report.h"

@@ -157,30 +157,6 @@ std::string error_text(const Error& error, Lists lists) {
   return out + remedies_text(details.remedies);
 }
 
-std::string_view error_code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      return "invalid-argument";
-    case ErrorCode::kNotFound:
-      return "not-found";
-    case ErrorCode::kAlreadyExists:
-      return "already-exists";
-    case ErrorCode::kCorrupt:
-      return "corrupt";
-    case ErrorCode::kUnsupported:
-      return "unsupported";
-    case ErrorCode::kMismatch:
-      return "mismatch";
-    case ErrorCode::kAmbiguous:
-      return "ambiguous";
-    case ErrorCode::kIo:
-      return "io";
-    case ErrorCode::kCancelled:
-      return "cancelled";
-  }
-  return "";
-}
-
 std::string error_document(std::string_view code, std::string_view message, std::string_view file,
                            const ErrorDetails* details) {
   Document remedies = Document::array();

@@ -19,9 +19,6 @@ inline constexpr std::size_t kMaxShownItems = 8;
 // "--inputs 'x,mask'", ready to paste.
 [[nodiscard]] std::string option_text(const Remedy& remedy);
 
-// "not-found", "mismatch", ...: stable, documented in docs/cli.md.
-[[nodiscard]] std::string_view error_code_name(ErrorCode code);
-
 // {"error": {...}}, as docs/cli.md documents it. `file`: what the message is about; may be empty.
 [[nodiscard]] std::string error_document(std::string_view code, std::string_view message,
                                          std::string_view file, const ErrorDetails* details);

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "base/safe_path.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/naming/known_classes.h"
 
 namespace onnx_external {
 namespace {
@@ -34,32 +36,13 @@ std::uint64_t parse_number(const std::string& option, const std::string& text, s
 
 // Parses "500MB", "500M", "4GiB" or plain bytes.
 std::uint64_t parse_size(const std::string& option, const std::string& text, std::uint64_t most) {
-  struct Unit {
-    std::string_view name;
-    std::uint64_t bytes;
-  };
-  static constexpr std::array kUnits{Unit{"k", 1'000},
-                                     Unit{"K", 1'000},
-                                     Unit{"M", 1'000'000},
-                                     Unit{"G", 1'000'000'000},
-                                     Unit{"kB", 1'000},
-                                     Unit{"KB", 1'000},
-                                     Unit{"MB", 1'000'000},
-                                     Unit{"GB", 1'000'000'000},
-                                     Unit{"KiB", std::uint64_t{1} << 10},
-                                     Unit{"MiB", std::uint64_t{1} << 20},
-                                     Unit{"GiB", std::uint64_t{1} << 30}};
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const std::string_view unit = std::string_view(text).substr(digits);
-  const auto found = std::find_if(kUnits.begin(), kUnits.end(),
-                                  [&](const Unit& known) { return known.name == unit; });
-  if (digits == 0 || (!unit.empty() && found == kUnits.end())) {
+  const auto size = split_size(text);
+  if (!size) {
     refuse(option,
            "'" + text + "' is not a size: a whole number and k, M, G, kB, MB, GB, KiB, MiB or GiB");
   }
-  const std::uint64_t factor = unit.empty() ? 1 : found->bytes;
-  const std::uint64_t bytes =
-      factor * parse_number(option, text.substr(0, digits), 1, kMaxShardBytes / factor);
+  const std::uint64_t bytes = size->factor * parse_number(option, std::string(size->digits), 1,
+                                                          kMaxShardBytes / size->factor);
   if (bytes > most) {
     refuse(option, "'" + text + "' is more than " + std::to_string(most) + " bytes");
   }
@@ -125,15 +108,6 @@ void add_value_options(CommandLine& line, OpenOptions& options) {
   add_number(line, "--max-expand", options.max_expand, 1, kMaxExpand);
   line.flag("--densify", options.densify);
   line.flag("--widen-complex32", options.widen_complex32);
-}
-
-const ClassFlattening& known_classes() {
-  static const ClassFlattening classes = [] {
-    ClassFlattening made;
-    made.register_cache_classes();
-    return made;
-  }();
-  return classes;
 }
 
 void add_checkpoint_options(CommandLine& line, OpenOptions& options) {

@@ -11,7 +11,6 @@
 #include "common/progress_bar.h"
 #include "inspect/listing.h"
 #include "onnx_external/checkpoint.h"
-#include "onnx_external/class_flattening.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
@@ -69,9 +68,6 @@ inline constexpr const char* kCommonHelp =
     "  -h, --help             print this\n";
 inline constexpr const char* kThreadsHelp =
     "  --threads N            1 to 1024 (default: one per CPU)\n";
-
-// The custom classes that the commands flatten: transformers' caches and outputs.
-[[nodiscard]] const ClassFlattening& known_classes();
 
 // The options of kValueHelp.
 void add_value_options(CommandLine& line, OpenOptions& options);

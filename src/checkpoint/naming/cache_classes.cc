@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "checkpoint/naming/known_classes.h"
 #include "onnx_external/class_flattening.h"
 
 namespace onnx_external {
@@ -127,6 +128,15 @@ void ClassFlattening::unregister_cache_classes() {
     (void)unregister_class_flattening(name);
   }
   (void)unregister_class_flattening(kModelOutputs);
+}
+
+const ClassFlattening& known_classes() {
+  static const ClassFlattening classes = [] {
+    ClassFlattening made;
+    made.register_cache_classes();
+    return made;
+  }();
+  return classes;
 }
 
 }  // namespace onnx_external

@@ -6,6 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/error_code.h"
+
 namespace onnx_external {
 namespace {
 

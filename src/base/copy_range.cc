@@ -150,9 +150,9 @@ Status RangeCopier::splice_range(CopyRange& range, bool& supported) {
 
 Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc, Sha* sha) {
   while (range.length > 0) {
-    const std::span<std::byte> piece =
+    const std::span<std::byte> room =
         buffer_.first(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
-    TRY(range.source.read(range.source_offset, piece));
+    TRY_ASSIGN(const auto piece, range.source.give(range.source_offset, room));
     if (crc != nullptr) {
       crc->update(piece);
     }
@@ -167,6 +167,9 @@ Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc, Sha* sha) {
 
 Status RangeCopier::copy(CopyRange range) {
   TRY(range.source.check_range(range.source_offset, range.length));
+  if (range.source.runs() != nullptr) {
+    return copy_buffered(range, nullptr, nullptr);
+  }
   if (asks_file_system(range)) {
     bool supported = true;
     Status status = ask_file_system(range, supported);

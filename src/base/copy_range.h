@@ -1,5 +1,5 @@
 // Copies ranges of files at disk speed: inside the kernel, or through a small buffer with
-// checksums.
+// checksums. Bytes in memory are written from where they are.
 #pragma once
 
 #include <cstddef>

@@ -49,9 +49,10 @@ class DirectRange {
     if (range_.length < kMinDirectBytes) {
       return copy_cached(range_.length, blocks);
     }
-    const UniqueFd in = reopen_direct(range_.source.fd(), O_RDONLY);
+    const bool in_memory = range_.source.runs() != nullptr;
+    const UniqueFd in = in_memory ? UniqueFd() : reopen_direct(range_.source.fd(), O_RDONLY);
     const UniqueFd out = reopen_direct(range_.target.fd(), O_WRONLY);
-    if (!in || !out) {
+    if ((!in && !in_memory) || !out) {
       return copy_cached(range_.length, blocks);
     }
     const std::uint64_t head = (block_ - range_.target_offset % block_) % block_;
@@ -60,7 +61,8 @@ class DirectRange {
       const std::uint64_t whole = range_.length - range_.length % block_;
       const auto count =
           static_cast<std::size_t>(std::min<std::uint64_t>(whole, kDirectPieceBytes));
-      TRY(copy_piece(in.get(), out.get(), count, blocks, moved));
+      TRY(in_memory ? write_piece(out.get(), count, moved)
+                    : copy_piece(in.get(), out.get(), count, blocks, moved));
     }
     return copy_cached(range_.length, blocks);
   }
@@ -68,8 +70,8 @@ class DirectRange {
  private:
   Status copy_cached(std::uint64_t count, IoBuffer& buffer) {
     while (count > 0) {
-      const auto piece = buffer.first(std::min<std::uint64_t>(count, kDirectPieceBytes));
-      TRY(range_.source.read(range_.source_offset, piece));
+      const auto room = buffer.first(std::min<std::uint64_t>(count, kDirectPieceBytes));
+      TRY_ASSIGN(const auto piece, range_.source.give(range_.source_offset, room));
       TRY(range_.target.write(range_.target_offset, piece));
       TRY(advance(piece));
       count -= piece.size();
@@ -90,6 +92,14 @@ class DirectRange {
     }
     TRY(write_all(out, range_.target_offset, piece, range_.target.name()));
     return advance(piece);
+  }
+
+  // From memory, which may begin anywhere.
+  Status write_piece(int out, std::size_t count, IoBuffer& moved) {
+    const auto aligned = moved.first(kDirectPieceBytes).first(count);
+    TRY(range_.source.read(range_.source_offset, aligned));
+    TRY(write_all(out, range_.target_offset, aligned, range_.target.name()));
+    return advance(aligned);
   }
 
   std::size_t round_up(std::size_t bytes) const { return (bytes + block_ - 1) / block_ * block_; }

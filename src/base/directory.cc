@@ -183,6 +183,14 @@ std::optional<bool> Directory::try_lock() const {
   return errno == EWOULDBLOCK ? std::optional(false) : std::nullopt;
 }
 
+bool Directory::is_locked() const {
+  if (::flock(fd(), LOCK_SH | LOCK_NB) == 0) {
+    (void)::flock(fd(), LOCK_UN);
+    return false;
+  }
+  return errno == EWOULDBLOCK;
+}
+
 std::string Directory::child(const std::string& name) const {
   const std::string& folder = path_.native();
   std::string text;

@@ -53,6 +53,8 @@ class Directory {
   // Takes an exclusive lock that ends with this object (or the process), without waiting. Returns
   // false if someone else holds it, and nullopt if the file system has no locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
+  // Whether someone else holds that lock.
+  [[nodiscard]] bool is_locked() const;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

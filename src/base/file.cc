@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 
 #include "base/checked_math.h"
+#include "base/nonce.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -154,7 +156,17 @@ Result<std::shared_ptr<const SourceFile>> SourceFile::slice(
   return std::shared_ptr<const SourceFile>(std::move(file));
 }
 
+std::shared_ptr<const SourceFile> SourceFile::of_runs(std::shared_ptr<const MemoryRuns> runs) {
+  auto file = std::shared_ptr<SourceFile>(new SourceFile);
+  file->size_ = runs->size();
+  file->runs_ = std::move(runs);
+  return file;
+}
+
 std::string SourceFile::name() const {
+  if (runs_) {
+    return "memory";
+  }
   return whole_ ? whole_->name() + ": slice at byte " + std::to_string(slice_offset_)
                 : path_.string();
 }
@@ -170,12 +182,30 @@ Status SourceFile::check_range(std::uint64_t offset, std::uint64_t length) const
 
 Status SourceFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   TRY(check_range(offset, out.size()));
+  if (runs_) {
+    TRY_ASSIGN(const auto bytes, runs_->bytes(offset, out.size()));
+    std::copy(bytes.begin(), bytes.end(), out.begin());
+    return {};
+  }
   return whole_ ? whole_->read(slice_offset_ + offset, out) : read_exact(fd(), offset, out, name());
+}
+
+Result<std::span<const std::byte>> SourceFile::give(std::uint64_t offset,
+                                                    std::span<std::byte> room) const {
+  if (runs_) {
+    TRY(check_range(offset, room.size()));
+    return runs_->bytes(offset, room.size());
+  }
+  TRY(read(offset, room));
+  return room;
 }
 
 Status SourceFile::check_unchanged() const {
   if (whole_) {
     return whole_->check_unchanged();
+  }
+  if (runs_) {
+    return {};
   }
   struct stat info {};
   if (::fstat(fd(), &info) != 0) {
@@ -191,6 +221,9 @@ Status SourceFile::check_unchanged() const {
 }
 
 Result<std::string> SourceFile::stamp() const {
+  if (runs() != nullptr) {
+    return nonce_text();
+  }
   struct stat info {};
   if (::fstat(fd(), &info) != 0) {
     return fail(errno_error(errno, name() + ": cannot examine"));

@@ -1,4 +1,5 @@
-// Source files: opened once, checked on the descriptor, read at explicit offsets.
+// Source files: opened once, checked on the descriptor, read at explicit offsets. Bytes that are in
+// no file (base/memory_runs.h) are read in the same way.
 #pragma once
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/memory_runs.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -74,7 +76,8 @@ struct BytesPlace {
   std::uint64_t length = 0;
 };
 
-// A regular file held open for reading. Immutable; all members may be called from any thread.
+// A regular file held open for reading, or bytes that are in no file. Immutable; all members may be
+// called from any thread.
 class SourceFile {
  public:
   // Follows symbolic links, refuses anything that is not a regular file and never blocks on a FIFO.
@@ -92,33 +95,49 @@ class SourceFile {
   [[nodiscard]] static Result<std::shared_ptr<const SourceFile>> slice(
       const std::shared_ptr<const SourceFile>& whole, std::uint64_t offset, std::uint64_t size);
 
+  // A source without a path or descriptor.
+  [[nodiscard]] static std::shared_ptr<const SourceFile> of_runs(
+      std::shared_ptr<const MemoryRuns> runs);
+
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::string name() const;                     // for messages
   [[nodiscard]] std::uint64_t size() const { return size_; }  // when it was opened
+  // -1 if the bytes are in no file.
   [[nodiscard]] int fd() const { return whole_ ? whole_->fd() : fd_.get(); }
+  // Null if they are in a file.
+  [[nodiscard]] const MemoryRuns* runs() const { return whole_ ? whole_->runs() : runs_.get(); }
   [[nodiscard]] std::uint64_t link_count() const { return links_; }
 
   // kCorrupt if the range is not inside size().
   [[nodiscard]] Status check_range(std::uint64_t offset, std::uint64_t length) const;
 
-  // kCorrupt if the range is not inside size() or the file has shrunk.
+  // kCorrupt if the range is not inside size() or the file has shrunk. Without a file also errors
+  // of MemoryRuns::bytes().
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // kCorrupt if size or modification time have changed since the file was opened.
+  // As many bytes as `room` has: where they are if they are in memory, otherwise read into `room`.
+  [[nodiscard]] Result<std::span<const std::byte>> give(std::uint64_t offset,
+                                                        std::span<std::byte> room) const;
+
+  // kCorrupt if size or modification time have changed since the file was opened. Of bytes in no
+  // file nothing is known.
   [[nodiscard]] Status check_unchanged() const;
 
   // Identifies the file and its state as text: inode, size, modification time and change time. The
-  // device is left out, because its number may change when the system restarts.
+  // device is left out, because its number may change when the system restarts. Bytes in no file
+  // get another random text each time.
   [[nodiscard]] Result<std::string> stamp() const;
 
   // True if both are the same file on disk.
   [[nodiscard]] bool same_file(const SourceFile& other) const {
-    return device_ == other.device_ && inode_ == other.inode_;
+    const bool are_files = runs() == nullptr && other.runs() == nullptr;
+    return are_files && device_ == other.device_ && inode_ == other.inode_;
   }
 
  private:
   SourceFile() = default;
   UniqueFd fd_;
+  std::shared_ptr<const MemoryRuns> runs_;   // instead of the descriptor
   std::shared_ptr<const SourceFile> whole_;  // of a slice
   std::uint64_t slice_offset_ = 0;
   std::filesystem::path path_;

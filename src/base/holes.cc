@@ -32,7 +32,11 @@ std::uint64_t next_hole(int fd, std::uint64_t offset, std::uint64_t end) {
 
 }  // namespace
 
-FileRun next_run(int fd, std::uint64_t offset, std::uint64_t end) {
+FileRun next_run(const SourceFile& file, std::uint64_t offset, std::uint64_t end) {
+  if (file.runs() != nullptr) {
+    return {end - offset, false};
+  }
+  const int fd = file.fd();
   std::uint64_t hole = next_hole(fd, offset, end);
   while (hole < end) {
     const std::uint64_t data = next_data(fd, hole, end);
@@ -48,16 +52,18 @@ FileRun next_run(int fd, std::uint64_t offset, std::uint64_t end) {
   return {std::max(hole, std::min(end, offset + 1)) - offset, false};
 }
 
-bool may_have_holes(int fd) {
+bool may_have_holes(const SourceFile& file) {
   struct stat info {};
-  return ::fstat(fd, &info) == 0 && static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes <
-                                        static_cast<std::uint64_t>(info.st_size);
+  return file.runs() == nullptr && ::fstat(file.fd(), &info) == 0 &&
+         static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes <
+             static_cast<std::uint64_t>(info.st_size);
 }
 
-std::uint64_t stored_bytes(int fd, std::uint64_t size) {
-  std::uint64_t stored = may_have_holes(fd) ? 0 : size;
+std::uint64_t stored_bytes(const SourceFile& file) {
+  const std::uint64_t size = file.size();
+  std::uint64_t stored = may_have_holes(file) ? 0 : size;
   for (std::uint64_t offset = stored; offset < size;) {
-    const FileRun run = next_run(fd, offset, size);
+    const FileRun run = next_run(file, offset, size);
     stored += run.is_hole ? 0 : run.bytes;
     offset += run.bytes;
   }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/digest.h"
+#include "base/file.h"
 
 namespace onnx_external {
 
@@ -21,13 +22,13 @@ struct FileRun {
 // kMinHoleBytes, or data up to the next one. Everything counts as data past the end of the file,
 // and if the file system does not report holes. A range without a hole costs one system call.
 // Requires: offset < end.
-[[nodiscard]] FileRun next_run(int fd, std::uint64_t offset, std::uint64_t end);
+[[nodiscard]] FileRun next_run(const SourceFile& file, std::uint64_t offset, std::uint64_t end);
 
 // False if all blocks of the file are stored; cheaper than searching for holes.
-[[nodiscard]] bool may_have_holes(int fd);
+[[nodiscard]] bool may_have_holes(const SourceFile& file);
 
-// How many of the first `size` bytes are not in holes.
-[[nodiscard]] std::uint64_t stored_bytes(int fd, std::uint64_t size);
+// How many bytes are not in holes.
+[[nodiscard]] std::uint64_t stored_bytes(const SourceFile& file);
 
 // The CRC-32 of `count` zero bytes, computed without reading them.
 [[nodiscard]] std::uint32_t crc32_of_zeros(std::uint64_t count);

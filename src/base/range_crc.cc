@@ -19,8 +19,8 @@ Result<std::uint32_t> range_crc32(const SourceFile& file, std::uint64_t offset,
   IoBuffer buffer;
   Crc32 crc;
   for (std::uint64_t done = 0; done < length;) {
-    const auto piece = buffer.first(std::min(kStepBytes, length - done));
-    TRY(file.read(offset + done, piece));
+    TRY_ASSIGN(const auto piece,
+               file.give(offset + done, buffer.first(std::min(kStepBytes, length - done))));
     crc.update(piece);
     done += piece.size();
   }

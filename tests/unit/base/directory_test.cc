@@ -72,7 +72,9 @@ TEST(Directory, HoldsItsLockAgainstOthers) {
     const Directory first = open_or_die(dir.path());
     EXPECT_EQ(first.try_lock(), true);
     EXPECT_EQ(second.try_lock(), false);
+    EXPECT_TRUE(second.is_locked());
   }
+  EXPECT_FALSE(second.is_locked());
   EXPECT_EQ(second.try_lock(), true);
 }
 

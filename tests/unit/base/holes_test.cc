@@ -27,13 +27,13 @@ class Holes : public testing::Test {
     file.close();
     std::filesystem::resize_file(path, 8 * kMiB);
     file_ = *SourceFile::open(path);
-    has_them_ = may_have_holes(file_->fd());
+    has_them_ = may_have_holes(*file_);
   }
 
   std::string runs(std::uint64_t begin, std::uint64_t end) const {
     std::string text;
     while (begin < end) {
-      const FileRun run = next_run(file_->fd(), begin, end);
+      const FileRun run = next_run(*file_, begin, end);
       text += (run.is_hole ? "hole " : "data ") + std::to_string(run.bytes) + " ";
       begin += run.bytes;
     }
@@ -61,8 +61,8 @@ TEST_F(Holes, EndWhereTheFileEnds) {
 
 TEST_F(Holes, AreNotInAFullFile) {
   const auto full = *SourceFile::open(dir_.write("full", std::string(kMiB, 'x')));
-  EXPECT_FALSE(may_have_holes(full->fd()));
-  EXPECT_EQ(next_run(full->fd(), 0, kMiB).bytes, kMiB);
+  EXPECT_FALSE(may_have_holes(*full));
+  EXPECT_EQ(next_run(*full, 0, kMiB).bytes, kMiB);
 }
 
 TEST(SparseCrc32, IsTheCrcOfTheZerosToo) {

@@ -1,0 +1,14 @@
+// Random bytes that name something once. They are not secret.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace onnx_external {
+
+void fill_with_random(std::span<char> out);
+
+// 32 lower-case hex digits.
+[[nodiscard]] std::string nonce_text();
+
+}  // namespace onnx_external

@@ -77,7 +77,15 @@ struct OpenOptions {
 enum class Compression : std::uint8_t { kNone, kDeflate };
 enum class ByteOrder : std::uint8_t { kLittle, kBig };
 
+// Where the bytes of a storage are (loose_tensors.h has the latter two).
+enum class StorageKind : std::uint8_t {
+  kFile,
+  kMemory,  // in memory of the caller's
+  kMade,    // made by a function of the caller's, once, when they are written
+};
+
 // Contiguous bytes that one or more tensors view: a range of a file, unless `computed` is set.
+// Those that are in no file count as ranges of a file without a name.
 struct Storage {
   std::uint32_t file = 0;          // index into Checkpoint::files()
   std::uint64_t offset = 0;        // of its first (possibly compressed) byte in the file
@@ -90,11 +98,13 @@ struct Storage {
   // The bytes are assembled from several ranges, converted, or part of the pickle itself. `offset`
   // and `stored_bytes` have no meaning then, and only Checkpoint::read() returns the bytes.
   bool computed = false;
+
+  StorageKind kind = StorageKind::kFile;
 };
 
 // One of the files that a checkpoint consists of.
 struct CheckpointFile {
-  std::filesystem::path path;  // as it was opened
+  std::filesystem::path path;  // as it was opened; empty: tensors in memory, or made
   std::uint64_t bytes = 0;     // its size when it was opened
 
   friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
@@ -163,6 +173,9 @@ class Checkpoint {
   // comes from.
   [[nodiscard]] std::uint32_t argument_of(std::size_t tensor) const;
 
+  // The tensors that a derived one (derived.h) is made of; of others, nothing.
+  [[nodiscard]] std::span<const std::uint32_t> made_of(std::size_t tensor) const;
+
   // With OpenOptions::overlay: the tensors that those of later paths replaced, in order.
   [[nodiscard]] const std::vector<OverlaidTensor>& overlaid() const;
 
@@ -189,8 +202,9 @@ class Checkpoint {
   // Fills `out` with the bytes [first, first + out.size()) of the contiguous, little-endian,
   // row-major tensor, whatever its form in the file. Uses at most kReadScratchBytes of memory
   // besides `out`; steps of 1 MiB or more are fastest. Thread-safe.
-  // kIo; kCorrupt if the file has shrunk or an inflated record is damaged.
-  // Requires: first + out.size() <= nbytes(tensor).
+  // kIo; kCorrupt if the file has shrunk or an inflated record is damaged; kUnsupported for a
+  // tensor that is made (MadeBytes in loose_tensors.h), except while a save writes it. Requires:
+  // first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
                             std::span<std::byte> out) const;
   [[nodiscard]] Status read(const TensorView& view, std::uint64_t first,
@@ -229,5 +243,23 @@ class Checkpoint {
 // Also kNotFound, kIo, kCorrupt, kUnsupported (the message names the format, e.g. HDF5).
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});
+
+// One checkpoint of the tensors of several, in order. The parts stay as they are; files are shared
+// with them and stay open. Reads nothing. Of the options, `overlay` and `scratch_dir` apply: a name
+// that two parts have is kAmbiguous, or the last one's tensor is taken.
+[[nodiscard]] Result<Checkpoint> join_checkpoints(std::span<const Checkpoint* const> parts,
+                                                  const OpenOptions& options = {});
+
+// A tensor of a checkpoint (an index into tensors()), and the name that it is to have.
+struct SelectedTensor {
+  std::size_t tensor = 0;
+  std::string name;
+};
+
+// A checkpoint of some tensors of another, in the order of `selected`. Files are shared with it.
+// Reads nothing. kInvalidArgument for an index that it does not have and a name that occurs twice.
+[[nodiscard]] Result<Checkpoint> select_tensors(const Checkpoint& checkpoint,
+                                                std::span<const SelectedTensor> selected,
+                                                const OpenOptions& options = {});
 
 }  // namespace onnx_external

@@ -1,13 +1,15 @@
 // How the bytes of an initializer are made from a tensor of the checkpoint.
 //
-// A recipe is a list of steps that are applied in order to the tensor's view; no step reads bytes
-// or allocates an array. Recipes are plain values, safe from any thread.
+// A recipe is a list of steps that are applied in order, as torch's methods of the same names would
+// be: dimensions and indices that are negative count from the end. A step changes the tensor's
+// view, which says where its elements lie; no step reads bytes or allocates an array. Recipes are
+// plain values, safe from any thread.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "onnx_external/result.h"
@@ -15,27 +17,59 @@
 
 namespace onnx_external {
 
-enum class RecipeStep : std::uint8_t {
+enum class StepKind : std::uint8_t {
   kTranspose,  // "transpose": swaps the two dimensions of a matrix
+  kPermute,    // {"permute": [1, 0, 2]}: the tensor's dimensions in another order
+  // {"reshape": [2, -1]}: the same elements in the same order, in other dimensions; at most one is
+  // -1, which stands for what is left.
+  kReshape,
+  // {"slice": [dim, start, stop]}: the indices from `start` up to, but not including, `stop`. Both
+  // must exist, and at least one index must remain: a range that is too large is an error, unlike
+  // in torch, which cuts it off.
+  kSlice,
   // "cast": converts the values to the element type of the initializer, as torch's .to() does. It
   // must be the last step. It does not change the view; read_as() converts the bytes when they are
   // read.
   kCast,
 };
 
+struct RecipeStep {
+  StepKind kind = StepKind::kTranspose;
+  std::vector<std::int64_t> numbers = {};  // of kPermute, kReshape and kSlice, as above
+
+  [[nodiscard]] static RecipeStep transpose() { return {StepKind::kTranspose, {}}; }
+  [[nodiscard]] static RecipeStep permute(std::vector<std::int64_t> dims) {
+    return {StepKind::kPermute, std::move(dims)};
+  }
+  [[nodiscard]] static RecipeStep reshape(Shape shape) {
+    return {StepKind::kReshape, std::move(shape)};
+  }
+  [[nodiscard]] static RecipeStep slice(std::int64_t dim, std::int64_t start, std::int64_t stop) {
+    return {StepKind::kSlice, {dim, start, stop}};
+  }
+  [[nodiscard]] static RecipeStep cast() { return {StepKind::kCast, {}}; }
+
+  friend bool operator==(const RecipeStep&, const RecipeStep&) = default;
+};
+
 // An empty recipe leaves the tensor as it is.
 using Recipe = std::vector<RecipeStep>;
 
-inline constexpr std::size_t kMaxRecipeSteps = 8;
+inline constexpr std::size_t kMaxRecipeSteps = 8;  // a final cast is not counted
+inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimensions
 
-// "transpose", "cast": the stable names in map files, manifests and reports.
-[[nodiscard]] std::string_view recipe_step_name(RecipeStep step);
-[[nodiscard]] std::optional<RecipeStep> recipe_step_called(std::string_view name);
+// "transpose", "permute", "reshape", "slice", "cast": the stable names in map files, manifests and
+// reports.
+[[nodiscard]] std::string_view step_name(StepKind kind);
+// Whether such steps have RecipeStep::numbers.
+[[nodiscard]] bool takes_numbers(StepKind kind);
 
-// "transpose", "transpose, cast"; "" for an empty recipe.
+// "transpose, slice [0, 0, 128], cast"; "" for an empty recipe.
 [[nodiscard]] std::string recipe_text(const Recipe& recipe);
+// "transposed, sliced [0, 0, 128], cast": the same as what has been done.
+[[nodiscard]] std::string recipe_done_text(const Recipe& recipe);
 
-// Whether the result is transposed; two transposes cancel out.
+// Whether the result of a recipe that only transposes is transposed; two transposes cancel out.
 [[nodiscard]] bool transposes(const Recipe& recipe);
 [[nodiscard]] bool ends_with_cast(const Recipe& recipe);
 // The recipe with a cast at its end, or without one.
@@ -43,12 +77,16 @@ inline constexpr std::size_t kMaxRecipeSteps = 8;
 // The recipe with one more transpose, placed before a final cast.
 [[nodiscard]] Recipe turned_once_more(Recipe recipe);
 
-// The shape that the recipe produces. kMismatch if the shape does not allow a step;
-// kInvalidArgument for more than kMaxRecipeSteps steps, or a cast that is not the last one.
-[[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, Shape shape);
+// The shape that the recipe makes of a contiguous tensor. kMismatch if the shape does not allow a
+// step; kInvalidArgument for more than kMaxRecipeSteps steps, a cast that is not the last one, or
+// numbers that suit no tensor.
+[[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, const Shape& shape);
 
-// The view that the recipe produces: other strides over the same storage. Errors as above, and
-// kMismatch if elements share bytes.
+// The view that the recipe makes: other strides over the same storage. Its elements, in row-major
+// order, are those of the result. Its shape is the result's too, unless a reshape joined dimensions
+// that do not lie one behind the other, as after a transpose: then the view keeps them apart, and
+// only the function above tells the shape. Errors as above, and kMismatch if elements share bytes,
+// or if no strides reach the elements (a reshape or slice that cuts through joined dimensions).
 [[nodiscard]] Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view);
 
 }  // namespace onnx_external

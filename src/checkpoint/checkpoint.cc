@@ -104,6 +104,11 @@ const std::vector<RefusedTensor>& Checkpoint::refused_tensors() const {
 std::uint32_t Checkpoint::argument_of(std::size_t tensor) const {
   return contents_->arguments[tensor];
 }
+std::span<const std::uint32_t> Checkpoint::made_of(std::size_t tensor) const {
+  const auto& keys = contents_->keys_of;
+  return tensor < keys.size() ? std::span<const std::uint32_t>(keys[tensor])
+                              : std::span<const std::uint32_t>();
+}
 const std::vector<OverlaidTensor>& Checkpoint::overlaid() const {
   return contents_->overlaid;
 }
@@ -141,15 +146,35 @@ Status Checkpoint::read(const TensorView& view, std::uint64_t first,
   assert(range_fits(first, out.size(), *contiguous_nbytes(view.dtype, view.shape)));
   const StorageSource source = storage_source(contents_->all, view.storage);
   return out.empty() ? Status()
-                     : with_reader(source, contents_->inflated, view,
+                     : with_reader(source, *contents_->inflated, view,
                                    [&](const auto& reader) { return reader.read(first, out); });
 }
 
 Status CheckpointAccess::read_rows(const Checkpoint& checkpoint, const TensorView& view,
                                    std::uint64_t pitch, std::span<std::byte> out) {
   Contents& contents = *checkpoint.contents_;
-  return with_reader(storage_source(contents.all, view.storage), contents.inflated, view,
+  return with_reader(storage_source(contents.all, view.storage), *contents.inflated, view,
                      [&](const auto& reader) { return reader.read_rows(pitch, out); });
+}
+
+Result<MemoryRuns::Held> CheckpointAccess::hold(const Checkpoint& checkpoint,
+                                                const TensorView& view) {
+  const Storage& storage = checkpoint.storages()[view.storage];
+  return storage.kind == StorageKind::kMade
+             ? files(checkpoint)[storage.file]->runs()->hold(storage.offset)
+             : MemoryRuns::Held();
+}
+
+void CheckpointAccess::append_given(Checkpoint& checkpoint, const Checkpoint& others) {
+  Contents& contents = *checkpoint.contents_;
+  contents.given += others.tensors().size();
+  append_contents(contents.all, others.contents_->all);
+  contents.arguments.resize(contents.all.tensors.size(), 0);
+  contents.files.insert(contents.files.end(), others.files().begin(), others.files().end());
+}
+
+std::size_t CheckpointAccess::first_given(const Checkpoint& checkpoint) {
+  return checkpoint.tensors().size() - checkpoint.contents_->given;
 }
 
 const std::vector<std::shared_ptr<const SourceFile>>& CheckpointAccess::files(
@@ -216,7 +241,7 @@ Status Checkpoint::check_storage(std::uint32_t storage) const {
     return {};
   }
   if (stored.compression != Compression::kNone) {
-    TRY(contents_->inflated.get(storage, stored, file));
+    TRY(contents_->inflated->get(storage, stored, file));
     return {};
   }
   TRY_ASSIGN(const auto crc, range_crc32(file, stored.offset, stored.bytes));

@@ -4,15 +4,12 @@
 #include <system_error>
 #include <utility>
 
-#include "base/name_map.h"
-#include "base/remedy.h"
-#include "base/size_text.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/dcp/dcp.h"
 #include "checkpoint/formats/checkpoint_file.h"
 #include "checkpoint/formats/shard_index.h"
-#include "checkpoint/storage/bytes_ids.h"
+#include "checkpoint/names_of_arguments.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/expansion_limit.h"
@@ -123,103 +120,6 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
                                              : read_file_or_index(std::move(file), options);
 }
 
-// The contiguous bytes of all tensors, or of each once that several share.
-Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
-  BytesIds ids(all.storages);
-  std::uint64_t total = 0;
-  for (const TensorView& view : all.tensors) {
-    TRY_ASSIGN(const auto nbytes, contiguous_nbytes(view.dtype, view.shape));
-    const std::size_t known = ids.count();
-    if (each_once && ids.id_of(view) < known) {  // nothing, which an empty tensor has, is less
-      continue;
-    }
-    if (__builtin_add_overflow(total, nbytes, &total)) {
-      return fail(ErrorCode::kCorrupt, "the tensors have more than 2^64 bytes");
-    }
-  }
-  return total;
-}
-
-// A small file can be viewed as an output of any size, by a stride of 0 or many overlapping views.
-Status check_expansion(const FileContents& all, std::uint64_t max_expand,
-                       const std::string& where) {
-  // Counts bytes of the files, not of inflated records, which can be made at a thousandth of their
-  // size.
-  std::uint64_t files = 0;
-  for (const auto& file : all.files) {
-    files += file->size();
-  }
-  const auto is_too_much = [&](std::uint64_t bytes) {
-    return expands_too_far(bytes, files, max_expand);
-  };
-  auto total = output_bytes(all, false);
-  if (!total || is_too_much(*total)) {  // rare, and takes more work
-    total = output_bytes(all, true);
-  }
-  if (!total) {
-    return fail_in(where, total.error());
-  }
-  if (is_too_much(*total)) {
-    return fail_with(ErrorCode::kUnsupported,
-                     where + ": the tensors have " + size_text(*total) + ", expanded from " +
-                         size_text(files) + "; at most " + std::to_string(max_expand) +
-                         " times is allowed",
-                     {{"max-expand", "N", "if the file is trusted to grow N times"}});
-  }
-  return {};
-}
-
-// Drops the tensors whose name also occurs in a later argument.
-void drop_overlaid(CheckpointAccess::Contents& contents) {
-  std::vector<TensorView>& tensors = contents.all.tensors;
-  std::vector<bool> stays(tensors.size(), true);
-  {
-    NameMap<std::uint32_t> last;  // the last argument that has the name
-    for (std::size_t i = tensors.size(); i-- > 0;) {
-      const auto [found, is_new] = last.emplace(tensors[i].name, contents.arguments[i]);
-      stays[i] = is_new;
-      if (!is_new) {
-        contents.overlaid.push_back({tensors[i].name, contents.arguments[i], found->second});
-      }
-    }
-  }
-  std::reverse(contents.overlaid.begin(), contents.overlaid.end());
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (stays[i]) {
-      std::swap(tensors[kept], tensors[i]);
-      std::swap(contents.arguments[kept++], contents.arguments[i]);
-    }
-  }
-  tensors.resize(kept);
-  contents.arguments.resize(kept);
-}
-
-// Within one argument names are unique already.
-Status check_names(CheckpointAccess::Contents& contents,
-                   std::span<const std::filesystem::path> paths, bool overlay) {
-  if (paths.size() == 1) {
-    return {};
-  }
-  if (overlay) {
-    drop_overlaid(contents);
-    return {};
-  }
-  NameMap<std::uint32_t> argument_of;
-  for (std::size_t i = 0; i < contents.all.tensors.size(); ++i) {
-    const std::string& name = contents.all.tensors[i].name;
-    const std::uint32_t argument = contents.arguments[i];
-    const auto [twin, is_new] = argument_of.emplace(name, argument);
-    if (!is_new) {
-      return fail_with(ErrorCode::kAmbiguous,
-                       "tensor " + quote(name) + " is in " + quote(paths[twin->second].string()) +
-                           " and in " + quote(paths[argument].string()) + "; give only one of them",
-                       {{"overlay", "", "takes the tensors of the later one"}});
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
@@ -236,8 +136,12 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
     contents->arguments.resize(contents->all.tensors.size(), argument);
     TRY_IN(paths[argument].string(), MemoryBudget(contents->all, options.max_expand).check());
   }
-  TRY(check_names(*contents, paths, options.overlay));
-  TRY(check_expansion(contents->all, options.max_expand, paths[0].string()));
+  std::vector<std::string> arguments;
+  for (const std::filesystem::path& path : paths) {
+    arguments.push_back(quote(path.string()));
+  }
+  TRY(check_names(*contents, arguments, options.overlay));
+  TRY(check_tensor_expansion(contents->all, options.max_expand, paths[0].string()));
   return CheckpointAccess::make(std::move(contents));
 }
 

@@ -1,4 +1,4 @@
-// Recipes in map files and manifests: lists of step names.
+// Recipes in map files and manifests: lists of steps, "NAME" or {"NAME": [NUMBER, ...]}.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace onnx_external {
 
-// kCorrupt if `steps` is not a list, is longer than kMaxRecipeSteps, or has an unknown step.
+// kCorrupt if `steps` is not a list, is longer than kMaxRecipeSteps and a cast, or has an unknown
+// step, one with other members, or one without its numbers.
 [[nodiscard]] Result<Recipe> parse_recipe(const Json& steps);
 
-// ["transpose"]
+// ["transpose", {"slice": [0, 0, 128]}]
 [[nodiscard]] std::string recipe_json(const Recipe& recipe);
 
 }  // namespace onnx_external

@@ -17,6 +17,20 @@
 namespace onnx_external {
 namespace {
 
+// FileSystemWriter can write safetensors files, whose places it does not record; torch cannot load
+// them either.
+Status refuse_safetensors(const SourceFile& file) {
+  TRY_ASSIGN(const auto format, sniff_format(file));
+  if (format != FileFormat::kSafetensors) {
+    return {};
+  }
+  return fail(ErrorCode::kUnsupported,
+              file.name() +
+                  ": a safetensors file (SerializationFormat.SAFETENSORS), which torch "
+                  "itself does not load from a distributed checkpoint; save it with "
+                  "the default format, or with HuggingFaceStorageWriter");
+}
+
 // A slice of an open file, and the result of reading it: its only tensor, without a name, or an
 // error.
 struct Slice {
@@ -55,6 +69,7 @@ class Slices {
       const Slice& a = slices_[i - 1];
       const Slice& b = slices_[i];
       if (a.file == b.file && b.offset - a.offset < a.length) {
+        TRY(refuse_safetensors(*part_.files[a.file]));
         return fail(ErrorCode::kCorrupt,
                     part_.files[a.file]->name() + ": byte " + std::to_string(b.offset) +
                         ": a slice begins inside the one at byte " + std::to_string(a.offset));
@@ -82,6 +97,7 @@ class Slices {
                SourceFile::slice(part_.files[slice.file], slice.offset, slice.length));
     TRY_ASSIGN(const auto format, sniff_format(*file));
     const std::string where = file->name();
+    TRY(refuse_safetensors(*file));
     if (format != FileFormat::kTorchZip && format != FileFormat::kTorchLegacy) {
       return fail(ErrorCode::kUnsupported,
                   where + ": not what torch.save writes; other serializations are not read");

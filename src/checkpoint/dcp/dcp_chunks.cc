@@ -176,16 +176,18 @@ ChunkedTensor::ChunkedTensor(DType dtype, const Shape& shape, std::vector<ChunkS
       end += (dims.sizes[d] - 1) * dims_.steps[d];
     }
     const std::uint64_t furthest = chunks_.empty() ? end : std::max(end, chunks_.back().furthest);
-    chunks_.push_back(
-        {.offsets = in_bytes(source.box.offsets, 0),
-         .dims = std::move(dims),
-         .first = first,
-         .end = end,
-         .furthest = furthest,
-         .reader = ElementReader(source.view, source.storage,
-                                 [&source](std::uint64_t offset, std::span<std::byte> out) {
-                                   return source.file->read(source.storage.offset + offset, out);
-                                 })});
+    chunks_.push_back({.offsets = in_bytes(source.box.offsets, 0),
+                       .dims = std::move(dims),
+                       .first = first,
+                       .end = end,
+                       .furthest = furthest,
+                       .reader = ElementReader(
+                           source.view, source.storage,
+                           [&source](std::uint64_t offset, std::span<std::byte> out) {
+                             return source.read
+                                        ? source.read(offset, out)
+                                        : source.file->read(source.storage.offset + offset, out);
+                           })});
   }
 }
 

@@ -39,6 +39,7 @@ struct ChunkSource {
   TensorView view;  // its shape is the box's
   Storage storage;  // a plain range of `file`
   std::shared_ptr<const SourceFile> file;
+  ReadSource read = {};  // if set, it reads the storage instead of `file`
 };
 
 // Reads the whole tensor. Immutable: read() may be called from several threads at once.

@@ -184,7 +184,7 @@ Status refuse_later_chunks(const Json& metadata, Selection selection, FileConten
   }
   const std::string reason =
       "one chunk of a tensor that torch.distributed.checkpoint has cut up; save it with "
-      "consolidated_output_path";
+      "HuggingFaceStorageWriter's enable_consolidation=True";
   std::vector<TensorView> kept;
   for (TensorView& tensor : part.tensors) {
     if (!later.contains(tensor.name)) {

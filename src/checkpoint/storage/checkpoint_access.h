@@ -17,12 +17,27 @@ struct CheckpointAccess {
   using Contents = Checkpoint::Contents;  // file_contents.h
 
   [[nodiscard]] static Checkpoint make(std::unique_ptr<Contents> contents);
+  [[nodiscard]] static const Contents& contents(const Checkpoint& checkpoint) {
+    return *checkpoint.contents_;
+  }
+  [[nodiscard]] static Contents& contents(Checkpoint& checkpoint) { return *checkpoint.contents_; }
   // Without tensors.
   [[nodiscard]] static Checkpoint make_empty();
 
   // The open files, same index as Checkpoint::files().
   [[nodiscard]] static const std::vector<std::shared_ptr<const SourceFile>>& files(
       const Checkpoint& checkpoint);
+
+  // Makes the bytes that `view` needs, if they are made (loose_tensors.h), and keeps them while the
+  // result lives; the thread must hold no others. Errors of the caller's function.
+  [[nodiscard]] static Result<MemoryRuns::Held> hold(const Checkpoint& checkpoint,
+                                                     const TensorView& view);
+
+  // Appends the tensors of `others`, which a model brings along (with_tensors_of() in
+  // save_external.h). They are no keys, and may have names that others have.
+  static void append_given(Checkpoint& checkpoint, const Checkpoint& others);
+  // The index of the first tensor that was appended; tensors().size() if none was.
+  [[nodiscard]] static std::size_t first_given(const Checkpoint& checkpoint);
 
   // All of a matrix, its rows `pitch` bytes apart; what lies between them may change.
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,

@@ -4,9 +4,31 @@
 
 #include "base/remedy.h"
 #include "base/size_text.h"
+#include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "onnx_external/checkpoint.h"
 
 namespace onnx_external {
+namespace {
+
+// The contiguous bytes of all tensors, or of each once that several share.
+Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
+  BytesIds ids(all.storages);
+  std::uint64_t total = 0;
+  for (const TensorView& view : all.tensors) {
+    TRY_ASSIGN(const auto nbytes, contiguous_nbytes(view.dtype, view.shape));
+    const std::size_t known = ids.count();
+    if (each_once && ids.id_of(view) < known) {  // nothing, which an empty tensor has, is less
+      continue;
+    }
+    if (__builtin_add_overflow(total, nbytes, &total)) {
+      return fail(ErrorCode::kCorrupt, "the tensors have more than 2^64 bytes");
+    }
+  }
+  return total;
+}
+
+}  // namespace
 
 bool expands_too_far(std::uint64_t bytes, std::uint64_t stored, std::uint64_t max_expand) {
   return bytes > kAlwaysExpandedBytes && bytes / std::max<std::uint64_t>(max_expand, 1) > stored;
@@ -22,6 +44,34 @@ Status check_expanded(const std::string& what, std::uint64_t bytes, std::uint64_
                        size_text(stored) + "; at most " + std::to_string(max_expand) +
                        " times is allowed",
                    {{"max-expand", "N", "if they are trusted to grow N times"}});
+}
+
+Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
+                              const std::string& where) {
+  // Counts bytes of the files, not of inflated records, which can be made at a thousandth of their
+  // size.
+  std::uint64_t files = 0;
+  for (const auto& file : all.files) {
+    files += file->size();
+  }
+  const auto is_too_much = [&](std::uint64_t bytes) {
+    return expands_too_far(bytes, files, max_expand);
+  };
+  auto total = output_bytes(all, false);
+  if (!total || is_too_much(*total)) {  // rare, and takes more work
+    total = output_bytes(all, true);
+  }
+  if (!total) {
+    return fail_in(where, total.error());
+  }
+  if (is_too_much(*total)) {
+    return fail_with(ErrorCode::kUnsupported,
+                     where + ": the tensors have " + size_text(*total) + ", expanded from " +
+                         size_text(files) + "; at most " + std::to_string(max_expand) +
+                         " times is allowed",
+                     {{"max-expand", "N", "if the file is trusted to grow N times"}});
+  }
+  return {};
 }
 
 }  // namespace onnx_external

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "checkpoint/storage/file_contents.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -17,5 +18,10 @@ namespace onnx_external {
 // these bytes: "the tensors to read".
 [[nodiscard]] Status check_expanded(const std::string& what, std::uint64_t bytes,
                                     std::uint64_t stored, std::uint64_t max_expand);
+
+// The limit for all tensors: a small file can be viewed as an output of any size, by a stride of 0
+// or many overlapping views. `where` is the file, for the message.
+[[nodiscard]] Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
+                                            const std::string& where);
 
 }  // namespace onnx_external

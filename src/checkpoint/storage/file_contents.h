@@ -46,12 +46,15 @@ struct FileContents {
 void append_contents(FileContents& whole, FileContents part);
 
 struct Checkpoint::Contents {
-  explicit Contents(std::filesystem::path scratch_dir) : inflated(std::move(scratch_dir)) {}
+  explicit Contents(std::filesystem::path scratch_dir)
+      : inflated(std::make_shared<InflatedStorages>(std::move(scratch_dir))) {}
   FileContents all;
   std::vector<std::uint32_t> arguments;  // one per tensor
   std::vector<OverlaidTensor> overlaid;
   std::vector<CheckpointFile> files;  // all.files, for callers
-  InflatedStorages inflated;
+  std::size_t given = 0;              // the last tensors of `all`: CheckpointAccess::append_given()
+  std::vector<std::vector<std::uint32_t>> keys_of;  // Checkpoint::made_of(), for the first tensors
+  std::shared_ptr<InflatedStorages> inflated;
 };
 
 }  // namespace onnx_external

@@ -32,6 +32,24 @@ constexpr std::array<std::pair<std::string_view, DType>, 14> kArrayTypes = {{
     {"c8", DType::kComplex64},
 }};
 
+// "f4" and the like, or a class of ml_dtypes that is the class of one of torch's types (its
+// float4_e2m1fn has one value in a byte, torch's two).
+Result<DType> read_type_argument(const Pickle& pickle, NodeId id) {
+  const bool is_class = pickle.kind(id) == NodeKind::kGlobal && pickle.module(id) == "ml_dtypes";
+  const std::string_view code = pickle.string(id).value_or("");
+  const auto* const found = std::find_if(kArrayTypes.begin(), kArrayTypes.end(),
+                                         [&](const auto& known) { return known.first == code; });
+  const auto dtype = is_class                     ? dtype_from_torch_name(pickle.name(id))
+                     : found == kArrayTypes.end() ? std::nullopt
+                                                  : std::optional(found->second);
+  if (!dtype) {
+    return unsupported("its numpy dtype " +
+                       quote(code.empty() ? type_name(pickle, id) : std::string(code)) +
+                       " is no number that a tensor can hold; leave it out, or save numbers");
+  }
+  return *dtype;
+}
+
 // numpy.dtype("f4", False, True) with the state (3, "<", None, None, None, -1, -1, 0).
 Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
   if (call_of(pickle, id) != Call::kArrayType) {
@@ -39,15 +57,10 @@ Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
                        ", which is not read");
   }
   const Arguments arguments = pickle.tuple(pickle.arguments(id));
-  const std::string_view code =
-      arguments.empty() ? "" : pickle.string(arguments[0]).value_or("a class");
-  const auto* const found = std::find_if(kArrayTypes.begin(), kArrayTypes.end(),
-                                         [&](const auto& known) { return known.first == code; });
-  if (found == kArrayTypes.end()) {
-    return unsupported("its numpy dtype " + quote(code) +
-                       " is no number that a tensor can hold; leave it out, or save numbers");
+  if (arguments.empty()) {
+    return corrupt("its numpy dtype has no name");
   }
-  array.dtype = found->second;
+  TRY_ASSIGN(array.dtype, read_type_argument(pickle, arguments[0]));
   const std::vector<NodeId> states = pickle.states(id, 2);
   const Arguments state = states.size() == 1 ? pickle.tuple(states[0]) : Arguments();
   const auto order = state.size() >= 2 ? pickle.string(state[1]) : std::nullopt;

@@ -9,7 +9,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/torch/numpy_arrays.h"
+#include "checkpoint/torch/tensor_states.h"
 #include "checkpoint/torch/torch_symbols.h"
+#include "checkpoint/torch/wrapped_tensor.h"
 
 namespace onnx_external {
 namespace {
@@ -69,25 +71,13 @@ Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, 
   return {};
 }
 
-// The items of a dict that torch pickles plainly, at most `most`; none for None. An object that
-// would become a dict could hide some.
-Result<std::vector<std::pair<NodeId, NodeId>>> few_items(const Pickle& pickle, NodeId id,
-                                                         std::size_t most, std::string_view what,
-                                                         std::string_view fix) {
-  if (pickle.kind(id) == NodeKind::kNone) {
-    return {};
-  }
-  auto items = pickle.items(id, most + 1);
-  if (pickle.kind(id) != NodeKind::kDict || items.size() > most) {
-    return unsupported("its " + std::string(what) + " is no dict of at most " +
-                       std::to_string(most) + " entries" + std::string(fix));
-  }
-  return items;
-}
-
-// {'conj': True} or {'neg': True}: the bytes are not the values.
+// {'conj': True} or {'neg': True}: the bytes are not the values. TorchScript tags it as a dict.
 Status read_view_bits(const Pickle& pickle, NodeId metadata, TensorDeclaration& tensor) {
   constexpr std::size_t kMaxBits = 8;
+  if (call_of(pickle, metadata) == Call::kTypeTag) {
+    const Arguments tagged = pickle.tuple(pickle.arguments(metadata));
+    metadata = tagged.empty() ? metadata : tagged[0];
+  }
   TRY_ASSIGN(const auto bits, few_items(pickle, metadata, kMaxBits, "metadata", ""));
   for (const auto& [key, value] : bits) {
     const auto name = pickle.string(key).value_or("?");
@@ -98,52 +88,6 @@ Status read_view_bits(const Pickle& pickle, NodeId metadata, TensorDeclaration& 
     }
     tensor.conj = tensor.conj || (*bit && name == "conj");
     tensor.neg = tensor.neg || (*bit && name == "neg");
-  }
-  return {};
-}
-
-// Attributes may be set on a tensor; nothing that replaces its data may.
-Status check_attributes(const Pickle& pickle, NodeId attributes) {
-  constexpr std::size_t kMaxAttributes = 64;
-  TRY_ASSIGN(const auto items, few_items(pickle, attributes, kMaxAttributes, "state",
-                                         "; save tensor.detach().clone() instead"));
-  for (const auto& [key, value] : items) {
-    const auto name = pickle.string(key);
-    if (!name || *name == "data" || *name == "real" || *name == "imag") {
-      return unsupported("its state sets " + quote(name.value_or("?")) +
-                         "; save tensor.detach().clone() instead");
-    }
-  }
-  return {};
-}
-
-// A dict of attributes, or (dict, slots). Of Tensor.__setstate__'s tuples that of torch before 0.4,
-// (requires_grad, volatile, hooks), says nothing about the data; a longer one holds another
-// storage.
-Status check_state(const Pickle& pickle, NodeId state) {
-  const Arguments parts = pickle.tuple(state);
-  if (parts.size() == 3 && pickle.boolean(parts[0])) {
-    return {};
-  }
-  if (parts.size() != 2) {
-    return check_attributes(pickle, state);
-  }
-  TRY(check_attributes(pickle, parts[0]));
-  return check_attributes(pickle, parts[1]);
-}
-
-// What was done to a tensor after the call that made it.
-Status check_additions(const Pickle& pickle, NodeId tensor) {
-  constexpr std::size_t kMaxStates = 4;
-  if (pickle.has_items(tensor) || pickle.has_elements(tensor)) {
-    return corrupt("the pickle adds items to a tensor");
-  }
-  const std::vector<NodeId> states = pickle.states(tensor, kMaxStates + 1);
-  if (states.size() > kMaxStates) {
-    return unsupported("more than " + std::to_string(kMaxStates) + " states are set on it");
-  }
-  for (const NodeId state : states) {
-    TRY(check_state(pickle, state));
   }
   return {};
 }
@@ -313,6 +257,7 @@ Result<TensorDeclaration> read_made(const Pickle& pickle, const Symbol& symbol, 
       return read_quantized(pickle, arguments);
     case Call::kSparse:
       return read_sparse(pickle, arguments);
+    case Call::kWrapper:
     case Call::kUnsupported:
       return unsupported("it is " + std::string(symbol.refusal));
     default:
@@ -325,6 +270,67 @@ Result<TensorDeclaration> read_made(const Pickle& pickle, const Symbol& symbol, 
                  quote(std::string(symbol.module) + "." + std::string(symbol.name)));
 }
 
+// The call that makes a tensor, and what the calls around it ask for.
+struct MakingCall {
+  NodeId object = 0;  // 0 for a call that was not made yet
+  NodeId callable = 0;
+  NodeId arguments = 0;
+  std::optional<DType> converted = {};
+  std::optional<Shape> whole = {};  // of the DTensor that it must be all of
+};
+
+Status enter(const Pickle& pickle, NodeId object, MakingCall& call) {
+  if (pickle.kind(object) != NodeKind::kObject) {
+    return corrupt("a parameter without a tensor");
+  }
+  call.object = object;
+  call.callable = pickle.callable(object);
+  call.arguments = pickle.arguments(object);
+  return {};
+}
+
+// (_rebuild_wrapper_subclass, class, its arguments, state)
+Status enter_wrapper(const Pickle& pickle, Arguments arguments, MakingCall& call) {
+  TRY_ASSIGN(auto local, local_tensor(pickle, pickle.tuple(arguments[2]), arguments[3]));
+  if (call.whole) {
+    TRY(check_whole(local.shape, *call.whole));
+  }
+  call.whole = std::move(local.shape);
+  return enter(pickle, local.tensor, call);
+}
+
+// Takes the outermost wrapper off.
+Status unwrap(const Pickle& pickle, Call wrapper, Arguments arguments, MakingCall& call) {
+  constexpr std::size_t kState = 3;  // argument of parameters with one, and of subclasses
+  if (wrapper == Call::kConverted) {
+    TRY(convert(pickle, arguments, call.converted));
+    return enter(pickle, arguments[0], call);
+  }
+  if (wrapper == Call::kWrapped) {
+    TRY(enter(pickle, arguments[0], call));
+  } else if (const Symbol* made = find_symbol(pickle, arguments[0]);
+             made != nullptr && made->call == Call::kWrapper) {
+    TRY(enter_wrapper(pickle, arguments, call));
+  } else {
+    call = {.callable = arguments[0],
+            .arguments = arguments[2],
+            .converted = call.converted,
+            .whole = std::move(call.whole)};
+  }
+  return arguments.size() > kState ? check_state(pickle, arguments[kState]) : Status();
+}
+
+// What the call makes, as the calls around it want it.
+Result<TensorDeclaration> read_wanted(const Pickle& pickle, const Symbol& symbol,
+                                      const MakingCall& call) {
+  auto tensor =
+      of_type(read_made(pickle, symbol, call.object, pickle.tuple(call.arguments)), call.converted);
+  if (tensor && call.whole) {
+    TRY(check_whole(tensor->shape, *call.whole));
+  }
+  return tensor;
+}
+
 }  // namespace
 
 Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id) {
@@ -335,42 +341,24 @@ Result<TensorDeclaration> declared_storage(const Pickle& pickle, NodeId id) {
 }
 
 Result<TensorDeclaration> declared_tensor(const Pickle& pickle, NodeId id) {
-  constexpr int kMaxWrappers = 16;   // Parameter of a subclass of ...
-  constexpr std::size_t kState = 3;  // argument of parameters with one, and of subclasses
-  NodeId object = id;                // 0 for a call that was not made yet
-  NodeId callable = pickle.callable(id);
-  NodeId arguments_id = pickle.arguments(id);
-  std::optional<DType> converted;
+  constexpr int kMaxWrappers = 16;  // Parameter of a subclass of ...
+  MakingCall call;
+  TRY(enter(pickle, id, call));
   for (int depth = 0; depth < kMaxWrappers; ++depth) {
-    if (object != 0 && !is_array(pickle, object)) {
-      TRY(check_additions(pickle, object));
+    if (call.object != 0 && !is_array(pickle, call.object)) {
+      TRY(check_additions(pickle, call.object));
     }
-    const Symbol* symbol = find_symbol(pickle, callable);
-    const Arguments arguments = pickle.tuple(arguments_id);
+    const Symbol* symbol = find_symbol(pickle, call.callable);
+    const Arguments arguments = pickle.tuple(call.arguments);
     if (symbol == nullptr) {
-      return unsupported("it is made by " + quote(type_name(pickle, callable)));
+      return unsupported("it is made by " + quote(type_name(pickle, call.callable)));
     }
     TRY(check_arity(symbol->arity, arguments.size()));
-    if (symbol->call == Call::kConverted || symbol->call == Call::kWrapped) {
-      if (pickle.kind(arguments[0]) != NodeKind::kObject) {
-        return corrupt("a parameter without a tensor");
-      }
-      object = arguments[0];
-      callable = pickle.callable(object);
-      arguments_id = pickle.arguments(object);
-      if (symbol->call == Call::kConverted) {
-        TRY(convert(pickle, arguments, converted));
-      }
-    } else if (symbol->call == Call::kFromType) {
-      object = 0;
-      callable = arguments[0];
-      arguments_id = arguments[2];
-    } else {
-      return of_type(read_made(pickle, *symbol, object, arguments), converted);
+    if (symbol->call != Call::kConverted && symbol->call != Call::kWrapped &&
+        symbol->call != Call::kFromType) {
+      return read_wanted(pickle, *symbol, call);
     }
-    if (symbol->call != Call::kConverted && arguments.size() > kState) {
-      TRY(check_state(pickle, arguments[kState]));
-    }
+    TRY(unwrap(pickle, symbol->call, arguments, call));
   }
   return corrupt("too many wrappers around a tensor");
 }

@@ -45,6 +45,7 @@ bool is_torch_tensor(const Pickle& pickle, NodeId id) {
     case Call::kWrapped:
     case Call::kConverted:
     case Call::kFromType:
+    case Call::kWrapper:
     case Call::kUnsupported:
       return true;
     default:

@@ -1,10 +1,13 @@
 #include "checkpoint/torch/torch_records.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <span>
 #include <string_view>
 #include <utility>
 
+#include "base/bad_input.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -19,6 +22,56 @@ constexpr int kMaxVersion = 10;
 // more. torch writes a dozen for a tensor, whose record takes 150 bytes at least.
 constexpr std::uint64_t kAlwaysInflatedNodes = 500'000;
 constexpr std::uint64_t kBytesPerNode = 2;  // of the file
+
+// torch.save inside torch.serialization.skip_data() gives each storage a record of the right size,
+// which the caller fills later, and for which it computes no CRC-32, as it does for the others.
+bool is_saved_without_data(const ZipArchive& zip) {
+  const ZipEntry* pickle = zip.find("data.pkl");
+  return pickle != nullptr && pickle->crc != 0 &&
+         std::all_of(zip.entries().begin(), zip.entries().end(), [&](const ZipEntry& entry) {
+           return entry.size == 0 || !zip.name_in_root(entry).starts_with("data/") ||
+                  (entry.crc == 0 && entry.compression == Compression::kNone);
+         });
+}
+
+constexpr std::size_t kSampleBytes = 4096;
+
+// Whether a sample of the record is all zeros: its first bytes, those in the middle, the last.
+Result<bool> looks_empty(const SourceFile& file, const ZipEntry& entry) {
+  std::array<std::byte, kSampleBytes> buffer{};
+  const std::uint64_t bytes = std::min<std::uint64_t>(entry.size, buffer.size());
+  const auto sample = std::span(buffer).first(static_cast<std::size_t>(bytes));
+  for (const std::uint64_t at : {std::uint64_t{0}, (entry.size - bytes) / 2, entry.size - bytes}) {
+    TRY(file.read(entry.data_offset + at, sample));
+    if (std::any_of(sample.begin(), sample.end(),
+                    [](std::byte value) { return value != std::byte{0}; })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether nobody has filled such a file: as far as one looks, all records are zeros.
+Result<bool> is_unfilled(const ZipArchive& zip) {
+  constexpr std::size_t kMostSamples = 64;
+  if (!is_saved_without_data(zip)) {
+    return false;
+  }
+  std::size_t sampled = 0;
+  for (const ZipEntry& entry : zip.entries()) {
+    if (entry.size == 0 || !zip.name_in_root(entry).starts_with("data/")) {
+      continue;
+    }
+    TRY_ASSIGN(const bool empty, looks_empty(*zip.file(), entry));
+    if (!empty) {
+      return false;
+    }
+    if (++sampled == kMostSamples) {
+      break;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -82,6 +135,16 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
     return fail(ErrorCode::kCorrupt, "its record " + quote(entry->name) + " has " +
                                          std::to_string(entry->size) + " bytes, the pickle says " +
                                          std::to_string(bytes));
+  }
+  if (entry->crc == 0 && entry->size > 0) {
+    if (!is_unfilled_) {
+      TRY_ASSIGN(is_unfilled_, is_unfilled(zip_));
+    }
+    if (*is_unfilled_) {
+      return unsupported(
+          "its file was saved without data (torch.serialization.skip_data) and not filled since; "
+          "fill it, or save it again");
+    }
   }
   auto& known = storages_[static_cast<std::size_t>(entry - zip_.entries().data())];
   if (!known) {

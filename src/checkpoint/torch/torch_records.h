@@ -34,7 +34,8 @@ class RecordStorages {
       : zip_(zip), order_(order), part_(part), storages_(zip.entries().size()) {}
 
   // The storage for the record root/`name`, added if it is new. kCorrupt if the record is missing
-  // or does not have exactly `bytes` bytes, which newer torch requires too.
+  // or does not have exactly `bytes` bytes, which newer torch requires too; kUnsupported if the
+  // file was saved without its data and nobody has filled it since.
   [[nodiscard]] Result<std::uint32_t> find(const std::string& name, std::uint64_t bytes);
 
  private:
@@ -42,6 +43,7 @@ class RecordStorages {
   ByteOrder order_;
   FileContents& part_;
   std::vector<std::optional<std::uint32_t>> storages_;  // index = ZipArchive::entries()
+  std::optional<bool> is_unfilled_;                     // once it was asked
 };
 
 }  // namespace onnx_external

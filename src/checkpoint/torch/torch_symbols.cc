@@ -9,6 +9,9 @@
 namespace onnx_external {
 namespace {
 
+constexpr std::string_view kNestedTensor =
+    "a nested tensor; save the tensors of its unbind() instead";
+
 // The two that every tensor of a state dict has come first.
 constexpr std::array kSymbols = {
     Symbol{"torch._utils", "_rebuild_tensor_v2", Call::kTensor, {6, 7}},
@@ -42,22 +45,24 @@ constexpr std::array kSymbols = {
     Symbol{"torch.storage", "_load_from_bytes", Call::kLoadFromBytes},
     Symbol{"torch", "Size", Call::kSize},
     Symbol{"torch.serialization", "_get_layout", Call::kLayout},
-    Symbol{"torch._utils",
-           "_rebuild_nested_tensor",
+    Symbol{"torch.jit._pickle", "restore_type_tag", Call::kTypeTag},
+    Symbol{"torch._utils", "_rebuild_nested_tensor", Call::kUnsupported, {}, kNestedTensor},
+    Symbol{"torch.nested._internal.nested_tensor",
+           "_rebuild_njt",
            Call::kUnsupported,
            {},
-           "a nested tensor; save the tensors of its unbind() instead"},
+           kNestedTensor},
+    Symbol{"torch._utils",
+           "_rebuild_wrapper_subclass",
+           Call::kWrapper,
+           {},
+           "a tensor subclass that wraps other tensors (DTensor and the like), without them; save "
+           "tensor.full_tensor() or another plain tensor instead"},
     Symbol{"torch._utils",
            "_rebuild_meta_tensor_no_storage",
            Call::kUnsupported,
            {},
            "a meta tensor, which has no data; load the weights into the model before it is saved"},
-    Symbol{"torch._utils",
-           "_rebuild_wrapper_subclass",
-           Call::kUnsupported,
-           {},
-           "a tensor subclass that wraps other tensors (DTensor and the like); save "
-           "tensor.full_tensor() or another plain tensor instead"},
 };
 
 constexpr std::array kStorageClasses = {
@@ -160,8 +165,8 @@ Result<DType> read_dtype(const Pickle& pickle, NodeId id) {
   const bool named = pickle.kind(id) == NodeKind::kGlobal && pickle.module(id) == "torch";
   const auto known = named ? dtype_from_torch_name(pickle.name(id)) : std::nullopt;
   if (!known) {
-    return fail(ErrorCode::kUnsupported,
-                "element type " + quote(type_name(pickle, id)) + " is not read");
+    return fail(ErrorCode::kUnsupported, "element type " + quote(type_name(pickle, id)) +
+                                             " is not read; save tensor.view(torch.uint8) instead");
   }
   return *known;
 }

@@ -27,6 +27,7 @@ enum class Call : std::uint8_t {
   kWrapped,        // (tensor, flag, hooks, state): at least the first
   kConverted,      // (tensor, dtype, ...)
   kFromType,       // (function, type, arguments, state)
+  kWrapper,        // (class, dtype, size, ...), in a kFromType
   kArray,          // numpy.ndarray, filled in by its state
   kBufferArray,    // (bytes, dtype, shape, order)
   kArrayScalar,    // (dtype, bytes)
@@ -37,6 +38,7 @@ enum class Call : std::uint8_t {
   kLayout,         // ("torch.sparse_coo")
   kOrderedDict,    // ([pairs])
   kSize,           // ((dimensions))
+  kTypeTag,        // (value, type's name), of TorchScript
   kUnsupported,
 };
 

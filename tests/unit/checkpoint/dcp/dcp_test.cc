@@ -311,9 +311,25 @@ TEST(Dcp, RefusesDeflatedSlices) {
   EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "compressed"));
 }
 
+// FileSystemWriter(serialization_format=SerializationFormat.SAFETENSORS): one file of all tensors,
+// which lie at byte 0 for the metadata.
+TEST(Dcp, RefusesSafetensorsByName) {
+  DcpTensorSpec one = whole_tensor("a");
+  one.chunks[0].bytes = std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  DcpTensorSpec other = whole_tensor("b");
+  other.chunks[0].bytes = "{}";
+  other.chunks[0].offset = 0;
+  for (const auto& tensors : {std::vector{one}, std::vector{one, other}}) {
+    const TempDir dir;
+    EXPECT_THAT(
+        open(write_dcp(dir, {.tensors = tensors})),
+        FailsWith(ErrorCode::kUnsupported, "a safetensors file (SerializationFormat.SAFETENSORS)"));
+  }
+}
+
 TEST(Dcp, RefusesSlicesThatTorchSaveDidNotWrite) {
   DcpTensorSpec tensor = whole_tensor("a");
-  tensor.chunks[0].bytes = std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  tensor.chunks[0].bytes = "any bytes";
   EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "not what torch.save writes"));
 }
 

@@ -267,6 +267,54 @@ TEST(TorchZip, AcceptsStoragesWithoutACrc) {
   EXPECT_THAT(checkpoint->check_storage(0), IsOk());
 }
 
+// As inside torch.serialization.skip_data(): the records of storages have no CRC-32, others have.
+std::string saved_without_data(const std::vector<std::string>& storages) {
+  PickleBuilder pickle;
+  pickle.proto().empty_dict().mark();
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const auto count = static_cast<std::int64_t>(storages[i].size());
+    pickle.string("w" + std::to_string(i));
+    put_tensor(pickle, {.dtype = DType::kUInt8, .shape = {count}}, std::to_string(i),
+               storages[i].size());
+  }
+  pickle.set_items().stop();
+  ZipBuilder zip;
+  zip.add({.name = "a/data.pkl", .data = pickle.bytes()});
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    zip.add({.name = "a/data/" + std::to_string(i),
+             .data = storages[i],
+             .central_lie = [](ZipFields& fields) { fields.crc = 0; }});
+  }
+  return zip.finish();
+}
+
+TEST(TorchZip, RefusesAFileThatWasSavedWithoutItsData) {
+  const auto bytes = saved_without_data({std::string(5000, '\0'), "", std::string(8, '\0')});
+  EXPECT_THAT(open_bytes(bytes),
+              FailsWith(ErrorCode::kUnsupported,
+                        "'w0': its file was saved without data (torch.serialization.skip_data) and "
+                        "not filled since; fill it, or save it again"));
+  const auto listed = open_bytes(bytes, {.selection = Selection::kEverything});
+  EXPECT_THAT(names(listed), ElementsAre("w1"));
+  EXPECT_EQ(listed->refused_tensors().size(), 2U);
+}
+
+TEST(TorchZip, ReadsAFileThatWasFilledAfterItWasSavedWithoutItsData) {
+  for (const std::size_t place : {std::size_t{0}, std::size_t{10'000}, std::size_t{19'999}}) {
+    std::string second(20'000, '\0');
+    second[place] = 'x';
+    const auto filled = open_bytes(saved_without_data({std::string(8, '\0'), second}));
+    ASSERT_THAT(filled, IsOk());
+    EXPECT_EQ(read_all(*filled, 1), second);
+  }
+}
+
+TEST(TorchZip, ReadsZerosThatHaveACrc) {
+  const auto checkpoint =
+      open_bytes(torch_zip({{.name = "w", .shape = {4}, .bytes = f32({0, 0, 0, 0})}}));
+  ASSERT_THAT(checkpoint, IsOk());
+}
+
 std::string zip_with(const std::string& record, const std::string& data = "hello") {
   ZipBuilder zip;
   zip.add({.name = record, .data = data});
@@ -556,7 +604,8 @@ TEST(TorchZip, RefusesATensorThatIsConvertedWhenItIsLoaded) {
 TEST(TorchZip, NamesTensorsThatItCannotRead) {
   const std::vector<std::pair<std::string, std::string>> kinds = {
       {"_rebuild_meta_tensor_no_storage", "a meta tensor, which has no data; load the weights"},
-      {"_rebuild_wrapper_subclass", "wraps other tensors (DTensor and the like); save"},
+      {"_rebuild_wrapper_subclass",
+       "wraps other tensors (DTensor and the like), without them; save"},
       {"_rebuild_nested_tensor", "a nested tensor; save the tensors of its unbind()"}};
   for (const auto& [function, word] : kinds) {
     PickleBuilder pickle;

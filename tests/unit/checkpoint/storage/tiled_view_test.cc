@@ -142,7 +142,7 @@ TEST_F(Tiled, LeavesSmallMatricesAndOtherViewsToReadingInOrder) {
   open({.name = "w", .shape = {1500, 1700}, .bytes = bytes_of(std::size_t{1500} * 1700 * 4)});
   EXPECT_FALSE(TiledView::of(*checkpoint_, view(), {}));
   EXPECT_FALSE(TiledView::of(*checkpoint_, view(), DType::kFloat16));
-  const auto turned = apply_recipe({RecipeStep::kTranspose}, view());
+  const auto turned = apply_recipe({RecipeStep::transpose()}, view());
   EXPECT_TRUE(TiledView::of(*checkpoint_, *turned, {}));
   TensorView other = *turned;
   other.shape = {100, 100};

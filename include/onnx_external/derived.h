@@ -1,0 +1,62 @@
+// Tensors that no file has: made of the keys of a checkpoint, by recipes and by joining several.
+//
+// A derived tensor has a name and is a key like any other: every rule of the mapping may use it.
+// Its bytes are read from those of its keys when they are needed, through buffers of fixed size.
+// The definitions are plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/recipe.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+enum class DerivationKind : std::uint8_t {
+  kKey,     // a key of the checkpoint, or another derived tensor
+  kConcat,  // as torch.cat(parts, dim): equal shapes apart from that dimension
+  kStack,   // as torch.stack(parts, dim): equal shapes; `dim` is a new dimension
+};
+
+// How a tensor is made. All parts have one element type.
+struct Derivation {
+  DerivationKind kind = DerivationKind::kKey;
+  std::string key = {};                // of kKey
+  std::vector<Derivation> parts = {};  // of the others, at least one
+  std::int64_t dim = 0;                // of the others; negative ones count from the end
+  Recipe recipe = {};                  // applied to the result; without a cast
+
+  friend bool operator==(const Derivation&, const Derivation&) = default;
+};
+
+struct DerivedTensor {
+  std::string name;
+  Derivation from;
+
+  friend bool operator==(const DerivedTensor&, const DerivedTensor&) = default;
+};
+
+// Definitions may use each other, in any order, but not go deeper than this; a key has depth 0.
+inline constexpr std::size_t kMaxDerivedDepth = 8;
+// Parts of all definitions together.
+inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
+
+// Appends the tensors to checkpoint.tensors(), in the order of their definitions. After an error
+// the checkpoint is as it was. Nothing is read. Requires: nobody else uses the checkpoint
+// meanwhile.
+//
+// `max_expand`: as OpenOptions::max_expand; derived tensors count as well. kNotFound for a key that
+// does not exist; kAmbiguous for a name that exists already; kMismatch for shapes and element types
+// that do not fit each other or a recipe; kInvalidArgument for definitions that are too deep (as in
+// a circle), too many parts, or a form that makes no sense; kUnsupported if the result expands too
+// far, and for keys whose bytes are made on demand.
+[[nodiscard]] Status add_derived_tensors(Checkpoint& checkpoint,
+                                         std::span<const DerivedTensor> derived,
+                                         std::uint64_t max_expand = OpenOptions{}.max_expand);
+
+}  // namespace onnx_external

@@ -1,0 +1,32 @@
+// Definitions of derived tensors in map files and manifests.
+//
+// KEY is "key", {"key": "key", "recipe": [...]?}, or {"concat" or "stack": [KEY, ...], "dim": 0,
+// "recipe": [...]?}.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "onnx_external/derived.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Of documents with such definitions: each level of a definition has an object and a list.
+inline constexpr std::size_t kMaxDerivedJsonDepth = 2 * kMaxDerivedDepth + 10;
+
+// kCorrupt for another form, an unknown member, more than kMaxDerivedDepth levels, or a cast.
+[[nodiscard]] Result<Derivation> parse_derivation(const Json& key);
+
+// {NAME: KEY, ...}. kCorrupt as above; the message names the tensor.
+[[nodiscard]] Result<std::vector<DerivedTensor>> parse_derived(const Json& json);
+
+[[nodiscard]] std::string derivation_json(const Derivation& derivation);
+// One definition a line, each after `line_start`.
+[[nodiscard]] std::string derived_json(std::span<const DerivedTensor> derived,
+                                       const std::string& line_start);
+
+}  // namespace onnx_external

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/derived.h"
 #include "onnx_external/model.h"
 #include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
@@ -31,6 +32,8 @@ struct MappingKey {
   // Tensors with the same `bytes_id` share their bytes (tied weights), whatever their shapes are:
   // a reshaped view has the id of its tensor, a transposed one another. Empty tensors have none.
   std::optional<std::uint64_t> bytes_id;
+  // Of a derived tensor: the keys that it is made of, as indices. They are used where it is.
+  std::vector<std::uint32_t> made_of = {};
 };
 
 struct MappingKeys {
@@ -69,7 +72,8 @@ struct Rename {
 struct MapEntry {
   std::string slot;
   std::string key;
-  Recipe recipe = {};  // how the slot's bytes are made from the key's
+  Recipe recipe = {};      // how the slot's bytes are made from the key's
+  std::string model = {};  // of a set: the model that it is for; empty: each that has the slot
 
   friend bool operator==(const MapEntry&, const MapEntry&) = default;
 };
@@ -82,13 +86,18 @@ struct MappingOptions {
   // Only keys under this prefix are used, and it is removed from their names; a final dot is
   // optional. "" means the keys' own names: no prefix is searched for.
   std::optional<std::string> prefix;
-  std::vector<Rename> renames;    // applied to keys, in order
+  std::vector<Rename> renames;  // applied to keys, in order
+  // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them
+  // as keys; they are listed here so that the manifest can record them.
+  std::vector<DerivedTensor> derived;
   std::vector<MapEntry> map;      // of a map file
   std::vector<MapEntry> learned;  // of learn_map(); `map` and `ties` take precedence
   std::vector<std::pair<std::string, std::string>> ties;  // slot -> key
   std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
   std::vector<std::string> keep;    // initializers that keep the data they have in the graph
   std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are not weights
+  // Keys that other graphs of a set use, for a graph that is mapped alone. They count as used.
+  std::vector<std::string> used_elsewhere = {};
 
   friend bool operator==(const MappingOptions&, const MappingOptions&) = default;
 };
@@ -180,16 +189,49 @@ struct MappingEvidence {
                                           const MappingEvidence& evidence = {});
 inline constexpr std::size_t kMaxListed = 8;
 
-// Reads a map file: JSON, either {"slot": KEY, ...} or a document written by --save-map
-// ({"map": {"slot": KEY, ...}, ...}, whose other members are ignored). KEY is "key", or {"key":
-// "key", "recipe": ["transpose"]}. kCorrupt for duplicate slots, unknown steps or other forms.
-[[nodiscard]] Result<std::vector<MapEntry>> read_map_file(const std::filesystem::path& path);
+// One of several graphs that share a checkpoint.
+struct GraphToMap {
+  std::string name;  // for messages and MapEntry::model: "encoder.onnx"
+  const GraphFacts* facts = nullptr;
+  MappingEvidence evidence = {};
+};
+
+// Maps several graphs at once, in their order. Each graph's weights must be in the checkpoint, and
+// each key is judged by all of them: one that any graph uses is used, one that none uses is refused
+// as map_tensors() refuses it. So all mappings have the same lists of keys. `options` apply to each
+// graph; slots, inputs and initializers that they name need to be in one graph only. Errors are
+// those of all graphs together, each with the graph's name; kInvalidArgument for Unmatched::kKeep,
+// which does not say whose initializers the keys become.
+[[nodiscard]] Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs,
+                                                      const MappingKeys& keys,
+                                                      const MappingOptions& options);
+
+// The options without entries of the map that are for other models than `name`.
+[[nodiscard]] MappingOptions options_for_model(MappingOptions options, std::string_view name);
+
+struct MapFile {
+  std::vector<MapEntry> map;
+  std::vector<DerivedTensor> derived;
+
+  friend bool operator==(const MapFile&, const MapFile&) = default;
+};
+
+// Reads a map file: JSON, either {"slot": KEY, ...} or a document such as --save-map writes:
+// {"derived": {"name": KEY, ...}, "map": {"slot": KEY, ...}}, each of which may be absent; other
+// members are ignored. KEY is "key" or {"key": "key", "recipe": ["transpose"]}; that of a derived
+// tensor may also be {"concat" or "stack": [KEY, ...], "dim": 0}. {"models": {"encoder.onnx":
+// {"slot": KEY, ...}, ...}}, alone or beside these, has entries for single models of a set.
+// kCorrupt for duplicate slots, unknown steps or other forms.
+[[nodiscard]] Result<MapFile> read_map_file(const std::filesystem::path& path);
+// The same from the text of the file.
+[[nodiscard]] Result<MapFile> parse_map_file(std::string_view text);
 
 // A slot that still needs a key, and the keys that would fit it.
 struct OpenSlot {
   std::string slot;
   std::string form;                  // "FLOAT [64, 3, 7, 7]"
   std::vector<MapEntry> candidates;  // nearest name first
+  std::string model = {};            // as MapEntry::model
 };
 
 // The contents of a map file that is to be completed by hand.
@@ -206,11 +248,12 @@ struct MapTemplate {
                                        const ErrorDetails* refusal = nullptr);
 inline constexpr std::size_t kMaxCandidates = 8;
 
-// The text of a map file: JSON, one entry per line, in the given order. A slot that occurs twice
-// (in two subgraphs) is written once. `open` is written beside the map for the human reader;
-// read_map_file() ignores it.
+// The text of a map file: JSON, one entry per line, in the given order, model by model if they name
+// models. A slot that occurs twice (in two subgraphs) is written once. `open` is written beside the
+// map for the human reader; read_map_file() ignores it.
 [[nodiscard]] std::string map_file_text(std::span<const MapEntry> entries,
-                                        std::span<const OpenSlot> open = {});
+                                        std::span<const OpenSlot> open = {},
+                                        std::span<const DerivedTensor> derived = {});
 
 // Parses "s/RE/REPL/" or "s/RE/REPL/g" with any delimiter. kInvalidArgument for another form or a
 // bad expression.

@@ -21,6 +21,10 @@
 
 namespace onnx_external {
 
+class Checkpoint;     // checkpoint.h
+struct LooseOptions;  // loose_tensors.h
+struct LooseTensor;
+
 // The forms in which exporters leave weights open (docs/mapping.md, "What is a slot").
 enum class SlotKind : std::uint8_t {
   kGraphInput,      // a graph input without an initializer
@@ -148,6 +152,11 @@ enum class MatchedInputs : std::uint8_t {
   kKeep,
 };
 
+// In a model from memory: the location of external data that is one of the loose tensors that were
+// given with the model. `offset` is the tensor's index; `length` may be left out. In a model that
+// was loaded from a file this is a file name like any other.
+inline constexpr std::string_view kLooseLocation = "*loose*";
+
 // A loaded model. No call changes it: a save writes another file. Copies share their contents.
 // Const members may be called from several threads at once.
 class Model {
@@ -163,6 +172,29 @@ class Model {
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
+  // The same with data that is in no file: an entry with the location kLooseLocation has the bytes
+  // of one of `tensors`, which may also be of several entries, or of none. Number of bytes and
+  // element type must agree, but kUInt8 stands for any type; the shape is the model's. Names of
+  // `tensors` serve messages only and may be empty. kInvalidArgument if an entry and its tensor
+  // disagree or there is no such tensor, and as for checkpoint_of().
+  [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
+                                                std::filesystem::path source_dir,
+                                                std::vector<LooseTensor> tensors);
+  [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
+                                                std::filesystem::path source_dir,
+                                                std::vector<LooseTensor> tensors,
+                                                const LooseOptions& options);
+
+  // The same for several models that have their data from one list: what two of them refer to, or
+  // what has the same address, is known to be the same.
+  struct FromMemory {
+    onnx::ModelProto proto;
+    std::filesystem::path source_dir;
+  };
+  [[nodiscard]] static Result<std::vector<Model>> from_protos(std::vector<FromMemory> given,
+                                                              std::vector<LooseTensor> tensors,
+                                                              const LooseOptions& options);
+
   // Tensors whose data was left in the file have a placeholder as raw_data.
   [[nodiscard]] const onnx::ModelProto& proto() const;
   // The file that the model was loaded from; empty for a model from memory.
@@ -173,13 +205,14 @@ class Model {
 
   // External tensors of all graphs, in graph order. Loading checks the form of their entries (known
   // keys, each once; plain decimal numbers; length = type x dims). Whoever reads the data checks
-  // that the location is safe, and opens the file.
+  // that the location is safe, and opens the file. Includes those of kLooseLocation.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
 
   // Tensors whose data is in the model, in graph order. Their bytes are not read.
   [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const;
 
-  // The serialized model, deterministic, including the data that was left in the file. kUnsupported
+  // The serialized model, deterministic, including the data that was left in the file. Entries of
+  // kLooseLocation stay as they are, so only this process understands them. kUnsupported
   // for more than 2^31-1 bytes; kIo if the file can no longer be read.
   [[nodiscard]] Result<std::string> serialize() const;
 
@@ -191,6 +224,7 @@ class Model {
       : parts_(std::move(parts)), source_dir_(std::move(source_dir)) {}
 
   std::shared_ptr<const Parts> parts_;
+  std::shared_ptr<const Checkpoint> loose_;  // the loose tensors, by index; null if there are none
   std::filesystem::path path_;
   std::filesystem::path source_dir_;
 };

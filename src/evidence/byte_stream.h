@@ -18,6 +18,9 @@ struct ByteStream {
   std::uint64_t nbytes = 0;
   // Steps are multiples of 16 bytes, but for the last one.
   std::function<Status(std::span<std::byte> out)> next = {};
+  // The bytes are made (loose_tensors.h): they are from the first step to the last one, and a
+  // thread may hold those of one such stream at a time.
+  bool is_made = false;
 };
 
 [[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor);

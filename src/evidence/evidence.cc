@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "evidence/byte_stream.h"
 #include "evidence/held_tensors.h"
 #include "evidence/place_sum.h"
@@ -167,6 +168,7 @@ class Evidence {
     std::vector<std::byte> held(
         static_cast<std::size_t>(std::min(kSampleElements * unit, stream.nbytes)));
     TRY(stream.next(held));
+    TRY_ASSIGN(const auto kept, CheckpointAccess::hold(checkpoint_, view));
     std::vector<std::byte> element(unit);
     for (std::uint64_t row = 0; row < std::min(rows, kSampleElements); ++row) {
       TRY(checkpoint_.read(key, row * columns * unit, element));

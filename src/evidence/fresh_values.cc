@@ -1,8 +1,10 @@
 #include "evidence/fresh_values.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/try.h"
+#include "checkpoint/storage/bytes_ids.h"
 #include "evidence/byte_stream.h"
 #include "evidence/place_sum.h"
 
@@ -17,6 +19,30 @@ FreshValues::FreshValues(const Checkpoint& old, const Checkpoint& fresh)
   for (const TensorView& tensor : old.tensors()) {
     const auto found = places.find(tensor.name);
     places_.push_back(found == places.end() ? std::nullopt : std::optional(found->second));
+  }
+  if (std::find(places_.begin(), places_.end(), std::nullopt) != places_.end()) {
+    find_tied();
+  }
+}
+
+void FreshValues::find_tied() {
+  BytesIds ids(old_.storages());
+  std::vector<std::optional<std::size_t>> id_of;
+  std::map<std::size_t, std::uint32_t> there;  // bytes of the old -> key that the new one has
+  for (std::uint32_t key = 0; key < places_.size(); ++key) {
+    id_of.push_back(ids.id_of(old_.tensors()[key]));
+    if (id_of.back() && places_[key]) {
+      there.emplace(*id_of.back(), key);
+    }
+  }
+  for (std::uint32_t key = 0; key < places_.size(); ++key) {
+    const auto tied = !places_[key] && id_of[key] ? there.find(*id_of[key]) : there.end();
+    const bool alike = tied != there.end() &&
+                       old_.tensors()[tied->second].shape == old_.tensors()[key].shape &&
+                       old_.tensors()[tied->second].dtype == old_.tensors()[key].dtype;
+    if (alike) {
+      places_[key] = places_[tied->second];
+    }
   }
 }
 

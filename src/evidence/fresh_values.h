@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/name_map.h"
@@ -13,13 +15,20 @@
 
 namespace onnx_external {
 
-// Tensors correspond by equal names. Both checkpoints must outlive this object. One thread at a
-// time; answers are cached. Indices refer to the old checkpoint's tensors.
+// Tensors correspond by equal names. One that the new checkpoint lacks corresponds to a tensor that
+// the old one ties to it (the same storage): such a parameter has several names, and savers keep
+// one of them. Both checkpoints must outlive this object. One thread at a time; answers are cached.
+// Indices refer to the old checkpoint's tensors.
 class FreshValues {
  public:
   FreshValues(const Checkpoint& old, const Checkpoint& fresh);
 
   [[nodiscard]] bool lacks(std::uint32_t key) const { return !places_[key]; }
+
+  // The tensor's name in the new one. Requires: !lacks(key).
+  [[nodiscard]] std::string_view name_of(std::uint32_t key) const {
+    return fresh_.tensors()[*places_[key]].name;
+  }
 
   // Whether the new one has the tensor with the same type, shape and bytes.
   [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
@@ -31,6 +40,7 @@ class FreshValues {
   [[nodiscard]] Result<bool> is_symmetric(std::uint32_t key) const;
 
  private:
+  void find_tied();
   [[nodiscard]] Result<bool> equal(const Checkpoint& one, std::size_t tensor,
                                    std::size_t fresh) const;
 

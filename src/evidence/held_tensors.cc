@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/inline_data.h"
+#include "onnx/model_access.h"
 #include "onnx/model_source.h"
 
 namespace onnx_external {
@@ -67,6 +68,9 @@ class SlotFinder {
 };
 
 Result<ByteStream> file_stream(const Model& model, const ExternalTensor& external) {
+  if (const auto loose = ModelAccess::loose_index(model, external)) {
+    return key_stream(*ModelAccess::loose_tensors(model), *loose);
+  }
   TRY_ASSIGN(auto file, open_external(model, external));
   return ByteStream{external.length, [file = std::move(file),
                                       at = external.offset](std::span<std::byte> out) mutable {

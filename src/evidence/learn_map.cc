@@ -17,6 +17,7 @@
 #include "evidence/learn_refusals.h"
 #include "evidence/learn_task.h"
 #include "evidence/name_proof.h"
+#include "mapping/folded_sources.h"
 #include "mapping/slot_roles.h"
 #include "onnx_external/learn.h"
 
@@ -38,7 +39,10 @@ struct Choice {
 class Learner {
  public:
   Learner(LearnTask task, const Checkpoint& fresh)
-      : task_(std::move(task)), fresh_(task_.old, fresh), homed_(task_.given) {}
+      : task_(std::move(task)),
+        fresh_(task_.old, fresh),
+        folded_sources_(task_.graph),
+        homed_(task_.given) {}
 
   Result<LearnedMap> learn(int threads, const ProgressFn& progress) {
     TRY_ASSIGN(contents_, find_contents({task_.model, task_.held, task_.wanted, task_.old,
@@ -83,20 +87,28 @@ class Learner {
     return {};
   }
 
-  // Values computed from keys stay right as long as these keys do not change.
+  // Values computed from keys stay right as long as these keys do not change, and those that the
+  // exporter says were computed from no key are constants.
   Status judge_computed(std::uint32_t slot, std::uint32_t held) {
+    const Slot& place = task_.graph.slots[slot];
     std::vector<std::uint32_t> sources;
-    bool all_known = true;
-    for (const std::string& name : task_.graph.slots[slot].folded_from) {
+    bool all_known = !place.folded_from.empty() || place.origin == SlotOrigin::kConstant ||
+                     place.origin == SlotOrigin::kLocalBuffer;
+    for (const std::string& name : place.folded_from) {
       const auto key = task_.key_of_refined.find(canonical_name(name));
       if (key != task_.key_of_refined.end()) {
         sources.push_back(key->second);
       } else {
-        all_known = all_known && is_lifted_name(name);
+        all_known = all_known && !folded_sources_.may_be_weight(name);
       }
     }
     TRY_ASSIGN(const std::vector<std::uint32_t> changed, changed_of(sources));
-    if (sources.empty() || !all_known || !changed.empty()) {
+    if (!changed.empty()) {
+      refusals_.add(Doubt::kFolded, place, names_of(changed));
+      mark_homed(changed);
+      return {};
+    }
+    if (!all_known) {
       add_unknown({slot, held});
       return {};
     }
@@ -127,6 +139,12 @@ class Learner {
     if (named != task_.key_of_refined.end() &&
         std::binary_search(keys.begin(), keys.end(), named->second)) {
       return Choice{named->second, true};
+    }
+    if (place.folded_from.size() == 1) {  // the exporter says of which value it is another form
+      const auto source = task_.key_of_refined.find(canonical_name(place.folded_from.front()));
+      if (source != task_.key_of_refined.end() && has(keys, source->second)) {
+        return Choice{source->second, false};
+      }
     }
     const bool telling = is_telling(held, content);
     if (telling && keys.size() == 1) {
@@ -185,7 +203,7 @@ class Learner {
     const bool turned =
         has(content.turned, choice.key) || (!plain && key.shape.size() == 2 && dims.size() == 2 &&
                                             key.shape[0] == dims[1] && key.shape[1] == dims[0]);
-    homed_[choice.key] = true;
+    mark_homed({&choice.key, 1});
     found_changed_ = found_changed_ || (changed && is_telling(held, content));
     if (!changed && !plain && !turned) {  // another shape
       kept_.insert(slot);
@@ -211,7 +229,8 @@ class Learner {
     }
     const bool cast = task_.held[held].data_type() != onnx_data_type(key.dtype);
     pairs_.push_back({slot, choice.key,
-                      with_cast(plain ? Recipe{} : Recipe{RecipeStep::kTranspose}, cast), changed});
+                      with_cast(plain ? Recipe{} : Recipe{RecipeStep::transpose()}, cast),
+                      changed});
     paired_.insert(choice.key);
     return {};
   }
@@ -420,6 +439,11 @@ class Learner {
         keep_in_node(unknown.held);
       }
     }
+    // Where the exporter says of each value what it was made of, and none was made of these keys,
+    // the graph does not use them (torch's exporters drop a parameter without a use).
+    if (states_origins(task_.graph)) {
+      settle(lost);
+    }
     return {};
   }
 
@@ -458,7 +482,10 @@ class Learner {
   }
   void mark_homed(std::span<const std::uint32_t> keys) {
     for (const std::uint32_t key : keys) {
-      homed_[key] = true;
+      if (!homed_[key]) {
+        homed_[key] = true;
+        mark_homed(task_.old.made_of(key));  // a derived key speaks for those that it is made of
+      }
     }
   }
   void settle(std::span<const std::uint32_t> keys) {
@@ -470,7 +497,7 @@ class Learner {
     LearnedMap learned;
     for (const Pair& pair : pairs_) {
       learned.map.push_back(
-          {task_.graph.slots[pair.slot].name, std::string(task_.names[pair.key]), pair.recipe});
+          {task_.graph.slots[pair.slot].name, std::string(fresh_.name_of(pair.key)), pair.recipe});
     }
     for (const std::uint32_t slot : kept_) {
       if (task_.graph.slots[slot].kind == SlotKind::kInitializer) {
@@ -480,7 +507,7 @@ class Learner {
     learned.constants.insert(learned.constants.end(), kept_in_nodes_.begin(), kept_in_nodes_.end());
     for (const std::uint32_t key : settled_) {
       if (!paired_.contains(key) && !fresh_.lacks(key)) {
-        learned.settled.emplace_back(task_.names[key]);
+        learned.settled.emplace_back(fresh_.name_of(key));
       }
     }
     return learned;
@@ -488,6 +515,7 @@ class Learner {
 
   LearnTask task_;
   FreshValues fresh_;
+  FoldedSources folded_sources_;
   std::vector<bool> homed_;  // of the old keys: it is known what becomes of them
   Contents contents_;
   std::map<const Content*, bool> all_equal_;  // in the new checkpoint

@@ -30,7 +30,8 @@ constexpr std::array<std::string_view, kDoubtCount> kTitles = {
     "key, and the two differ in the new checkpoint",
     "is no tensor of the old checkpoint, which may not be the one that the graph was exported "
     "from: nothing in the graph is a tensor of it that changes",
-    "shares its name or its data with another slot, and the two need different values"};
+    "shares its name or its data with another slot, and the two need different values",
+    "was computed at export from keys that change, or that the new checkpoint lacks"};
 
 std::string_view title_of(Doubt doubt) {
   return kTitles[static_cast<std::size_t>(doubt)];

@@ -25,8 +25,9 @@ enum class Doubt : std::uint8_t {
   kShared,       // a key that shares a slot with another one
   kOtherModel,   // nothing in the graph that could change is from the old checkpoint
   kTwins,        // its name or data serves several slots that need different values
+  kFolded,       // computed from keys that change, as the exporter says
 };
-inline constexpr std::size_t kDoubtCount = 12;
+inline constexpr std::size_t kDoubtCount = 13;
 
 class LearnRefusals {
  public:

@@ -8,6 +8,7 @@
 #include "base/holes.h"
 #include "base/name_map.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/model_access.h"
 #include "onnx/model_source.h"
 
 namespace onnx_external {
@@ -15,15 +16,19 @@ namespace onnx_external {
 ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
   std::uint64_t bytes = 0;
   for (const auto& file : CheckpointAccess::files(checkpoint)) {
-    bytes += stored_bytes(file->fd(), file->size());
+    bytes += stored_bytes(*file);
   }
   NameSet locations;
   for (const ExternalTensor& tensor : model.external_tensors()) {
+    if (ModelAccess::loose_index(model, tensor)) {
+      bytes += tensor.length;
+      continue;
+    }
     if (!locations.insert(tensor.location).second) {
       continue;
     }
     if (const auto file = open_external(model, tensor)) {
-      bytes += stored_bytes((*file)->fd(), (*file)->size());
+      bytes += stored_bytes(**file);
     }
   }
   for (const InlineTensor& tensor : model.inline_tensors()) {
@@ -44,10 +49,12 @@ Status ReadBudget::take(std::uint64_t bytes) {
 }
 
 ByteStream ReadBudget::counted(ByteStream stream) {
-  return {stream.nbytes, [this, next = std::move(stream.next)](std::span<std::byte> out) {
+  return {stream.nbytes,
+          [this, next = std::move(stream.next)](std::span<std::byte> out) {
             Status status = take(out.size());
             return status ? next(out) : status;
-          }};
+          },
+          stream.is_made};
 }
 
 }  // namespace onnx_external

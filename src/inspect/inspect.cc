@@ -62,9 +62,7 @@ struct StoredBytes {
   std::string where;
   std::uint64_t bytes = 0;  // without holes
 
-  void add(const SourceFile& file) {
-    bytes = add_bytes(bytes, stored_bytes(file.fd(), file.size()));
-  }
+  void add(const SourceFile& file) { bytes = add_bytes(bytes, stored_bytes(file)); }
 };
 
 // Fills in the digests that are asked for; digest(index, meter) computes one.

@@ -6,9 +6,7 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::array<std::string_view, 16> kBakedBuffers = {
-    "inv_freq",
-    "original_inv_freq",
+constexpr std::array<std::string_view, 14> kBakedBuffers = {
     "cos_cached",
     "sin_cached",
     "cos_cache",
@@ -24,6 +22,8 @@ constexpr std::array<std::string_view, 16> kBakedBuffers = {
     "num_batches_tracked",
     "_float_tensor",
 };
+
+constexpr std::array<std::string_view, 2> kTrainingParameters = {"mask_token", "masked_spec_embed"};
 
 // As the libraries peft, diffusers, kohya and lycoris name them.
 constexpr std::array<std::string_view, 20> kAdapterComponents = {
@@ -76,7 +76,13 @@ bool is_square_mask(std::string_view name, const Shape& shape) {
 bool is_baked_buffer(std::string_view name, const Shape& shape) {
   const std::string_view last = last_component(name);
   return std::find(kBakedBuffers.begin(), kBakedBuffers.end(), last) != kBakedBuffers.end() ||
-         is_square_mask(name, shape);
+         last == "inv_freq" || last.ends_with("_inv_freq") || is_square_mask(name, shape);
+}
+
+bool is_training_parameter(std::string_view name) {
+  const std::string_view last = last_component(name);
+  return std::find(kTrainingParameters.begin(), kTrainingParameters.end(), last) !=
+         kTrainingParameters.end();
 }
 
 bool is_counter_name(std::string_view name) {

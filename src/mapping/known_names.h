@@ -12,6 +12,10 @@ namespace onnx_external {
 // checkpoint may or may not have them; training never changes them.
 [[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
 
+// Parameters that stand in for hidden patches or frames while a model is trained with masks. A
+// graph that masks nothing does not have them, and no other weight of their module tells so.
+[[nodiscard]] bool is_training_parameter(std::string_view name);
+
 // Single numbers that training uses as counters and no model computes with.
 [[nodiscard]] bool is_counter_name(std::string_view name);
 

@@ -117,7 +117,8 @@ class KeySorter {
     if (is_baked && !outside_prefix(key)) {
       leftovers_.baked.push_back(key);
     }
-    if (is_baked || is_counter(left) || is_empty(left.shape) || outside_prefix(key)) {
+    if (is_baked || is_counter(left) || is_empty(left.shape) || outside_prefix(key) ||
+        is_training_parameter(left.name)) {
       leftovers_.harmless.push_back(key);
       return {};
     }

@@ -11,8 +11,10 @@
 #include "base/name_map.h"
 #include "base/try.h"
 #include "mapping/callers.h"
+#include "mapping/folded_sources.h"
 #include "mapping/known_names.h"
 #include "mapping/leftover_keys.h"
+#include "mapping/name_refinement.h"
 
 namespace onnx_external {
 namespace {
@@ -30,8 +32,13 @@ std::uint64_t elements_of(const Slot& slot) {
 
 class SlotSorter {
  public:
-  SlotSorter(const MappingTask& task, const MappingEvidence& evidence, Leftovers& leftovers)
-      : task_(task), evidence_(evidence), leftovers_(leftovers) {
+  SlotSorter(const MappingTask& task, const Alignment& alignment, const MappingEvidence& evidence,
+             Leftovers& leftovers)
+      : task_(task),
+        alignment_(alignment),
+        evidence_(evidence),
+        leftovers_(leftovers),
+        sources_(task.graph) {
     states_origins_ = states_origins(task.graph);
     may_be_submodule_ = std::any_of(task.fills.begin(), task.fills.end(), suggests_submodule);
     for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
@@ -112,7 +119,8 @@ class SlotSorter {
       leftovers_.missing.push_back(i);
       return {};
     }
-    if (is_integer && !may_be_computed(slot)) {
+    const bool folded = !slot.folded_from.empty();
+    if (folded ? !depends_on_weights(slot) : is_integer && !may_be_computed(slot)) {
       leftovers_.staying.push_back(i);
       return {};
     }
@@ -143,9 +151,8 @@ class SlotSorter {
   // Integers may have been computed from a permutation or a table of indices, unless an operator
   // reads them as a shape.
   [[nodiscard]] bool may_be_computed(const Slot& slot) const {
-    const bool computed = !slot.folded_from.empty() && !is_folded_from_constants(slot);
     const bool perhaps = may_be_submodule_ || (elements_of(slot) > 1 ? has_indices_ : has_number_);
-    return computed || (perhaps && !states_origins_ && !is_shape_operand(slot));
+    return perhaps && !states_origins_ && !is_shape_operand(slot);
   }
 
   // True if an operator reads the slot as a shape, axes or indices.
@@ -157,16 +164,33 @@ class SlotSorter {
     return std::find(kOperators.begin(), kOperators.end(), slot.consumer_op) != kOperators.end();
   }
 
-  [[nodiscard]] static bool is_folded_from_constants(const Slot& slot) {
-    return std::all_of(slot.folded_from.begin(), slot.folded_from.end(), is_lifted_name);
+  // Whether a value that the optimizer folded may have been computed from a weight. Names that keys
+  // have are weights; so may be others, because the checkpoint can lack a weight.
+  [[nodiscard]] bool depends_on_weights(const Slot& slot) {
+    return std::any_of(
+        slot.folded_from.begin(), slot.folded_from.end(), [this](const std::string& name) {
+          return sources_.may_be_weight(name) || (is_key(name) && !is_baked_buffer(name, {}));
+        });
+  }
+
+  // Whether a value that had this name at export is a key.
+  [[nodiscard]] bool is_key(const std::string& name) {
+    if (keys_.empty()) {
+      for (const KeyName& key : task_.key_names) {
+        keys_.insert(key.name);
+      }
+    }
+    std::string own = drop_wrappers(name);
+    if (alignment_.kind == Alignment::Kind::kAdd && own.starts_with(alignment_.prefix)) {
+      own.erase(0, alignment_.prefix.size());
+    }
+    return keys_.contains(alignment_.kind == Alignment::Kind::kRemove ? alignment_.prefix + own
+                                                                      : own);
   }
 
   // True if a single number depends on no key. Requires: it has one element.
   [[nodiscard]] bool is_constant(const Slot& slot) const {
-    if (!slot.folded_from.empty()) {
-      return is_folded_from_constants(slot);
-    }
-    return !slot.batch_norm_fused &&
+    return slot.folded_from.empty() && !slot.batch_norm_fused &&
            (states_origins_ || (!has_number_ && !may_be_submodule_ && leftovers_.unused.empty()));
   }
 
@@ -216,7 +240,7 @@ class SlotSorter {
     if (!plain || *plain || wanted.shape.size() != 2) {
       return plain;
     }
-    return evidence_.slot_holds(i, key, {RecipeStep::kTranspose});
+    return evidence_.slot_holds(i, key, {RecipeStep::transpose()});
   }
 
   // Constant nodes are not slots, but one as large as a key without a slot may be that key.
@@ -236,8 +260,11 @@ class SlotSorter {
   }
 
   const MappingTask& task_;
+  const Alignment& alignment_;
   const MappingEvidence& evidence_;
   Leftovers& leftovers_;
+  FoldedSources sources_;
+  NameSet keys_;                                                      // as the rules see them
   std::map<std::uint64_t, std::vector<std::uint32_t>> keys_of_size_;  // by number of elements
   bool has_number_ = false;        // the checkpoint has a key of one element that is not a counter
   bool has_indices_ = false;       // the checkpoint has integers of more than one element
@@ -261,9 +288,15 @@ Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& align
                                  const MappingEvidence& evidence) {
   Leftovers leftovers;
   TRY(sort_keys(task, alignment, evidence, leftovers));
-  TRY(SlotSorter(task, evidence, leftovers).sort());
-  sort_inputs(task, leftovers);
+  TRY(find_leftover_slots(task, alignment, evidence, leftovers));
   return leftovers;
+}
+
+Status find_leftover_slots(const MappingTask& task, const Alignment& alignment,
+                           const MappingEvidence& evidence, Leftovers& leftovers) {
+  TRY(SlotSorter(task, alignment, evidence, leftovers).sort());
+  sort_inputs(task, leftovers);
+  return {};
 }
 
 }  // namespace onnx_external

@@ -44,4 +44,9 @@ struct Leftovers {
 [[nodiscard]] Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& alignment,
                                                const MappingEvidence& evidence);
 
+// The second half of find_leftovers(): the slots and inputs. Requires: the lists of keys are
+// complete (mapping/leftover_keys.h).
+[[nodiscard]] Status find_leftover_slots(const MappingTask& task, const Alignment& alignment,
+                                         const MappingEvidence& evidence, Leftovers& leftovers);
+
 }  // namespace onnx_external

@@ -39,7 +39,7 @@ class UnusedKeys {
     add(slot, shape, {}, found);
     if (shape.size() == 2) {
       std::swap(shape[0], shape[1]);
-      add(slot, shape, {RecipeStep::kTranspose}, found);
+      add(slot, shape, {RecipeStep::transpose()}, found);
     }
     found.resize(std::min(found.size(), kMaxCandidates));
     return found;

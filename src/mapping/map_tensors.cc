@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "mapping/alignment.h"
 #include "mapping/leftovers.h"
+#include "mapping/map_steps.h"
 #include "mapping/refusals.h"
 #include "mapping/rules.h"
 #include "mapping/task.h"
@@ -20,9 +21,12 @@ MappingOptions without_pairs(MappingOptions options) {
   options.map.clear();
   options.learned.clear();
   options.ties.clear();
+  options.used_elsewhere.clear();
   options.casts = Casts::kRefuse;
   return options;
 }
+
+}  // namespace
 
 Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignment& alignment) {
   Mapping mapping;
@@ -71,23 +75,22 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
   return mapping;
 }
 
-Status apply_rules(const MappingEvidence& evidence, MappingTask& task, Alignment& alignment) {
+Result<Alignment> apply_rules(const MappingEvidence& evidence, MappingTask& task) {
   TRY(fill_explicit(task));
   TRY_ASSIGN(auto aligned, choose_alignment(task));
-  alignment = aligned.alignment;
+  const Alignment& alignment = aligned.alignment;
   TRY(fill_aligned(aligned, task));
   if (aligned.score == 0 && task.options.match == Match::kAuto) {
     fill_by_suffix(task);
   }
   TRY(fill_metadata_ties(alignment, task));
   if (task.options.match == Match::kExact) {
-    return {};
+    return alignment;
   }
   fill_renamed(alignment, task);
-  return fill_graph_ties(alignment, evidence, task);
+  TRY(fill_graph_ties(alignment, evidence, task));
+  return alignment;
 }
-
-}  // namespace
 
 std::string_view rule_name(Rule rule) {
   constexpr std::array<std::string_view, 12> kNames = {
@@ -100,8 +103,12 @@ std::string_view rule_name(Rule rule) {
 Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                             const MappingOptions& options, const MappingEvidence& evidence) {
   TRY_ASSIGN(auto task, make_task(graph, keys, options));
-  Alignment alignment;
-  TRY(apply_rules(evidence, task, alignment));
+  TRY_ASSIGN(const auto alignment, apply_rules(evidence, task));
+  for (const std::string& name : options.used_elsewhere) {
+    if (const auto key = task.key_by_name.find(name)) {
+      task.key_used[*key] = true;
+    }
+  }
   TRY_ASSIGN(auto leftovers, find_leftovers(task, alignment, evidence));
   TRY(check_refusals(task, leftovers));
   return make_mapping(task, std::move(leftovers), alignment);

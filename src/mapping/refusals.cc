@@ -1,46 +1,21 @@
 #include "mapping/refusals.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
-#include "base/nearest_names.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/advice.h"
-#include "mapping/callers.h"
 #include "mapping/known_names.h"
-#include "mapping/name_refinement.h"
+#include "mapping/refusal_lists.h"
 
 namespace onnx_external {
 namespace {
-
-constexpr std::size_t kNearest = 2;
-constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get candidates: they cost
-
-// A key's name in the checkpoint, and the name that the options rename it to.
-ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "") {
-  const MappingKey& given = task.keys.keys[key];
-  const std::string_view name = task.key_names[key].name;
-  if (!task.options.renames.empty() && name != given.name) {
-    note = "renamed " + quote(name) + (note.empty() ? "" : ", ") + note;
-  }
-  return item_of(given, std::move(note));
-}
-
-std::string escaped(std::string_view name) {
-  std::string text;
-  for (const char c : name) {
-    text += std::string_view(".^$|()[]{}*+?\\").find(c) != std::string_view::npos ? "\\" : "";
-    text += c;
-  }
-  return text;
-}
 
 // --- nothing matches ---------------------------------------------------------------------------
 
@@ -106,321 +81,6 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   return fail(std::move(refusal).error(ErrorCode::kNotFound));
 }
 
-// --- merged weights ----------------------------------------------------------------------------
-
-// How many consumers stay with each slot once the Identity nodes of filled slots are gone.
-std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
-  std::vector<std::uint64_t> consumers;
-  for (const Slot& slot : task.graph.slots) {
-    consumers.push_back(slot.consumer_count);
-  }
-  // An Identity follows what it reads, so its own count is final when slots are visited backwards.
-  for (std::size_t i = task.graph.slots.size(); i-- > 0;) {
-    const Slot& slot = task.graph.slots[i];
-    const auto source = task.slot_by_name.find(slot.merged_into);
-    if (slot.kind == SlotKind::kIdentityOutput && source) {
-      std::uint64_t& count = consumers[*source];
-      count -= std::min<std::uint64_t>(count, 1);
-      count += task.fills[i] ? 0 : consumers[i];
-    }
-  }
-  return consumers;
-}
-
-// Filled slots of several nodes that have the form of a left-over key. The exporter may have merged
-// weights there that were equal before training and no longer are.
-std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
-  std::map<std::pair<DType, Shape>, std::uint32_t> left;
-  for (const auto* keys : {&leftovers.aside, &leftovers.unused}) {
-    for (const std::uint32_t key : *keys) {
-      left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
-    }
-  }
-  std::vector<ErrorItem> items;
-  const auto consumers = left.empty() ? std::vector<std::uint64_t>() : consumers_after(task);
-  for (std::uint32_t i = 0; i < consumers.size(); ++i) {
-    const Slot& slot = task.graph.slots[i];
-    if (!task.fills[i] || consumers[i] < 2) {
-      continue;
-    }
-    const MappingKey& used = task.keys.keys[task.fills[i]->key];
-    if (const auto same = left.find(std::pair(used.dtype, used.shape)); same != left.end()) {
-      ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
-      item.candidates.push_back(task.keys.keys[same->second].name);
-      items.push_back(std::move(item));
-    }
-  }
-  return items;
-}
-
-// --- open slots and old values -----------------------------------------------------------------
-
-// The only left-over key of exactly the slot's type and shape, if there is exactly one.
-std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot,
-                                          std::span<const std::uint32_t> left) {
-  std::optional<std::uint32_t> only;
-  for (const std::uint32_t key : left) {
-    if (slot.shape && agrees(task, slot, task.keys.keys[key], {})) {
-      if (only) {
-        return std::nullopt;
-      }
-      only = key;
-    }
-  }
-  return only;
-}
-
-void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::vector<std::uint32_t> left = leftovers.unused;
-  left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
-  NearestNames search;
-  std::vector<std::string_view> names;
-  names.reserve(left.size());
-  for (const std::uint32_t key : left) {
-    names.push_back(task.key_names[key].name);
-  }
-  std::vector<ErrorItem> items;
-  bool invented = false;
-  for (const std::uint32_t i : leftovers.missing) {
-    const Slot& slot = task.graph.slots[i];
-    ErrorItem item = item_of(slot, slot.kind == SlotKind::kIdentityOutput
-                                       ? "made equal to " + quote(slot.merged_into) + " at export"
-                                       : use_text(slot));
-    invented = invented || is_invented_name(slot.name) || !slot.folded_from.empty();
-    if (items.size() < kMaxNearestSearched) {
-      for (const std::size_t place : search.of(slot.name, names, kNearest)) {
-        item.candidates.push_back(task.keys.keys[left[place]].name);
-      }
-      const auto fits = only_fitting(task, slot, left);
-      if (item.candidates.empty() && fits && !is_invented_name(slot.name)) {
-        item.candidates.push_back(task.keys.keys[*fits].name);
-      }
-    }
-    items.push_back(std::move(item));
-  }
-  refusal.add_list("weight of the graph is missing in the checkpoint",
-                   "weights of the graph are missing in the checkpoint",
-                   "missing in the checkpoint", std::move(items));
-  if (invented) {
-    refusal.add_sentence(
-        "names that exporters make up (onnx::MatMul_8, val_12) belong to values that were computed "
-        "from weights at export");
-    refusal.add_sentence(kPlainExport);
-  }
-}
-
-// What the exporter did, judged by the operator that reads the value.
-std::string computed_text(const Slot& slot) {
-  if (!slot.folded_from.empty()) {
-    return "computed at export from " + quote_list(slot.folded_from, kNearest);
-  }
-  const std::string& op = slot.consumer_op;
-  if (op == "MatMul") {
-    return "perhaps a transposed weight, for MatMul";
-  }
-  if (op == "Conv" || op == "ConvTranspose") {
-    return "perhaps a weight with BatchNorm folded in, for " + op;
-  }
-  if (op == "LSTM" || op == "GRU" || op == "RNN") {
-    return "weights with their gates in another order, for " + op;
-  }
-  return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
-}
-
-void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::vector<ErrorItem> items;
-  std::vector<std::string> names;
-  for (const std::uint32_t slot : leftovers.held) {
-    items.push_back(item_of(task.graph.slots[slot], computed_text(task.graph.slots[slot])));
-    names.push_back(task.graph.slots[slot].name);
-  }
-  for (const std::string& constant : leftovers.constants) {
-    items.push_back(
-        {constant, "", "a Constant node with as many elements as a key without a slot", {}});
-    names.push_back(constant);
-  }
-  if (items.empty()) {
-    return;
-  }
-  refusal.add_list("value in the graph was computed from weights at export, and would stay old",
-                   "values in the graph were computed from weights at export, and would stay old",
-                   "would stay old: computed at export", std::move(items));
-  refusal.add_sentence(kPlainExport);
-  refusal.add_remedy({"learn-map", "OLD",
-                      "with the checkpoint that the graph was exported from, to find by bytes what "
-                      "each value was made of"});
-  // The values may have been computed from keys without a slot.
-  if (leftovers.unused.empty() && leftovers.aside.empty()) {
-    refusal.add_remedy({"keep", fmt::format("{}", fmt::join(names, ",")),
-                        "if they depend on no weight of the checkpoint"});
-  }
-}
-
-void list_unused(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
-                 Refusal& refusal) {
-  NearestNames search;
-  std::vector<std::string_view> names;
-  for (const std::uint32_t slot : leftovers.missing) {
-    names.push_back(task.graph.slots[slot].name);
-  }
-  std::vector<ErrorItem> items;
-  bool batch_norm = false;
-  for (const std::uint32_t i : leftovers.unused) {
-    const MappingKey& key = task.keys.keys[i];
-    ErrorItem item = item_of(task, i);
-    if (items.size() < kMaxNearestSearched) {
-      for (const std::size_t place : search.of(task.key_names[i].name, names, kNearest)) {
-        item.candidates.emplace_back(names[place]);
-      }
-    }
-    batch_norm = batch_norm || key.name.ends_with("running_mean");
-    items.push_back(std::move(item));
-  }
-  if (items.empty()) {
-    return;
-  }
-  refusal.add_list("key is not used by the graph", "keys are not used by the graph", "unused keys",
-                   std::move(items));
-  if (batch_norm) {
-    refusal.add_sentence("a BatchNorm without a place was folded into other weights");
-    refusal.add_sentence(kPlainExport);
-  }
-  const bool folded = std::any_of(
-      leftovers.missing.begin(), leftovers.missing.end(),
-      [&](std::uint32_t slot) { return is_invented_name(task.graph.slots[slot].name); });
-  if (batch_norm || folded || !leftovers.held.empty() || any_merged) {
-    return;  // other values were computed from them, so leaving them out would be wrong
-  }
-  refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
-                      "for keys that are no weights of this graph"});
-  refusal.add_remedy({"unmatched", "skip", "to leave out all keys that are not used"});
-}
-
-void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  std::vector<ErrorItem> items;
-  for (const std::uint32_t key : leftovers.adapters) {
-    items.push_back(item_of(task, key));
-  }
-  if (items.empty()) {
-    return;
-  }
-  refusal.add_list("key belongs to an adapter (LoRA or its like)",
-                   "keys belong to an adapter (LoRA or its like)", "weights of an adapter",
-                   std::move(items));
-  refusal.add_sentence(
-      "an adapter changes the base model: merge it first (peft: model.merge_and_unload()), and "
-      "save the merged state dict");
-  refusal.add_remedy(
-      {"ignore", std::string(adapter_component(task.keys.keys[leftovers.adapters.front()].name)),
-       "to get the base model without it"});
-}
-
-// The inputs that are certainly the caller's, ready to paste. If the exporter made up names for
-// arguments, an integer input with a name of its own may be a buffer. If nothing is certain, the
-// first input is taken.
-std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
-  NameSet wanted(leftovers.callers.begin(), leftovers.callers.end());
-  bool only_made_up = false;
-  for (const std::uint32_t slot : leftovers.unconfirmed) {
-    const std::string& name = task.graph.slots[slot].name;
-    if (is_made_up(name)) {
-      only_made_up = true;
-      wanted.insert(name);
-    }
-  }
-  std::vector<std::string> sorted;
-  for (const std::string& input : task.graph.graph_inputs) {
-    if (wanted.contains(input) && (is_made_up(input) || !only_made_up)) {
-      sorted.push_back(input);
-    }
-  }
-  if (sorted.empty() && !leftovers.unconfirmed.empty()) {
-    sorted.push_back(task.graph.slots[leftovers.unconfirmed.front()].name);
-  }
-  return sorted;
-}
-
-void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  const std::vector<std::string> paste = callers_to_paste(task, leftovers);
-  const NameSet pasted(paste.begin(), paste.end());
-  std::vector<ErrorItem> items;
-  std::vector<std::string> others;
-  const auto add = [&](std::uint32_t i, std::string note) {
-    const Slot& slot = task.graph.slots[i];
-    items.push_back(item_of(slot, std::move(note)));
-    if (!pasted.contains(slot.name)) {
-      others.push_back(slot.name);
-    }
-  };
-  for (const std::string& caller : leftovers.callers) {
-    if (!pasted.contains(caller)) {
-      others.push_back(caller);
-    }
-  }
-  for (const std::uint32_t slot : leftovers.unconfirmed) {
-    add(slot, use_text(task.graph.slots[slot]));
-  }
-  for (const std::uint32_t slot : leftovers.suspects) {
-    add(slot, "a key has this name, type and shape");
-  }
-  refusal.add_list("input of the graph may be the caller's or a weight",
-                   "inputs of the graph may be the caller's or weights", "model inputs to confirm",
-                   std::move(items));
-  const bool input_missing =
-      std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
-        const Slot& slot = task.graph.slots[i];
-        const bool may_be_callers =
-            is_made_up(slot.name) || slot.name.find('.') == std::string::npos;
-        return slot.kind == SlotKind::kGraphInput && may_be_callers;
-      });
-  if (task.options.inputs.empty() &&
-      (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
-    refusal.add_remedy(
-        {"inputs", paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
-         others.empty() ? "to name all inputs that are the caller's"
-                        : "to name all inputs that are the caller's; add to it what is the "
-                          "caller's of " +
-                              quote_list(others, kMaxListed)});
-  }
-}
-
-// The optimizer of torch's newer exporter gives small equal values the same name.
-constexpr std::uint64_t kMaxMergedElements = 1024;
-
-void list_merged_constants(const MappingTask& task, Refusal& refusal) {
-  std::vector<ErrorItem> items;
-  for (std::uint32_t i = 0; i < task.fills.size(); ++i) {
-    const Slot& slot = task.graph.slots[i];
-    const bool mixed = task.fills[i] && slot.parameter_uses > 0 && slot.other_uses > 0 &&
-                       task.fills[i]->rule != Rule::kMap;
-    if (mixed &&
-        element_count(task.keys.keys[task.fills[i]->key].shape).value_or(0) <= kMaxMergedElements) {
-      items.push_back(item_of(slot, use_text(slot)));
-    }
-  }
-  if (items.empty()) {
-    return;
-  }
-  refusal.add_list("weight may have been merged with a constant that was equal at export",
-                   "weights may have been merged with constants that were equal at export",
-                   "read by an operation that has no parameter", std::move(items));
-  refusal.add_sentence(kPlainExport);
-  refusal.add_remedy({"map", "FILE", "if every node that reads it is to get the weight"});
-}
-
-void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
-  if (items.empty()) {
-    return;
-  }
-  refusal.add_list("slot may stand for two weights that were equal at export",
-                   "slots may each stand for two weights that were equal at export",
-                   "perhaps merged with a key that has no slot", std::move(items));
-  refusal.add_sentence(
-      "export the model with its trained weights, or with optimize=False, so that equal weights "
-      "are not merged");
-  refusal.add_remedy({"ignore", "RE", "for keys that are no weights of this graph"});
-}
-
 // --- all refusals ------------------------------------------------------------------------------
 
 Status refuse_fused(const MappingTask& task) {
@@ -443,6 +103,21 @@ Status refuse_fused(const MappingTask& task) {
   return fail(std::move(refusal).error(ErrorCode::kMismatch));
 }
 
+void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  const bool named = std::any_of(
+      leftovers.missing.begin(), leftovers.missing.end(),
+      [&](std::uint32_t slot) { return !is_invented_name(task.graph.slots[slot].name); });
+  if (task.options.partial == Partial::kRefuse && named) {
+    refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
+    refusal.add_remedy({"partial", "", "to leave weights without data, or old beside new"});
+  }
+}
+
+// Whether everything that is wrong with the slots is that somebody must say what they are.
+bool is_open_question(const Leftovers& leftovers) {
+  return leftovers.missing.empty() && leftovers.held.empty() && leftovers.constants.empty();
+}
+
 Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   Refusal refusal;
   const bool is_strict = task.options.partial == Partial::kRefuse;
@@ -456,7 +131,9 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   }
   if (checks_keys && is_strict) {
     std::vector<ErrorItem> merged = merged_slots(task, leftovers);
-    list_unused(task, leftovers, !merged.empty(), refusal);
+    SlotTroubles troubles;
+    add_troubles(task, leftovers, !merged.empty(), troubles);
+    list_unused(task, leftovers, troubles, refusal);
     list_merged(std::move(merged), refusal);
   }
   if (is_strict) {
@@ -468,16 +145,9 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
   if (refusal.empty()) {
     return {};
   }
-  const bool named = std::any_of(
-      leftovers.missing.begin(), leftovers.missing.end(),
-      [&](std::uint32_t slot) { return !is_invented_name(task.graph.slots[slot].name); });
-  if (is_strict && named) {
-    refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
-    refusal.add_remedy({"partial", "", "to leave weights without data, or old beside new"});
-  }
-  const bool open_question = leftovers.missing.empty() && leftovers.held.empty() &&
-                             leftovers.constants.empty() && leftovers.unused.empty() &&
-                             leftovers.adapters.empty();
+  add_last_remedies(task, leftovers, refusal);
+  const bool open_question =
+      is_open_question(leftovers) && leftovers.unused.empty() && leftovers.adapters.empty();
   return fail(
       std::move(refusal).error(open_question ? ErrorCode::kAmbiguous : ErrorCode::kNotFound));
 }
@@ -513,7 +183,103 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
   return {};
 }
 
+// --- several graphs ----------------------------------------------------------------------------
+
+// What is wrong with the slots of one of several graphs.
+std::optional<Error> slots_error(const JudgedGraph& graph, SlotTroubles& troubles) {
+  const MappingTask& task = *graph.task;
+  const Leftovers& leftovers = *graph.leftovers;
+  if (task.options.partial == Partial::kAllow) {
+    return std::nullopt;
+  }
+  Refusal refusal;
+  list_missing(task, leftovers, refusal);
+  list_held(task, leftovers, refusal);
+  if (task.options.unmatched == Unmatched::kStrict) {
+    std::vector<ErrorItem> merged = merged_slots(task, leftovers);
+    add_troubles(task, leftovers, !merged.empty(), troubles);
+    list_merged(std::move(merged), refusal);
+  }
+  list_merged_constants(task, refusal);
+  if (fills_any(task)) {
+    list_inputs(task, leftovers, refusal);
+  }
+  if (refusal.empty()) {
+    return std::nullopt;
+  }
+  add_last_remedies(task, leftovers, refusal);
+  return std::move(refusal).error(is_open_question(leftovers) ? ErrorCode::kAmbiguous
+                                                              : ErrorCode::kNotFound);
+}
+
+// What is wrong with the keys, which all graphs have in common.
+std::optional<Error> keys_error(const JudgedGraph& graph, const SlotTroubles& troubles) {
+  const MappingOptions& options = graph.task->options;
+  Refusal refusal;
+  if (options.unmatched == Unmatched::kStrict) {
+    list_adapters(*graph.task, *graph.leftovers, refusal);
+    if (options.partial == Partial::kRefuse) {
+      list_unused(*graph.task, *graph.leftovers, troubles, refusal);
+    }
+  }
+  return refusal.empty() ? std::nullopt
+                         : std::optional(std::move(refusal).error(ErrorCode::kNotFound));
+}
+
+// Several errors as one. `name` stands in front of what is about one graph.
+class JoinedErrors {
+ public:
+  void add(std::string_view name, const Error& error) {
+    const std::string where = name.empty() ? "" : std::string(name) + ": ";
+    message_ += (message_.empty() ? "" : "; ") + where + error.message;
+    if (code_ != ErrorCode::kNotFound) {
+      code_ = error.code;
+    }
+    for (ErrorList list : error.details ? error.details->lists : std::vector<ErrorList>()) {
+      list.title = where + list.title;
+      details_.lists.push_back(std::move(list));
+    }
+    for (const Remedy& remedy : error.details ? error.details->remedies : std::vector<Remedy>()) {
+      if (remedies_.emplace(remedy.option, remedy.value).second) {
+        details_.remedies.push_back(remedy);
+      }
+    }
+  }
+
+  [[nodiscard]] Status status() && {
+    return message_.empty()
+               ? Status()
+               : fail(Error{code_, std::move(message_),
+                            std::make_shared<const ErrorDetails>(std::move(details_))});
+  }
+
+ private:
+  ErrorCode code_ = ErrorCode::kAmbiguous;
+  std::string message_;
+  ErrorDetails details_;
+  std::set<std::pair<std::string, std::string>> remedies_;  // option and value
+};
+
 }  // namespace
+
+Status check_set_refusals(std::span<const JudgedGraph> graphs) {
+  for (const JudgedGraph& graph : graphs) {
+    TRY_IN(graph.name, refuse_fused(*graph.task));
+    TRY_IN(graph.name, refuse_no_match(*graph.task, *graph.leftovers));
+  }
+  JoinedErrors errors;
+  SlotTroubles troubles;
+  for (const JudgedGraph& graph : graphs) {
+    if (const auto error = slots_error(graph, troubles)) {
+      errors.add(graph.name, *error);
+    }
+  }
+  if (const auto error = keys_error(graphs.front(), troubles)) {
+    errors.add("", *error);
+  }
+  TRY(std::move(errors).status());
+  return refuse_unmatched(*graphs.front().task, *graphs.front().leftovers);
+}
 
 Status check_refusals(const MappingTask& task, const Leftovers& leftovers) {
   TRY(refuse_fused(task));

@@ -332,9 +332,19 @@ Status list_slots(MappingTask& task) {
 
 }  // namespace
 
+void MappingTask::use(std::uint32_t key) {
+  if (key_used[key]) {
+    return;
+  }
+  key_used[key] = true;
+  for (const std::uint32_t part : keys.keys[key].made_of) {
+    use(part);  // not deeper than kMaxDerivedDepth
+  }
+}
+
 void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
                        const Recipe& recipe) {
-  key_used[key] = true;
+  use(key);
   SlotName& name = slot_names[slot_name];
   name.open = false;
   if (name.role == SlotRole::kKept) {

@@ -84,8 +84,11 @@ struct MappingTask {
   }
   // The recipe for a key that fills the slot by name.
   [[nodiscard]] Recipe recipe_of(std::uint32_t slot_name) const {
-    return slot_names[slot_name].transposed ? Recipe{RecipeStep::kTranspose} : Recipe{};
+    return slot_names[slot_name].transposed ? Recipe{RecipeStep::transpose()} : Recipe{};
   }
+
+  // Marks the key as used, and those that it is made of.
+  void use(std::uint32_t key);
 
   // Fills the slots of the name, and their open folded copies, with the result of the recipe. Slots
   // of --keep do not change, but the key still counts as used.

@@ -77,6 +77,7 @@ class GraphTies {
     }
     TRY(fill_by_data());
     fill_embeddings();
+    fill_biases();
     return {};
   }
 
@@ -221,6 +222,34 @@ class GraphTies {
     // The slot states its shape, so that a key of another kind cannot fit by chance.
     if (only && slots[*embedding].shape) {
       task_.fill_by_name(task_.name_of_slot[*embedding], *only, Rule::kGraphTie);
+    }
+  }
+
+  // The bias of an output layer that is tied to an embedding. BERT and its kin keep that bias in
+  // the module around the layer, and tie the layer's own to it: "predictions.decoder.bias" is
+  // "predictions.bias". A layer with a weight of its own has a bias of its own, too.
+  void fill_biases() {
+    constexpr std::string_view kWeight = ".weight";
+    constexpr std::string_view kBias = ".bias";
+    NameSet tied_layers;
+    for (std::uint32_t slot = 0; slot < task_.fills.size(); ++slot) {
+      const std::string_view name = task_.slot_names[task_.name_of_slot[slot]].name;
+      const bool is_tied = task_.fills[slot] && (task_.fills[slot]->rule == Rule::kGraphTie ||
+                                                 task_.fills[slot]->rule == Rule::kMetadataTie);
+      if (is_tied && name.ends_with(kWeight)) {
+        tied_layers.insert(name.substr(0, name.size() - kWeight.size()));
+      }
+    }
+    const NameMap<std::uint32_t> keys =
+        tied_layers.empty() ? NameMap<std::uint32_t>() : unused_keys(task_, alignment_);
+    for (std::uint32_t slot = 0; slot < task_.fills.size() && !keys.empty(); ++slot) {
+      const std::string_view name = task_.slot_names[task_.name_of_slot[slot]].name;
+      const std::string_view layer = name.substr(0, name.rfind('.'));
+      const bool is_open = is_open_weight(task_, slot) && name.ends_with(kBias) &&
+                           tied_layers.contains(layer) && layer.find('.') != layer.npos;
+      if (is_open) {
+        fill_from_module(slot, std::string(layer.substr(0, layer.rfind('.'))), keys);
+      }
     }
   }
 

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "onnx/cut_tensors.h"
 #include "onnx/function_attributes.h"
@@ -20,6 +22,16 @@ struct ModelAccess {
   [[nodiscard]] static const onnx::TensorProto& inline_proto(const Model& model, std::size_t i);
 
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
+
+  // The loose tensors that were given with the model (kLooseLocation); null if none were.
+  [[nodiscard]] static const Checkpoint* loose_tensors(const Model& model);
+  // The index of the one that has the data of `external`.
+  [[nodiscard]] static std::optional<std::size_t> loose_index(const Model& model,
+                                                              const ExternalTensor& external);
+  // Those of several models, each list once, in the order of the models.
+  [[nodiscard]] static std::vector<const Checkpoint*> loose_tensors(std::span<const Model> models);
+  // Requires: each entry of kLooseLocation has its tensor.
+  static void set_loose_tensors(Model& model, std::shared_ptr<const Checkpoint> tensors);
 
   // Only those that hold tensors.
   [[nodiscard]] static std::span<const std::shared_ptr<const LooseAttribute>> loose_attributes(

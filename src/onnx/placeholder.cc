@@ -1,20 +1,13 @@
 #include "onnx/placeholder.h"
 
-#include <sys/random.h>
-
 #include <cstring>
-#include <random>
+
+#include "base/nonce.h"
 
 namespace onnx_external {
 
 Placeholders::Placeholders() {
-  if (::getrandom(nonce_.data(), nonce_.size(), 0) == static_cast<ssize_t>(nonce_.size())) {
-    return;
-  }
-  std::random_device device;  // for kernels without getrandom
-  for (char& c : nonce_) {
-    c = static_cast<char>(device());
-  }
+  fill_with_random(nonce_);
 }
 
 std::string Placeholders::text(std::uint32_t number) const {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "onnx_external/save_external.h"
+#include "support/loose_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -69,7 +71,7 @@ class Evidence : public testing::Test {
   MappingEvidence evidence_;
 };
 
-const Recipe kTurn = {RecipeStep::kTranspose};
+const Recipe kTurn = {RecipeStep::transpose()};
 
 TEST_F(Evidence, AClonedTensorHasTheSameBytesAndAnotherOneHasNot) {
   std::string other = noise(4 * 600'000, 1);
@@ -198,6 +200,40 @@ TEST_F(Evidence, AFileOfTheGraphThatIsMissingIsAnError) {
        b.model());
   EXPECT_THAT(holds("w", "k"), FailsWith(ErrorCode::kNotFound, "gone.bin"));
   EXPECT_EQ(holds("w", "long"), false) << "nothing has to be read";
+}
+
+TEST_F(Evidence, BytesThatAreMadeAreMadeForEachQuestion) {
+  const std::string bytes = noise(4 * 600'000, 1);
+  const std::string turned = transposed(bytes, 600, 1000);
+  GraphBuilder b;
+  const std::vector<std::int64_t> dims = {600, 1000};
+  b.external("w", kFloat, dims, {{"location", std::string(kLooseLocation)}, {"offset", "0"}});
+  b.external("v", kFloat, dims, {{"location", std::string(kLooseLocation)}, {"offset", "1"}});
+  b.external("u", kFloat, dims, {{"location", std::string(kLooseLocation)}, {"offset", "2"}});
+  const LooseOptions one{.max_made_at_once = 1};
+  checkpoint_.emplace(
+      checkpoint_of({made("k", DType::kFloat32, {600, 1000}, bytes),
+                     made("same", DType::kFloat32, {600, 1000}, bytes),
+                     made("turned", DType::kFloat32, {1000, 600}, turned),
+                     made("other", DType::kFloat32, {600, 1000}, noise(4 * 600'000, 2))},
+                    one)
+          .value());
+  model_.emplace(Model::from_proto(b.model(), dir_.path(),
+                                   {made("", DType::kFloat32, {600, 1000}, bytes),
+                                    made("", DType::kFloat32, {600, 1000}, bytes),
+                                    made("", DType::kFloat32, {600, 1000}, noise(4 * 600'000, 2))},
+                                   one)
+                     .value());
+  evidence_ = mapping_evidence(*model_, *checkpoint_);
+  EXPECT_EQ(holds("w", "k"), true);
+  EXPECT_EQ(holds("w", "other"), false);
+  EXPECT_EQ(holds("w", "turned", kTurn), true);
+  EXPECT_EQ(same("k", "same"), true);
+  EXPECT_EQ(same("k", "other"), false);
+  EXPECT_EQ(evidence_.same_data(slot("w"), slot("v")), true);
+  EXPECT_EQ(evidence_.same_data(slot("w"), slot("u")), false);
+  EXPECT_EQ(evidence_.key_is_uniform(key("k")), false);
+  EXPECT_EQ(evidence_.slot_is_uniform(slot("w")), false);
 }
 
 }  // namespace

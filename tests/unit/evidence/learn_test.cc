@@ -16,11 +16,12 @@ namespace onnx_external {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-const Recipe kTurn = {RecipeStep::kTranspose};
+const Recipe kTurn = {RecipeStep::transpose()};
 
 std::string turned(const std::vector<float>& values, std::size_t rows, std::size_t columns) {
   std::vector<float> made(values.size());
@@ -86,7 +87,7 @@ TEST_F(Learn, AGraphInHalfPrecisionIsPairedWithTheCheckpointInFull) {
       learn(b.model(), {tensor("k", {4}, w)},
             {{.name = "k", .dtype = DType::kFloat16, .shape = {4}, .bytes = noise(8, 1)}});
   ASSERT_THAT(learned, IsOk());
-  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"h", "k", {RecipeStep::kCast}}));
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"h", "k", {RecipeStep::cast()}}));
 }
 
 TEST_F(Learn, ABrokenTieIsRefused) {
@@ -349,17 +350,27 @@ TEST_F(Learn, IntegersAreDataOnlyWhereTheyAreMany) {
   EXPECT_THAT(learned->map, ElementsAre(MapEntry{"i", "order"}));
 }
 
-// Says of the value what onnxscript's optimizer does, in a field that the classes may not know.
-void mark_folded(onnx::ModelProto& proto, const std::string& name, const std::string& names) {
+// Says of the value what torch's exporter and optimizer do, in a field that the classes may not
+// know.
+void mark(onnx::ModelProto& proto, const std::string& name, const std::string& key,
+          const std::string& value) {
   onnx::StringStringEntryProto entry;
-  entry.set_key("pkg.onnxscript.optimizer.folded_from");
-  entry.set_value(names);
+  entry.set_key(key);
+  entry.set_value(value);
   onnx::ValueInfoProto newer;
   constexpr int kMetadata = 4;
   newer.mutable_unknown_fields()->AddLengthDelimited(kMetadata, entry.SerializeAsString());
   onnx::ValueInfoProto& info = *proto.mutable_graph()->add_value_info();
   ASSERT_TRUE(info.ParseFromString(newer.SerializeAsString()));
   info.set_name(name);
+}
+
+void mark_folded(onnx::ModelProto& proto, const std::string& name, const std::string& names) {
+  mark(proto, name, "pkg.onnxscript.optimizer.folded_from", names);
+}
+
+void mark_parameter(onnx::ModelProto& proto, const std::string& name) {
+  mark(proto, name, "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
 }
 
 TEST_F(Learn, WhatWasComputedFromKeysThatStayIsKept) {
@@ -377,10 +388,72 @@ TEST_F(Learn, WhatWasComputedFromKeysThatStayIsKept) {
   ASSERT_THAT(kept, IsOk());
   EXPECT_THAT(kept->constants, ElementsAre("not"));
   EXPECT_THAT(kept->settled, ElementsAre("mask"));
-  const auto changed =
-      learn(b.model(), old, {tensor("w", {3, 4}, kV), mask(std::string("\1\1\1\0", 4))});
-  ASSERT_THAT(changed, IsOk());
-  EXPECT_THAT(changed->constants, IsEmpty());
+  EXPECT_THAT(learn(b.model(), old, {tensor("w", {3, 4}, kV), mask(std::string("\1\1\1\0", 4))}),
+              FailsWith(ErrorCode::kAmbiguous, "computed at export from keys that change"));
+}
+
+// "w" by name and, as a value that was computed from `sources`, "val_7" of another size.
+onnx::ModelProto with_computed(const std::string& sources) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
+  b.initializer("val_7", kFloat, {2, 4}, f32(numbers(8, 9)));
+  b.node("Gather", {"w", "x"}, {"s"}).node("Add", {"s", "val_7"}, {"y"});
+  mark_folded(b.model(), "val_7", sources);
+  return b.model();
+}
+
+TEST_F(Learn, WhatWasComputedFromAKeyThatChangesIsRefusedEvenIfTheKeyHasASlot) {
+  const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW)};
+  EXPECT_THAT(learn(with_computed("['arange', 'w', 'val_3']"), old, {tensor("w", {3, 4}, kV)}),
+              FailsWith(ErrorCode::kAmbiguous, "computed at export from keys that change"));
+  EXPECT_THAT(learn(with_computed("['arange', 'w', 'val_3']"), old, old), IsOk());
+}
+
+TEST_F(Learn, WhatWasComputedFromNoKeyIsAConstant) {
+  const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW), tensor("gone", {2, 4}, kV)};
+  const std::vector<TestTensor> fresh = {tensor("w", {3, 4}, kV), tensor("gone", {2, 4}, kW)};
+  const auto learned = learn(with_computed("['arange', 'cos', 'rope.inv_freq']"), old, fresh);
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->constants, ElementsAre("val_7"));
+  EXPECT_THAT(learn(with_computed("['arange', 'rope.table']"), old, fresh),
+              FailsWith(ErrorCode::kAmbiguous, "nowhere in the graph and change: 'gone'"));
+}
+
+TEST_F(Learn, AKeyThatTheExportedGraphDoesNotUseIsLeftOut) {
+  onnx::ModelProto graph = with_computed("['arange', 'val_3']");
+  const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW), tensor("seg", {5}, numbers(5, 1))};
+  const std::vector<TestTensor> fresh = {tensor("w", {3, 4}, kV),
+                                         tensor("seg", {5}, numbers(5, 2))};
+  EXPECT_THAT(learn(graph, old, fresh)->settled, IsEmpty());  // who knows what the exporter did
+  mark_parameter(graph, "w");
+  EXPECT_THAT(learn(graph, old, fresh)->settled, ElementsAre("seg"));
+}
+
+TEST_F(Learn, AKeyThatTheNewCheckpointLacksIsTheOneThatTheOldTiesToIt) {
+  TestTensor tied{.name = "head.weight", .shape = {3, 4}, .shares = "wte"};
+  const std::vector<TestTensor> old = {tensor("wte", {3, 4}, kW), tied};
+  const auto learned = learn(one({3, 4}, f32(kW), "head.weight"), old, {tensor("wte", {3, 4}, kV)});
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"head.weight", "wte"}));
+}
+
+TEST_F(Learn, OneOfEqualKeysIsTheOneThatTheExporterNames) {
+  const std::vector<TestTensor> old = {tensor("a.bias", {2, 4}, std::vector<float>(8, 0)),
+                                       tensor("b.bias", {2, 4}, std::vector<float>(8, 0)),
+                                       tensor("fc.weight", {3, 4}, kW)};
+  const std::vector<TestTensor> fresh = {tensor("a.bias", {2, 4}, numbers(8, 1)),
+                                         tensor("b.bias", {2, 4}, numbers(8, 2)),
+                                         tensor("fc.weight", {3, 4}, kV)};
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 4}).initializer("fc.weight", kFloat, {3, 4}, f32(kW));
+  b.initializer("a.bias", kFloat, {2, 4}, f32(std::vector<float>(8, 0)));
+  b.initializer("val_7", kFloat, {2, 4}, f32(std::vector<float>(8, 0)));
+  b.node("Use", {"x", "fc.weight", "a.bias", "val_7"}, {"y"});
+  EXPECT_THAT(learn(b.model(), old, fresh), FailsWith(ErrorCode::kAmbiguous, "'val_7'"));
+  mark_folded(b.model(), "val_7", "['b.bias']");
+  const auto learned = learn(b.model(), old, fresh);
+  ASSERT_THAT(learned, IsOk());
+  EXPECT_THAT(learned->map, Contains(MapEntry{"val_7", "b.bias"}));
 }
 
 TEST_F(Learn, KeysThatTheNewCheckpointLacksAreNamed) {

@@ -27,34 +27,90 @@ TEST(MapFile, RepeatsTheMappingThatItWasWrittenFrom) {
   const TempDir dir;
   const auto pairs = read_map_file(dir.write("map.json", map_file_text(written)));
   ASSERT_THAT(pairs, IsOk());
-  EXPECT_THAT(*pairs, ElementsAre(MapEntry{"a\"b", "module.a\"b"}, MapEntry{"w", "module.w"}));
-  c.options.map = *pairs;
+  EXPECT_THAT(pairs->map, ElementsAre(MapEntry{"a\"b", "module.a\"b"}, MapEntry{"w", "module.w"}));
+  c.options.map = pairs->map;
   EXPECT_THAT(c.pairs(), ElementsAre("a\"b<-module.a\"b (map)", "w<-module.w (map)"));
 }
 
 TEST(MapFile, ReadsAPlainObject) {
   const TempDir dir;
-  EXPECT_THAT(*read_map_file(dir.write("m", R"({"slot": "key"})")),
+  EXPECT_THAT(read_map_file(dir.write("m", R"({"slot": "key"})"))->map,
               ElementsAre(MapEntry{"slot", "key"}));
 }
 
 TEST(MapFile, CarriesRecipes) {
   const TempDir dir;
-  const std::vector<MapEntry> written = {{"a", "b", {RecipeStep::kTranspose, RecipeStep::kCast}},
-                                         {"c", "d"}};
-  EXPECT_THAT(*read_map_file(dir.write("m", map_file_text(written))),
+  const std::vector<MapEntry> written = {
+      {"a", "b", {RecipeStep::transpose(), RecipeStep::cast()}},
+      {"c", "d"},
+      {"e",
+       "f",
+       {RecipeStep::permute({1, 0, -1}), RecipeStep::reshape({2, -1}), RecipeStep::reshape({}),
+        RecipeStep::slice(0, -4, 128)}}};
+  EXPECT_THAT(read_map_file(dir.write("m", map_file_text(written)))->map,
               ::testing::ElementsAreArray(written));
+}
+
+TEST(MapFile, HasEntriesForSingleModelsOfASet) {
+  const std::vector<MapEntry> entries{{"w", "a", {}, "one.onnx"},
+                                      {"w", "b", {RecipeStep::transpose()}, "two.onnx"},
+                                      {"v", "c", {}, "one.onnx"}};
+  const auto map = parse_map_file(map_file_text(entries));
+  ASSERT_THAT(map, IsOk());
+  EXPECT_THAT(map->map, ElementsAre(entries[0], entries[2], entries[1]));  // model by model
+  const auto mixed = parse_map_file(
+      R"({"map": {"x": "k"}, "models": {"one.onnx": {"w": "a"}}, "derived": {"k": "l"}})");
+  ASSERT_THAT(mixed, IsOk());
+  EXPECT_THAT(mixed->map, ElementsAre(MapEntry{"x", "k"}, MapEntry{"w", "a", {}, "one.onnx"}));
+  EXPECT_EQ(mixed->derived.size(), 1U);
+  MappingOptions options;
+  options.map = entries;
+  EXPECT_THAT(options_for_model(options, "two.onnx").map, ElementsAre(entries[1]));
+}
+
+TEST(MapFile, MayHaveASlotCalledModels) {
+  const auto map = parse_map_file(R"({"models": "k"})");
+  ASSERT_THAT(map, IsOk());
+  EXPECT_THAT(map->map, ElementsAre(MapEntry{"models", "k"}));
 }
 
 TEST(MapFile, RefusesOtherForms) {
   const TempDir dir;
-  for (const char* text : {"[]", "{\"a\": 1}", "{\"a\": \"b\", \"a\": \"c\"}", "", "{",
-                           R"({"a": {}})", R"({"a": {"key": "b", "recipe": ["fold"]}})",
-                           R"({"a": {"key": "b", "recipe": "transpose"}})"}) {
+  for (const char* text :
+       {"[]", "{\"a\": 1}", "{\"a\": \"b\", \"a\": \"c\"}", "", "{", R"({"a": {}})",
+        R"({"a": {"key": "b", "recipe": ["fold"]}})",
+        R"({"a": {"key": "b", "recipe": "transpose"}})", R"({"models": {"a.onnx": {"w": 1}}})",
+        R"({"models": {"a.onnx": {"w": "k", "w": "l"}}})", R"({"models": {"a.onnx": "k"}})"}) {
     EXPECT_THAT(read_map_file(dir.write("m", text)), FailsWith(ErrorCode::kCorrupt, "/m: "))
         << text;
   }
   EXPECT_THAT(read_map_file(dir.path() / "none"), FailsWith(ErrorCode::kNotFound, "none"));
+}
+
+TEST(MapFile, RefusesEveryOtherRecipe) {
+  const TempDir dir;
+  std::string many = "\"transpose\"";
+  for (std::size_t i = 0; i <= kMaxRecipeSteps; ++i) {
+    many += ", \"transpose\"";
+  }
+  std::string deep = "1";
+  for (std::size_t i = 0; i < kMaxRecipeRank; ++i) {
+    deep += ", 1";
+  }
+  for (const std::string& steps :
+       {std::string(R"("permute")"), std::string(R"({"transpose": []})"), std::string("[]"),
+        std::string(R"({"permute": [0], "cast": []})"), std::string("{}"), std::string("null"),
+        std::string(R"({"slice": 1})"), std::string(R"({"slice": [0, 1.0, 2]})"),
+        std::string(R"({"slice": [0, "1", 2]})"), std::string(R"({"fold": [1]})"),
+        std::string(R"({"reshape": [9223372036854775808]})"), "{\"reshape\": [" + deep + "]}",
+        many}) {
+    const std::string text = R"({"a": {"key": "b", "recipe": [)" + steps + "]}}";
+    EXPECT_THAT(read_map_file(dir.write("m", text)),
+                FailsWith(ErrorCode::kCorrupt, "m: slot 'a': a "))
+        << text;
+  }
+  EXPECT_THAT(read_map_file(dir.write("m", R"({"a": {"key": "b", "recpie": []}})")),
+              FailsWith(ErrorCode::kCorrupt, "slot 'a': its key must be"));
 }
 
 TEST(MapFile, RefusesAByteOrderMarkAndNulBytes) {

@@ -25,7 +25,7 @@ TEST(MapTemplate, ListsOpenSlotsWithKeysOfFittingShape) {
   EXPECT_THAT(found.map, ElementsAre(MapEntry{"a.weight", "a.weight"}));
   ASSERT_THAT(found.open, SizeIs(1));
   EXPECT_EQ(found.open[0].form, "FLOAT [4, 3]");
-  const Recipe transposed{RecipeStep::kTranspose};
+  const Recipe transposed{RecipeStep::transpose()};
   EXPECT_THAT(found.open[0].candidates,
               ElementsAre(MapEntry{"a.gamma", "a.gamm"}, MapEntry{"a.gamma", "b"},
                           MapEntry{"a.gamma", "c", transposed}));
@@ -53,7 +53,7 @@ TEST(MapTemplate, IsReadAsAMapOfWhatWasFound) {
             "{\n  \"map\": {\n    \"a\": \"b\"\n  },\n  \"open\": {\n"
             "    \"c\": {\"form\": \"FLOAT [2]\", \"candidates\": [\"d\"]},\n"
             "    \"e\": {\"form\": \"of unknown shape\", \"candidates\": []}\n  }\n}\n");
-  EXPECT_THAT(*read_map_file(dir.write("m", text)), ElementsAre(MapEntry{"a", "b"}));
+  EXPECT_THAT(read_map_file(dir.write("m", text))->map, ElementsAre(MapEntry{"a", "b"}));
 }
 
 }  // namespace

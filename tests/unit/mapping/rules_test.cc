@@ -230,9 +230,9 @@ TEST(Rules, LearnedPairsComeAfterTheMapAndBeforeNames) {
   c.key("c");
   c.options.unmatched = Unmatched::kSkip;
   c.options.map = {{"a", "c"}};
-  c.options.learned = {{"a", "b"}, {"b", "a", {RecipeStep::kTranspose}}};
+  c.options.learned = {{"a", "b"}, {"b", "a", {RecipeStep::transpose()}}};
   EXPECT_THAT(c.pairs(), testing::ElementsAre("a<-c (map)", "b<-a (learned)"));
-  EXPECT_EQ(c.map()->pairs[1].recipe, Recipe{RecipeStep::kTranspose});
+  EXPECT_EQ(c.map()->pairs[1].recipe, Recipe{RecipeStep::transpose()});
 }
 
 }  // namespace

@@ -190,8 +190,8 @@ TEST(StrictMapping, AFoldedTransposeGetsItsKeyTransposed) {
   ASSERT_THAT(mapping, IsOk());
   ASSERT_EQ(mapping->pairs.size(), 3U);
   EXPECT_THAT(mapping->pairs[0].recipe, IsEmpty());
-  EXPECT_THAT(mapping->pairs[1].recipe, ElementsAre(RecipeStep::kTranspose));
-  EXPECT_THAT(mapping->pairs[2].recipe, ElementsAre(RecipeStep::kTranspose));
+  EXPECT_THAT(mapping->pairs[1].recipe, ElementsAre(RecipeStep::transpose()));
+  EXPECT_THAT(mapping->pairs[2].recipe, ElementsAre(RecipeStep::transpose()));
   EXPECT_EQ(mapping->pairs[1].key, 0U);
 }
 
@@ -217,9 +217,76 @@ TEST(StrictMapping, ALargeSquareThatOnlyMatMulReadsIsTransposed) {
   folded.matmul_second_count = 1;
   c.key("fc.weight", {128, 128});
   ASSERT_THAT(c.map(), IsOk());
-  EXPECT_THAT(c.map()->pairs[0].recipe, ElementsAre(RecipeStep::kTranspose));
+  EXPECT_THAT(c.map()->pairs[0].recipe, ElementsAre(RecipeStep::transpose()));
   c.graph.slots[0].matmul_second_count = 0;
   EXPECT_FALSE(c.map().has_value());
+}
+
+// A graph of torch's newer exporter: a weight, and a value that was folded from `sources`.
+MappingCase with_folded_value(const std::vector<std::string>& sources) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kParameter;
+  c.slot("val_9", SlotKind::kInitializer, SymbolicShape{1, 7, 4}).folded_from = sources;
+  c.graph.defined_names = {"embedding"};
+  c.key("fc.weight");
+  return c;
+}
+
+TEST(StrictMapping, AValueThatWasFoldedFromNoWeightStays) {
+  const std::vector<std::vector<std::string>> lists = {
+      {"val_1", "val_2"},
+      {"_to_copy", "arange_1", "cat_12", "convert_element_type_default_3", "cos", "unsqueeze_1"},
+      {"mul_1", "rotary.inv_freq", "rotary.sliding_attention_inv_freq", "val_0"},
+      {"layers.0.attn.lifted_tensor_0", "bitwise_and", "val_3"},
+      {"embedding", "val_3"}};
+  for (const std::vector<std::string>& sources : lists) {
+    const auto mapping = with_folded_value(sources).map();
+    ASSERT_THAT(mapping, IsOk());
+    EXPECT_THAT(mapping->initializers_kept, ElementsAre("val_9"));
+  }
+}
+
+TEST(StrictMapping, AValueThatMayBeFoldedFromAWeightIsRefused) {
+  for (const std::string source : {"fc.weight", "fc.bias", "cls_token", "scale", "mean", "add_x"}) {
+    MappingCase c = with_folded_value({"arange", source, "val_3"});
+    EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_9'")) << source;
+  }
+}
+
+TEST(StrictMapping, AKeyIsAWeightEvenIfItsNameIsThatOfAnOperation) {
+  MappingCase c = with_folded_value({"index", "val_3"});
+  EXPECT_THAT(c.map(), IsOk());
+  c.graph.slots[0].name = "fc.weight";
+  c.key("index", {28});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_9'"));
+  c.keys.keys.clear();  // the same below a prefix
+  c.key("model.fc.weight");
+  c.key("model.index", {28});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_9'"));
+}
+
+TEST(StrictMapping, AParameterThatOnlyMaskedTrainingUsesIsLeftOut) {
+  MappingCase c;
+  c.open("embeddings.cls_token");
+  c.key("embeddings.cls_token");
+  c.key("embeddings.mask_token");
+  c.key("embeddings.masked_spec_embed", {4});
+  EXPECT_THAT(c.pairs(), ElementsAre("embeddings.cls_token<-embeddings.cls_token (exact)"));
+  c.key("embeddings.mask", {4});
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "not used by the graph: 'embeddings.mask'"));
+}
+
+TEST(StrictMapping, ATiedOutputLayerHasTheBiasOfTheModuleAroundIt) {
+  MappingCase c;
+  Slot& shared = c.open("cls.decoder.weight", {9, 2});
+  shared.is_gathered = shared.is_multiplied = true;
+  c.open("cls.decoder.bias", {9});
+  c.key("bert.word_embeddings.weight", {9, 2});
+  c.key("cls.bias", {9});
+  EXPECT_THAT(c.pairs(), ElementsAre("cls.decoder.weight<-bert.word_embeddings.weight (graph-tie)",
+                                     "cls.decoder.bias<-cls.bias (graph-tie)"));
+  c.keys.keys[0].name = "cls.decoder.weight";  // a weight of its own, so a bias of its own
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint"));
 }
 
 TEST(StrictMapping, AFusedBatchNormIsRefusedWhateverIsAllowed) {

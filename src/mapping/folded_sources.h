@@ -1,0 +1,30 @@
+// Tells what a value that an exporter's optimizer folded was computed from.
+#pragma once
+
+#include <string_view>
+
+#include "base/name_map.h"
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+// Judges the names in Slot::folded_from. They are the names that values had at export: those of
+// weights ("layer1.weight"), and those of constants and of results of operations ("val_12",
+// "arange_3"), which depend on no weight by themselves. `graph` must outlive this object.
+class FoldedSources {
+ public:
+  explicit FoldedSources(const GraphFacts& graph) : graph_(graph) {}
+
+  // False for a name that certainly is none of a weight, whatever the checkpoint has: a constant, a
+  // buffer that exporters bake in or that no checkpoint holds, the result of an operation or node.
+  [[nodiscard]] bool may_be_weight(std::string_view name);
+
+ private:
+  void list_values();
+
+  const GraphFacts& graph_;
+  bool is_listed_ = false;
+  NameSet no_weights_;  // of the graph: values of nodes, the caller's inputs, constants
+};
+
+}  // namespace onnx_external

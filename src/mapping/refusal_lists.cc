@@ -1,0 +1,381 @@
+#include "mapping/refusal_lists.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/name_map.h"
+#include "base/nearest_names.h"
+#include "base/text.h"
+#include "mapping/callers.h"
+#include "mapping/known_names.h"
+#include "mapping/name_refinement.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kNearest = 2;
+constexpr std::size_t kMaxNearestSearched = 64;  // items of a list that get candidates: they cost
+
+std::string escaped(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    text += std::string_view(".^$|()[]{}*+?\\").find(c) != std::string_view::npos ? "\\" : "";
+    text += c;
+  }
+  return text;
+}
+
+}  // namespace
+
+ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note) {
+  const MappingKey& given = task.keys.keys[key];
+  const std::string_view name = task.key_names[key].name;
+  if (!task.options.renames.empty() && name != given.name) {
+    note = "renamed " + quote(name) + (note.empty() ? "" : ", ") + note;
+  }
+  return item_of(given, std::move(note));
+}
+
+// --- merged weights ----------------------------------------------------------------------------
+
+namespace {
+
+// How many consumers stay with each slot once the Identity nodes of filled slots are gone.
+std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
+  std::vector<std::uint64_t> consumers;
+  for (const Slot& slot : task.graph.slots) {
+    consumers.push_back(slot.consumer_count);
+  }
+  // An Identity follows what it reads, so its own count is final when slots are visited backwards.
+  for (std::size_t i = task.graph.slots.size(); i-- > 0;) {
+    const Slot& slot = task.graph.slots[i];
+    const auto source = task.slot_by_name.find(slot.merged_into);
+    if (slot.kind == SlotKind::kIdentityOutput && source) {
+      std::uint64_t& count = consumers[*source];
+      count -= std::min<std::uint64_t>(count, 1);
+      count += task.fills[i] ? 0 : consumers[i];
+    }
+  }
+  return consumers;
+}
+
+}  // namespace
+
+std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
+  std::map<std::pair<DType, Shape>, std::uint32_t> left;
+  for (const auto* keys : {&leftovers.aside, &leftovers.unused}) {
+    for (const std::uint32_t key : *keys) {
+      left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
+    }
+  }
+  std::vector<ErrorItem> items;
+  const auto consumers = left.empty() ? std::vector<std::uint64_t>() : consumers_after(task);
+  for (std::uint32_t i = 0; i < consumers.size(); ++i) {
+    const Slot& slot = task.graph.slots[i];
+    if (!task.fills[i] || consumers[i] < 2) {
+      continue;
+    }
+    const MappingKey& used = task.keys.keys[task.fills[i]->key];
+    if (const auto same = left.find(std::pair(used.dtype, used.shape)); same != left.end()) {
+      ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
+      item.candidates.push_back(task.keys.keys[same->second].name);
+      items.push_back(std::move(item));
+    }
+  }
+  return items;
+}
+
+// --- open slots and old values -----------------------------------------------------------------
+
+namespace {
+
+// The only left-over key of exactly the slot's type and shape, if there is exactly one.
+std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& slot,
+                                          std::span<const std::uint32_t> left) {
+  std::optional<std::uint32_t> only;
+  for (const std::uint32_t key : left) {
+    if (slot.shape && agrees(task, slot, task.keys.keys[key], {})) {
+      if (only) {
+        return std::nullopt;
+      }
+      only = key;
+    }
+  }
+  return only;
+}
+
+}  // namespace
+
+void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<std::uint32_t> left = leftovers.unused;
+  left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
+  NearestNames search;
+  std::vector<std::string_view> names;
+  names.reserve(left.size());
+  for (const std::uint32_t key : left) {
+    names.push_back(task.key_names[key].name);
+  }
+  std::vector<ErrorItem> items;
+  bool invented = false;
+  for (const std::uint32_t i : leftovers.missing) {
+    const Slot& slot = task.graph.slots[i];
+    ErrorItem item = item_of(slot, slot.kind == SlotKind::kIdentityOutput
+                                       ? "made equal to " + quote(slot.merged_into) + " at export"
+                                       : use_text(slot));
+    invented = invented || is_invented_name(slot.name) || !slot.folded_from.empty();
+    if (items.size() < kMaxNearestSearched) {
+      for (const std::size_t place : search.of(slot.name, names, kNearest)) {
+        item.candidates.push_back(task.keys.keys[left[place]].name);
+      }
+      const auto fits = only_fitting(task, slot, left);
+      if (item.candidates.empty() && fits && !is_invented_name(slot.name)) {
+        item.candidates.push_back(task.keys.keys[*fits].name);
+      }
+    }
+    items.push_back(std::move(item));
+  }
+  refusal.add_list("weight of the graph is missing in the checkpoint",
+                   "weights of the graph are missing in the checkpoint",
+                   "missing in the checkpoint", std::move(items));
+  if (invented) {
+    refusal.add_sentence(
+        "names that exporters make up (onnx::MatMul_8, val_12) belong to values that were computed "
+        "from weights at export");
+    refusal.add_sentence(kPlainExport);
+  }
+}
+
+namespace {
+
+// What the exporter did, judged by the operator that reads the value.
+std::string computed_text(const Slot& slot) {
+  if (!slot.folded_from.empty()) {
+    return "computed at export from " + quote_list(slot.folded_from, kNearest);
+  }
+  const std::string& op = slot.consumer_op;
+  if (op == "MatMul") {
+    return "perhaps a transposed weight, for MatMul";
+  }
+  if (op == "Conv" || op == "ConvTranspose") {
+    return "perhaps a weight with BatchNorm folded in, for " + op;
+  }
+  if (op == "LSTM" || op == "GRU" || op == "RNN") {
+    return "weights with their gates in another order, for " + op;
+  }
+  return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
+}
+
+}  // namespace
+
+void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  std::vector<std::string> names;
+  for (const std::uint32_t slot : leftovers.held) {
+    items.push_back(item_of(task.graph.slots[slot], computed_text(task.graph.slots[slot])));
+    names.push_back(task.graph.slots[slot].name);
+  }
+  for (const std::string& constant : leftovers.constants) {
+    items.push_back(
+        {constant, "", "a Constant node with as many elements as a key without a slot", {}});
+    names.push_back(constant);
+  }
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("value in the graph was computed from weights at export, and would stay old",
+                   "values in the graph were computed from weights at export, and would stay old",
+                   "would stay old: computed at export", std::move(items));
+  refusal.add_sentence(kPlainExport);
+  refusal.add_remedy({"learn-map", "OLD",
+                      "with the checkpoint that the graph was exported from, to find by bytes what "
+                      "each value was made of"});
+  // The values may have been computed from keys without a slot.
+  if (leftovers.unused.empty() && leftovers.aside.empty()) {
+    refusal.add_remedy({"keep", fmt::format("{}", fmt::join(names, ",")),
+                        "if they depend on no weight of the checkpoint"});
+  }
+}
+
+void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
+                  SlotTroubles& troubles) {
+  troubles.computed = troubles.computed || any_merged || !leftovers.held.empty();
+  for (const std::uint32_t slot : leftovers.missing) {
+    const std::string& name = task.graph.slots[slot].name;
+    troubles.missing.push_back(name);
+    troubles.computed = troubles.computed || is_invented_name(name);
+  }
+}
+
+void list_unused(const MappingTask& task, const Leftovers& leftovers, const SlotTroubles& troubles,
+                 Refusal& refusal) {
+  NearestNames search;
+  const std::vector<std::string_view>& names = troubles.missing;
+  std::vector<ErrorItem> items;
+  bool batch_norm = false;
+  for (const std::uint32_t i : leftovers.unused) {
+    const MappingKey& key = task.keys.keys[i];
+    ErrorItem item = item_of(task, i);
+    if (items.size() < kMaxNearestSearched) {
+      for (const std::size_t place : search.of(task.key_names[i].name, names, kNearest)) {
+        item.candidates.emplace_back(names[place]);
+      }
+    }
+    batch_norm = batch_norm || key.name.ends_with("running_mean");
+    items.push_back(std::move(item));
+  }
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("key is not used by the graph", "keys are not used by the graph", "unused keys",
+                   std::move(items));
+  if (batch_norm) {
+    refusal.add_sentence("a BatchNorm without a place was folded into other weights");
+    refusal.add_sentence(kPlainExport);
+  }
+  if (batch_norm || troubles.computed) {
+    return;  // other values were computed from them, so leaving them out would be wrong
+  }
+  refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
+                      "for keys that are no weights of this graph"});
+  refusal.add_remedy({"unmatched", "skip", "to leave out all keys that are not used"});
+}
+
+void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  for (const std::uint32_t key : leftovers.adapters) {
+    items.push_back(item_of(task, key));
+  }
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("key belongs to an adapter (LoRA or its like)",
+                   "keys belong to an adapter (LoRA or its like)", "weights of an adapter",
+                   std::move(items));
+  refusal.add_sentence(
+      "an adapter changes the base model: merge it first (peft: model.merge_and_unload()), and "
+      "save the merged state dict");
+  refusal.add_remedy(
+      {"ignore", std::string(adapter_component(task.keys.keys[leftovers.adapters.front()].name)),
+       "to get the base model without it"});
+}
+
+namespace {
+
+// The inputs that are certainly the caller's, ready to paste. If the exporter made up names for
+// arguments, an integer input with a name of its own may be a buffer. If nothing is certain, the
+// first input is taken.
+std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
+  NameSet wanted(leftovers.callers.begin(), leftovers.callers.end());
+  bool only_made_up = false;
+  for (const std::uint32_t slot : leftovers.unconfirmed) {
+    const std::string& name = task.graph.slots[slot].name;
+    if (is_made_up(name)) {
+      only_made_up = true;
+      wanted.insert(name);
+    }
+  }
+  std::vector<std::string> sorted;
+  for (const std::string& input : task.graph.graph_inputs) {
+    if (wanted.contains(input) && (is_made_up(input) || !only_made_up)) {
+      sorted.push_back(input);
+    }
+  }
+  if (sorted.empty() && !leftovers.unconfirmed.empty()) {
+    sorted.push_back(task.graph.slots[leftovers.unconfirmed.front()].name);
+  }
+  return sorted;
+}
+
+}  // namespace
+
+void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  const std::vector<std::string> paste = callers_to_paste(task, leftovers);
+  const NameSet pasted(paste.begin(), paste.end());
+  std::vector<ErrorItem> items;
+  std::vector<std::string> others;
+  const auto add = [&](std::uint32_t i, std::string note) {
+    const Slot& slot = task.graph.slots[i];
+    items.push_back(item_of(slot, std::move(note)));
+    if (!pasted.contains(slot.name)) {
+      others.push_back(slot.name);
+    }
+  };
+  for (const std::string& caller : leftovers.callers) {
+    if (!pasted.contains(caller)) {
+      others.push_back(caller);
+    }
+  }
+  for (const std::uint32_t slot : leftovers.unconfirmed) {
+    add(slot, use_text(task.graph.slots[slot]));
+  }
+  for (const std::uint32_t slot : leftovers.suspects) {
+    add(slot, "a key has this name, type and shape");
+  }
+  refusal.add_list("input of the graph may be the caller's or a weight",
+                   "inputs of the graph may be the caller's or weights", "model inputs to confirm",
+                   std::move(items));
+  const bool input_missing =
+      std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
+        const Slot& slot = task.graph.slots[i];
+        const bool may_be_callers =
+            is_made_up(slot.name) || slot.name.find('.') == std::string::npos;
+        return slot.kind == SlotKind::kGraphInput && may_be_callers;
+      });
+  if (task.options.inputs.empty() &&
+      (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
+    refusal.add_remedy(
+        {"inputs", paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
+         others.empty() ? "to name all inputs that are the caller's"
+                        : "to name all inputs that are the caller's; add to it what is the "
+                          "caller's of " +
+                              quote_list(others, kMaxListed)});
+  }
+}
+
+namespace {
+
+// The optimizer of torch's newer exporter gives small equal values the same name.
+constexpr std::uint64_t kMaxMergedElements = 1024;
+
+}  // namespace
+
+void list_merged_constants(const MappingTask& task, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  for (std::uint32_t i = 0; i < task.fills.size(); ++i) {
+    const Slot& slot = task.graph.slots[i];
+    const bool mixed = task.fills[i] && slot.parameter_uses > 0 && slot.other_uses > 0 &&
+                       task.fills[i]->rule != Rule::kMap;
+    if (mixed &&
+        element_count(task.keys.keys[task.fills[i]->key].shape).value_or(0) <= kMaxMergedElements) {
+      items.push_back(item_of(slot, use_text(slot)));
+    }
+  }
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("weight may have been merged with a constant that was equal at export",
+                   "weights may have been merged with constants that were equal at export",
+                   "read by an operation that has no parameter", std::move(items));
+  refusal.add_sentence(kPlainExport);
+  refusal.add_remedy({"map", "FILE", "if every node that reads it is to get the weight"});
+}
+
+void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
+  if (items.empty()) {
+    return;
+  }
+  refusal.add_list("slot may stand for two weights that were equal at export",
+                   "slots may each stand for two weights that were equal at export",
+                   "perhaps merged with a key that has no slot", std::move(items));
+  refusal.add_sentence(
+      "export the model with its trained weights, or with optimize=False, so that equal weights "
+      "are not merged");
+  refusal.add_remedy({"ignore", "RE", "for keys that are no weights of this graph"});
+}
+
+}  // namespace onnx_external

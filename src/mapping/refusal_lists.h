@@ -1,0 +1,43 @@
+// The lists of a refusal: each names slots or keys with what is wrong with them, and adds what may
+// help.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mapping/advice.h"
+#include "mapping/leftovers.h"
+#include "mapping/task.h"
+#include "onnx_external/mapping.h"
+
+namespace onnx_external {
+
+// A key's name in the checkpoint, and the name that the options rename it to.
+[[nodiscard]] ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "");
+
+// What is wrong with the slots of a graph, or of several, as far as it matters for unused keys.
+struct SlotTroubles {
+  std::vector<std::string_view> missing;  // names
+  bool computed = false;  // values were computed from weights, or two weights were merged
+};
+void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
+                  SlotTroubles& troubles);
+
+// Filled slots of several nodes that have the form of a left-over key. The exporter may have merged
+// weights there that were equal before training and no longer are.
+[[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task,
+                                                  const Leftovers& leftovers);
+
+// Each adds one list to the refusal, or nothing if there is nothing to list.
+void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
+void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
+void list_unused(const MappingTask& task, const Leftovers& leftovers, const SlotTroubles& troubles,
+                 Refusal& refusal);
+void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
+void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
+void list_merged_constants(const MappingTask& task, Refusal& refusal);
+void list_merged(std::vector<ErrorItem> items, Refusal& refusal);  // of merged_slots()
+
+}  // namespace onnx_external

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/text.h"
 #include "base/try.h"
 #include "onnx_external/save_external.h"
 #include "save/equal_bytes.h"
@@ -7,10 +8,55 @@
 #include "save/link.h"
 #include "save/make_plan.h"
 #include "save/output_names.h"
+#include "save/planned_bytes.h"
 #include "save/reuse.h"
+#include "save_set.h"
 #include "verify/recorded_bytes.h"
 
 namespace onnx_external {
+namespace {
+
+// What is made exists once, while it is written.
+Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint,
+                          const PlanOptions& options) {
+  const bool dedups = options.dedup == Dedup::kContent;
+  if (!dedups && options.reuse == Reuse::kNo) {
+    return {};
+  }
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor " + quote(tensor.name) + ": its bytes are made once, when they are " +
+                      "written, and " +
+                      (dedups ? "finding equal bytes" : "keeping files of the old model") +
+                      " would need them before; leave it out, or give the tensor in memory");
+    }
+  }
+  return {};
+}
+
+// What follows once each tensor has a part.
+Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
+                          const std::filesystem::path& folder, const PlanOptions& options,
+                          const WriteOptions& write) {
+  TRY(check_given_bytes(plan, models, options.max_expand));
+  TRY(check_made_tensors(plan, checkpoint, options));
+  if (options.layout == Layout::kLink) {
+    TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
+  }
+  if (options.dedup == Dedup::kContent) {
+    TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), models, checkpoint, options, write.threads,
+                                       write.progress));
+  }
+  if (options.reuse == Reuse::kEqualFiles && write.overwrite == Overwrite::kAllow &&
+      !folder.empty()) {
+    TRY_ASSIGN(plan, reuse_equal_files(std::move(plan), models, checkpoint, folder, write));
+  }
+  TRY(note_recorded_crcs(models, plan));
+  return plan;
+}
+
+}  // namespace
 
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
                            const SaveTarget& target, const PlanOptions& options,
@@ -18,23 +64,23 @@ Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, con
   SaveTarget named = target;
   if (!target.folder.empty()) {
     TRY_ASSIGN(named.data_dir, choose_data_dir(target.folder, target.model_name, target.data_dir,
-                                               write.overwrite, options.layout));
+                                               write.overwrite, options.layout, options.data_name));
   }
   TRY_ASSIGN(auto plan, make_plan(model, checkpoint, mapping, options, named));
-  TRY(check_given_bytes(plan, model, options.max_expand));
-  if (options.layout == Layout::kLink) {
-    TRY_ASSIGN(plan, link_files(std::move(plan), model, checkpoint, target.folder));
+  return complete(std::move(plan), model, checkpoint, target.folder, options, write);
+}
+
+Result<SavePlan> plan_set(std::span<const Model> models, std::span<const std::string> names,
+                          const Checkpoint& checkpoint, std::span<const Mapping> mappings,
+                          const SaveTarget& target, const PlanOptions& options,
+                          const WriteOptions& write) {
+  std::string data_dir = target.data_dir;
+  if (!target.folder.empty()) {
+    TRY_ASSIGN(data_dir, choose_set_data_dir(target.folder, names, target.data_dir, write.overwrite,
+                                             options.layout, options.data_name));
   }
-  if (options.dedup == Dedup::kContent) {
-    TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), model, checkpoint, options, write.threads,
-                                       write.progress));
-  }
-  if (options.reuse == Reuse::kEqualFiles && write.overwrite == Overwrite::kAllow &&
-      !target.folder.empty()) {
-    TRY_ASSIGN(plan, reuse_equal_files(std::move(plan), model, checkpoint, target.folder, write));
-  }
-  TRY(note_recorded_crcs(model, plan));
-  return plan;
+  TRY_ASSIGN(auto plan, make_set_plan(models, names, checkpoint, mappings, options, data_dir));
+  return complete(std::move(plan), models, checkpoint, target.folder, options, write);
 }
 
 }  // namespace onnx_external

@@ -9,9 +9,7 @@
 #include "save_job.h"
 
 namespace onnx_external {
-namespace {
 
-// A mapping that fills nothing: open slots stay open.
 Mapping unmapped(const GraphFacts& graph) {
   Mapping mapping;
   for (const Slot& slot : graph.slots) {
@@ -24,6 +22,8 @@ Mapping unmapped(const GraphFacts& graph) {
   return mapping;
 }
 
+namespace {
+
 // True for a graph whose weights were left out.
 bool moves_nothing(const SavePlan& plan, const Model& model) {
   const auto& given = model.inline_tensors();
@@ -35,15 +35,14 @@ bool moves_nothing(const SavePlan& plan, const Model& model) {
 }
 
 template <typename Given>
-Result<SaveReport> relayout(const SaveTarget& target, const Given& given,
-                            const SaveOptions& options) {
+Result<SaveReport> relayout(const SaveTarget& target, Given&& given, const SaveOptions& options) {
   SaveJob job{target, options};
   if (options.plan.given == GivenTensors::kStay) {
     job.options.plan.given = GivenTensors::kMove;
   }
   TRY(check_target(job));
-  TRY_ASSIGN(job.model, given_model(given, options));
-  job.checkpoint = CheckpointAccess::make_empty();
+  TRY_ASSIGN(job.model, given_model(std::forward<Given>(given), options));
+  job.checkpoint = with_tensors_of(*job.model, CheckpointAccess::make_empty());
   TRY(plan_job(job, {}, unmapped(job.model->facts())));
   if (moves_nothing(job.plan, *job.model)) {
     return fail(ErrorCode::kNotFound,
@@ -62,6 +61,11 @@ Result<SaveReport> relayout_model(const SaveTarget& target, const std::filesyste
 Result<SaveReport> relayout_model(const SaveTarget& target, const onnx::ModelProto& model,
                                   const SaveOptions& options) {
   return relayout(target, model, options);
+}
+
+Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
+                                  const SaveOptions& options) {
+  return relayout(target, std::move(model), options);
 }
 
 }  // namespace onnx_external

@@ -1,6 +1,7 @@
 #include "onnx_external/save_external.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/name_map.h"
@@ -22,45 +23,33 @@ using Paths = std::span<const fs::path>;
 template <typename Given>
 Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
   enum Input { kModel, kCheckpoint, kInputs };
-  return parallel_for(kInputs, thread_count(job.options.open.threads),
-                      [&](std::size_t input, int) -> Status {
-                        if (input == kModel) {
-                          TRY_ASSIGN(job.model, given_model(graph, job.options));
-                        } else {
-                          TRY_ASSIGN(job.checkpoint, open_checkpoint(paths, open_options(job)));
-                        }
-                        return {};
-                      });
+  return parallel_for(
+      kInputs, thread_count(job.options.open.threads), [&](std::size_t input, int) -> Status {
+        if (input == kModel) {
+          TRY_ASSIGN(job.model, given_model(graph, job.options));
+        } else {
+          TRY_ASSIGN(job.checkpoint,
+                     open_checkpoint(paths, open_options(job.options, job.target.folder)));
+          TRY(add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
+                                  job.options.open.max_expand));
+        }
+        return {};
+      });
 }
 
-// The model may replace an old model, but never the checkpoint that is being read.
-Status check_is_no_input(const SaveJob& job) {
-  const fs::path old = job.target.folder / job.target.model_name;
-  std::error_code ignored;
-  for (const CheckpointFile& file : job.checkpoint->files()) {
-    if (fs::equivalent(old, file.path, ignored)) {  // opens nothing: it may be a device
-      return fail(ErrorCode::kInvalidArgument,
-                  old.string() + ": is the checkpoint; give the model another name or folder");
-    }
-  }
-  return {};
-}
-
-// If all floats are converted to one type, the types of keys do not matter for the mapping. The
-// plan refuses slots that state another type.
-MappingOptions mapping_options(const SaveOptions& options) {
-  MappingOptions mapping = options.mapping;
-  mapping.casts = options.plan.dtype ? Casts::kAllow : mapping.casts;
-  return mapping;
-}
-
-// The old checkpoint may be the same state dict in another kind of file, without the key.
+// The old checkpoint may be the same state dict in another kind of file, without the key. If it has
+// the keys of the derived tensors, it gets these, too.
 Result<Checkpoint> open_old(const SaveJob& job) {
-  OpenOptions open = open_options(job);
+  OpenOptions open = open_options(job.options, job.target.folder);
   auto old = open_checkpoint(job.options.learn_from, open);
   if (!old && old.error().code == ErrorCode::kNotFound && !open.key.empty()) {
     open.key.clear();
     old = open_checkpoint(job.options.learn_from, open);
+  }
+  const Status derived =
+      old ? add_derived_tensors(*old, job.options.mapping.derived, open.max_expand) : Status();
+  if (!derived && derived.error().code != ErrorCode::kNotFound) {
+    return fail_in("old checkpoint", derived.error());
   }
   return old;
 }
@@ -79,13 +68,19 @@ void add_settled(const MappingKeys& keys, std::span<const std::string> settled, 
 }
 
 Result<Mapping> map_job(const SaveJob& job, const MappingKeys& keys) {
-  const MappingOptions given = mapping_options(job.options);
+  const MappingOptions given =
+      options_for_model(mapping_options(job.options), job.target.model_name);
   const MappingEvidence evidence = mapping_evidence(*job.model, *job.checkpoint);
-  if (job.options.learn_from.empty()) {
+  const Checkpoint* old = job.options.learn_from_open;
+  if (old == nullptr && job.options.learn_from.empty()) {
     return map_tensors(job.model->facts(), keys, given, evidence);
   }
-  TRY_ASSIGN(const auto old, open_old(job));
-  TRY_ASSIGN(const auto learned, learn_map(*job.model, old, *job.checkpoint, given,
+  std::optional<Checkpoint> opened;
+  if (old == nullptr) {
+    TRY_ASSIGN(opened, open_old(job));
+    old = &*opened;
+  }
+  TRY_ASSIGN(const auto learned, learn_map(*job.model, *old, *job.checkpoint, given,
                                            job.options.write.threads, job.options.write.progress));
   TRY_ASSIGN(auto mapping,
              map_tensors(job.model->facts(), keys, with_learned(given, learned), evidence));
@@ -111,7 +106,7 @@ Result<SaveReport> attach_checkpoint(SaveJob job, Paths paths, const Given& grap
   }
   TRY(check_target(job));
   TRY(open_inputs(job, paths, graph));
-  TRY(check_is_no_input(job));
+  TRY(check_is_no_input(job.target.folder / job.target.model_name, *job.checkpoint));
   TRY(decide(job));
   return carry_out(std::move(job));
 }
@@ -137,16 +132,30 @@ Result<SaveReport> save_graph_with_external_data(const fs::path& basepath,
                            torch_load_paths, graph_path);
 }
 
+Result<SaveReport> save_model_with_external_data(const SaveTarget& target, Checkpoint checkpoint,
+                                                 Model model, const SaveOptions& options) {
+  SaveJob job{target, options};
+  TRY(check_target(job));
+  TRY_ASSIGN(job.model, given_model(std::move(model), options));
+  job.checkpoint = std::move(checkpoint);
+  TRY(check_is_no_input(job.target.folder / job.target.model_name, *job.checkpoint));
+  TRY(add_derived_tensors(*job.checkpoint, options.mapping.derived, options.open.max_expand));
+  job.checkpoint = with_tensors_of(*job.model, *std::move(job.checkpoint));
+  TRY(decide(job));
+  return carry_out(std::move(job));
+}
+
 Result<std::string> map_template_text(Paths torch_load_paths, const fs::path& graph_path,
                                       const SaveOptions& options, const ErrorDetails* refusal) {
   TRY_ASSIGN(const auto model, Model::load(graph_path));
-  TRY_ASSIGN(const auto checkpoint, open_checkpoint(torch_load_paths, options.open));
+  TRY_ASSIGN(auto checkpoint, open_checkpoint(torch_load_paths, options.open));
+  TRY(add_derived_tensors(checkpoint, options.mapping.derived, options.open.max_expand));
   TRY_ASSIGN(const auto keys, mapping_keys(checkpoint));
   const MapTemplate found = map_template(model.facts(), keys, mapping_options(options), refusal);
   if (found.open.empty()) {
     return fail(ErrorCode::kNotFound, graph_path.string() + ": has no open slots");
   }
-  return map_file_text(found.map, found.open);
+  return map_file_text(found.map, found.open, options.mapping.derived);
 }
 
 }  // namespace onnx_external

@@ -10,16 +10,65 @@
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/output_names.h"
+#include "save/predecessors.h"
 
 namespace onnx_external {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<SavedTensor> saved_tensors(SavePlan plan) {
+// A save without a folder goes into the current one. A dry run without a folder only shows the
+// mapping, so it reads none.
+SaveTarget target_of(const SaveJob& job) {
+  SaveTarget target = job.target;
+  if (job.options.mode == RunMode::kWrite && target.folder.empty()) {
+    target.folder = ".";
+  }
+  return target;
+}
+
+// The recorded inputs, fitted to the inputs of the graph that are left to the caller. A dry run
+// reports the dimensions that do not fit; a save refuses them.
+Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping) {
+  RecordedInputs inputs;
+  for (const fs::path& path : job.options.test_data) {
+    TRY_ASSIGN(auto recording, open_recording(path, open_options(job.options, job.target.folder)));
+    inputs.recordings.push_back(std::move(recording));
+  }
+  const auto graph = graph_inputs(job.model->proto().graph(), mapping.inputs_left);
+  const auto plan = [&]() -> Status {
+    TRY_ASSIGN(inputs.data, plan_test_data(graph, inputs.recordings));
+    return job.options.mode == RunMode::kWrite ? check_test_data(graph, inputs.data) : Status();
+  };
+  if (Status planned = plan(); !planned) {
+    return fail_in(job.graph_name() + ": test data", std::move(planned).error());
+  }
+  return inputs;
+}
+
+Status verify_staged(SaveJob& job, const StagedSave& staged) {
+  const auto expected = expected_tensors(job.plan, *job.model, *job.checkpoint, staged.part_crcs(),
+                                         staged.inline_crcs());
+  job.model.reset();  // makes room for the model that was written, which is loaded now
+  VerifyOptions options = verify_options(job.plan, job.options, target_of(job).folder);
+  // The graph's own data is checked by the CRC-32 that was taken while it was copied.
+  options.manifest = staged.manifest_location();
+  TRY_ASSIGN(const auto report,
+             verify_model_against(staged.model_path(), *job.checkpoint, expected, options));
+  return report.ok()
+             ? Status()
+             : Status(fail(verification_failed(report.findings.front(), report.findings.size())));
+}
+
+}  // namespace
+
+std::vector<SavedTensor> saved_tensors(SavePlan& plan, std::uint32_t member) {
   std::vector<SavedTensor> saved;
-  saved.reserve(plan.tensors.size());
+  saved.reserve(plan.set.empty() ? plan.tensors.size() : 0);
   for (PlannedTensor& tensor : plan.tensors) {
+    if (tensor.member != member) {
+      continue;
+    }
     SavedTensor entry;
     entry.key = std::move(tensor.key);
     entry.slot = std::move(tensor.name);
@@ -38,29 +87,33 @@ std::vector<SavedTensor> saved_tensors(SavePlan plan) {
   return saved;
 }
 
-// The report without its tensors, which take most of its memory.
-SaveReport make_report(const SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
-  const SavePlan& plan = job.plan;
-  SaveReport report;
-  report.model = job.target.folder / plan.model_name;
+void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,
+                 SaveReport& report) {
   for (const std::uint32_t key : mapping.unmatched_keys) {
     report.unmatched_keys.push_back(keys.keys[key].name);
   }
   for (const std::uint32_t key : mapping.baked_keys) {
     report.baked_keys.push_back(keys.keys[key].name);
   }
-  report.overlaid = job.checkpoint->overlaid();
+  report.overlaid = checkpoint.overlaid();
   for (const TiedKey& tied : mapping.tied_keys) {
     report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
   }
   report.unused_modules = mapping.unused_modules;
+  report.derived = mapping.asked.derived;
+}
+
+void report_graph(const Mapping& mapping, SaveReport& report) {
   report.inputs_left = mapping.inputs_left;
   report.initializers_kept = mapping.initializers_kept;
   report.slots_left = mapping.slots_left;
+  report.alignment = mapping.alignment;
+}
+
+void report_data(const SavePlan& plan, SaveReport& report) {
   for (const std::size_t tensor : plan.oversized) {
     report.oversized.push_back(plan.tensors[tensor].name);
   }
-  report.alignment = mapping.alignment;
   report.bytes = plan.bytes;
   report.files_reused = plan.reused.size();
   for (const auto& [file, reused] : plan.reused) {
@@ -69,58 +122,28 @@ SaveReport make_report(const SaveJob& job, const MappingKeys& keys, const Mappin
   for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
     report.linked_bytes += plan.parts[i].bytes;
   }
-  return report;
 }
 
-// A save without a folder goes into the current one. A dry run without a folder only shows the
-// mapping, so it reads none.
-SaveTarget target_of(const SaveJob& job) {
-  SaveTarget target = job.target;
-  if (job.options.mode == RunMode::kWrite && target.folder.empty()) {
-    target.folder = ".";
-  }
-  return target;
-}
-
-// The recorded inputs, fitted to the inputs of the graph that are left to the caller. A dry run
-// reports the dimensions that do not fit; a save refuses them.
-Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping) {
-  RecordedInputs inputs;
-  for (const fs::path& path : job.options.test_data) {
-    TRY_ASSIGN(auto recording, open_recording(path, open_options(job)));
-    inputs.recordings.push_back(std::move(recording));
-  }
-  const auto graph = graph_inputs(job.model->proto().graph(), mapping.inputs_left);
-  const auto plan = [&]() -> Status {
-    TRY_ASSIGN(inputs.data, plan_test_data(graph, inputs.recordings));
-    return job.options.mode == RunMode::kWrite ? check_test_data(graph, inputs.data) : Status();
-  };
-  if (Status planned = plan(); !planned) {
-    return fail_in(job.graph_name() + ": test data", std::move(planned).error());
-  }
-  return inputs;
-}
-
-Error verification_failed(const VerifyReport& report) {
-  std::string text =
-      "verification failed, nothing was published: " + finding_text(report.findings.front());
-  if (report.findings.size() > 1) {
-    text += " (and " + std::to_string(report.findings.size() - 1) + " more findings)";
+Error verification_failed(const Finding& first, std::size_t findings) {
+  std::string text = "verification failed, nothing was published: " + finding_text(first);
+  if (findings > 1) {
+    text += " (and " + std::to_string(findings - 1) + " more findings)";
   }
   return Error{ErrorCode::kMismatch, std::move(text)};
 }
 
-VerifyOptions verify_options(const SaveJob& job, const StagedSave& staged) {
-  const WriteOptions& write = job.options.write;
+VerifyOptions verify_options(const SavePlan& plan, const SaveOptions& save,
+                             const fs::path& folder) {
+  const WriteOptions& write = save.write;
   VerifyOptions options;
   options.threads = write.threads;
   options.progress = write.progress;
   // Spliced records took their CRC from the checkpoint's zip directory; this read proves them.
   options.compare = Compare::kRecordedCrc;
   options.open_slots = OpenSlots::kAllow;  // the mapping has decided
-  if (job.plan.layout == Layout::kLink) {
+  if (plan.layout == Layout::kLink) {
     options.compare = Compare::kPlaces;
-    options.data_folder = target_of(job).folder;
+    options.data_folder = folder;
   }
   // Without a sync the pages are dirty, and the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
@@ -128,50 +151,64 @@ VerifyOptions verify_options(const SaveJob& job, const StagedSave& staged) {
     options.drop_cache = DropCache::kBehind;
   }
   // Reused files have just been compared with the checkpoint.
-  for (const auto& [file, reused] : job.plan.reused) {
+  for (const auto& [file, reused] : plan.reused) {
     options.compared_files.insert(reused.location);
   }
-  // The graph's own data is checked by the CRC-32 that was taken while it was copied.
-  options.manifest = staged.manifest_location();
   return options;
 }
 
-Status verify_staged(SaveJob& job, const StagedSave& staged) {
-  const auto expected = expected_tensors(job.plan, *job.model, *job.checkpoint, staged.part_crcs());
-  job.model.reset();  // makes room for the model that was written, which is loaded now
-  TRY_ASSIGN(const auto report, verify_model_against(staged.model_path(), *job.checkpoint, expected,
-                                                     verify_options(job, staged)));
-  return report.ok() ? Status() : Status(fail(verification_failed(report)));
+MappingOptions mapping_options(const SaveOptions& options) {
+  MappingOptions mapping = options.mapping;
+  mapping.casts = options.plan.dtype ? Casts::kAllow : mapping.casts;
+  return mapping;
 }
 
-}  // namespace
+Status check_is_no_input(const fs::path& model, const Checkpoint& checkpoint) {
+  std::error_code ignored;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (!file.path.empty() &&
+        fs::equivalent(model, file.path, ignored)) {  // opens nothing: it may be a device
+      return fail(ErrorCode::kInvalidArgument,
+                  model.string() + ": is the checkpoint; give the model another name or folder");
+    }
+  }
+  return {};
+}
 
 Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options) {
   return Model::from_proto(proto, options.source_dir.empty() ? fs::path(".") : options.source_dir);
 }
 
 Result<Model> given_model(const fs::path& path, const SaveOptions& options) {
-  auto model = Model::load(path);
-  if (model && !options.source_dir.empty()) {
-    model->set_source_dir(options.source_dir);
+  TRY_ASSIGN(auto model, Model::load(path));
+  return given_model(std::move(model), options);
+}
+
+Result<Model> given_model(Model model, const SaveOptions& options) {
+  if (!options.source_dir.empty()) {
+    model.set_source_dir(options.source_dir);
   }
   return model;
 }
 
-OpenOptions open_options(const SaveJob& job) {
-  OpenOptions open = job.options.open;
+OpenOptions open_options(const SaveOptions& options, const fs::path& folder) {
+  OpenOptions open = options.open;
   if (open.scratch_dir == OpenOptions{}.scratch_dir) {
     // Beside the output, because /tmp may be small or memory.
-    open.scratch_dir = nearest_existing_folder(job.target.folder);
+    open.scratch_dir = nearest_existing_folder(folder);
   }
   return open;
 }
 
 Status check_target(const SaveJob& job) {
   const SaveTarget target = target_of(job);
+  if (job.options.mode == RunMode::kWrite) {
+    finish_sets(target.folder, job.options.write.sync);
+  }
   if (!target.folder.empty()) {
     TRY(choose_data_dir(target.folder, target.model_name, target.data_dir,
-                        job.options.write.overwrite, job.options.plan.layout));
+                        job.options.write.overwrite, job.options.plan.layout,
+                        job.options.plan.data_name));
   }
   return {};
 }
@@ -183,7 +220,10 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
   }
   TRY_ASSIGN(job.plan, plan_save(*job.model, *job.checkpoint, mapping, target_of(job),
                                  job.options.plan, write));
-  job.report = make_report(job, keys, mapping);
+  job.report.model = job.target.folder / job.plan.model_name;
+  report_keys(keys, mapping, *job.checkpoint, job.report);
+  report_graph(mapping, job.report);
+  report_data(job.plan, job.report);
   TRY_ASSIGN(job.inputs, read_test_data(job, mapping));
   job.report.test_data = job.inputs.data;
   return {};
@@ -192,7 +232,7 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
 Result<SaveReport> carry_out(SaveJob job) {
   const WriteOptions& write = job.options.write;
   if (job.options.mode == RunMode::kDryRun) {
-    job.report.tensors = saved_tensors(std::move(job.plan));
+    job.report.tensors = saved_tensors(job.plan);
     return std::move(job.report);
   }
   // From here on every file, offset and length is final.
@@ -204,7 +244,7 @@ Result<SaveReport> carry_out(SaveJob job) {
     TRY(verify_staged(job, staged));
     job.report.verified = true;
   }
-  job.report.tensors = saved_tensors(std::move(job.plan));
+  job.report.tensors = saved_tensors(job.plan);
   TRY(staged.publish());
   job.report.data_left_for = staged.data_left_for();
   job.report.seconds =

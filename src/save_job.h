@@ -5,9 +5,12 @@
 #include <onnx/onnx_pb.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
@@ -36,15 +39,46 @@ struct SaveJob {
   }
 };
 
+// The reports of the tensors of one model of the plan, which gives its texts away.
+[[nodiscard]] std::vector<SavedTensor> saved_tensors(SavePlan& plan, std::uint32_t member = 0);
+
+// What a report says of keys: those of the mapping, and the overlaid ones.
+void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,
+                 SaveReport& report);
+// What a report says of one graph.
+void report_graph(const Mapping& mapping, SaveReport& report);
+// What a report says of the data files of a plan.
+void report_data(const SavePlan& plan, SaveReport& report);
+
+// How a staged save is read back; without a manifest, which each model has.
+[[nodiscard]] VerifyOptions verify_options(const SavePlan& plan, const SaveOptions& options,
+                                           const std::filesystem::path& folder);
+[[nodiscard]] Error verification_failed(const Finding& first, std::size_t findings);
+
+// If all floats are converted to one type, the types of keys do not matter for the mapping. The
+// plan refuses slots that state another type.
+[[nodiscard]] MappingOptions mapping_options(const SaveOptions& options);
+
+// A mapping that fills nothing: open slots stay open.
+[[nodiscard]] Mapping unmapped(const GraphFacts& graph);
+
 // The given model, with its external data in options.source_dir.
 [[nodiscard]] Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options);
 [[nodiscard]] Result<Model> given_model(const std::filesystem::path& path,
                                         const SaveOptions& options);
+[[nodiscard]] Result<Model> given_model(Model model, const SaveOptions& options);
 
-// The options with which the job's checkpoints are opened: SaveOptions::open, completed.
-[[nodiscard]] OpenOptions open_options(const SaveJob& job);
+// The options with which the checkpoints of a save into `folder` are opened: SaveOptions::open,
+// completed.
+[[nodiscard]] OpenOptions open_options(const SaveOptions& options,
+                                       const std::filesystem::path& folder);
 
-// Checks that the target is free, so that a save fails before anything is read.
+// The model may replace an old model, but never the checkpoint that is being read.
+[[nodiscard]] Status check_is_no_input(const std::filesystem::path& model,
+                                       const Checkpoint& checkpoint);
+
+// Checks that the target is free, so that a save fails before anything is read. Sets that were cut
+// off in the folder are completed first.
 [[nodiscard]] Status check_target(const SaveJob& job);
 
 // Fills in plan, inputs and report. Writes nothing. Requires: model and checkpoint.

@@ -24,7 +24,7 @@ inline constexpr std::uint64_t kMaxInlineIntegerBytes = 1024;
 // How tensors are spread over files.
 enum class Layout : std::uint8_t {
   kPerTensor,  // one file per tensor, in a data folder
-  kSingle,     // "model.data", beside the model
+  kSingle,     // "model.data" (PlanOptions::data_name), beside the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
   kInline,     // inside the model file, of at most 2^31-1 bytes; tensors share no bytes then
   kLink,       // nothing is copied: the model refers to the checkpoint's own bytes
@@ -65,6 +65,7 @@ enum class Reuse : std::uint8_t { kNo, kEqualFiles };
 
 inline constexpr std::uint64_t kDefaultShardBytes = 2'000'000'000;
 inline constexpr std::size_t kMaxShards = 99'999;  // five digits
+inline constexpr std::size_t kMaxSetModels = 100;  // that are saved at once
 
 enum class TensorSource : std::uint8_t {
   kCheckpoint,     // source_index into Checkpoint::tensors()
@@ -78,7 +79,8 @@ struct PlannedTensor {
   std::uint32_t slot = kNoSlot;  // kNoSlot for Unmatched::kKeep and for the model's own tensors
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
-  std::string key;  // its name in the checkpoint; empty for the model's own tensors
+  std::uint32_t member = 0;  // the model that it is for: index into SavePlan::set
+  std::string key;           // its name in the checkpoint; empty for the model's own tensors
   std::optional<Rule> rule;
   std::int32_t data_type = 0;
   Shape dims;
@@ -88,6 +90,10 @@ struct PlannedTensor {
   // The CRC-32 that the loaded model's manifest records for these bytes. A copy with another CRC-32
   // is an error.
   std::optional<std::uint32_t> known_crc = {};
+  // Index into Model::external_tensors() for a tensor that the model brings along from no file
+  // (kLooseLocation). Its bytes are those of the checkpoint's tensor `source_index`, which
+  // with_tensors_of() has appended (save_external.h), and it has no key.
+  std::optional<std::size_t> given = {};
   // Index into SavePlan::parts; nothing = inline in the model.
   std::optional<std::uint32_t> part;
 };
@@ -116,11 +122,18 @@ struct ReusedFile {
   std::string sha1;                 // with Checksum::kSha1; lower-case hex
 };
 
+// One of the models that share the data files of a plan.
+struct PlannedModel {
+  std::string name;
+  MappingOptions asked = {};  // Mapping::asked, for its manifest
+};
+
 struct SavePlan {
-  std::string model_name;  // "model.onnx"
+  std::string model_name;  // "model.onnx"; of a set, empty
   // "initializers", or "initializers.N" when a model is replaced. Only kPerTensor has this folder;
   // with the other layouts data files are beside the model, and their names contain the same N.
   std::string data_dir;
+  std::string data_name = {};  // PlanOptions::data_name
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
   std::vector<PlannedPart> parts;  // file by file, by rising offset
@@ -129,6 +142,9 @@ struct SavePlan {
   std::uint64_t bytes = 0;                     // of all data files that are written
   MappingOptions asked = {};                   // Mapping::asked, for the manifest
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
+  // The models of a set (save_graphs_with_external_data()); tensors are in their order. Empty for a
+  // model alone.
+  std::vector<PlannedModel> set = {};
 
   // The location of a data file as the model spells it, relative to the model's folder. Not for
   // kInline.
@@ -150,6 +166,10 @@ struct SaveTarget {
 
 struct PlanOptions {
   Layout layout = Layout::kPerTensor;
+  // The name of the data file of kSingle: "weights.bin"; of kShards, what their names are made of:
+  // "weights-00001-of-00003.bin". If a model is replaced or the name is taken, ".N" is put before
+  // the suffix. Empty: the model's name with the suffix ".data". Not for other layouts.
+  std::string data_name = {};
   std::uint64_t max_shard_bytes = kDefaultShardBytes;  // for kShards
   // The alignment of every tensor, a power of two. Not for kPerTensor.
   std::optional<std::uint64_t> alignment = {};

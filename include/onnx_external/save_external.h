@@ -27,6 +27,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
@@ -40,7 +42,6 @@
 
 namespace onnx_external {
 
-enum class Verification : std::uint8_t { kOff, kOn };
 // kDryRun: report the plan and write nothing. Tensors are read if the plan depends on their bytes
 // (Dedup::kContent, Reuse::kEqualFiles).
 enum class RunMode : std::uint8_t { kWrite, kDryRun };
@@ -58,6 +59,8 @@ struct SaveOptions {
   // tensors by their bytes (learn.h), and then filled from the new tensors of the same names. If
   // empty, nothing is learned.
   std::vector<std::filesystem::path> learn_from;
+  // The same, opened already or in memory; not owned. Goes before `learn_from`.
+  const Checkpoint* learn_from_open = nullptr;
 
   // Files of recorded inputs. Each set in them becomes a test_data_set_N folder beside the model
   // (test_data.h). They are read with the options in `open`, except for its key.
@@ -92,6 +95,7 @@ struct SaveReport {
   std::vector<std::string> inputs_left;                        // as in Mapping, like the next two
   std::vector<std::string> initializers_kept;
   std::vector<std::string> slots_left;
+  std::vector<DerivedTensor> derived;  // MappingOptions::derived
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
   std::string alignment;               // Mapping::alignment
   std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
@@ -126,6 +130,13 @@ struct SaveReport {
     std::span<const std::filesystem::path> torch_load_paths,
     const std::filesystem::path& graph_path, const SaveOptions& options = {});
 
+// The same with a checkpoint and a model that are ready: opened already, or in memory
+// (checkpoint_of(), Model::from_proto()). Of `open` only what reads other files applies; the data
+// of a model in memory is in options.source_dir, or where the model says.
+[[nodiscard]] Result<SaveReport> save_model_with_external_data(const SaveTarget& target,
+                                                               Checkpoint checkpoint, Model model,
+                                                               const SaveOptions& options = {});
+
 // Gives the weights of a model another layout. No slot is filled, so `open` applies only to test
 // data, and `mapping` and `learn_from` are not used. GivenTensors::kStay means kMove here. If the
 // model has a manifest, the copied bytes are checked against it. Otherwise like the functions
@@ -136,6 +147,75 @@ struct SaveReport {
 [[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target,
                                                 const onnx::ModelProto& model,
                                                 const SaveOptions& options = {});
+[[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
+                                                const SaveOptions& options = {});
+
+// The checkpoint with the loose tensors of `model` behind its own, if the model has some
+// (kLooseLocation). plan_save(), write_plan(), expected_tensors() and verify_model_against() need
+// it; the functions above call it themselves. mapping_keys() leaves these tensors out.
+[[nodiscard]] Checkpoint with_tensors_of(const Model& model, Checkpoint checkpoint);
+[[nodiscard]] Checkpoint with_tensors_of(std::span<const Model> models, Checkpoint checkpoint);
+
+// The checkpoint with tensors beside it, such as buffers that no state dict has. They fill the
+// slots of their names (entries of options.mapping.map), and go before keys of the checkpoint of
+// the same name. Those without a slot of their name are keys like all others. If `checkpoint` is
+// null, the model's other initializers keep their data, and it moves as in relayout_model(). Errors
+// as for join_checkpoints().
+[[nodiscard]] Result<Checkpoint> with_extra(const Model& model, const Checkpoint* checkpoint,
+                                            const Checkpoint& extra, SaveOptions& options);
+// For several models; a tensor fills the slots of its name in all of them.
+[[nodiscard]] Result<Checkpoint> with_extra(std::span<const Model> models,
+                                            const Checkpoint* checkpoint, const Checkpoint& extra,
+                                            SaveOptions& options);
+
+// One of the graphs of a set.
+struct GraphToSave {
+  std::string model_name;                            // "encoder.onnx"; must end with ".onnx"
+  std::variant<std::filesystem::path, Model> graph;  // a file, or a loaded model
+};
+
+// What became of a set.
+struct SetReport {
+  // What concerns all models: keys, and the data files that they share. `model` is the folder,
+  // `tensors` is empty, and what concerns one graph is with that graph.
+  SaveReport shared;
+  // One for each graph, in order: `model`, `tensors`, inputs, kept initializers, open slots and the
+  // alignment; `bytes` is the size of the ranges that the model refers to, whoever else does.
+  std::vector<SaveReport> models;
+};
+
+// Attaches a checkpoint to several graphs whose models share their data files: each byte is stored
+// once, however many of them use it. Each graph becomes `basepath`/`model_name` with a manifest
+// beside it; the data stands in `basepath`/`initializer_location` or, with one file or shards, in
+// files of that name. A data file of its own is called after its key, else "<model>.<slot>".
+//
+// A key is judged by all graphs together (map_graphs()). Every option applies to each graph, except
+// that a slot, an input or an initializer that an option names needs to be in one of them only. All
+// data is verified once, then the models are put in place one after another: each is complete at
+// any time. If that is cut off after the first, the next save into the folder puts the others in
+// place, and verify_model() reports kMixedSet until then. Errors as for one graph; kInvalidArgument
+// also for names that are equal or do not end with ".onnx", and for kInline, Unmatched::kKeep,
+// learn_from and test_data, which are for one graph.
+[[nodiscard]] Result<SetReport> save_graphs_with_external_data(
+    const std::filesystem::path& basepath, const std::string& initializer_location,
+    std::span<const GraphToSave> graphs, std::span<const std::filesystem::path> torch_load_paths,
+    const SaveOptions& options = {});
+
+// The same with a checkpoint that is ready, as for one model. The model's name in `target` is not
+// used.
+[[nodiscard]] Result<SetReport> save_graphs_with_external_data(const SaveTarget& target,
+                                                               Checkpoint checkpoint,
+                                                               std::span<const GraphToSave> graphs,
+                                                               const SaveOptions& options = {});
+
+// The same for models that hold their weights: gives these a common layout, as relayout_model()
+// does for one model. Different models know nothing of each other's weights, so Dedup::kStorage
+// means Dedup::kContent, except for kLink (ranges of one file are found by their place), and where
+// the bytes of some are made on demand, once (loose_tensors.h).
+[[nodiscard]] Result<SetReport> relayout_models(const std::filesystem::path& basepath,
+                                                const std::string& initializer_location,
+                                                std::span<const GraphToSave> models,
+                                                const SaveOptions& options = {});
 
 // Decides where every byte of a save goes: chooses a free name for the data, assigns the tensors to
 // files or links them, and, if `options` ask for it, finds tensors of equal bytes and files to
@@ -145,7 +225,8 @@ struct SaveReport {
 //
 // kAlreadyExists if the model or its data exists and may not be replaced; kInvalidArgument for
 // names that are not plain file names, numbers out of range, more than kMaxShards shards, options
-// that exclude each other, and (kLink) a file that is outside the folder or has several names;
+// that exclude each other, a checkpoint without the model's loose tensors (with_tensors_of()), and
+// (kLink) a file that is outside the folder or has several names;
 // kUnsupported for a tensor that ONNX cannot hold, for a model of more than 2^31-1 bytes, for data
 // of the model that expands too far, for a tensor that is not a plain, aligned range of a file
 // (kLink), and for a file system without locks (kEqualFiles); kMismatch for a type that differs

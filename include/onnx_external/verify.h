@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -45,6 +46,7 @@ enum class FindingCode : std::uint8_t {
   kMissingTensor,      // "missing-tensor": the model lacks an initializer that it must have
   kModelChanged,       // "model-changed": the model file's CRC is not the manifest's
   kOpenSlot,           // "open-slot": a used name has no definition, or an initializer no data
+  kMixedSet,           // "mixed-set": models that belong together are of different saves
 };
 [[nodiscard]] std::string_view finding_code_name(FindingCode code);
 
@@ -133,10 +135,15 @@ struct VerifyOptions {
 // Finds the model that a path means: the file itself, or the only *.onnx file of a folder, or its
 // "model.onnx" if there are several. kNotFound if the folder has none; kAmbiguous with the names.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::filesystem::path& path);
+// The same, but all models of a folder if they were saved together as one set.
+[[nodiscard]] Result<std::vector<std::filesystem::path>> find_models(
+    const std::filesystem::path& path);
 
 // The source of the claim that an initializer must equal a checkpoint tensor. The manifest is
 // itself being verified, so it is only a hint; the report counts the tensors that rest on it alone.
-enum class ExpectedBy : std::uint8_t { kMapping, kManifest };
+// kGiven: the tensor is one that the model brought along (PlannedTensor::given); its element type
+// and shape may be others than the model's, if it has as many bytes.
+enum class ExpectedBy : std::uint8_t { kMapping, kManifest, kGiven };
 
 // One initializer and the checkpoint tensor that it must equal.
 struct ExpectedTensor {
@@ -152,6 +159,7 @@ struct ExpectedTensor {
   // Taken of the bytes as they were written, for the save itself; with Compare::kRecordedCrc it
   // counts like a CRC-32 that the checkpoint records.
   std::optional<std::uint32_t> written_crc = {};
+  TensorPlace place = TensorPlace::kInitializer;  // of `initializer` in its graph
 };
 
 // Does what verify_model() does, and compares every byte, type and dimension of the expected
@@ -165,19 +173,44 @@ struct ExpectedTensor {
                                                         std::span<const ExpectedTensor> expected,
                                                         const VerifyOptions& options = {});
 
+// One of several models that are verified together.
+struct ModelToVerify {
+  std::filesystem::path path;
+  std::span<const ExpectedTensor> expected = {};  // with a checkpoint; must outlive the call
+  std::string manifest = {};                      // as VerifyOptions::manifest, which is not used
+};
+
+// Does what verify_model() and verify_model_against() do (`checkpoint` may be null) for several
+// models. Each is opened and its entries are checked, but bytes that they share are read once. One
+// report for each model, in order; VerifyReport::bytes counts shared bytes for each of them.
+[[nodiscard]] Result<std::vector<VerifyReport>> verify_models(
+    std::span<const ModelToVerify> models, const Checkpoint* checkpoint = nullptr,
+    const VerifyOptions& options = {});
+
 // What a model that is written by a plan must hold: every initializer that the plan takes from the
 // checkpoint. `model` is the one that was planned. `part_crcs`: StagedSave::part_crcs(), which
 // spares making again what was rearranged or converted while it was written
-// (Compare::kRecordedCrc); empty: it is made again.
+// (Compare::kRecordedCrc); empty: it is made again. What was rearranged from memory is made again
+// in any case, since the memory may have changed. Tensors that the caller's function makes
+// (loose_tensors.h) cannot be compared without `part_crcs` and StagedSave::inline_crcs(). `member`:
+// of a set, the place of the model in SavePlan::set.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-    std::span<const std::uint32_t> part_crcs = {});
+    std::span<const std::uint32_t> part_crcs = {},
+    const std::map<std::size_t, std::uint32_t>& inline_crcs = {}, std::uint32_t member = 0);
+
+// Adds the derived tensors that `options` define; if these choose no pairs (below), those that the
+// model's manifest records, as far as the checkpoint has their keys. Call it before the next
+// function. Errors of add_derived_tensors().
+[[nodiscard]] Status add_derived_tensors_of(const std::filesystem::path& model_path,
+                                            const MappingOptions& options, Checkpoint& checkpoint,
+                                            std::uint64_t max_expand = OpenOptions{}.max_expand);
 
 // Determines what a saved model's initializers should be, by mapping again. Where the mapping has
 // no answer, the manifest's record is used, provided that `options` choose no pairs (match, prefix,
-// renames, map, ties) and the checkpoint has all tensors that the manifest names. Errors as for
-// Model::load and map_tensors: the mapping must succeed with `options` or, if the record may be
-// used, with the options of the save added.
+// renames, derived, map, ties) and the checkpoint has all tensors that the manifest names. Errors
+// as for Model::load and map_tensors: the mapping must succeed with `options` or, if the record may
+// be used, with the options of the save added.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(
     const std::filesystem::path& model_path, const Checkpoint& checkpoint,
     const MappingOptions& options);

@@ -5,8 +5,10 @@
 // replaces. The output bytes do not depend on the number of threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +26,10 @@
 
 namespace onnx_external {
 
+struct LooseTensor;  // loose_tensors.h
+
+// kOn: what was written is read back before it is published.
+enum class Verification : std::uint8_t { kOff, kOn };
 enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model and folders
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
 enum class Resume : std::uint8_t { kNo, kYes };
@@ -51,9 +57,9 @@ struct WriteOptions {
 
 struct RecordedInputs;  // test_data.h
 
-// A model and its data, complete in a staging folder inside the output folder, but not yet visible
-// under their final names. Destroying it without publish() removes everything that was written. One
-// thread at a time.
+// A model (or those of a set) and its data, complete in a staging folder inside the output folder,
+// but not yet visible under their final names. Destroying it without publish() removes everything
+// that was written. One thread at a time.
 class StagedSave {
  public:
   StagedSave(StagedSave&&) noexcept;
@@ -63,19 +69,25 @@ class StagedSave {
   // The staging folder. It holds the model file and its data under their final relative names, so a
   // loader can open the model there, unless its data is linked or reused.
   [[nodiscard]] const std::filesystem::path& directory() const;
-  [[nodiscard]] std::filesystem::path model_path() const;
+  // `member`: of a set, the place of the model in SavePlan::set.
+  [[nodiscard]] std::filesystem::path model_path(std::size_t member = 0) const;
   // Relative to directory(); in a team, empty for all but the leader.
-  [[nodiscard]] std::string manifest_location() const;
+  [[nodiscard]] std::string manifest_location(std::size_t member = 0) const;
 
   // The CRC-32 of each planned part, by index into SavePlan::parts; empty with Layout::kLink.
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
+
+  // The CRC-32 of each planned tensor that has no part, by index into SavePlan::tensors. In a team,
+  // empty for all but the leader.
+  [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const;
 
   // How many bytes of the data files a killed save had already written.
   [[nodiscard]] std::uint64_t bytes_resumed() const;
 
   // Renames the data folder or files, then the model, to their final names, and removes the data of
   // a replaced model. The save is done only if this succeeds. In a team the leader publishes, the
-  // others wait for it, and all get its status.
+  // others wait for it, and all get its status. The models of a set are renamed one by one: if an
+  // error or a kill comes between two of them, the next save into the folder renames the others.
   [[nodiscard]] Status publish();
 
   // After publish(): data files of the replaced model that stay because another model of the folder
@@ -99,14 +111,21 @@ class StagedSave {
 //
 // kIo; kCorrupt if a source is damaged, or if a reused file (SavePlan::reused) has changed since it
 // was compared; kCancelled; kAlreadyExists; kInvalidArgument for a checksum with kLink, which would
-// need whole files.
+// need whole files, and for a team that is to write tensors that are in no file.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
                                             const WriteOptions& options,
                                             const RecordedInputs* inputs = nullptr);
 
-// For exporters that hold tensors in memory: call add() from any thread, then finish() once.
+// The same for the models of a set, in the order of SavePlan::set.
+[[nodiscard]] Result<StagedSave> write_set_plan(const SavePlan& plan, std::span<const Model> models,
+                                                const Checkpoint& checkpoint,
+                                                const std::filesystem::path& out_dir,
+                                                const WriteOptions& options);
+
+// For exporters whose tensors come one by one and go away: call add() from any thread, then
+// finish() once.
 //
 //   auto writer = ExternalDataWriter::open("out", {});
 //   const std::array<std::int64_t, 2> shape{10, 4};
@@ -115,9 +134,14 @@ class StagedSave {
 //   auto status = (*writer)->finish(model);
 //
 // It holds no tensor bytes: add() returns once they are in the file. Destroying it without finish()
-// removes everything that was written. The output does not depend on the order of the add() calls:
-// the name of a file depends only on its tensor's name. It is that name if it is safe on every file
-// system and has no upper-case letter, otherwise "<escaped, cut>-<16 hex digits of its SHA-256>".
+// removes everything that was written. Tied tensors are stored as often as they are added.
+//
+// With kPerTensor the output does not depend on the order of the add() calls: the name of a file
+// depends only on its tensor's name. It is that name if it is safe on every file system and has no
+// upper-case letter, otherwise "<escaped, cut>-<16 hex digits of its SHA-256>". With kSingle and
+// kShards each tensor takes the next place when its add() begins, before its bytes are written. So
+// calls from one thread always give the same files, whatever their speed; of calls that run at the
+// same time, the order in which they begin decides.
 class ExternalDataWriter {
  public:
   struct Options {
@@ -125,23 +149,46 @@ class ExternalDataWriter {
     std::string data_dir = "initializers";
     Sync sync = Sync::kFiles;
     Overwrite overwrite = Overwrite::kRefuse;
+    Layout layout = Layout::kPerTensor;  // or kSingle, kShards
+    std::string data_name = {};          // this and the next two as in PlanOptions
+    std::uint64_t max_shard_bytes = kDefaultShardBytes;
+    std::optional<std::uint64_t> alignment = {};
+    // kOn: finish() reads everything back and compares the CRC-32s that add() took.
+    Verification verification = Verification::kOn;
+    int threads = 0;  // of finish(); 0 = one per CPU available to the process
+    // While tensors are added, bytes_total is 0 and calls come from the threads of add().
+    ProgressFn progress = {};
   };
   ~ExternalDataWriter();
 
+  // kInvalidArgument for kInline, kLink and an alignment out of range; as plan_save() for names and
+  // existing files.
   [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
       const std::filesystem::path& out_dir, const Options& options);
 
   // Writes one tensor (contiguous, row-major, little-endian) and returns the initializer that
   // refers to it. The data of tensors without elements and of small integer tensors
-  // (kMaxInlineIntegerBytes) stays in the initializer. Thread-safe. kInvalidArgument for a name
-  // that was added before or is not UTF-8, and for a wrong number of bytes.
+  // (kMaxInlineIntegerBytes) stays in the initializer. With kShards the initializer has the
+  // location of a file whose name finish() replaces. Thread-safe. kInvalidArgument for a name that
+  // was added before or is not UTF-8, and for a wrong number of bytes. After an error the name may
+  // be added again; with kSingle and kShards its place stays a hole.
   [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);
 
-  // Writes the manifest and the model, then publishes. No add() may run at the same time or later.
-  // kInvalidArgument if a tensor that was added is not an initializer of `model`.
+  // The same for a tensor of any source and strides (loose_tensors.h), which is not used any more
+  // when this returns. What is made is made in this thread. A strided one takes up to 18 MiB.
+  // Errors also as for checkpoint_of().
+  [[nodiscard]] Result<onnx::TensorProto> add(LooseTensor tensor);
+
+  // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
+  // at the same time or later. kInvalidArgument if a tensor that was added is not an initializer of
+  // `model`, or the model has external data of others; kMismatch if the disk has other bytes than
+  // were written, and the message names the tensor.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
+  // The same with a model that may leave the data of its other tensors in the file that it was
+  // loaded from.
+  [[nodiscard]] Status finish(const Model& model);
 
  private:
   struct State;

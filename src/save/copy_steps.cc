@@ -62,13 +62,19 @@ class StepPlanner {
 
   bool is_split(std::uint32_t part) const {
     const std::uint64_t bytes = job_.plan.parts[part].bytes;
-    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(job_, part) ||
+    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(job_, part) || is_made(part) ||
         bytes <= chunk_bytes(job_, part)) {
       return false;
     }
     const std::uint64_t fair_share = out_.bytes / static_cast<std::uint64_t>(threads_);
     return !has_own_file(part) || (bytes > fair_share && !may_be_spliced(part) &&
                                    job_.options.checksum == Checksum::kNone);
+  }
+
+  // One thread holds the bytes.
+  bool is_made(std::uint32_t part) const {
+    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.parts[part].source_tensor];
+    return kind_of_source(job_.checkpoint, tensor) == StorageKind::kMade;
   }
 
   // One thread splices faster than several fill a file through buffers (copy_steps.h).
@@ -114,7 +120,7 @@ std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part) {
 bool is_decoded(const CopyJob& job, std::uint32_t part) {
   const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
   return tensor.source == TensorSource::kModelInline &&
-         !inline_range(job.model, tensor.source_index);
+         !inline_range(job.models.of(tensor), tensor.source_index);
 }
 
 CopySteps plan_copy(const CopyJob& job, int threads) {

@@ -9,10 +9,10 @@
 
 #include "base/directory.h"
 #include "onnx_external/checkpoint.h"
-#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/writer.h"
 #include "save/journal.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kShardsAtOnce = 8;
 
 struct CopyJob {
   const SavePlan& plan;
-  const Model& model;
+  SourceModels models;
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;

@@ -28,10 +28,10 @@ constexpr int kMaxReaders = 4;
 // only when another has its size and its CRC.
 class EqualParts {
  public:
-  EqualParts(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint, int threads,
-             const ProgressFn& progress)
+  EqualParts(const SavePlan& plan, const SourceModels& models, const Checkpoint& checkpoint,
+             int threads, const ProgressFn& progress)
       : plan_(plan),
-        model_(model),
+        models_(models),
         checkpoint_(checkpoint),
         threads_(std::min(thread_count(threads), kMaxReaders)),
         progress_(progress),
@@ -41,9 +41,6 @@ class EqualParts {
   Result<std::vector<std::uint32_t>> find() {
     for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
       groups_[part] = std::to_string(plan_.parts[part].bytes);
-      if (source(part).source == TensorSource::kModelExternal) {
-        groups_[part] += " model " + std::to_string(part);
-      }
     }
     TRY(refine([this](std::uint32_t part, ProgressMeter& meter) { return crc_of(part, meter); }));
     TRY(refine([this](std::uint32_t part, ProgressMeter& meter) { return sha_of(part, meter); }));
@@ -90,7 +87,7 @@ class EqualParts {
 
   template <typename Take>
   Status read(std::uint32_t part, ProgressMeter& meter, const Take& take) {
-    TRY_ASSIGN(const auto read, planned_reader(source(part), model_, checkpoint_));
+    TRY_ASSIGN(const auto read, planned_reader(source(part), models_, checkpoint_));
     IoBuffer buffer;
     return for_each_step(plan_.parts[part].bytes, buffer,
                          [&](std::uint64_t first, std::span<std::byte> piece) -> Status {
@@ -125,7 +122,7 @@ class EqualParts {
   }
 
   const SavePlan& plan_;
-  const Model& model_;
+  SourceModels models_;
   const Checkpoint& checkpoint_;
   int threads_;
   const ProgressFn& progress_;
@@ -135,9 +132,9 @@ class EqualParts {
 
 }  // namespace
 
-Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
-                                   const PlanOptions& options, int threads,
-                                   const ProgressFn& progress) {
+Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
+                                   const Checkpoint& checkpoint, const PlanOptions& options,
+                                   int threads, const ProgressFn& progress) {
   if (plan.layout == Layout::kLink) {
     return fail(ErrorCode::kInvalidArgument,
                 "finding equal bytes saves nothing where nothing is copied; leave it out with "
@@ -146,7 +143,7 @@ Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model, const Chec
   if (options.layout == Layout::kInline) {
     return plan;
   }
-  TRY_ASSIGN(const auto firsts, EqualParts(plan, model, checkpoint, threads, progress).find());
+  TRY_ASSIGN(const auto firsts, EqualParts(plan, models, checkpoint, threads, progress).find());
   std::vector<std::uint32_t> places(plan.parts.size());
   std::vector<PlannedPart> parts;
   for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {

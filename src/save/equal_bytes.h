@@ -2,18 +2,18 @@
 #pragma once
 
 #include "onnx_external/checkpoint.h"
-#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/result.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
 // Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans each
-// run of bytes once; nothing in kInline. External data that came with the graph is not read. The
-// result does not depend on the number of threads. Errors as make_plan(); kIo, kCorrupt,
-// kCancelled; kInvalidArgument with kLink, which stores nothing.
-[[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const Model& model,
+// run of bytes once; nothing in kInline. The result does not depend on the number of threads.
+// Errors as make_plan(); kIo, kCorrupt, kCancelled; kInvalidArgument with kLink, which stores
+// nothing.
+[[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
                                                  const Checkpoint& checkpoint,
                                                  const PlanOptions& options, int threads = 0,
                                                  const ProgressFn& progress = nullptr);

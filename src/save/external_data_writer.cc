@@ -1,130 +1,213 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "base/digest.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/external_data.h"
 #include "onnx/model_access.h"
-#include "onnx/model_pieces.h"
+#include "onnx_external/loose_tensors.h"
 #include "onnx_external/writer.h"
-#include "save/file_names.h"
-#include "save/file_syncer.h"
-#include "save/manifest.h"
+#include "save/layout.h"
+#include "save/model_builder.h"
 #include "save/model_writer.h"
 #include "save/output_names.h"
+#include "save/part_copier.h"
+#include "save/planned_bytes.h"
 #include "save/publish.h"
-#include "save/staging.h"
+#include "save/resume.h"
+#include "save/streamed_files.h"
 
 namespace onnx_external {
 namespace {
 
-// So much of a tensor is checksummed and written while it is in the cache.
-constexpr std::size_t kWritePieceBytes = std::size_t{256} << 10;
-constexpr std::size_t kMaxUnsynced = 64;
+// A tensor that is being added: a checkpoint and a plan of one.
+struct AddedTensor {
+  Checkpoint checkpoint;
+  SavePlan plan;
 
-Status write_pieces(const OutputFile& file, std::span<const std::byte> bytes, Crc32& crc) {
-  for (std::size_t done = 0; done < bytes.size();) {
-    const auto piece = bytes.subspan(done, std::min(kWritePieceBytes, bytes.size() - done));
-    crc.update(piece);
-    TRY(file.write(done, piece));
-    done += piece.size();
+  [[nodiscard]] const PlannedTensor& tensor() const { return plan.tensors.front(); }
+  [[nodiscard]] const std::string& name() const { return tensor().name; }
+  [[nodiscard]] std::uint64_t bytes() const { return tensor().nbytes; }
+  [[nodiscard]] std::string where() const { return "tensor " + quote(name()); }
+};
+
+Result<AddedTensor> plan_alone(LooseTensor given) {
+  std::vector<LooseTensor> tensors;
+  tensors.push_back(std::move(given));
+  TRY_ASSIGN(auto checkpoint, checkpoint_of(std::move(tensors)));
+  const TensorView& view = checkpoint.tensors().front();
+  PlannedTensor tensor;
+  tensor.name = view.name;
+  tensor.data_type = onnx_data_type(view.dtype);
+  tensor.nbytes = checkpoint.nbytes(0);
+  auto dims = onnx_shape(view.dtype, view.shape);
+  if (tensor.data_type == 0 || !dims) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(view.name),
+                            torch_name(view.dtype), shape_text(view.shape)));
   }
-  return {};
+  tensor.dims = *std::move(dims);
+  SavePlan plan;
+  plan.parts.push_back({.bytes = tensor.nbytes});
+  plan.tensors.push_back(std::move(tensor));
+  return AddedTensor{std::move(checkpoint), std::move(plan)};
 }
 
-// What the model says of a tensor: everything but where its bytes are.
-Result<onnx::TensorProto> describe(std::string_view name, DType dtype,
-                                   std::span<const std::int64_t> shape, std::uint64_t bytes) {
-  const std::string where = "tensor " + quote(name);
-  if (!is_utf8(name)) {
-    return fail(ErrorCode::kInvalidArgument, where + ": its name is not UTF-8");
-  }
-  const auto expected = contiguous_nbytes(dtype, shape);
-  if (name.empty() || !expected || *expected != bytes) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: {} of shape {} does not have {} bytes", where, torch_name(dtype),
-                            shape_text(shape), bytes));
-  }
-  const auto dims = onnx_shape(dtype, shape);
-  if (onnx_data_type(dtype) == 0 || !dims) {
-    return fail(ErrorCode::kUnsupported, fmt::format("{}: ONNX has no type for {} of shape {}",
-                                                     where, torch_name(dtype), shape_text(shape)));
-  }
+bool stays_in_initializer(const PlannedTensor& tensor) {
+  return tensor.nbytes == 0 || (!onnx_is_floating(tensor.data_type) && tensor.dims.size() <= 1 &&
+                                tensor.nbytes <= kMaxInlineIntegerBytes);
+}
+
+// Everything but the bytes.
+onnx::TensorProto initializer_of(const PlannedTensor& tensor) {
   onnx::TensorProto proto;
-  proto.set_name(std::string(name));
-  proto.set_data_type(onnx_data_type(dtype));
-  proto.mutable_dims()->Add(dims->begin(), dims->end());
+  proto.set_name(tensor.name);
+  proto.set_data_type(tensor.data_type);
+  proto.mutable_dims()->Add(tensor.dims.begin(), tensor.dims.end());
   return proto;
 }
 
-bool stays_inline(const onnx::TensorProto& proto, DType dtype, std::uint64_t bytes) {
-  return bytes == 0 ||
-         (!is_floating(dtype) && proto.dims_size() <= 1 && bytes <= kMaxInlineIntegerBytes);
+Result<std::string> own_bytes(const AddedTensor& added) {
+  std::string raw(static_cast<std::size_t>(added.bytes()), '\0');
+  TRY_ASSIGN(const auto held, hold_planned(added.checkpoint, added.tensor()));
+  TRY(added.checkpoint.read(0, 0, std::as_writable_bytes(std::span(raw))));
+  return raw;
 }
+
+PlanOptions layout_options(const ExternalDataWriter::Options& options) {
+  PlanOptions layout;
+  layout.layout = options.layout;
+  layout.data_name = options.data_name;
+  layout.max_shard_bytes = options.max_shard_bytes;
+  layout.alignment = options.alignment;
+  return layout;
+}
+
+WriteOptions write_options(const ExternalDataWriter::Options& options) {
+  WriteOptions write;
+  write.threads = options.threads;
+  write.sync = options.sync;
+  write.progress = options.progress;
+  return write;
+}
+
+Status check_layout(const PlanOptions& layout) {
+  if (layout.layout == Layout::kInline || layout.layout == Layout::kLink) {
+    return fail(ErrorCode::kInvalidArgument,
+                "tensors that come one by one need data files; choose another layout");
+  }
+  return check_layout_options(layout);
+}
+
+// Where what is added stands.
+struct AddedPlace {
+  std::optional<StreamedPlace> place;  // nothing: in the initializer
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
 
 }  // namespace
 
 struct ExternalDataWriter::State {
-  struct Added {
-    std::string file;  // empty: inline
-    std::uint64_t bytes = 0;
-    std::uint32_t crc32 = 0;
-  };
-
   Transaction transaction;
-  FileSyncer syncer;
+  Options options;
+  WriteOptions write;
+  StreamedFiles files;
+  ProgressMeter meter;
+  Model no_tensors;  // for copies, which take none from a model
   std::mutex mutex;
-  // By name, so that the manifest does not depend on the order of arrival.
-  std::map<std::string, Added, std::less<>> added;
+  // By name, so that nothing depends on the order of arrival but what the layout makes depend.
+  std::map<std::string, AddedPlace, std::less<>> added;
 
-  explicit State(Transaction&& begun)
-      : transaction(std::move(begun)), syncer(transaction.options().sync, 0, kMaxUnsynced) {}
-
-  // The entry stays where it is until forget(); whoever made it fills it in.
-  Result<Added*> reserve(const std::string& name, const std::string& file, std::uint64_t bytes) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    const auto [place, is_new] = added.emplace(name, Added{file, bytes, 0});
-    return is_new
-               ? Result<Added*>(&place->second)
-               : fail(ErrorCode::kInvalidArgument, "tensor " + quote(name) + ": was added before");
+  State(Transaction&& begun, Options given, Model empty)
+      : transaction(std::move(begun)),
+        options(std::move(given)),
+        write(write_options(options)),
+        files(transaction, layout_options(options)),
+        meter(options.progress),
+        no_tensors(std::move(empty)) {
+    meter.begin(Phase::kCopy, 0);
   }
 
-  void forget(const std::string& name, const std::string& file) {
-    (void)transaction.data().remove_file(file);
+  Result<onnx::TensorProto> add(AddedTensor tensor) {
+    TRY_ASSIGN(AddedPlace* const place, reserve(tensor));
+    onnx::TensorProto proto = initializer_of(tensor.tensor());
+    Status status = without_exceptions([&]() -> Status {
+      if (!place->place) {
+        TRY_ASSIGN(auto raw, own_bytes(tensor));
+        proto.set_raw_data(std::move(raw));
+        return {};
+      }
+      const auto crc = copy(tensor, *place->place);
+      Status released = files.release(*place->place);
+      TRY_IN(tensor.where(), crc);
+      place->crc32 = *crc;
+      return released;
+    });
+    if (!status) {
+      forget(tensor.name(), *place);
+      return fail(std::move(status).error());
+    }
+    if (place->place) {
+      const auto [file, offset] = *place->place;
+      write_external_entries({files.location(file), offset, place->bytes, {}}, proto);
+    }
+    return proto;
+  }
+
+  // The entry stays where it is until forget(); whoever made it fills it in.
+  Result<AddedPlace*> reserve(const AddedTensor& tensor) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto [entry, is_new] = added.try_emplace(tensor.name());
+    if (!is_new) {
+      return fail(ErrorCode::kInvalidArgument, tensor.where() + ": was added before");
+    }
+    entry->second.bytes = tensor.bytes();
+    if (!stays_in_initializer(tensor.tensor())) {
+      auto place = files.take(tensor.name(), tensor.bytes());
+      if (!place) {
+        added.erase(entry);
+        return fail_in(tensor.where(), std::move(place).error());
+      }
+      entry->second.place = *place;
+    }
+    return &entry->second;
+  }
+
+  void forget(const std::string& name, const AddedPlace& place) {
+    if (place.place) {
+      files.drop(*place.place);
+    }
     const std::lock_guard<std::mutex> lock(mutex);
     added.erase(name);
   }
 
-  Result<std::uint32_t> write_file(const std::string& file, std::span<const std::byte> bytes) {
-    TRY_ASSIGN(auto output, create_file(transaction.data(), file, bytes.size()));
-    Crc32 crc;
-    TRY(write_pieces(output, bytes, crc));
-    TRY(syncer.close(std::move(output), bytes.size()));
-    return crc.value();
-  }
-
-  Status sync_rest() {
-    std::uint64_t bytes = 0;
-    for (const auto& [name, tensor] : added) {
-      bytes += tensor.file.empty() ? 0 : tensor.bytes;
-    }
-    const ProgressFn nobody;
-    ProgressMeter meter(nobody);
-    return syncer.finish(transaction.data(), bytes, thread_count(0), meter);
-  }
-
-  std::string location(const std::string& file) const {
-    return transaction.options().data_dir + "/" + file;
+  Result<std::uint32_t> copy(AddedTensor& tensor, const StreamedPlace& place) {
+    TRY_ASSIGN(const OutputFile* const output, files.open(place, tensor.bytes()));
+    tensor.plan.layout = options.layout;
+    tensor.plan.parts.front().offset = place.offset;
+    const WrittenParts none(1);
+    const CopyJob job{tensor.plan, no_tensors, tensor.checkpoint, transaction.data(), write,
+                      none,        nullptr};
+    TRY_ASSIGN(const auto source, source_of(tensor.tensor(), no_tensors, tensor.checkpoint));
+    PartCopier copier(job, [this](std::uint64_t bytes) { return meter.add(bytes); });
+    PartCopier::Tools tools;
+    const bool is_shared = options.layout != Layout::kPerTensor;
+    TRY_ASSIGN(const auto crc,
+               copier.copy({{0, 0, tensor.bytes()}, source, *output, is_shared}, tools));
+    TRY(tensor.checkpoint.check_unchanged());
+    return *crc;  // the kernel moves only what has a recorded CRC-32, which loose tensors have not
   }
 
   // Every tensor that was added is in the model, and nothing external is in it but those.
@@ -143,9 +226,12 @@ struct ExternalDataWriter::State {
       }
     }
     for (const ExternalTensor& external : model.external_tensors()) {
-      const auto place = added.find(external.name);
-      if (place == added.end() || external.location != location(place->second.file) ||
-          external.offset != 0 || external.length != place->second.bytes) {
+      const auto entry = added.find(external.name);
+      const bool is_ours = entry != added.end() && entry->second.place &&
+                           external.location == files.location(entry->second.place->file) &&
+                           external.offset == entry->second.place->offset &&
+                           external.length == entry->second.bytes;
+      if (!is_ours) {
         return fail(ErrorCode::kInvalidArgument, "initializer " + quote(external.name) +
                                                      ": refers to " + quote(external.location) +
                                                      ", which this writer did not write for it");
@@ -154,25 +240,79 @@ struct ExternalDataWriter::State {
     return {};
   }
 
-  std::string manifest_for(const Model& model, const ModelIdentity& written) const {
-    Manifest manifest;
-    manifest.model_file = transaction.options().model_name;
-    manifest.model_bytes = written.bytes;
-    manifest.model_crc32 = written.crc32;
-    for (const ExternalTensor& external : model.external_tensors()) {
-      const Added& tensor = added.at(external.name);
-      manifest.tensors.push_back({external.name,
-                                  external.graph,
-                                  {},
-                                  {},
-                                  tensor.file,
-                                  0,
-                                  tensor.bytes,
-                                  tensor.crc32,
-                                  external.data_type,
-                                  external.dims});
+  // Everything that stands in data files, with its places.
+  SavePlan plan_of(const Model& model, WrittenParts& written) const {
+    SavePlan plan;
+    plan.model_name = transaction.options().model_name;
+    plan.data_dir = transaction.options().data_dir;
+    plan.data_name = options.data_name;
+    plan.layout = options.layout;
+    for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
+      const ExternalTensor& external = model.external_tensors()[i];
+      PlannedTensor& tensor = plan.tensors.emplace_back();
+      tensor.name = external.name;
+      tensor.source = TensorSource::kModelExternal;
+      tensor.source_index = i;
+      tensor.data_type = external.data_type;
+      tensor.dims = external.dims;
+      tensor.nbytes = external.length;
     }
-    return manifest_text(manifest);
+    add_parts(plan, written);
+    return plan;
+  }
+
+  void add_parts(SavePlan& plan, WrittenParts& written) const {
+    std::map<std::pair<std::size_t, std::uint64_t>, std::vector<std::size_t>> by_place;
+    for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+      const StreamedPlace& place = *added.find(plan.tensors[i].name)->second.place;
+      by_place[{place.file, place.offset}].push_back(i);
+    }
+    std::optional<std::size_t> last;
+    for (const auto& [place, tensors] : by_place) {
+      if (last != place.first) {
+        plan.files.push_back({files.name(place.first), files.bytes(place.first)});
+        plan.bytes += plan.files.back().bytes;
+        last = place.first;
+      }
+      const auto file = static_cast<std::uint32_t>(plan.files.size() - 1);
+      for (const std::size_t tensor : tensors) {
+        plan.tensors[tensor].part = static_cast<std::uint32_t>(plan.parts.size());
+      }
+      const PlannedTensor& first = plan.tensors[tensors.front()];
+      plan.parts.push_back({first.nbytes, tensors.front(), file, place.second});
+      written.emplace_back(added.find(first.name)->second.crc32);
+    }
+  }
+
+  // Reads back what was written, as a save does that was killed.
+  Status verify(const SavePlan& plan, const WrittenParts& written) {
+    TRY_ASSIGN(const auto sound, resume_parts(plan, transaction.data(), written, write, meter));
+    for (std::size_t part = 0; part < sound.size(); ++part) {
+      if (!sound[part]) {
+        const std::string& name = plan.tensors[plan.parts[part].source_tensor].name;
+        return fail(ErrorCode::kMismatch,
+                    "tensor " + quote(name) +
+                        ": what is on the disk is not what was written; nothing was published");
+      }
+    }
+    return {};
+  }
+
+  Status publish(SavePlan plan, const Model& model, const WrittenParts& written) {
+    TRY(files.name_shards(plan.files));
+    TRY(transaction.set_files(plan.files));
+    std::vector<std::uint32_t> crcs;
+    for (const auto& crc : written) {
+      crcs.push_back(*crc);
+    }
+    const Checkpoint no_keys = CheckpointAccess::make_empty();
+    ModelBuilder builder(plan, model, no_keys);
+    TRY_ASSIGN(const auto pieces, builder.build(MatchedInputs::kKeep, {}));
+    TRY_ASSIGN(const auto identity,
+               write_model_file({transaction.staging(), plan.model_name, pieces,
+                                 ModelAccess::cuts(model), crcs, write}));
+    TRY(transaction.write_manifest(builder.manifest_for({&identity, 1}, crcs, {})));
+    return transaction.publish();
   }
 };
 
@@ -181,51 +321,55 @@ ExternalDataWriter::~ExternalDataWriter() = default;
 
 Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
     const std::filesystem::path& out_dir, const Options& options) {
-  TRY_ASSIGN(auto data_dir,
-             choose_data_dir(out_dir, options.model_name, options.data_dir, options.overwrite));
-  TRY_ASSIGN(auto transaction, Transaction::begin(out_dir, {options.model_name, std::move(data_dir),
-                                                            options.sync, options.overwrite}));
-  return std::unique_ptr<ExternalDataWriter>(
-      new ExternalDataWriter(std::make_unique<State>(std::move(transaction))));
+  TRY(check_layout(layout_options(options)));
+  TRY_ASSIGN(auto data_dir, choose_data_dir(out_dir, options.model_name, options.data_dir,
+                                            options.overwrite, options.layout, options.data_name));
+  onnx::ModelProto empty;
+  empty.mutable_graph();
+  TRY_ASSIGN(auto no_tensors, Model::from_proto(std::move(empty), {}));
+  TransactionOptions begun{options.model_name, std::move(data_dir), options.sync, options.overwrite,
+                           options.layout};
+  begun.data_name = options.data_name;
+  TRY(check_data_file_names(begun.model_name, begun.data_dir, begun.data_name));
+  TRY_ASSIGN(auto transaction, Transaction::begin(out_dir, std::move(begun)));
+  return std::unique_ptr<ExternalDataWriter>(new ExternalDataWriter(
+      std::make_unique<State>(std::move(transaction), options, std::move(no_tensors))));
 }
 
 Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType dtype,
                                                   std::span<const std::int64_t> shape,
                                                   std::span<const std::byte> bytes) {
-  TRY_ASSIGN(auto proto, describe(name, dtype, shape, bytes.size()));
-  const bool is_inline = stays_inline(proto, dtype, bytes.size());
-  const std::string file = is_inline ? std::string() : streamed_file_name(name);
-  TRY_ASSIGN(State::Added* const added, state_->reserve(proto.name(), file, bytes.size()));
-  if (is_inline) {
-    proto.set_raw_data(bytes.data(), bytes.size());
-    return proto;
+  const auto expected = contiguous_nbytes(dtype, shape);
+  if (!expected || *expected != bytes.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("tensor {}: {} of shape {} does not have {} bytes", quote(name),
+                            torch_name(dtype), shape_text(shape), bytes.size()));
   }
-  const auto crc = state_->write_file(file, bytes);
-  if (!crc) {
-    state_->forget(proto.name(), file);
-    return fail_in("tensor " + quote(name), crc.error());
-  }
-  added->crc32 = *crc;
-  write_external_entries({state_->location(file), 0, bytes.size(), {}}, proto);
-  return proto;
+  return add({.info = {std::string(name), dtype, {shape.begin(), shape.end()}},
+              .storage = MemoryBytes{bytes.data(), bytes.size(), nullptr}});
+}
+
+Result<onnx::TensorProto> ExternalDataWriter::add(LooseTensor tensor) {
+  TRY_ASSIGN(auto planned, plan_alone(std::move(tensor)));
+  return state_->add(std::move(planned));
 }
 
 Status ExternalDataWriter::finish(const onnx::ModelProto& model) {
-  Transaction& transaction = state_->transaction;
-  TRY_ASSIGN(const auto checked, Model::from_proto(model, transaction.staging_path()));
-  TRY(state_->check_model(checked));
-  TRY(state_->sync_rest());
-  TRY_ASSIGN(const auto pieces, model_pieces(checked));
-  WriteOptions options;
-  options.sync = transaction.options().sync;
-  TRY_ASSIGN(const auto written, write_model_file({transaction.staging(),
-                                                   transaction.options().model_name,
-                                                   pieces,
-                                                   ModelAccess::cuts(checked),
-                                                   {},
-                                                   options}));
-  TRY(transaction.write_manifest(state_->manifest_for(checked, written)));
-  return transaction.publish();
+  TRY_ASSIGN(const auto checked, Model::from_proto(model, state_->transaction.staging_path()));
+  return finish(checked);
+}
+
+Status ExternalDataWriter::finish(const Model& model) {
+  State& state = *state_;
+  TRY(state.check_model(model));
+  TRY(state.meter.finish());
+  TRY(state.files.finish(thread_count(state.options.threads), state.meter));
+  WrittenParts written;
+  SavePlan plan = state.plan_of(model, written);
+  if (state.options.verification == Verification::kOn) {
+    TRY(state.verify(plan, written));
+  }
+  return state.publish(std::move(plan), model, written);
 }
 
 }  // namespace onnx_external

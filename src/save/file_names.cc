@@ -174,17 +174,89 @@ std::string_view data_stem(std::string_view model_name) {
   return has_suffix ? model_name.substr(0, model_name.size() - kModelSuffix.size()) : model_name;
 }
 
+namespace {
+
+// ".N" of "initializers.N", else "".
+std::string_view generation_mark(std::string_view data_dir) {
+  return data_dir.substr(generation_base(data_dir).size());
+}
+
+}  // namespace
+
 std::string numbered_stem(std::string_view model_name, std::string_view data_dir) {
-  const std::string_view number = data_dir.substr(generation_base(data_dir).size());
-  return std::string(data_stem(model_name)).append(number);
+  return std::string(data_stem(model_name)).append(generation_mark(data_dir));
 }
 
-std::string single_file_name(std::string_view numbered_stem) {
-  return std::string(numbered_stem).append(kDataSuffix);
+namespace {
+
+std::string_view without_shard_mark(std::string_view stem) {
+  const bool is_shard = stem.size() > kShardForm.size() &&
+                        has_form(stem.substr(stem.size() - kShardForm.size()), kShardForm);
+  return is_shard ? stem.substr(0, stem.size() - kShardForm.size()) : stem;
 }
 
-std::string shard_file_name(std::string_view numbered_stem, std::size_t number, std::size_t count) {
-  return fmt::format("{}-{:05}-of-{:05}{}", numbered_stem, number, count, kDataSuffix);
+}  // namespace
+
+DataName data_name_of(std::string_view model_name, std::string_view data_name) {
+  if (data_name.empty()) {
+    return {std::string(data_stem(model_name)), std::string(kDataSuffix)};
+  }
+  const std::size_t dot = data_name.rfind('.');
+  const std::size_t end = dot == 0 ? data_name.npos : dot;  // ".weights" has no suffix
+  return {std::string(data_name.substr(0, end)),
+          end == data_name.npos ? std::string() : std::string(data_name.substr(end))};
+}
+
+std::string set_data_name(std::string_view data_dir, std::string_view data_name) {
+  return data_name.empty() ? std::string(generation_base(data_dir)).append(kDataSuffix)
+                           : std::string(data_name);
+}
+
+std::string single_file_name(const DataName& name, std::string_view data_dir) {
+  return fmt::format("{}{}{}", name.stem, generation_mark(data_dir), name.suffix);
+}
+
+std::string shard_file_name(const DataName& name, std::string_view data_dir, std::size_t number,
+                            std::size_t count) {
+  return fmt::format("{}{}-{:05}-of-{:05}{}", name.stem, generation_mark(data_dir), number, count,
+                     name.suffix);
+}
+
+std::optional<std::string_view> data_name_fault(std::string_view model_name,
+                                                std::string_view name) {
+  const std::string lower = ascii_lower(name);
+  if (lower == ascii_lower(model_name)) {
+    return "is the model's";
+  }
+  if (lower.ends_with(kModelSuffix)) {
+    return "is kept for models";
+  }
+  if (lower.ends_with(kManifestSuffix) || lower == kManifestName) {
+    return "is kept for manifests";
+  }
+  if (is_test_set_name(lower)) {
+    return "is kept for recorded inputs";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> generation_of_data_file(std::string_view file, const DataName& name) {
+  if (file.size() <= name.suffix.size() || !file.ends_with(name.suffix)) {
+    return std::nullopt;
+  }
+  const std::string_view stem = file.substr(0, file.size() - name.suffix.size());
+  const auto single = generation_of(stem, name.stem);
+  return single ? single : generation_of(without_shard_mark(stem), name.stem);
+}
+
+std::string_view shard_mark(std::string_view file) {
+  const std::string_view stem = file.substr(0, file.rfind('.'));
+  for (const std::string_view whole : {stem, file}) {  // with a suffix, or without
+    if (const auto rest = without_shard_mark(whole); rest.size() != whole.size()) {
+      return whole.substr(rest.size());
+    }
+  }
+  return {};
 }
 
 std::string manifest_file_name(std::string_view numbered_stem) {
@@ -195,10 +267,7 @@ std::optional<std::string_view> stem_of_data_file(std::string_view name) {
   if (name.size() <= kDataSuffix.size() || !name.ends_with(kDataSuffix)) {
     return std::nullopt;
   }
-  const std::string_view stem = name.substr(0, name.size() - kDataSuffix.size());
-  const bool is_shard = stem.size() > kShardForm.size() &&
-                        has_form(stem.substr(stem.size() - kShardForm.size()), kShardForm);
-  return is_shard ? stem.substr(0, stem.size() - kShardForm.size()) : stem;
+  return without_shard_mark(name.substr(0, name.size() - kDataSuffix.size()));
 }
 
 std::optional<std::string_view> stem_of_manifest_file(std::string_view name) {

@@ -32,18 +32,41 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 [[nodiscard]] std::string_view generation_base(std::string_view data_dir);
 
 // Files beside the model: "model.data", "model-00001-of-00003.data" and "model.manifest.json"; with
-// a generation "model.N.data" and so on.
+// a generation "model.N.data" and so on. Data files may have another name (PlanOptions::data_name),
+// the manifest may not: what a model has left is found by it.
 [[nodiscard]] std::string_view data_stem(std::string_view model_name);  // "model" of "model.onnx"
 // "model" or "model.N", with the N of `data_dir`.
 [[nodiscard]] std::string numbered_stem(std::string_view model_name, std::string_view data_dir);
-[[nodiscard]] std::string single_file_name(std::string_view numbered_stem);
-[[nodiscard]] std::string shard_file_name(std::string_view numbered_stem, std::size_t number,
-                                          std::size_t count);
 [[nodiscard]] std::string manifest_file_name(std::string_view numbered_stem);
-
-// The numbered stem of a name that the functions above give; nothing for any other name.
-[[nodiscard]] std::optional<std::string_view> stem_of_data_file(std::string_view name);
+// The numbered stem of a name that manifest_file_name() gives; nothing for any other name.
 [[nodiscard]] std::optional<std::string_view> stem_of_manifest_file(std::string_view name);
+
+// The names of the data files of a save: "weights.bin" gives "weights.N.bin" and
+// "weights.N-00001-of-00003.bin", with the N of `data_dir`.
+struct DataName {
+  std::string stem;
+  std::string suffix;  // with its dot; may be empty
+};
+// `data_name` in its two parts; if it is empty, that of the model: "model" and ".data".
+[[nodiscard]] DataName data_name_of(std::string_view model_name, std::string_view data_name);
+// The name of the data file of a set: `data_name`; if it is empty, "initializers.data".
+[[nodiscard]] std::string set_data_name(std::string_view data_dir, std::string_view data_name);
+[[nodiscard]] std::string single_file_name(const DataName& name, std::string_view data_dir);
+[[nodiscard]] std::string shard_file_name(const DataName& name, std::string_view data_dir,
+                                          std::size_t number, std::size_t count);
+
+// Why no data file may have this plain name: others do; nothing if one may.
+[[nodiscard]] std::optional<std::string_view> data_name_fault(std::string_view model_name,
+                                                              std::string_view name);
+
+// The N of a name that the functions above give, 0 if there is none; nothing for any other name.
+[[nodiscard]] std::optional<std::uint64_t> generation_of_data_file(std::string_view file,
+                                                                   const DataName& name);
+// "-00001-of-00002" of "model.1-00001-of-00002.data"; "" of a file that is no shard.
+[[nodiscard]] std::string_view shard_mark(std::string_view file);
+// "model.1" of "model.1.data" and of "model.1-00001-of-00002.data"; nothing for a name that does
+// not end with ".data".
+[[nodiscard]] std::optional<std::string_view> stem_of_data_file(std::string_view name);
 
 // "test_data_set_N" and "input_K.pb", as the runner of onnx's backend tests looks for them.
 inline constexpr std::string_view kTestSetStem = "test_data_set_";

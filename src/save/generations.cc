@@ -41,11 +41,22 @@ Result<Manifest> read_manifest(const Directory& folder, const std::string& name,
   return manifest;
 }
 
-// The N of "model.N" for a file beside the model; nothing for any other.
-std::optional<std::uint64_t> generation_of_file(const GenerationNames& names,
+// The N of a data file beside the model, of the names that the library and the package give and of
+// that of this save; nothing for any other.
+std::optional<std::uint64_t> generation_of_data(const GenerationNames& names,
                                                 std::string_view entry) {
-  auto stem = stem_of_data_file(entry);
-  stem = stem ? stem : stem_of_manifest_file(entry);
+  for (const std::string& data :
+       {names.data, std::string(), names.model + ".data", set_data_name(names.folder, "")}) {
+    if (const auto found = generation_of_data_file(entry, data_name_of(names.model, data))) {
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> generation_of_manifest_file(const GenerationNames& names,
+                                                         std::string_view entry) {
+  const auto stem = stem_of_manifest_file(entry);
   return stem ? generation_of(*stem, data_stem(names.model)) : std::nullopt;
 }
 
@@ -147,8 +158,7 @@ std::optional<std::uint64_t> generation_of_location(const GenerationNames& names
   if (slash != std::string_view::npos) {
     return generation_of(location.substr(0, slash), names.folder);
   }
-  const auto stem = stem_of_data_file(location);
-  return stem ? generation_of(*stem, data_stem(names.model)) : std::nullopt;
+  return generation_of_data(names, location);
 }
 
 std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
@@ -156,7 +166,8 @@ std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
   std::optional<std::uint64_t> newest;
   for (const std::string& entry : entries) {
     auto generation = generation_of(entry, names.folder);
-    generation = generation ? generation : generation_of_file(names, entry);
+    generation = generation ? generation : generation_of_data(names, entry);
+    generation = generation ? generation : generation_of_manifest_file(names, entry);
     if (generation) {
       newest = std::max(newest.value_or(0), *generation);
     }
@@ -166,8 +177,10 @@ std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
 
 std::optional<std::string> first_generation_file(const GenerationNames& names,
                                                  std::span<const std::string> entries) {
+  const DataName data = data_name_of(names.model, names.data);
   for (const std::string& entry : entries) {
-    if (generation_of_file(names, entry) == 0U) {
+    if (generation_of_data_file(entry, data) == 0U ||
+        generation_of_manifest_file(names, entry) == 0U) {
       return entry;
     }
   }
@@ -251,6 +264,22 @@ std::set<std::string> files_of(const Manifest& located, const FileSet& in_use) {
   return files;
 }
 
+// Whether one of these models has no manifest of its own; nothing if that cannot be read.
+std::optional<bool> lacks_manifest(const Directory& out, const std::set<std::string>& models,
+                                   const std::string& folder) {
+  bool lacks = false;
+  for (const std::string& name : models) {
+    const auto model = identify(out, name);
+    const auto manifest =
+        model ? find_manifest(out, {name, folder}, *model) : fail(ErrorCode::kIo, "");
+    if (!manifest && manifest.error().code != ErrorCode::kNotFound) {
+      return std::nullopt;
+    }
+    lacks = lacks || !manifest;
+  }
+  return lacks;
+}
+
 bool holds_other_model(const Directory& folder, const GenerationNames& names) {
   const auto file = open_plain(folder, std::string(kManifestName));
   const auto text = file ? read_file(**file, kMaxManifestBytes) : fail(file.error());
@@ -264,10 +293,11 @@ bool remove_one(const Directory& folder, const std::string& name) {
   return kind && (!*kind || (**kind == EntryKind::kFile && folder.remove_file(name)));
 }
 
-// True when the tensors that the manifest lists in this file end where the file ends and, if asked
-// for, have the recorded CRC-32s.
+// True when the tensors that the manifest lists in this file lie inside it and, if asked for, have
+// the recorded CRC-32s. If the file has no others, they end where it ends.
+enum class Others : std::uint8_t { kNone, kPerhaps };
 bool is_as_listed(const Directory& folder, const std::string& name, const Manifest& located,
-                  const std::string& location, bool compare_bytes) {
+                  const std::string& location, bool compare_bytes, Others others) {
   const auto file = open_plain(folder, name);
   std::uint64_t end = 0;
   bool equal = file.has_value();
@@ -281,7 +311,7 @@ bool is_as_listed(const Directory& folder, const std::string& name, const Manife
       equal = crc && tensor.crc32 == *crc;
     }
   }
-  return equal && (*file)->size() == end;
+  return equal && (others == Others::kNone ? (*file)->size() == end : end <= (*file)->size());
 }
 
 // The N of the generation whose manifest `entry` is or contains.
@@ -323,12 +353,17 @@ class Remover {
     const bool is_known = generation && *generation <= newest_;
     const auto [folder_name, name] = folder_and_name(file);
     if (folder_name.empty()) {
-      return !is_known || remove_one(out_, name);
+      // Other models of a set may have data in the file, too.
+      const Others others_in_it = located_.set.empty() ? Others::kNone : Others::kPerhaps;
+      const bool is_ours =
+          is_known || (!generation && !data_name_fault(names_.model, name) &&
+                       is_as_listed(out_, name, located_, file, true, others_in_it));
+      return !is_ours || remove_one(out_, name);
     }
     const std::optional<Directory>& folder = open(folder_name);
-    const bool is_ours =
-        folder && name.find('/') == std::string::npos &&
-        (is_known || is_as_listed(*folder, name, located_, file, folder_name != entry_));
+    const bool is_ours = folder && name.find('/') == std::string::npos &&
+                         (is_known || is_as_listed(*folder, name, located_, file,
+                                                   folder_name != entry_, Others::kNone));
     return !is_ours || remove_one(*folder, name);
   }
 
@@ -434,20 +469,25 @@ RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
     }
     const Manifest known = located(*std::move(manifest), names, entry);
     std::set<std::string> files = files_of(known, in_use);
-    const std::size_t left_before = removed.left_for.size();
+    std::set<std::string> users;  // of files that stay
     std::erase_if(files, [&](const std::string& file) {
       const auto user = others.find(file);
       if (user != others.end()) {
         removed.left_for.emplace_back(file, user->second);
+        users.insert(user->second);
       }
       return user != others.end();
     });
-    const bool is_shared = removed.left_for.size() > left_before;
-    if (!is_shared) {
+    const auto is_needed = lacks_manifest(out, users, names.folder);
+    if (!is_needed) {
+      removed.all_gone = false;
+      continue;
+    }
+    if (!*is_needed) {
       remove_test_data(out, known, in_use);
     }
     const bool gone = Remover(out, names, entry, known).remove(files) &&
-                      (is_shared || remove_manifest(out, names, entry));
+                      (*is_needed || remove_manifest(out, names, entry));
     removed.all_gone = removed.all_gone && gone;
   }
   return removed;

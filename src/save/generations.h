@@ -2,12 +2,15 @@
 // manifest that knows its model, and recorded inputs. No function here follows a link.
 //
 // A model may have been saved with another name of the data folder than this save uses. Only the
-// manifest inside identifies such a folder, so its files must also have the recorded sizes.
+// manifest inside identifies such a folder, so its files must also have the recorded sizes. Files
+// beside the model that were saved under another name (PlanOptions::data_name) are listed in the
+// manifest beside it, and must have the recorded sizes and bytes.
 //
 // A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
 // ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). A
 // model that reuses files of the one before (SavePlan::reused) has data in several generations, and
-// its manifest beside it, whatever its layout.
+// its manifest beside it, whatever its layout. So has each model of a set, whose data files are in
+// one folder or named after it: "initializers.1.data", "initializers.1-00001-of-00002.data".
 #pragma once
 
 #include <cstdint>
@@ -29,10 +32,11 @@
 namespace onnx_external {
 
 // The names that generations of a model's data have: folders called `folder` or "<folder>.N", and
-// files that start with the model's stem.
+// files beside the model that are named after it or after `data`.
 struct GenerationNames {
-  std::string model;   // "model.onnx"
-  std::string folder;  // "initializers"
+  std::string model;      // "model.onnx"
+  std::string folder;     // "initializers"
+  std::string data = {};  // PlanOptions::data_name
 };
 
 // Locations relative to the output folder.
@@ -111,10 +115,11 @@ struct RemovedData {
 // files that are not linked, then the manifest (so that a killed removal can be finished), then
 // folders that are empty. Whatever a manifest says, a file is removed only if a save of this model
 // can have written it: it is of no later generation than the manifest, and no other model's
-// manifest stands in its folder. In folders of other names it must also have the recorded size and,
-// if the manifest stands elsewhere, the recorded bytes. What cannot be removed stays: the new model
-// is complete without that. `in_use`: current_files(). Files in `others` stay, and so does the
-// manifest that lists them: a copy of the model is verified by it.
+// manifest stands in its folder. In folders of other names, and beside the model under another
+// name, it must also have the recorded size and, if the manifest is not in its folder of that name,
+// the recorded bytes. What cannot be removed stays: the new model is complete without that.
+// `in_use`: current_files(). Files in `others` stay, and so does the manifest that lists them,
+// unless each of these models has a manifest of its own: a copy of the model is verified by it.
 RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model, const FileSet& in_use,
                            const FilesInUse& others);

@@ -1,7 +1,11 @@
 #include "save/given_bytes.h"
 
+#include <cstdint>
 #include <map>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/holes.h"
@@ -11,15 +15,23 @@
 #include "onnx_external/checkpoint.h"
 
 namespace onnx_external {
+namespace {
 
-Status check_given_bytes(const SavePlan& plan, const Model& model, std::uint64_t max_expand) {
+const ExternalTensor& given_of(const PlannedTensor& tensor, const SourceModels& models) {
+  return models.of(tensor).external_tensors()[tensor.source_index];
+}
+
+}  // namespace
+
+Status check_given_bytes(const SavePlan& plan, const SourceModels& models,
+                         std::uint64_t max_expand) {
   std::uint64_t copied = 0;
-  std::map<std::string_view, const ExternalTensor*> files;
+  std::map<std::pair<std::uint32_t, std::string_view>, const PlannedTensor*> tensors;
   for (const PlannedPart& part : plan.parts) {
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     if (tensor.source == TensorSource::kModelExternal) {
-      const ExternalTensor& given = model.external_tensors()[tensor.source_index];
-      files.emplace(given.location, &given);
+      tensors.emplace(std::pair(tensor.member, std::string_view(given_of(tensor, models).location)),
+                      &tensor);
       copied = checked_add(copied, part.bytes).value_or(UINT64_MAX);
     }
   }
@@ -27,9 +39,11 @@ Status check_given_bytes(const SavePlan& plan, const Model& model, std::uint64_t
     return {};
   }
   std::uint64_t stored = 0;
-  for (const auto& [location, given] : files) {
-    TRY_ASSIGN(const auto file, open_external(model, *given));
-    stored += stored_bytes(file->fd(), file->size());
+  std::set<std::string> counted;  // several models may have their data in one file
+  for (const auto& [place, tensor] : tensors) {
+    TRY_ASSIGN(const auto file, open_external(models.of(*tensor), given_of(*tensor, models)));
+    TRY_ASSIGN(auto stamp, file->stamp());
+    stored += counted.insert(std::move(stamp)).second ? stored_bytes(*file) : 0;
   }
   return check_expanded("the tensors that the model brings along", copied, stored, max_expand);
 }

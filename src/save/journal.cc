@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/derivation_json.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/model_access.h"
 #include "onnx/model_source.h"
@@ -104,12 +105,17 @@ class JobHasher {
 void add_plan(const SavePlan& plan, JobHasher& hasher) {
   hasher.add(plan.model_name);
   hasher.add(plan.data_dir);
+  hasher.add(plan.set.size());
+  for (const PlannedModel& model : plan.set) {
+    hasher.add(model.name);
+  }
   hasher.add(static_cast<std::uint64_t>(plan.layout));
   hasher.add(plan.files.size());
   for (const PlannedFile& file : plan.files) {
     hasher.add(file.name);
     hasher.add(file.bytes);
   }
+  hasher.add(derived_json(plan.asked.derived, ""));
   hasher.add(plan.reused.size());
   for (const auto& [number, file] : plan.reused) {
     hasher.add(number);
@@ -162,23 +168,23 @@ Status add_inline(const Model& model, std::size_t index, JobHasher& hasher) {
   return {};
 }
 
-Status add_source(const PlannedTensor& tensor, const Model& model, const Checkpoint& checkpoint,
-                  JobHasher& hasher) {
+Status add_source(const PlannedTensor& tensor, const SourceModels& models,
+                  const Checkpoint& checkpoint, JobHasher& hasher) {
   switch (tensor.source) {
     case TensorSource::kCheckpoint:
       add_view(checkpoint, tensor, hasher);
       return {};
     case TensorSource::kModelExternal:
-      return add_external(model, tensor.source_index, hasher);
+      return add_external(models.of(tensor), tensor.source_index, hasher);
     case TensorSource::kModelInline:
       break;
   }
-  return add_inline(model, tensor.source_index, hasher);
+  return add_inline(models.of(tensor), tensor.source_index, hasher);
 }
 
 }  // namespace
 
-Result<std::string> name_job(const SavePlan& plan, const Model& model,
+Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
                              const Checkpoint& checkpoint) {
   JobHasher hasher;
   add_plan(plan, hasher);
@@ -190,7 +196,7 @@ Result<std::string> name_job(const SavePlan& plan, const Model& model,
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     hasher.add(static_cast<std::uint64_t>(tensor.source));
     hasher.add(static_cast<std::uint64_t>(tensor.data_type));
-    TRY(add_source(tensor, model, checkpoint, hasher));
+    TRY(add_source(tensor, models, checkpoint, hasher));
   }
   return hasher.hex();
 }

@@ -22,7 +22,8 @@ std::string file_of(const PlannedTensor& tensor, const Model& model) {
 
 }  // namespace
 
-Status check_known_crc(const PlannedTensor& tensor, const Model& model, std::uint32_t crc32) {
+Status check_known_crc(const PlannedTensor& tensor, const SourceModels& models,
+                       std::uint32_t crc32) {
   if (!tensor.known_crc || *tensor.known_crc == crc32) {
     return {};
   }
@@ -30,17 +31,17 @@ Status check_known_crc(const PlannedTensor& tensor, const Model& model, std::uin
               fmt::format("{}: tensor {}: its CRC-32 is {}, but the model's manifest recorded {}: "
                           "the bytes were damaged or changed since the model was saved; restore "
                           "the file, or save from the checkpoint again",
-                          file_of(tensor, model), quote(tensor.name), hex_text(crc32),
+                          file_of(tensor, models.of(tensor)), quote(tensor.name), hex_text(crc32),
                           hex_text(*tensor.known_crc)));
 }
 
-Status check_known_crcs(const SavePlan& plan, const Model& model,
+Status check_known_crcs(const SavePlan& plan, const SourceModels& models,
                         std::span<const std::uint32_t> crcs) {
   if (plan.layout == Layout::kLink) {
     return {};  // nothing was read
   }
   for (const PlannedTensor& tensor : plan.tensors) {
-    TRY(tensor.part ? check_known_crc(tensor, model, crcs[*tensor.part]) : Status());
+    TRY(tensor.part ? check_known_crc(tensor, models, crcs[*tensor.part]) : Status());
   }
   return {};
 }

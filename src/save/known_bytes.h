@@ -5,18 +5,18 @@
 #include <cstdint>
 #include <span>
 
-#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
 // kCorrupt, with the tensor and its file, when `crc32` is not the one that the manifest records.
-[[nodiscard]] Status check_known_crc(const PlannedTensor& tensor, const Model& model,
+[[nodiscard]] Status check_known_crc(const PlannedTensor& tensor, const SourceModels& models,
                                      std::uint32_t crc32);
 
 // The same for all tensors that were copied. `crcs`: of each part of the plan.
-[[nodiscard]] Status check_known_crcs(const SavePlan& plan, const Model& model,
+[[nodiscard]] Status check_known_crcs(const SavePlan& plan, const SourceModels& models,
                                       std::span<const std::uint32_t> crcs);
 
 }  // namespace onnx_external

@@ -22,11 +22,21 @@ tl::unexpected<Error> too_many_bytes() {
   return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up past 2^64 bytes");
 }
 
+// What the file of a tensor is called after. Each graph of a set may have its own `val_3`.
+std::string file_named_after(const SavePlan& plan, const PlannedTensor& tensor) {
+  if (plan.set.empty()) {
+    return tensor.name;
+  }
+  return tensor.key.empty()
+             ? std::string(data_stem(plan.set[tensor.member].name)).append(".").append(tensor.name)
+             : tensor.key;
+}
+
 Status lay_out_each(SavePlan& plan) {
   std::vector<std::string> names;
   names.reserve(plan.parts.size());
   for (const PlannedPart& part : plan.parts) {
-    names.push_back(plan.tensors[part.source_tensor].name);
+    names.push_back(file_named_after(plan, plan.tensors[part.source_tensor]));
   }
   names = data_file_names(names);
   plan.files.reserve(plan.parts.size());
@@ -38,9 +48,14 @@ Status lay_out_each(SavePlan& plan) {
   return {};
 }
 
-std::uint64_t alignment_of(const PlannedPart& part, const PlanOptions& options) {
-  return options.alignment.value_or(part.bytes >= kMinPageAlignedBytes ? kPageAlignment
-                                                                       : kSmallAlignment);
+std::uint64_t alignment_of(std::uint64_t bytes, const PlanOptions& options) {
+  return options.alignment.value_or(bytes >= kMinPageAlignedBytes ? kPageAlignment
+                                                                  : kSmallAlignment);
+}
+
+std::uint64_t most_file_bytes(const PlanOptions& options) {
+  return options.layout == Layout::kSingle ? std::numeric_limits<std::uint64_t>::max()
+                                           : options.max_shard_bytes;
 }
 
 std::optional<std::uint64_t> aligned(std::uint64_t offset, std::uint64_t alignment) {
@@ -48,23 +63,19 @@ std::optional<std::uint64_t> aligned(std::uint64_t offset, std::uint64_t alignme
   return padded ? std::optional(*padded & ~(alignment - 1)) : std::nullopt;
 }
 
-// Puts one part behind another; a new file begins where the last would grow past `most_bytes`.
-Status lay_out_in_files(SavePlan& plan, const PlanOptions& options, std::uint64_t most_bytes) {
+// Puts one part behind another; a new file begins where the last would grow too large.
+Status lay_out_in_files(SavePlan& plan, const PlanOptions& options) {
   for (PlannedPart& part : plan.parts) {
     const std::uint64_t used = plan.files.empty() ? 0 : plan.files.back().bytes;
-    const auto offset = aligned(used, alignment_of(part, options));
-    const auto end = offset ? checked_add(*offset, part.bytes) : std::nullopt;
-    if (!end) {
-      return too_many_bytes();
-    }
-    const bool fits = !plan.files.empty() && *end <= most_bytes;
+    TRY_ASSIGN(const auto offset, offset_behind(used, part.bytes, options));
+    const bool fits = !plan.files.empty() && offset;
     if (!fits) {
       plan.files.emplace_back();
     }
     part.file = static_cast<std::uint32_t>(plan.files.size() - 1);
     part.offset = fits ? *offset : 0;
     plan.files.back().bytes = part.offset + part.bytes;
-    if (part.bytes > most_bytes) {
+    if (part.bytes > most_file_bytes(options)) {
       plan.oversized.push_back(part.source_tensor);
     }
   }
@@ -90,27 +101,34 @@ Status lay_out_inline(SavePlan& plan) {
 
 Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
   const bool is_single = plan.layout == Layout::kSingle;
-  const auto most_bytes =
-      is_single ? std::numeric_limits<std::uint64_t>::max() : options.max_shard_bytes;
-  TRY(lay_out_in_files(plan, options, most_bytes));
+  TRY(lay_out_in_files(plan, options));
   const std::size_t count = plan.files.size();
   if (count > kMaxShards) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} shards, more than {}; let them be larger", count, kMaxShards));
   }
-  const std::string stem = numbered_stem(plan.model_name, plan.data_dir);
+  const DataName name = data_name_of(plan.model_name, plan.data_name);
   for (std::size_t i = 0; i < count; ++i) {
-    plan.files[i].name = is_single ? single_file_name(stem) : shard_file_name(stem, i + 1, count);
+    plan.files[i].name = is_single ? single_file_name(name, plan.data_dir)
+                                   : shard_file_name(name, plan.data_dir, i + 1, count);
   }
-  if (Status safe = check_relative_location(single_file_name(stem)); !safe) {
-    return fail(ErrorCode::kInvalidArgument, "model name " + quote(plan.model_name) +
-                                                 ": gives data files of names that are " +
-                                                 "not safe; give another one");
+  return check_data_file_names(plan.model_name, plan.data_dir, plan.data_name);
+}
+
+}  // namespace
+
+Status check_data_file_names(std::string_view model_name, std::string_view data_dir,
+                             std::string_view data_name) {
+  const DataName name = data_name_of(model_name, data_name);
+  if (!check_relative_location(single_file_name(name, data_dir))) {
+    return fail(ErrorCode::kInvalidArgument, "model name " + quote(model_name) +
+                                                 ": gives data files of names that are not safe; "
+                                                 "give another one");
   }
   return {};
 }
 
-Status check_options(const PlanOptions& options) {
+Status check_layout_options(const PlanOptions& options) {
   if (options.alignment &&
       (!std::has_single_bit(*options.alignment) || *options.alignment < kMinAlignment ||
        *options.alignment > kMaxAlignment)) {
@@ -121,10 +139,18 @@ Status check_options(const PlanOptions& options) {
   return {};
 }
 
-}  // namespace
+Result<std::optional<std::uint64_t>> offset_behind(std::uint64_t used, std::uint64_t bytes,
+                                                   const PlanOptions& options) {
+  const auto offset = aligned(used, alignment_of(bytes, options));
+  const auto end = offset ? checked_add(*offset, bytes) : std::nullopt;
+  if (!end) {
+    return too_many_bytes();
+  }
+  return *end <= most_file_bytes(options) ? offset : std::nullopt;
+}
 
 Status lay_out(SavePlan& plan, const PlanOptions& options) {
-  TRY(check_options(options));
+  TRY(check_layout_options(options));
   plan.layout = options.layout;
   if (plan.layout == Layout::kLink) {
     return {};  // the parts have their places already, in files that nobody writes

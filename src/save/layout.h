@@ -1,6 +1,10 @@
 // Where the parts of a plan go: the names of data files, and the offsets in them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 
@@ -9,5 +13,18 @@ namespace onnx_external {
 // Fills in files, the places of all parts, bytes and oversized. The parts must stand in the order
 // in which they will be laid out. Pure. Errors as make_plan().
 [[nodiscard]] Status lay_out(SavePlan& plan, const PlanOptions& options);
+
+// kInvalidArgument if the data files beside a model of that name would have unsafe names.
+[[nodiscard]] Status check_data_file_names(std::string_view model_name, std::string_view data_dir,
+                                           std::string_view data_name);
+
+// Numbers out of range are kInvalidArgument.
+[[nodiscard]] Status check_layout_options(const PlanOptions& options);
+
+// Where a part of `bytes` bytes begins in a file that has `used` bytes; nothing if the file would
+// grow too large, so that another begins. For kSingle and kShards.
+[[nodiscard]] Result<std::optional<std::uint64_t>> offset_behind(std::uint64_t used,
+                                                                 std::uint64_t bytes,
+                                                                 const PlanOptions& options);
 
 }  // namespace onnx_external

@@ -23,7 +23,11 @@ namespace fs = std::filesystem;
 constexpr std::string_view kCopyInstead = "; use a layout that copies";
 
 // Why the bytes of a tensor are no plain range of its file.
-std::string_view obstacle(const TensorView& view, const Storage& storage, bool derived) {
+std::string_view obstacle(const TensorView& view, const Storage& storage, const Recipe& recipe) {
+  if (storage.kind != StorageKind::kFile) {
+    return storage.kind == StorageKind::kMemory ? "its bytes are in memory and in no file"
+                                                : "its bytes are made and in no file";
+  }
   if (storage.computed) {
     return "its values are put together from several places, or converted";
   }
@@ -34,7 +38,9 @@ std::string_view obstacle(const TensorView& view, const Storage& storage, bool d
     return "it is a conjugated or negated view";
   }
   if (!is_contiguous(view.shape, view.strides)) {
-    return derived ? "it is transposed" : "its elements do not lie in row-major order";
+    return recipe.empty()       ? "its elements do not lie in row-major order"
+           : transposes(recipe) ? "it is transposed"
+                                : "its recipe takes its elements in another order";
   }
   return "its bytes are big-endian";
 }
@@ -98,12 +104,14 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
 }
 
 // The file that a part with that source lies in.
-Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor, const Model& model,
+Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor,
+                                                  const SourceModels& models,
                                                   const Checkpoint& checkpoint) {
   if (tensor.source == TensorSource::kCheckpoint) {
     const TensorView& view = checkpoint.tensors()[tensor.source_index];
     return CheckpointAccess::files(checkpoint)[checkpoint.storages()[view.storage].file];
   }
+  const Model& model = models.of(tensor);
   const ExternalTensor& external = model.external_tensors()[tensor.source_index];
   auto file = open_beneath(model.source_dir(), external.location);
   return file ? file : fail_in("initializer " + quote(tensor.name), std::move(file).error());
@@ -121,11 +129,12 @@ Status LinkedPlaces::place_in_checkpoint(const PlannedTensor& tensor, PlannedPar
   const TensorView& view = *derived;
   const Storage& storage = checkpoint_.storages()[view.storage];
   const SourceFile& file = *CheckpointAccess::files(checkpoint_)[storage.file];
-  const std::string where = file.name() + ": tensor " + quote(view.name);
+  const bool in_file = storage.kind == StorageKind::kFile;
+  const std::string where = (in_file ? file.name() + ": " : "") + "tensor " + quote(view.name);
   const auto range = planned_range(checkpoint_, tensor);
-  if (!range) {
-    const std::string_view why = tensor.cast_to ? "its values are to be converted"
-                                                : obstacle(view, storage, !tensor.recipe.empty());
+  if (!range || !in_file) {
+    const std::string_view why =
+        tensor.cast_to ? "its values are to be converted" : obstacle(view, storage, tensor.recipe);
     return fail(
         ErrorCode::kUnsupported,
         fmt::format("{}: {}, so no model can refer to them in place{}", where, why, kCopyInstead));
@@ -145,26 +154,27 @@ Status LinkedPlaces::place(const PlannedTensor& tensor, PlannedPart& part) {
   if (tensor.source == TensorSource::kCheckpoint) {
     return place_in_checkpoint(tensor, part);
   }
-  const ExternalTensor& external = model_.external_tensors()[tensor.source_index];
+  const ExternalTensor& external = models_.of(tensor).external_tensors()[tensor.source_index];
   if (external.offset % natural_alignment(external.data_type) != 0) {
     return misaligned("initializer " + quote(tensor.name), external.offset, external.data_type);
   }
-  const auto known = by_location_.find(external.location);
+  std::pair place(models_.of(tensor).source_dir().string(), external.location);
+  const auto known = by_location_.find(place);
   part.file = known != by_location_.end()
                   ? known->second
-                  : by_location_.emplace(external.location, add_file(0)).first->second;
+                  : by_location_.emplace(std::move(place), add_file(0)).first->second;
   part.offset = external.offset;
   return {};
 }
 
-Result<SavePlan> link_files(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
+Result<SavePlan> link_files(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                             const fs::path& out_dir) {
   for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
     const PlannedPart& part = plan.parts[i];
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     PlannedFile& planned = plan.files[part.file];
     if (planned.name.empty()) {
-      TRY_ASSIGN(const auto file, file_of(tensor, model, checkpoint));
+      TRY_ASSIGN(const auto file, file_of(tensor, models, checkpoint));
       TRY_ASSIGN(auto location, location_of(*file, out_dir));
       planned = {std::move(location), file->size()};
     }

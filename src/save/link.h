@@ -5,11 +5,12 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "onnx_external/checkpoint.h"
-#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
@@ -17,8 +18,8 @@ namespace onnx_external {
 // names (link_files() finds those).
 class LinkedPlaces {
  public:
-  LinkedPlaces(const Model& model, const Checkpoint& checkpoint, SavePlan& plan)
-      : model_(model), checkpoint_(checkpoint), plan_(plan) {}
+  LinkedPlaces(const SourceModels& models, const Checkpoint& checkpoint, SavePlan& plan)
+      : models_(models), checkpoint_(checkpoint), plan_(plan) {}
 
   // Fills in file and offset of the part whose bytes are those of `tensor`. kUnsupported when they
   // are no plain range, or not aligned to the element type: says why, and what to do.
@@ -28,18 +29,19 @@ class LinkedPlaces {
   [[nodiscard]] Status place_in_checkpoint(const PlannedTensor& tensor, PlannedPart& part);
   [[nodiscard]] std::uint32_t add_file(std::uint64_t bytes);
 
-  const Model& model_;
+  SourceModels models_;
   const Checkpoint& checkpoint_;
   SavePlan& plan_;
   std::map<std::uint32_t, std::uint32_t> by_checkpoint_file_;  // -> index into SavePlan::files
-  std::map<std::string, std::uint32_t> by_location_;           // of the given graph's own data
+  // Of the given graphs' own data: by folder and location.
+  std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 
 // With Layout::kLink, finds out how a model in `out_dir` spells the files that it refers to: the
 // checkpoint's, and those of data that came with the graph. Other plans come back as they are.
 // kInvalidArgument when a file stands neither in that folder nor below it, is a symbolic link or
 // has several links (onnx refuses both), or has a name that no location may have; kNotFound, kIo.
-[[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const Model& model,
+[[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const SourceModels& models,
                                           const Checkpoint& checkpoint,
                                           const std::filesystem::path& out_dir);
 

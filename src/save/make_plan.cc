@@ -13,10 +13,13 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
+#include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/model_access.h"
 #include "save/layout.h"
 #include "save/link.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 namespace {
@@ -56,22 +59,44 @@ std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOption
 // their places at once.
 class Planner {
  public:
-  Planner(const Model& model, const Checkpoint& checkpoint, const PlanOptions& options,
+  Planner(const SourceModels& models, const Checkpoint& checkpoint, const PlanOptions& options,
           SavePlan& plan)
-      : model_(model),
+      : models_(models),
         checkpoint_(checkpoint),
         options_(options),
         plan_(plan),
-        linked_(model, checkpoint, plan),
+        linked_(models, checkpoint, plan),
         ids_(checkpoint.storages()) {}
 
+  // Adds all tensors of one model.
+  Status add_model(std::uint32_t member, const Mapping& mapping) {
+    member_ = member;
+    model_ = &models_.all()[member];
+    first_loose_ = place_of_loose(*model_);
+    replaced_.clear();
+    for (const MappedPair& pair : mapping.pairs) {
+      TRY(add_pair(pair));
+    }
+    for (std::size_t i = 0; i < model_->external_tensors().size(); ++i) {
+      TRY(add_external(i));
+    }
+    const bool moves = options_.given != GivenTensors::kStay &&
+                       options_.layout != Layout::kInline &&
+                       options_.layout != Layout::kLink;  // what the model has cannot be linked
+    for (std::size_t i = 0; moves && i < model_->inline_tensors().size(); ++i) {
+      TRY(add_inline(i));
+    }
+    return {};
+  }
+
+ private:
   Status add_pair(const MappedPair& pair) {
     TRY_ASSIGN(auto tensor, tensor_of(pair));
     if (pair.slot != kNoSlot &&
-        (!model_.external_tensors().empty() || options_.given != GivenTensors::kStay)) {
-      replaced_.emplace(model_.facts().slots[pair.slot].graph, tensor.name);
+        (!model_->external_tensors().empty() || options_.given != GivenTensors::kStay)) {
+      replaced_.emplace(model_->facts().slots[pair.slot].graph, tensor.name);
     }
-    if (stays_inline(model_, tensor, tensor.name) || tensor.nbytes < options_.inline_below) {
+    if (stays_inline(*model_, tensor, tensor.name) || tensor.nbytes < options_.inline_below) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
@@ -82,29 +107,39 @@ class Planner {
   // External data of the given model goes along, unless a pair replaces it. What another tool has
   // put into a file and no runtime reads from there comes back into the model.
   Status add_external(std::size_t index) {
-    const ExternalTensor& external = model_.external_tensors()[index];
+    const ExternalTensor& external = model_->external_tensors()[index];
     if (external.place == TensorPlace::kInitializer &&
         replaced_.contains({external.graph, external.name})) {
       return {};
     }
     PlannedTensor tensor;
+    tensor.member = member_;
     tensor.name = external.name;
     tensor.source = TensorSource::kModelExternal;
     tensor.source_index = index;
     tensor.data_type = external.data_type;
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
-    if (stays_inline(model_, tensor, value_of(external)) || tensor.nbytes < options_.inline_below) {
+    const auto loose = ModelAccess::loose_index(*model_, external);
+    if (loose) {
+      tensor.source = TensorSource::kCheckpoint;
+      tensor.source_index = first_loose_ + *loose;
+      tensor.given = index;
+    }
+    if (stays_inline(*model_, tensor, value_of(external)) ||
+        tensor.nbytes < options_.inline_below) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    return add_to_part(std::move(tensor), part_with_bytes_of(external));
+    const std::uint32_t part = loose ? part_with_bytes_of(tensor) : part_with_bytes_of(external);
+    return add_to_part(std::move(tensor), part);
   }
 
   // Data inside the given model that is to move. What stays needs no plan.
   Status add_inline(std::size_t index) {
-    const InlineTensor& given = model_.inline_tensors()[index];
+    const InlineTensor& given = model_->inline_tensors()[index];
     PlannedTensor tensor;
+    tensor.member = member_;
     tensor.name = given.name;
     tensor.source = TensorSource::kModelInline;
     tensor.source_index = index;
@@ -115,14 +150,25 @@ class Planner {
                           options_.given == GivenTensors::kMoveAndAttributes;
     const bool is_replaced =
         given.place == TensorPlace::kInitializer && replaced_.contains({given.graph, given.name});
-    if (is_asked && !is_replaced && !stays_inline(model_, tensor, given.value) &&
+    if (is_asked && !is_replaced && !stays_inline(*model_, tensor, given.value) &&
         tensor.nbytes >= options_.inline_below) {
       return add_to_part(std::move(tensor), next_part());
     }
     return {};
   }
 
- private:
+  // Where the model's own loose tensors begin among those of all models (with_tensors_of()).
+  std::size_t place_of_loose(const Model& model) const {
+    std::size_t place = CheckpointAccess::first_given(checkpoint_);
+    for (const Checkpoint* const list : ModelAccess::loose_tensors(models_.all())) {
+      if (list == ModelAccess::loose_tensors(model)) {
+        break;
+      }
+      place += list->tensors().size();
+    }
+    return place;
+  }
+
   std::uint32_t next_part() const { return static_cast<std::uint32_t>(plan_.parts.size()); }
 
   // A graph computes in the types that it states: a weight of another one would break it.
@@ -154,32 +200,33 @@ class Planner {
 
   Result<PlannedTensor> tensor_of(const MappedPair& pair) const {
     const TensorView& key = checkpoint_.tensors()[pair.key];
-    TRY_IN("tensor " + quote(key.name), apply_recipe(pair.recipe, key));
-    const DerivedView derived(key, pair.recipe);
-    const TensorView& view = *derived;
+    const std::string where = "tensor " + quote(key.name);
+    TRY_IN(where, apply_recipe(pair.recipe, key));
+    TRY_ASSIGN_IN(where, const auto shape, apply_recipe(pair.recipe, key.shape));
     const bool kept = pair.slot == kNoSlot;
-    const Slot* slot = kept ? nullptr : &model_.facts().slots[pair.slot];
+    const Slot* slot = kept ? nullptr : &model_->facts().slots[pair.slot];
     PlannedTensor tensor;
-    tensor.name = kept ? view.name : slot->name;
+    tensor.member = member_;
+    tensor.name = kept ? key.name : slot->name;
     tensor.slot = pair.slot;
     tensor.source_index = pair.key;
-    tensor.key = view.name;
+    tensor.key = key.name;
     tensor.rule = pair.rule;
-    tensor.cast_to = cast_target(view.dtype, slot, options_);
+    tensor.cast_to = cast_target(key.dtype, slot, options_);
     tensor.recipe = with_cast(pair.recipe, tensor.cast_to.has_value());
-    TRY(check_stated_type(view, slot));
-    TRY(check_cast(pair, view, slot));
-    const DType dtype = tensor.cast_to.value_or(view.dtype);
+    TRY(check_stated_type(key, slot));
+    TRY(check_cast(pair, key, slot));
+    const DType dtype = tensor.cast_to.value_or(key.dtype);
     tensor.data_type = onnx_data_type(dtype);
-    const auto nbytes = contiguous_nbytes(dtype, view.shape);
-    auto dims = onnx_shape(view.dtype, view.shape);
+    const auto nbytes = contiguous_nbytes(dtype, shape);
+    auto dims = onnx_shape(key.dtype, shape);
     if (tensor.data_type == 0 || !dims) {
       return fail(ErrorCode::kUnsupported,
-                  fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(view.name),
-                              torch_name(view.dtype), shape_text(view.shape)));
+                  fmt::format("tensor {}: ONNX has no type for {} of shape {}", quote(key.name),
+                              torch_name(key.dtype), shape_text(shape)));
     }
     if (!nbytes) {  // it was not too large as it is, but is when converted
-      return fail_in("tensor " + quote(view.name), nbytes.error());
+      return fail_in(where, nbytes.error());
     }
     tensor.nbytes = *nbytes;
     tensor.dims = *std::move(dims);
@@ -202,7 +249,8 @@ class Planner {
     return id ? part_of_id_[*id] : next_part();
   }
   std::uint32_t part_with_bytes_of(const ExternalTensor& given) {
-    const std::tuple place(std::string_view(given.location), given.offset, given.length);
+    const std::tuple place(std::string_view(model_->source_dir().native()),
+                           std::string_view(given.location), given.offset, given.length);
     return shares_bytes() ? part_of_place_.emplace(place, next_part()).first->second : next_part();
   }
 
@@ -219,18 +267,37 @@ class Planner {
     return {};
   }
 
-  const Model& model_;
+  SourceModels models_;
   const Checkpoint& checkpoint_;
   const PlanOptions& options_;
   SavePlan& plan_;
   LinkedPlaces linked_;
   BytesIds ids_;
   std::vector<std::uint32_t> part_of_id_;
-  // Of the files that the given model refers to.
-  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t>, std::uint32_t>
+  // Of the files that the given models refer to: folder, location, offset, length.
+  std::map<std::tuple<std::string_view, std::string_view, std::uint64_t, std::uint64_t>,
+           std::uint32_t>
       part_of_place_;
+  // The model whose tensors are being added.
+  const Model* model_ = nullptr;
+  std::uint32_t member_ = 0;
+  std::size_t first_loose_ = 0;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
+
+Status check_loose_tensors(std::span<const Model> models, const Checkpoint& checkpoint) {
+  std::size_t wanted = 0;
+  for (const Checkpoint* const list : ModelAccess::loose_tensors(models)) {
+    wanted += list->tensors().size();
+  }
+  if (checkpoint.tensors().size() - CheckpointAccess::first_given(checkpoint) != wanted) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "the checkpoint is without the loose tensors of the model, or has others; pass both "
+        "through with_tensors_of() first");
+  }
+  return {};
+}
 
 // Before any work; the exact size shows when the model is made.
 Status check_model_size(const Model& model, const SavePlan& plan) {
@@ -248,34 +315,64 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
 
 }  // namespace
 
-Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
-                           const PlanOptions& options, const SaveTarget& target) {
-  TRY(check_output_names(target.model_name, target.data_dir));
+namespace {
+
+Status check_inline_below(const PlanOptions& options) {
   if (options.inline_below > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tensors of up to {} cannot be inline; at most of {}",
                             size_text(options.inline_below), size_text(kMaxInlineBelow)));
   }
+  return {};
+}
+
+}  // namespace
+
+Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
+                           const PlanOptions& options, const SaveTarget& target) {
+  TRY(check_output_names(target.model_name, target.data_dir));
+  TRY(check_loose_tensors({&model, 1}, checkpoint));
+  TRY(check_data_name(target.model_name, target.data_dir, options.data_name, options.layout));
+  TRY(check_inline_below(options));
   SavePlan plan;
   plan.model_name = target.model_name;
   plan.data_dir = target.data_dir;
+  plan.data_name = options.data_name;
   plan.asked = mapping.asked;
   plan.tensors.reserve(mapping.pairs.size());
   plan.parts.reserve(mapping.pairs.size());
-  Planner planner(model, checkpoint, options, plan);
-  for (const MappedPair& pair : mapping.pairs) {
-    TRY(planner.add_pair(pair));
-  }
-  for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
-    TRY(planner.add_external(i));
-  }
-  const bool moves = options.given != GivenTensors::kStay && options.layout != Layout::kInline &&
-                     options.layout != Layout::kLink;  // what the model has cannot be linked
-  for (std::size_t i = 0; moves && i < model.inline_tensors().size(); ++i) {
-    TRY(planner.add_inline(i));
-  }
+  TRY(Planner(model, checkpoint, options, plan).add_model(0, mapping));
   TRY(lay_out(plan, options));
   TRY(check_model_size(model, plan));
+  return plan;
+}
+
+Result<SavePlan> make_set_plan(std::span<const Model> models, std::span<const std::string> names,
+                               const Checkpoint& checkpoint, std::span<const Mapping> mappings,
+                               const PlanOptions& options, const std::string& data_dir) {
+  TRY(check_set_names(names, data_dir));
+  TRY(check_inline_below(options));
+  if (options.layout == Layout::kInline) {
+    return fail(ErrorCode::kInvalidArgument,
+                "models that hold their weights share none: choose another layout than inline, or "
+                "save them one by one");
+  }
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    TRY(check_data_name(names[i], data_dir, options.data_name, options.layout));
+  }
+  TRY(check_loose_tensors(models, checkpoint));
+  SavePlan plan;
+  plan.data_dir = data_dir;
+  if (options.layout == Layout::kSingle || options.layout == Layout::kShards) {
+    plan.data_name = set_data_name(data_dir, options.data_name);
+  }
+  const SourceModels sources(models);
+  Planner planner(sources, checkpoint, options, plan);
+  for (std::uint32_t i = 0; i < models.size(); ++i) {
+    plan.set.push_back({names[i], mappings[i].asked});
+    TRY_IN(names[i], planner.add_model(i, mappings[i]));
+  }
+  TRY(lay_out(plan, options));
   return plan;
 }
 

@@ -1,6 +1,9 @@
 // The first step of plan_save(): what becomes of each tensor, and where its bytes go.
 #pragma once
 
+#include <span>
+#include <string>
+
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
@@ -15,5 +18,12 @@ namespace onnx_external {
 [[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                          const Mapping& mapping, const PlanOptions& options,
                                          const SaveTarget& target = {});
+
+// The same for the models of a set, called `names`, which share parts as tied tensors of one model
+// do. kInvalidArgument for Layout::kInline, where nothing can be shared.
+// Requires: as many models, names and mappings.
+[[nodiscard]] Result<SavePlan> make_set_plan(
+    std::span<const Model> models, std::span<const std::string> names, const Checkpoint& checkpoint,
+    std::span<const Mapping> mappings, const PlanOptions& options, const std::string& data_dir);
 
 }  // namespace onnx_external

@@ -13,6 +13,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/derivation_json.h"
 #include "save/file_names.h"
 #include "save/manifest_options.h"
 #include "tensor/recipe_json.h"
@@ -24,6 +25,13 @@ constexpr std::string_view kFormatName = "onnx-external-manifest";
 
 std::string_view place_name(TensorPlace place) {
   return place == TensorPlace::kSparse ? "sparse" : "attribute";
+}
+
+std::uint64_t version_for(const Recipe& recipe) {
+  const bool has_numbers = std::any_of(recipe.begin(), recipe.end(), [](const RecipeStep& step) {
+    return takes_numbers(step.kind);
+  });
+  return has_numbers ? 3 : recipe.empty() ? 1 : 2;
 }
 
 void append_text(std::string& out, std::string_view member, std::string_view text) {
@@ -239,6 +247,20 @@ Status parse_model(const Json& root, Manifest& manifest) {
   return status ? status : fail_in("model", std::move(status).error());
 }
 
+Status parse_set(const Json& root, Manifest& manifest) {
+  const auto parse = [](const Json& entry) -> Result<SetMember> {
+    SetMember member;
+    TRY_ASSIGN(member.file, plain_name_member(entry));
+    TRY_ASSIGN(member.bytes, uint_member(entry, "bytes"));
+    TRY_ASSIGN(member.crc32, crc_member(entry));
+    return member;
+  };
+  TRY(parse_list(root, "set", "model of the set", manifest.set, parse));
+  return manifest.set.size() <= kMaxSetModels
+             ? Status()
+             : corrupt(fmt::format("\"set\" has more than {} models", kMaxSetModels));
+}
+
 Status check_header(const Json& root) {
   auto format = text_member(root, "format");
   if (!format || *format != kFormatName) {
@@ -299,6 +321,17 @@ std::string options_text(const MappingOptions& options) {
   return json.empty() ? json : "\"options\": " + json + ",\n";
 }
 
+std::string set_text(const std::vector<SetMember>& members) {
+  std::string out = members.empty() ? "" : "\"set\": [";
+  std::string_view separator = "\n";
+  for (const SetMember& member : members) {
+    fmt::format_to(std::back_inserter(out), "{}{{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}}",
+                   separator, json_quote(member.file), member.bytes, hex_text(member.crc32));
+    separator = ",\n";
+  }
+  return members.empty() ? out : out + "\n],\n";
+}
+
 std::string linked_text(const std::vector<LinkedFile>& files) {
   std::string out = files.empty() ? "" : "\"linked\": [";
   std::string_view separator = "\n";
@@ -327,7 +360,7 @@ ManifestLines::ManifestLines(std::size_t tensors) {
 void ManifestLines::add(const ManifestTensor& tensor) {
   text_ += text_.empty() ? "\n" : ",\n";
   append_tensor(text_, tensor);
-  has_recipes_ = has_recipes_ || !tensor.recipe.empty();
+  version_ = std::max(version_, version_for(tensor.recipe));
 }
 
 std::string manifest_text(const Manifest& manifest) {
@@ -341,10 +374,10 @@ std::string manifest_text(const Manifest& manifest) {
 std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
   const std::string head = fmt::format(
       "{{\n\"format\": \"{}\",\n\"version\": {},\n"
-      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}{}\"tensors\": [",
-      kFormatName, lines.has_recipes() ? kManifestVersion : 1, json_quote(manifest.model_file),
-      manifest.model_bytes, hex_text(manifest.model_crc32), options_text(manifest.options),
-      linked_text(manifest.linked));
+      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}{}{}\"tensors\": [",
+      kFormatName, manifest.options.derived.empty() ? lines.version() : kManifestVersion,
+      json_quote(manifest.model_file), manifest.model_bytes, hex_text(manifest.model_crc32),
+      options_text(manifest.options), set_text(manifest.set), linked_text(manifest.linked));
   std::string out = std::move(lines).text();
   out.insert(0, head).append("\n]");
   if (!manifest.test_data.empty()) {
@@ -355,11 +388,12 @@ std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
-  TRY_ASSIGN(auto root, parse_json(text));
+  TRY_ASSIGN(auto root, parse_json(text, kMaxDerivedJsonDepth));
   TRY(check_header(root));
   Manifest manifest;
   TRY(parse_model(root, manifest));
   TRY(parse_save_options(root, manifest));
+  TRY(parse_set(root, manifest));
   TRY(parse_linked(root, manifest));
   auto entries = take_array(root, "tensors");
   if (!entries) {

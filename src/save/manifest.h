@@ -2,17 +2,18 @@
 // so that a model can be verified without its checkpoint and an old generation can be removed file
 // by file.
 //
-// {"format": "onnx-external-manifest", "version": 2,
+// {"format": "onnx-external-manifest", "version": 3,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
 //  "options": {...}?,
+//  "set": [{"file": "encoder.onnx", "bytes": 1234, "crc32": "0123abcd"}, ...]?,
 //  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
 //  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "file"?, "offset",
 //               "length", "crc32"?, "dtype", "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
-// "options" are those of the save (manifest_options.h). Version 1 has no "recipe" (["transpose",
-// "cast"]). It is still written where no tensor has one, so that older programs read what they
-// understand and refuse what they would misread.
+// "options" are those of the save (manifest_options.h). Version 1 has no "recipe"; in version 2,
+// recipes only transpose and cast, and no tensor is derived. The lowest version that suffices is
+// written, so that older programs read what they understand and refuse what they would misread.
 //
 // The text depends on the saved model alone: equal saves have equal manifests. When it is read
 // back, it is treated as hostile input. Plain values; safe from any thread.
@@ -34,7 +35,7 @@
 namespace onnx_external {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
-inline constexpr std::uint64_t kManifestVersion = 2;
+inline constexpr std::uint64_t kManifestVersion = 3;
 // A million tensors with names of a hundred bytes need about 300 MB.
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
@@ -75,11 +76,21 @@ struct LinkedFile {
   friend bool operator==(const LinkedFile&, const LinkedFile&) = default;
 };
 
+// A model of the set that this one was saved with, itself included.
+struct SetMember {
+  std::string file;  // plain name, beside this model
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+
+  friend bool operator==(const SetMember&, const SetMember&) = default;
+};
+
 struct Manifest {
   std::string model_file;  // plain name, beside the data folder
   std::uint64_t model_bytes = 0;
   std::uint32_t model_crc32 = 0;
   MappingOptions options;          // the save's Mapping::asked
+  std::vector<SetMember> set;      // written when there are any
   std::vector<LinkedFile> linked;  // by rising name, written when there are any
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> test_data;  // written when there is any
@@ -96,10 +107,11 @@ class ManifestLines {
   void add(const ManifestTensor& tensor);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
-  [[nodiscard]] bool has_recipes() const { return has_recipes_; }
+  // The lowest version of a manifest that can hold them.
+  [[nodiscard]] std::uint64_t version() const { return version_; }
 
  private:
-  bool has_recipes_ = false;
+  std::uint64_t version_ = 1;
   std::string text_;
 };
 

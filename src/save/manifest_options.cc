@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/try.h"
+#include "checkpoint/derivation_json.h"
 
 namespace onnx_external {
 namespace {
@@ -133,6 +134,9 @@ std::string options_json(const MappingOptions& options) {
       append_member(out, name, list_json(*list));
     }
   }
+  if (!options.derived.empty()) {
+    append_member(out, "derived", derived_json(options.derived, "\n"));
+  }
   return out.empty() ? out : out + "}";
 }
 
@@ -141,6 +145,9 @@ Result<MappingOptions> parse_options(const Json& json) {
     return fail(wrong_kind("options"));
   }
   MappingOptions options;
+  if (const Json* const derived = json.find("derived"); derived != nullptr) {
+    TRY_ASSIGN(options.derived, parse_derived(*derived));
+  }
   TRY(take_choices(json, options));
   TRY(take(json, "prefix", options.prefix));
   TRY(take_renames(json, options.renames));

@@ -3,7 +3,7 @@
 //
 // {"match": "exact"?, "unmatched": "skip" | "keep" | "error"?, "partial": true?, "prefix": TEXT?,
 //  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
-//  "ignore": [RE, ...]?}
+//  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //
 // What Mapping::asked leaves out is no member. Plain values; safe from any thread.
 #pragma once

@@ -18,8 +18,10 @@ Result<ModelPieces> ModelBuilder::build(MatchedInputs inputs,
   Placement placed;
   placed.attachments.reserve(plan_.tensors.size());
   for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-    TRY_ASSIGN(auto data, data_of(i, sha1s));
-    place(plan_.tensors[i], std::move(data), placed);
+    if (is_own(i)) {
+      TRY_ASSIGN(auto data, data_of(i, sha1s));
+      place(plan_.tensors[i], std::move(data), placed);
+    }
   }
   TRY(attach(model_, placed.attachments, inputs, placed.edits));
   return model_pieces(model_, std::move(placed.edits));
@@ -48,6 +50,7 @@ Result<std::string> ModelBuilder::read_inline(const PlannedTensor& tensor) const
   std::string raw(static_cast<std::size_t>(tensor.nbytes), '\0');
   const auto bytes = std::as_writable_bytes(std::span(raw));
   if (tensor.source == TensorSource::kCheckpoint) {
+    TRY_ASSIGN(const auto held, hold_planned(checkpoint_, tensor));
     TRY(read_planned(checkpoint_, tensor, 0, bytes));
     return raw;
   }
@@ -60,6 +63,8 @@ Result<std::string> ModelBuilder::read_inline(const PlannedTensor& tensor) const
 void ModelBuilder::place(const PlannedTensor& tensor, TensorData data, Placement& placed) const {
   if (tensor.source == TensorSource::kModelExternal) {
     relocate(model_, tensor.source_index, data, placed.edits);
+  } else if (tensor.given) {
+    relocate(model_, *tensor.given, data, placed.edits);
   } else if (tensor.source == TensorSource::kModelInline) {
     externalize(model_, tensor.source_index, std::get<ExternalRef>(data), placed.edits);
   } else {
@@ -68,27 +73,35 @@ void ModelBuilder::place(const PlannedTensor& tensor, TensorData data, Placement
   }
 }
 
-std::string ModelBuilder::manifest_for(const ModelIdentity& written,
+std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
                                        std::span<const std::uint32_t> crcs,
                                        std::vector<ManifestFile> test_data) const {
   Manifest manifest;
-  manifest.options = plan_.asked;
+  manifest.options = plan_.set.empty() ? plan_.asked : plan_.set[member_].asked;
   manifest.linked = linked_files();
   manifest.test_data = std::move(test_data);
-  manifest.model_file = plan_.model_name;
-  manifest.model_bytes = written.bytes;
-  manifest.model_crc32 = written.crc32;
+  manifest.model_file = name();
+  manifest.model_bytes = written[member_].bytes;
+  manifest.model_crc32 = written[member_].crc32;
+  for (std::size_t i = 0; i < plan_.set.size(); ++i) {
+    manifest.set.push_back({plan_.set[i].name, written[i].bytes, written[i].crc32});
+  }
   ManifestLines lines(plan_.tensors.size());
   for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
-    lines.add(record_of(i, crcs));
+    if (is_own(i)) {
+      lines.add(record_of(i, crcs));
+    }
   }
   return manifest_text(manifest, std::move(lines));
 }
 
 std::vector<LinkedFile> ModelBuilder::linked_files() const {
   std::map<std::string, std::uint64_t> files;
-  for (std::size_t i = 0; plan_.layout == Layout::kLink && i < plan_.files.size(); ++i) {
-    files.emplace(plan_.files[i].name, plan_.files[i].bytes);
+  for (std::size_t i = 0; plan_.layout == Layout::kLink && i < plan_.tensors.size(); ++i) {
+    if (is_own(i) && plan_.tensors[i].part) {
+      const PlannedFile& file = plan_.files[plan_.parts[*plan_.tensors[i].part].file];
+      files.emplace(file.name, file.bytes);
+    }
   }
   std::vector<LinkedFile> linked;
   linked.reserve(files.size());
@@ -103,8 +116,9 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   const PlannedTensor& tensor = plan_.tensors[number];
   ManifestTensor record;
   record.slot = tensor.name;
-  if (tensor.source == TensorSource::kModelExternal) {
-    const ExternalTensor& given = model_.external_tensors()[tensor.source_index];
+  if (tensor.source == TensorSource::kModelExternal || tensor.given) {
+    const ExternalTensor& given =
+        model_.external_tensors()[tensor.given.value_or(tensor.source_index)];
     record.graph = given.graph;
     record.place = given.place;
   } else if (tensor.source == TensorSource::kModelInline) {
@@ -116,7 +130,8 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   }
   if (tensor.part && plan_.layout != Layout::kInline) {
     const PlannedPart& part = plan_.parts[*tensor.part];
-    record.file = plan_.reused.empty() ? plan_.files[part.file].name : plan_.location(part.file);
+    const bool is_beside = !plan_.reused.empty() || !plan_.set.empty();  // the manifest is
+    record.file = is_beside ? plan_.location(part.file) : plan_.files[part.file].name;
     record.offset = part.offset;
   }
   record.crc32 = crc_of(number, crcs);

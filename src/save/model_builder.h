@@ -20,11 +20,18 @@
 
 namespace onnx_external {
 
-// Refers to what it is given. One thread at a time.
+// One model of a plan: `member` is its place in SavePlan::set. Refers to what it is given. One
+// thread at a time.
 class ModelBuilder {
  public:
-  ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint)
-      : plan_(plan), model_(model), checkpoint_(checkpoint) {}
+  ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+               std::uint32_t member = 0)
+      : plan_(plan), model_(model), checkpoint_(checkpoint), member_(member) {}
+
+  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] const std::string& name() const {
+    return plan_.set.empty() ? plan_.model_name : plan_.set[member_].name;
+  }
 
   // The model file. `sha1s`: of each file of the plan; empty where no checksums are recorded. With
   // Layout::kInline the bytes of the parts are deferred, numbered by part. Reads the tensors that
@@ -32,9 +39,15 @@ class ModelBuilder {
   [[nodiscard]] Result<ModelPieces> build(MatchedInputs inputs,
                                           const std::vector<std::string>& sha1s);
 
-  // The manifest of the model that build() made. `crcs`: of each part of the plan; not read with
-  // Layout::kLink. Requires: build() succeeded.
-  [[nodiscard]] std::string manifest_for(const ModelIdentity& written,
+  // The CRC-32 of each planned tensor without a part, by index into SavePlan::tensors. Requires:
+  // build() succeeded.
+  [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const {
+    return inline_crcs_;
+  }
+
+  // The manifest of the model that build() made. `written`: of all models of the plan; `crcs`: of
+  // each part of the plan; not read with Layout::kLink. Requires: build() succeeded.
+  [[nodiscard]] std::string manifest_for(std::span<const ModelIdentity> written,
                                          std::span<const std::uint32_t> crcs,
                                          std::vector<ManifestFile> test_data) const;
 
@@ -54,10 +67,14 @@ class ModelBuilder {
   [[nodiscard]] std::optional<std::uint32_t> crc_of(std::size_t number,
                                                     std::span<const std::uint32_t> crcs) const;
   [[nodiscard]] std::vector<LinkedFile> linked_files() const;
+  [[nodiscard]] bool is_own(std::size_t number) const {
+    return plan_.tensors[number].member == member_;
+  }
 
   const SavePlan& plan_;
   const Model& model_;
   const Checkpoint& checkpoint_;
+  std::uint32_t member_;
   std::map<std::size_t, std::uint32_t> inline_crcs_;  // of the planned tensors without a part
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -20,7 +21,10 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx_external/writer.h"
+#include "save/file_names.h"
 #include "save/generations.h"
+#include "save/journal.h"
+#include "save/set_note.h"
 
 namespace onnx_external {
 namespace {
@@ -30,6 +34,7 @@ constexpr std::string_view kStagingSuffix = ".tmp";
 constexpr std::size_t kStagingDigits = 16;
 // Leaves room for ".N" and for what file systems add.
 constexpr std::size_t kMaxOutputNameBytes = 200;
+constexpr std::string_view kSetModelSuffix = ".onnx";
 
 Status check_output_name(std::string_view name, const char* what) {
   const auto refuse = [&](const std::string& why) {
@@ -57,6 +62,14 @@ bool is_link(const Directory& folder, const std::string& name) {
          S_ISLNK(info.st_mode);
 }
 
+// False for a set that the next save publishes or has given up removing: what belongs to its models
+// stays.
+bool may_be_resumed(const Directory& out, const Directory& staging) {
+  const auto note = read_set_note(staging);
+  const auto journal = staging.kind_of(std::string(kJournalName));
+  return note && (!*note || (published_models(out, **note) == 0 && journal && *journal));
+}
+
 // Entries of the output folder that belong to models which killed saves never put in place.
 std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
                                           const std::vector<std::string>& entries) {
@@ -67,25 +80,90 @@ std::set<std::string> entries_of_the_dead(const Directory& out, const Generation
     }
     const auto staging = out.open_folder(entry);
     const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
-    if (staged && staged != identify(out, names.model)) {
+    if (staged && staged != identify(out, names.model) && may_be_resumed(out, *staging)) {
       dead.merge(entries_of(out, names, *staged));
     }
   }
   return dead;
 }
 
-// The folder's own name when no entry is data.
-std::string next_name(const GenerationNames& names, const std::vector<std::string>& entries) {
-  const auto newest = newest_generation(names, entries);
-  return newest ? fmt::format("{}.{}", names.folder, *newest + 1) : names.folder;
+// The entries of the output folder. Without those of killed saves, the same save chooses the same
+// name again.
+Result<std::vector<std::string>> living_entries(const Directory& out,
+                                                std::span<const GenerationNames> models) {
+  TRY_ASSIGN(auto entries, out.entries());
+  std::set<std::string> dead;
+  for (const GenerationNames& names : models) {
+    dead.merge(entries_of_the_dead(out, names, entries));
+  }
+  std::erase_if(entries, [&](const std::string& entry) { return dead.contains(entry); });
+  return entries;
 }
 
-// True when another model of the folder has its data in the data folder.
-bool is_of_other_model(const Directory& out, const GenerationNames& names) {
-  const auto files = files_of_other_models(out, names.model);
-  const std::string start = names.folder + "/";
+// The folder's own name when no entry is data.
+std::string next_name(std::span<const GenerationNames> models,
+                      const std::vector<std::string>& entries) {
+  std::optional<std::uint64_t> newest;
+  for (const GenerationNames& names : models) {
+    newest = std::max(newest, newest_generation(names, entries));
+  }
+  return newest ? fmt::format("{}.{}", models.front().folder, *newest + 1) : models.front().folder;
+}
+
+// True for a file of theirs and for a folder that has some.
+bool is_in_use(const std::optional<FilesInUse>& files, const std::string& entry) {
+  const std::string start = entry + "/";
   const auto file = files ? files->lower_bound(start) : FilesInUse::const_iterator();
-  return files && file != files->end() && file->first.starts_with(start);
+  return files &&
+         (files->contains(entry) || (file != files->end() && file->first.starts_with(start)));
+}
+
+// Opens the output folder. Nothing if there is none yet.
+Result<std::optional<Directory>> open_if_there(const std::filesystem::path& out_dir) {
+  auto out = Directory::open(out_dir);
+  if (out) {
+    return *std::move(out);
+  }
+  if (out.error().code == ErrorCode::kNotFound) {
+    TRY(check_no_dangling_link(out_dir));
+    return std::nullopt;
+  }
+  return fail(std::move(out).error());
+}
+
+Error in_the_way_error(const Directory& out, const std::string& entry) {
+  return error_with(ErrorCode::kAlreadyExists, out.child(entry) + ": exists",
+                    {{"overwrite", "", "saves beside it"}});
+}
+
+// What stands where the first save of a set would put its data.
+struct InTheWay {
+  std::optional<std::string> entry;  // nobody's
+  bool is_used = false;              // data of other models: the set gets the next number
+};
+
+InTheWay find_in_the_way(const Directory& out, std::span<const GenerationNames> models,
+                         const std::vector<std::string>& entries, Layout layout) {
+  const auto in_use = files_of_other_models(out, "");
+  const DataName data = data_name_of("", models.front().data);
+  InTheWay found;
+  for (const std::string& entry : entries) {
+    const auto stem = stem_of_manifest_file(entry);
+    const bool is_manifest =
+        stem && std::any_of(models.begin(), models.end(), [&](const GenerationNames& names) {
+          return *stem == data_stem(names.model);
+        });
+    const bool is_data =
+        layout == Layout::kPerTensor
+            ? entry == models.front().folder
+            : layout != Layout::kLink && generation_of_data_file(entry, data) == 0U;
+    const bool is_used = is_data && is_in_use(in_use, entry);
+    found.is_used = found.is_used || is_used;
+    if (!found.entry && (is_manifest || (is_data && !is_used))) {
+      found.entry = entry;
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -136,42 +214,112 @@ Status check_output_names(std::string_view model_name, std::string_view data_dir
   return {};
 }
 
+Status check_data_name(std::string_view model_name, std::string_view data_dir,
+                       std::string_view data_name, Layout layout) {
+  if (data_name.empty()) {
+    return {};
+  }
+  if (layout != Layout::kSingle && layout != Layout::kShards) {
+    return fail_with(ErrorCode::kInvalidArgument,
+                     "a name of the data file, " + quote(data_name) +
+                         ", is for data in files beside the model; leave it out",
+                     {{"layout", "single", "puts all data into one such file"}});
+  }
+  TRY(check_output_name(data_name, "data file"));
+  auto fault = data_name_fault(model_name, data_name);
+  if (!fault && ascii_lower(data_name) == ascii_lower(data_dir)) {
+    fault = "is the data folder's";
+  }
+  if (fault) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("data file {}: the name {}; give another one", quote(data_name), *fault));
+  }
+  return {};
+}
+
+Status check_set_names(std::span<const std::string> model_names, std::string_view data_dir) {
+  if (model_names.size() > kMaxSetModels) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} models; at most {} are saved at once",
+                                                         model_names.size(), kMaxSetModels));
+  }
+  std::map<std::string, std::string_view> folded;
+  for (const std::string& name : model_names) {
+    TRY(check_output_names(name, data_dir));
+    const std::string lower = ascii_lower(name);
+    if (!lower.ends_with(kSetModelSuffix)) {
+      return fail(ErrorCode::kInvalidArgument, "model name " + quote(name) +
+                                                   ": in a set it must end with .onnx, because "
+                                                   "later saves look for such models before they "
+                                                   "remove data");
+    }
+    if (const auto [twin, is_new] = folded.emplace(lower, name); !is_new) {
+      return fail(ErrorCode::kInvalidArgument,
+                  twin->second == name
+                      ? "two models are called " + quote(name) + "; give them different names"
+                      : "the model names " + quote(twin->second) + " and " + quote(name) +
+                            " are one on some file systems; give different ones");
+    }
+  }
+  return {};
+}
+
 Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                     std::string_view model_name, std::string_view data_dir,
-                                    Overwrite overwrite, Layout layout) {
+                                    Overwrite overwrite, Layout layout,
+                                    std::string_view data_name) {
   TRY(check_output_names(model_name, data_dir));
+  TRY(check_data_name(model_name, data_dir, data_name, layout));
   std::string name(data_dir);
-  auto out = Directory::open(out_dir);
+  TRY_ASSIGN(const auto out, open_if_there(out_dir));
   if (!out) {
-    if (out.error().code == ErrorCode::kNotFound) {
-      TRY(check_no_dangling_link(out_dir));
-      return name;
-    }
-    return fail(std::move(out).error());
+    return name;
   }
   TRY(check_model_entry(*out, std::string(model_name), overwrite));
-  TRY_ASSIGN(auto entries, out->entries());
-  const GenerationNames names{std::string(model_name), name};
-  // Without the entries of killed saves, the same save chooses the same name again.
-  const auto dead = entries_of_the_dead(*out, names, entries);
-  std::erase_if(entries, [&](const std::string& entry) { return dead.contains(entry); });
+  const GenerationNames names{std::string(model_name), name, std::string(data_name)};
+  TRY_ASSIGN(const auto entries, living_entries(*out, {&names, 1}));
   if (overwrite == Overwrite::kAllow) {
-    return next_name(names, entries);
+    return next_name({&names, 1}, entries);
   }
   std::optional<std::string> in_the_way;
   if (layout != Layout::kPerTensor) {
     in_the_way = first_generation_file(names, entries);
   } else if (std::binary_search(entries.begin(), entries.end(), name)) {
-    if (is_of_other_model(*out, names)) {
-      return next_name(names, entries);
+    if (is_in_use(files_of_other_models(*out, names.model), name)) {
+      return next_name({&names, 1}, entries);
     }
     in_the_way = name;
   }
-  if (in_the_way) {
-    return fail_with(ErrorCode::kAlreadyExists, out->child(*in_the_way) + ": exists",
-                     {{"overwrite", "", "saves beside it"}});
+  return in_the_way ? fail(in_the_way_error(*out, *in_the_way)) : Result<std::string>(name);
+}
+
+Result<std::string> choose_set_data_dir(const std::filesystem::path& out_dir,
+                                        std::span<const std::string> model_names,
+                                        std::string_view data_dir, Overwrite overwrite,
+                                        Layout layout, std::string_view data_name) {
+  TRY(check_set_names(model_names, data_dir));
+  for (const std::string& model_name : model_names) {
+    TRY(check_data_name(model_name, data_dir, data_name, layout));
   }
-  return name;
+  std::string name(data_dir);
+  TRY_ASSIGN(const auto out, open_if_there(out_dir));
+  if (!out) {
+    return name;
+  }
+  std::vector<GenerationNames> models;
+  for (const std::string& model_name : model_names) {
+    TRY(check_model_entry(*out, model_name, overwrite));
+    models.push_back({model_name, name, set_data_name(data_dir, data_name)});
+  }
+  TRY_ASSIGN(const auto entries, living_entries(*out, models));
+  if (overwrite == Overwrite::kAllow) {
+    return next_name(models, entries);
+  }
+  const InTheWay found = find_in_the_way(*out, models, entries, layout);
+  if (found.is_used) {
+    return next_name(models, entries);
+  }
+  return found.entry ? fail(in_the_way_error(*out, *found.entry)) : Result<std::string>(name);
 }
 
 }  // namespace onnx_external

@@ -35,13 +35,14 @@ std::uint64_t PartCopier::place_of(const ItemCopy& copy) const {
 }
 
 Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tools& tools) {
+  TRY_ASSIGN(const auto held, hold_planned(job_.checkpoint, tensor_of(copy)));
   std::uint32_t crc = 0;
   if (!copy.source.file || !copy.is_sparse || copy.item.length < kMinHoleBytes) {
     TRY_ASSIGN(crc, copy_run(copy, tools));
   } else {
     const std::uint64_t start = copy.source.offset + copy.item.first;
     for (std::uint64_t done = 0; done < copy.item.length;) {
-      const FileRun run = next_run(copy.source.file->fd(), start + done, start + copy.item.length);
+      const FileRun run = next_run(*copy.source.file, start + done, start + copy.item.length);
       ItemCopy piece = copy;
       piece.item = {copy.item.part, copy.item.first + done, run.bytes};
       std::uint32_t added = 0;
@@ -146,7 +147,7 @@ Result<std::uint32_t> PartCopier::write_tiles(const ItemCopy& copy, const TiledV
 Result<std::uint32_t> PartCopier::decode(const ItemCopy& copy) {
   const PlannedTensor& tensor = tensor_of(copy);
   const auto write = [&]() -> Result<std::uint32_t> {
-    TRY_ASSIGN(auto reader, InlineReader::open(job_.model, tensor.source_index));
+    TRY_ASSIGN(auto reader, InlineReader::open(job_.models.of(tensor), tensor.source_index));
     return write_pieces(
         copy, [&](std::uint64_t, std::span<std::byte> piece) { return reader.read(piece); });
   };

@@ -38,13 +38,13 @@ Result<PartSource> inline_source(const PlannedTensor& tensor, const Model& model
 
 }  // namespace
 
-Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
+Result<PartSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
                              const Checkpoint& checkpoint) {
   if (tensor.source == TensorSource::kModelExternal) {
-    return external_source(tensor, model);
+    return external_source(tensor, models.of(tensor));
   }
   if (tensor.source == TensorSource::kModelInline) {
-    return inline_source(tensor, model);
+    return inline_source(tensor, models.of(tensor));
   }
   const auto range = planned_range(checkpoint, tensor);
   return range ? PartSource{CheckpointAccess::files(checkpoint)[range->file], range->offset,
@@ -52,14 +52,14 @@ Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
                : PartSource{};
 }
 
-Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const Model& model,
+Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const SourceModels& models,
                                  const Checkpoint& checkpoint) {
   if (tensor.source == TensorSource::kCheckpoint) {
     return [&](std::uint64_t at, std::span<std::byte> out) {
       return read_planned(checkpoint, tensor, at, out);
     };
   }
-  TRY_ASSIGN(auto source, source_of(tensor, model, checkpoint));
+  TRY_ASSIGN(auto source, source_of(tensor, models, checkpoint));
   if (source.file) {
     return [source, nbytes = tensor.nbytes](std::uint64_t at, std::span<std::byte> out) -> Status {
       TRY(source.file->read(source.offset + at, out));
@@ -67,7 +67,7 @@ Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const Model& model
     };
   }
   TRY_ASSIGN_IN("tensor " + quote(tensor.name), auto opened,
-                InlineReader::open(model, tensor.source_index));
+                InlineReader::open(models.of(tensor), tensor.source_index));
   return [reader = std::make_shared<InlineReader>(std::move(opened))](
              std::uint64_t, std::span<std::byte> out) { return reader->read(out); };
 }

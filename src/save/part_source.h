@@ -11,6 +11,7 @@
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
@@ -22,14 +23,15 @@ struct PartSource {
 
 // Opens the file if necessary. kCorrupt when the model states a range that does not exist or does
 // not have the tensor's size; errors as open_external().
-[[nodiscard]] Result<PartSource> source_of(const PlannedTensor& tensor, const Model& model,
+[[nodiscard]] Result<PartSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
                                            const Checkpoint& checkpoint);
 
 // Reads these bytes, whatever they come from: steps in order, of multiples of
 // InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a file of the
 // model has changed by the time of the last step; the checkpoint's files are checked when all is
 // done.
-[[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const Model& model,
+[[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor,
+                                               const SourceModels& models,
                                                const Checkpoint& checkpoint);
 
 }  // namespace onnx_external

@@ -131,7 +131,7 @@ class PlanCopier {
   }
 
   Result<PartSource> source_of(const PlannedPart& part) const {
-    return onnx_external::source_of(tensor_of(part), job_.model, job_.checkpoint);
+    return onnx_external::source_of(tensor_of(part), job_.models, job_.checkpoint);
   }
 
   // An item that is all there is in its file.

@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "base/memory_runs.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
@@ -17,6 +19,21 @@ namespace onnx_external {
 // The view that everything below reads.
 [[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint, const auto& tensor) {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
+}
+
+// Where they are; kFile for tensors of the model.
+[[nodiscard]] inline StorageKind kind_of_source(const Checkpoint& checkpoint, const auto& tensor) {
+  return tensor.source == TensorSource::kCheckpoint
+             ? checkpoint.storages()[checkpoint.tensors()[tensor.source_index].storage].kind
+             : StorageKind::kFile;
+}
+
+// Keeps them in memory while the result lives, if they are made; the thread must hold no others.
+[[nodiscard]] inline Result<MemoryRuns::Held> hold_planned(const Checkpoint& checkpoint,
+                                                           const auto& tensor) {
+  return tensor.source == TensorSource::kCheckpoint && checkpoint.nbytes(tensor.source_index) > 0
+             ? CheckpointAccess::hold(checkpoint, checkpoint.tensors()[tensor.source_index])
+             : MemoryRuns::Held();
 }
 
 // As Checkpoint::read() and read_as(); whole elements.

@@ -3,15 +3,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/try.h"
 #include "save/journal.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
+#include "save/publish_set.h"
 #include "save/replaced.h"
+#include "save/set_note.h"
 
 namespace onnx_external {
 namespace {
@@ -47,12 +51,38 @@ StagedModels staged_models(const Directory& staging, const std::string& model_na
   return models;
 }
 
-// Leaves only what tells whose data must be removed. The model gets another name, because under its
-// own the next save of the job would resume, with data of the same names.
-void reduce_to_evidence(const Directory& staging, const std::string& model_name) {
-  const std::string renamed(kReplacedModelName);
-  (void)rename_entry(staging, model_name, staging, renamed, Replace::kYes);
-  (void)remove_all_but(staging, {model_name, renamed, std::string(kReplacedName)});
+// Leaves only what tells whose data must be removed. A model alone gets another name, because under
+// its own the next save of the job would resume, with data of the same names.
+void reduce_to_evidence(const Directory& staging, const std::optional<SetNote>& note,
+                        const std::string& model_name) {
+  EntryNames evidence{std::string(kSetNoteName), std::string(kReplacedName)};
+  if (note) {
+    for (const NotedModel& model : note->models) {
+      evidence.insert(model.name);
+    }
+  } else {
+    const std::string renamed(kReplacedModelName);
+    (void)rename_entry(staging, model_name, staging, renamed, Replace::kYes);
+    evidence.insert({model_name, renamed});
+  }
+  (void)remove_all_but(staging, evidence);
+}
+
+bool is_committed(const Directory& out, const std::optional<SetNote>& note) {
+  return note && published_models(out, *note) > 0;
+}
+
+// The files of all these models; nothing when those of one are not known.
+std::optional<FileSet> files_in_use(const Directory& out, std::span<const GenerationNames> models) {
+  FileSet files;
+  for (const GenerationNames& names : models) {
+    auto some = current_files(out, names, identify(out, names.model));
+    if (!some) {
+      return std::nullopt;
+    }
+    files.insert(some->begin(), some->end());
+  }
+  return files;
 }
 
 }  // namespace
@@ -81,53 +111,111 @@ std::string Predecessors::find_job() const {
   return {};
 }
 
+// The models that the staging folder is of: those of its note, or those of this save.
+std::vector<GenerationNames> Predecessors::models_of(const std::optional<SetNote>& note) const {
+  if (!note) {
+    return names_;
+  }
+  std::vector<GenerationNames> models;
+  for (const NotedModel& model : note->models) {
+    models.push_back({model.name, note->data_dir});
+  }
+  return models;
+}
+
 bool Predecessors::settle(const std::string& staging_name) const {
   const auto staging = out_.open_folder(staging_name);
-  return staging && finish_exchange(*staging) &&
-         remove_data_of_staged_models(*staging, "").all_gone;
+  const auto note = staging ? read_set_note(*staging) : fail(staging.error());
+  return note && !is_committed(out_, *note) && finish_exchanges(*staging, *note) &&
+         remove_data_of_staged_models(*staging, Whose::kOthers).all_gone;
 }
 
 void Predecessors::remove_stale_staging(std::string_view own) const {
   for (const std::string& entry : staging_folders()) {
-    if (entry == own) {
-      continue;
+    if (entry != own) {
+      clear(entry);
     }
-    const auto staging = out_.open_folder(entry);
-    if (staging && !finish_exchange(*staging)) {
-      continue;  // it may hold files of the current model
-    }
-    if (staging && !remove_data_of_staged_models(*staging, "").all_gone) {
-      reduce_to_evidence(*staging, options_.model_name);
-      continue;
-    }
-    (void)out_.remove_tree(entry);
   }
 }
 
-RemovedData Predecessors::remove_data_of_staged_models(const Directory& staging,
-                                                       const std::string& newest) const {
-  const StagedModels models = staged_models(staging, options_.model_name);
-  RemovedData removed{models.all_read, {}};
-  const auto current = models.found.empty() ? std::nullopt : identify(out_, options_.model_name);
-  for (const ModelIdentity& gone : models.found) {
-    if (gone == current) {
-      removed.all_gone = remove_twin_manifests(out_, names_, gone, newest) && removed.all_gone;
-      continue;
+void Predecessors::finish_sets() const {
+  for (const std::string& entry : staging_folders()) {
+    const auto staging = out_.open_folder(entry);
+    const auto note = staging ? read_set_note(*staging) : fail(staging.error());
+    if (note && is_committed(out_, *note)) {
+      clear(entry);
     }
-    const auto in_use = current_files(out_, names_, current);
-    const auto others = files_of_other_models(out_, options_.model_name);
-    RemovedData data =
-        in_use && others ? remove_data_of(out_, names_, gone, *in_use, *others) : RemovedData();
-    removed.all_gone = removed.all_gone && data.all_gone;
-    std::move(data.left_for.begin(), data.left_for.end(), std::back_inserter(removed.left_for));
+  }
+}
+
+void Predecessors::clear(const std::string& entry) const {
+  const auto staging = out_.open_folder(entry);
+  if (!staging) {
+    (void)out_.remove_tree(entry);
+    return;
+  }
+  const auto note = read_set_note(*staging);
+  if (!note || !publish_rest(*staging, *note) || !finish_exchanges(*staging, *note)) {
+    return;  // it may hold files of the current models
+  }
+  if (!remove_data_of_staged_models(*staging, Whose::kOthers).all_gone) {
+    reduce_to_evidence(*staging, *note, options_.model_name);
+    return;
+  }
+  (void)out_.remove_tree(entry);
+}
+
+// Puts in place what is left of a set that was committed.
+bool Predecessors::publish_rest(const Directory& staging,
+                                const std::optional<SetNote>& note) const {
+  return !is_committed(out_, note) ||
+         (is_private(staging) && SetPublisher(staging, out_, *note, options_.sync).publish_left());
+}
+
+RemovedData Predecessors::remove_data_of_staged_models(const Directory& staging,
+                                                       Whose whose) const {
+  const auto note = read_set_note(staging);
+  if (!note) {
+    return {};
+  }
+  const std::vector<GenerationNames> models = models_of(*note);
+  RemovedData removed{true, {}};
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    StagedModels staged = staged_models(staging, models[i].model);
+    if (*note && (**note).models[i].replaced) {
+      staged.found.push_back(*(**note).models[i].replaced);
+    }
+    removed.all_gone = removed.all_gone && staged.all_read;
+    const std::string newest =
+        whose == Whose::kOwn ? manifest_entry(options_, models[i].model) : std::string();
+    const auto current = staged.found.empty() ? std::nullopt : identify(out_, models[i].model);
+    for (const ModelIdentity& gone : staged.found) {
+      if (gone == current) {
+        removed.all_gone = remove_twin_manifests(out_, models[i], gone, newest) && removed.all_gone;
+        continue;
+      }
+      const auto in_use = files_in_use(out_, models);
+      const auto others = files_of_other_models(out_, models[i].model);
+      RemovedData data = in_use && others ? remove_data_of(out_, models[i], gone, *in_use, *others)
+                                          : RemovedData();
+      removed.all_gone = removed.all_gone && data.all_gone;
+      std::move(data.left_for.begin(), data.left_for.end(), std::back_inserter(removed.left_for));
+    }
   }
   return removed;
 }
 
+bool Predecessors::finish_exchanges(const Directory& staging,
+                                    const std::optional<SetNote>& note) const {
+  const std::vector<GenerationNames> models = models_of(note);
+  return std::all_of(models.begin(), models.end(),
+                     [&](const GenerationNames& names) { return finish_exchange(staging, names); });
+}
+
 // A save that was killed after the commit point left test data of the current model in its staging
 // folder; this puts it in place. False when the current model's manifest cannot be read.
-bool Predecessors::finish_exchange(const Directory& staging) const {
-  const auto current = current_manifest(out_, names_);
+bool Predecessors::finish_exchange(const Directory& staging, const GenerationNames& names) const {
+  const auto current = current_manifest(out_, names);
   for (std::size_t i = 0; current && i < current->test_data.size();) {
     const std::string& file = current->test_data[i].file;
     const std::string set = file.substr(0, file.find('/'));
@@ -136,14 +224,14 @@ bool Predecessors::finish_exchange(const Directory& staging) const {
     const auto is_in = [&](const Result<Directory>& folder, const std::string& name) {
       return folder && is_as_recorded(*folder, name, current->test_data[i]);
     };
-    EntryNames names;
+    EntryNames files;
     bool is_staged = true;    // all of it
     bool is_in_place = true;  // all of it
     bool is_there = true;     // each file in one of the two
     for (; i < current->test_data.size() && current->test_data[i].file.starts_with(set + "/");
          ++i) {
       const std::string name = current->test_data[i].file.substr(set.size() + 1);
-      names.insert(name);
+      files.insert(name);
       const bool has_place = is_in(published, name);
       const bool has_stage = is_in(staged, name);
       is_in_place = is_in_place && has_place;
@@ -153,7 +241,7 @@ bool Predecessors::finish_exchange(const Directory& staging) const {
     if (is_in_place || !is_there) {
       continue;
     }
-    if (!(is_staged ? replace_folder(staging, set, names) : replace_files(staging, set, names))) {
+    if (!(is_staged ? replace_folder(staging, set, files) : replace_files(staging, set, files))) {
       return false;
     }
   }
@@ -193,6 +281,17 @@ Status Predecessors::replace_files(const Directory& staging, const std::string& 
     }
   }
   return sync_folder(*old, options_.sync);
+}
+
+void finish_sets(const std::filesystem::path& out_dir, Sync sync) {
+  const auto out = Directory::open(out_dir);
+  const auto entries = out ? out->entries() : fail(out.error());
+  const bool any = entries && std::any_of(entries->begin(), entries->end(), is_staging_name);
+  if (any && out->try_lock() == true) {
+    TransactionOptions options;
+    options.sync = sync;
+    Predecessors(*out, options).finish_sets();
+  }
 }
 
 }  // namespace onnx_external

@@ -11,6 +11,7 @@
 #include "base/remedy.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "save/file_names.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/replaced.h"
@@ -27,11 +28,12 @@ constexpr int kClearUpAttempts = 2;
 
 Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
-  TRY(check_output_names(options.model_name, options.data_dir));
+  TRY(options.set.empty() ? check_output_names(options.model_name, options.data_dir)
+                          : check_set_names(options.set, options.data_dir));
   Transaction transaction(std::move(options));  // its destructor undoes the steps that were done
   TRY_ASSIGN(transaction.made_folders_, NewFolders::make(out_dir));
   TRY_ASSIGN(transaction.out_, Directory::open(out_dir));
-  TRY(transaction.lock_and_check_model());
+  TRY(transaction.lock_and_check_models());
   const std::string dead = transaction.predecessors().find_job();
   TRY(transaction.check_limits(dead));
   TRY(transaction.reserve_descriptors());
@@ -60,7 +62,7 @@ Transaction::~Transaction() {
   }
 }
 
-Status Transaction::lock_and_check_model() {
+Status Transaction::lock_and_check_models() {
   const std::optional<bool> locked = out_->try_lock();
   if (locked == false) {
     return fail(ErrorCode::kIo, out_->path().string() +
@@ -69,20 +71,22 @@ Status Transaction::lock_and_check_model() {
   if (!locked && options_.reuses_files) {
     return fail(no_locks_error(*out_));
   }
-  TRY(check_model_entry(*out_, options_.model_name, options_.overwrite));
-  return check_no_data_of_others();
+  for (const std::string& model : model_names(options_)) {
+    TRY(check_model_entry(*out_, model, options_.overwrite));
+    TRY(check_no_data_of_others(model));
+  }
+  return {};
 }
 
-Status Transaction::check_no_data_of_others() const {
-  const auto kind = out_->kind_of(options_.model_name);
-  const auto files =
-      kind && *kind ? files_of_other_models(*out_, options_.model_name) : std::nullopt;
-  const auto user = files ? files->find(options_.model_name) : FilesInUse::const_iterator();
+Status Transaction::check_no_data_of_others(const std::string& model) const {
+  const auto kind = out_->kind_of(model);
+  const auto files = kind && *kind ? files_of_other_models(*out_, model) : std::nullopt;
+  const auto user = files ? files->find(model) : FilesInUse::const_iterator();
   if (!files || user == files->end()) {
     return {};
   }
-  return fail(ErrorCode::kAlreadyExists, out_->child(options_.model_name) +
-                                             ": has data of the model " + quote(user->second) +
+  return fail(ErrorCode::kAlreadyExists, out_->child(model) + ": has data of the model " +
+                                             quote(user->second) +
                                              " in this folder; give the model another name");
 }
 
@@ -94,6 +98,11 @@ Status Transaction::open_staging(const std::string& dead) {
   predecessors().remove_stale_staging(staging_.name());
   TRY(check_data_entries());
   return staging_.name().empty() ? staging_.make(*out_, options_) : Status();
+}
+
+Status Transaction::set_files(std::vector<PlannedFile> files) {
+  options_.files = std::move(files);
+  return check_data_entries();
 }
 
 Status Transaction::check_data_entries() const {
@@ -108,7 +117,10 @@ Status Transaction::check_data_entries() const {
 
 Status Transaction::check_limits(const std::string& to_take_over) const {
   const bool has_folder = options_.layout == Layout::kPerTensor;
-  TargetNeeds needs{options_.files, {options_.model_name, manifest_name(options_)}};
+  TargetNeeds needs{options_.files, model_names(options_)};
+  for (const std::string& model : model_names(options_)) {
+    needs.names.push_back(manifest_name(options_, model));
+  }
   needs.folder = has_folder ? options_.data_dir : "";
   if (!to_take_over.empty()) {
     auto data = out_->open_folder(to_take_over);
@@ -155,8 +167,23 @@ Result<const Directory*> Transaction::add_test_data_folder(const std::string& na
 }
 
 Status Transaction::write_manifest(std::string_view manifest) {
-  TRY(write_file(has_manifest_in_folder(options_) ? staging_.data() : staging_.folder(),
-                 manifest_name(options_), manifest, options_.sync));
+  TRY(write_manifest_of(options_.model_name, manifest));
+  return sync_staging();
+}
+
+Status Transaction::write_manifests(std::span<const std::string> manifests) {
+  for (std::size_t i = 0; i < manifests.size(); ++i) {
+    TRY(write_manifest_of(options_.set[i], manifests[i]));
+  }
+  return sync_staging();
+}
+
+Status Transaction::write_manifest_of(const std::string& model, std::string_view text) const {
+  return write_file(has_manifest_in_folder(options_) ? staging_.data() : staging_.folder(),
+                    manifest_name(options_, model), text, options_.sync);
+}
+
+Status Transaction::sync_staging() const {
   TRY(sync_folder(staging_.data(), options_.sync));
   for (const ExtraFolder& extra : extra_) {
     TRY(sync_folder(*extra.folder, options_.sync));
@@ -165,61 +192,62 @@ Status Transaction::write_manifest(std::string_view manifest) {
 }
 
 Status Transaction::publish() {
+  std::optional<SetPublisher> set;
+  if (!options_.set.empty()) {
+    TRY_ASSIGN(auto note, set_note());
+    set.emplace(staging_.folder(), *out_, std::move(note), options_.sync);
+    TRY(set->write_note());
+  }
   TRY(publish_data());
   TRY(publish_new_folders());
   TRY(sync_folder(*out_, options_.sync));
   TRY(options_.sync == Sync::kFiles ? made_folders_.sync() : Status());
-  TRY(commit());
+  TRY(set ? set->publish_first() : commit());
   // Committed: from here on nothing may be undone.
   done_ = true;
   made_folders_.keep();
+  TRY_IN(
+      "only some models of the set are in place; the next save into the folder puts the others in "
+      "place",
+      set ? set->publish_others() : Status());
   TRY_IN("the new model is in place, but not its test data", exchange_old_folders());
-  TRY_IN("the new model is in place, but may not survive a power cut",
+  TRY_IN(set ? "the new models are in place, but may not survive a power cut"
+             : "the new model is in place, but may not survive a power cut",
          sync_folder(*out_, options_.sync));
   clear_up();
   return {};
 }
 
-// A replaced model is exchanged with the new one: it is then in the staging folder and tells, even
-// after a kill, whose data must be removed. Where files cannot be exchanged, a note tells that.
 Status Transaction::commit() const {
-  const std::string& name = options_.model_name;
-  if (options_.overwrite == Overwrite::kRefuse) {
-    return rename_entry(staging_.folder(), name, *out_, name, Replace::kNo);
-  }
-  Status exchanged = exchange_entries(staging_.folder(), name, *out_, name);
-  if (exchanged || exchanged.error().code == ErrorCode::kNotFound) {
-    return exchanged ? exchanged
-                     : rename_entry(staging_.folder(), name, *out_, name, Replace::kYes);
-  }
-  if (exchanged.error().code != ErrorCode::kUnsupported) {
-    return exchanged;
-  }
-  TRY(note_replaced());
-  return rename_entry(staging_.folder(), name, *out_, name, Replace::kYes);
+  return commit_model(staging_.folder(), *out_, options_.model_name, options_.overwrite,
+                      [this] { return note_replaced(); });
 }
 
 Status Transaction::note_replaced() const {
-  const auto kind = out_->kind_of(options_.model_name);
-  if (kind && *kind != EntryKind::kFile) {
-    return {};  // a link has no data
-  }
-  const auto replaced = kind ? read_identity(*out_, options_.model_name) : fail(kind.error());
-  if (!replaced) {  // else its data would stay for ever
-    return fail_in("the model to be replaced cannot be read; move it away", replaced.error());
+  TRY_ASSIGN(const auto replaced, identify_replaced(*out_, options_.model_name));
+  if (!replaced) {
+    return {};
   }
   TRY(write_file(staging_.folder(), std::string(kReplacedName), replaced_text(*replaced),
                  options_.sync));
   return sync_folder(staging_.folder(), options_.sync);
 }
 
+Result<SetNote> Transaction::set_note() const {
+  SetNote note{std::string(generation_base(options_.data_dir)), options_.overwrite, {}};
+  for (const std::string& model : options_.set) {
+    TRY_ASSIGN(const auto identity, read_identity(staging_.folder(), model));
+    note.models.push_back({model, identity});
+  }
+  return note;
+}
+
 // What fails here is done by the next save, which the staging folder tells what to do.
 void Transaction::clear_up() {
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {
-      const std::string own =
-          has_manifest_in_folder(options_) ? options_.data_dir : manifest_name(options_);
-      RemovedData removed = predecessors().remove_data_of_staged_models(staging_.folder(), own);
+      RemovedData removed =
+          predecessors().remove_data_of_staged_models(staging_.folder(), Whose::kOwn);
       data_left_for_ = std::move(removed.left_for);
       if (removed.all_gone) {
         (void)out_->remove_tree(staging_.name());

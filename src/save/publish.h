@@ -7,6 +7,9 @@
 //            model) and new folders of test data, then the model (the commit point); then remove
 //            the data of the model that was replaced
 //
+// The models of a set are renamed one by one; the first one is the commit point, after which a save
+// that was killed is finished by the next one (save/set_note.h).
+//
 // If the save is killed at any instant, the old model or the new one is complete: data always gets
 // new names, so nothing that the old model refers to is touched before the new one is in place. A
 // killed save leaves its staging folder, and the same save resumes from it (save/resume.h).
@@ -20,6 +23,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +34,8 @@
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/predecessors.h"
+#include "save/publish_set.h"
+#include "save/set_note.h"
 #include "save/staging.h"
 #include "save/transaction_options.h"
 
@@ -65,12 +71,18 @@ class Transaction {
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
+  // What will be published, if that was not known at begin(). kAlreadyExists as there.
+  [[nodiscard]] Status set_files(std::vector<PlannedFile> files);
+
   // Writes the manifest, then makes all names in the staging folder durable. Model and data files
   // must be complete (and synced by whoever wrote them).
   [[nodiscard]] Status write_manifest(std::string_view manifest);
+  // The same for the models of a set, in their order.
+  [[nodiscard]] Status write_manifests(std::span<const std::string> manifests);
 
-  // After an error nothing is visible, with one exception: if the folder cannot be synced after the
-  // model was renamed, both generations stay and the message says so.
+  // After an error nothing is visible, with two exceptions: if the folder cannot be synced after
+  // the model was renamed, both generations stay; if the first model of a set was renamed and
+  // another cannot be, the next save goes on. The message says so.
   [[nodiscard]] Status publish();
 
   // After publish(): RemovedData::left_for of the model that was replaced.
@@ -81,14 +93,17 @@ class Transaction {
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
   [[nodiscard]] Predecessors predecessors() const { return {*out_, options_}; }
-  [[nodiscard]] Status lock_and_check_model();
+  [[nodiscard]] Status lock_and_check_models();
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
-  [[nodiscard]] Status check_no_data_of_others() const;
+  [[nodiscard]] Status check_no_data_of_others(const std::string& model) const;
   [[nodiscard]] Status check_data_entries() const;
   [[nodiscard]] Status reserve_descriptors();
   [[nodiscard]] Status open_staging(const std::string& dead);
+  [[nodiscard]] Status write_manifest_of(const std::string& model, std::string_view text) const;
+  [[nodiscard]] Status sync_staging() const;
   [[nodiscard]] Status commit() const;
   [[nodiscard]] Status note_replaced() const;
+  [[nodiscard]] Result<SetNote> set_note() const;
   [[nodiscard]] Status publish_data();
   [[nodiscard]] Status publish_new_folders();
   [[nodiscard]] Status exchange_old_folders();

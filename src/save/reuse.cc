@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -44,28 +45,26 @@ struct OldFile {
   std::map<std::uint64_t, OldPart> parts;  // by offset
 };
 
-// What files of all generations have in common: "/weight" of "initializers.1/weight",
-// "-00001-of-00002.data" of "model.1-00001-of-00002.data".
+// What files of all generations have in common, whatever their names: "/weight" of
+// "initializers.1/weight", "-00001-of-00002" of "model.1-00001-of-00002.data", "" of a single file.
 std::string_view name_in_generation(std::string_view location) {
   const std::size_t slash = location.rfind('/');
-  const auto stem = stem_of_data_file(location);
-  return slash != std::string_view::npos ? location.substr(slash)
-         : stem                          ? location.substr(stem->size())
-                                         : std::string_view();
+  return slash != std::string_view::npos ? location.substr(slash) : shard_mark(location);
 }
 
 using OldFiles = NameMap<OldFile>;  // by name_in_generation()
 
-// The model's own data files; those that it links to are not ours to keep.
-OldFiles old_files(const Manifest& manifest, const GenerationNames& names) {
-  OldFiles files;
+// Adds the model's own data files; those that it links to are not ours to keep. The models of a set
+// share files.
+void add_old_files(const Manifest& manifest, const GenerationNames& names, OldFiles& files) {
   for (const ManifestTensor& tensor : manifest.tensors) {
-    const std::string_view name = name_in_generation(tensor.file);
-    if (name.empty() || manifest.is_linked(tensor.file) ||
-        !generation_of_location(names, tensor.file)) {
+    const bool is_beside = tensor.file.find('/') == std::string::npos;
+    if (tensor.file.empty() || manifest.is_linked(tensor.file) ||
+        !(is_beside ? !data_name_fault(names.model, tensor.file)
+                    : generation_of_location(names, tensor.file).has_value())) {
       continue;
     }
-    OldFile& file = files[name];
+    OldFile& file = files[name_in_generation(tensor.file)];
     if (file.location.empty()) {
       file.location = tensor.file;
     }
@@ -73,7 +72,19 @@ OldFiles old_files(const Manifest& manifest, const GenerationNames& names) {
       file.parts.try_emplace(tensor.offset, OldPart{tensor.length, tensor.crc32});
     }
   }
-  return files;
+}
+
+// The models that the plan replaces.
+std::vector<GenerationNames> replaced_names(const SavePlan& plan) {
+  const std::string folder(generation_base(plan.data_dir));
+  std::vector<GenerationNames> names;
+  for (const PlannedModel& model : plan.set) {
+    names.push_back({model.name, folder, plan.data_name});
+  }
+  if (names.empty()) {
+    names.push_back({plan.model_name, folder, plan.data_name});
+  }
+  return names;
 }
 
 // A planned file that may stand in the old model already.
@@ -87,11 +98,11 @@ struct Candidate {
 // Compares one candidate with its old file.
 class OldFileCheck {
  public:
-  OldFileCheck(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+  OldFileCheck(const SavePlan& plan, const SourceModels& models, const Checkpoint& checkpoint,
                const Candidate& candidate, ByteComparer& comparer, BufferPool& tiles,
                ProgressMeter& meter)
       : plan_(plan),
-        model_(model),
+        models_(models),
         checkpoint_(checkpoint),
         candidate_(candidate),
         comparer_(comparer),
@@ -150,7 +161,7 @@ class OldFileCheck {
     if (const auto tiles = planned_tiles(checkpoint_, tensor)) {
       return compare_tiles(*tiles, part.bytes);
     }
-    TRY_ASSIGN(const auto wanted, planned_reader(tensor, model_, checkpoint_));
+    TRY_ASSIGN(const auto wanted, planned_reader(tensor, models_, checkpoint_));
     TRY_ASSIGN(const auto crc, crc_if_equal(part.bytes, wanted));
     if (!crc) {
       return false;
@@ -222,7 +233,7 @@ class OldFileCheck {
   }
 
   const SavePlan& plan_;
-  const Model& model_;
+  SourceModels models_;
   const Checkpoint& checkpoint_;
   const Candidate& candidate_;
   ByteComparer& comparer_;
@@ -339,7 +350,8 @@ Status check_reused_files(const SavePlan& plan, const std::filesystem::path& out
   return {};
 }
 
-Result<SavePlan> reuse_equal_files(SavePlan plan, const Model& model, const Checkpoint& checkpoint,
+Result<SavePlan> reuse_equal_files(SavePlan plan, const SourceModels& models,
+                                   const Checkpoint& checkpoint,
                                    const std::filesystem::path& out_dir,
                                    const WriteOptions& options) {
   if (options.team != nullptr && options.team->size() > 1) {
@@ -347,19 +359,23 @@ Result<SavePlan> reuse_equal_files(SavePlan plan, const Model& model, const Chec
                 "keeping files of the old model is work for one process; leave it out in a team");
   }
   const auto out = Directory::open(out_dir);
-  const GenerationNames names{plan.model_name, std::string(generation_base(plan.data_dir))};
   if (!out || plan.layout == Layout::kInline || plan.layout == Layout::kLink) {
     return plan;  // a folder that is missing is made by the save
   }
-  const auto old = current_manifest(*out, names);
-  if (!old) {
+  std::deque<Manifest> manifests;  // what the names of `files` are part of
+  OldFiles files;
+  for (const GenerationNames& names : replaced_names(plan)) {
+    if (auto manifest = current_manifest(*out, names)) {
+      add_old_files(manifests.emplace_back(*std::move(manifest)), names, files);
+    }
+  }
+  if (manifests.empty()) {
     return plan;
   }
   // The lock ends with this descriptor: the save takes its own.
   if (const auto probe = Directory::open(out_dir); probe && !probe->try_lock().has_value()) {
     return fail(no_locks_error(*out));
   }
-  const OldFiles files = old_files(*old, names);
   const std::vector<Candidate> candidates = find_candidates(plan, files, checkpoint);
   const int threads = std::min(thread_count(options.threads), kMaxReuseReaders);
   if (options.sync == Sync::kFiles && !candidates.empty()) {
@@ -375,7 +391,7 @@ Result<SavePlan> reuse_equal_files(SavePlan plan, const Model& model, const Chec
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   TRY(parallel_for(candidates.size(), threads, [&](std::size_t i, int thread) -> Status {
-    TRY_ASSIGN(reused[i], OldFileCheck(plan, model, checkpoint, candidates[i],
+    TRY_ASSIGN(reused[i], OldFileCheck(plan, models, checkpoint, candidates[i],
                                        comparers[static_cast<std::size_t>(thread)], tiles, meter)
                               .run(*out, options));
     return {};

@@ -8,6 +8,7 @@
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/journal.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
@@ -20,7 +21,7 @@ namespace onnx_external {
 // comes back as it is. The result does not depend on the number of threads. kIo, kCorrupt (the
 // sources), kCancelled; kInvalidArgument with a team; kUnsupported where the file system has no
 // locks, as nothing keeps another save from removing the files then.
-[[nodiscard]] Result<SavePlan> reuse_equal_files(SavePlan plan, const Model& model,
+[[nodiscard]] Result<SavePlan> reuse_equal_files(SavePlan plan, const SourceModels& models,
                                                  const Checkpoint& checkpoint,
                                                  const std::filesystem::path& out_dir,
                                                  const WriteOptions& options);

@@ -10,10 +10,10 @@
 namespace onnx_external {
 namespace {
 
-std::uint64_t hole_bytes(int fd, std::uint64_t offset, std::uint64_t end) {
+std::uint64_t hole_bytes(const SourceFile& file, std::uint64_t offset, std::uint64_t end) {
   std::uint64_t bytes = 0;
   while (offset < end) {
-    const FileRun run = next_run(fd, offset, end);
+    const FileRun run = next_run(file, offset, end);
     bytes += run.is_hole ? run.bytes : 0;
     offset += run.bytes;
   }
@@ -25,7 +25,7 @@ std::uint64_t hole_bytes(int fd, std::uint64_t offset, std::uint64_t end) {
 SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint) {
   std::vector<bool> has_holes;
   for (const auto& file : CheckpointAccess::files(checkpoint)) {
-    has_holes.push_back(may_have_holes(file->fd()));
+    has_holes.push_back(may_have_holes(*file));
   }
   SparseFiles sparse;
   const bool any = std::find(has_holes.begin(), has_holes.end(), true) != has_holes.end();
@@ -41,7 +41,7 @@ SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint
     if (!range || !has_holes[range->file]) {
       continue;
     }
-    const std::uint64_t bytes = hole_bytes(CheckpointAccess::files(checkpoint)[range->file]->fd(),
+    const std::uint64_t bytes = hole_bytes(*CheckpointAccess::files(checkpoint)[range->file],
                                            range->offset, range->offset + part.bytes);
     if (bytes > 0) {
       sparse.files.resize(plan.files.size());

@@ -16,7 +16,7 @@ namespace onnx_external {
 using EntryNames = std::set<std::string, std::less<>>;  // in a folder
 
 struct TransactionOptions {
-  std::string model_name;
+  std::string model_name;  // of a set, empty
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
@@ -31,17 +31,31 @@ struct TransactionOptions {
   // The name of the job (save/journal.h); a staging folder with its journal is taken over. Empty:
   // none is.
   std::string job = {};
+  std::string data_name = {};         // SavePlan::data_name
+  std::vector<std::string> set = {};  // the names of the models of a set; empty: a model alone
 };
 
-[[nodiscard]] bool has_manifest_in_folder(const TransactionOptions& options);
-[[nodiscard]] std::string manifest_name(const TransactionOptions& options);
-// Relative to the output folder, and to the staging folder.
-[[nodiscard]] std::string manifest_location(const TransactionOptions& options);
+// Of the set, or of the model alone.
+[[nodiscard]] std::vector<std::string> model_names(const TransactionOptions& options);
 
-// The entries that will stand beside the model. The manifest is the first, because the next save
-// finds by it what a killed one left.
+// The models of a set have their manifests beside them.
+[[nodiscard]] bool has_manifest_in_folder(const TransactionOptions& options);
+// `model`: one of model_names().
+[[nodiscard]] std::string manifest_name(const TransactionOptions& options,
+                                        const std::string& model);
+// Relative to the output folder, and to the staging folder.
+[[nodiscard]] std::string manifest_location(const TransactionOptions& options,
+                                            const std::string& model);
+
+// The entry of the output folder that is the manifest, or has it inside.
+[[nodiscard]] std::string manifest_entry(const TransactionOptions& options,
+                                         const std::string& model);
+
+// The entries that will stand beside the model. The manifests are the first, because the next save
+// finds by them what a killed one left.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
 
-[[nodiscard]] GenerationNames generation_names(const TransactionOptions& options);
+// Of each of model_names().
+[[nodiscard]] std::vector<GenerationNames> generation_names(const TransactionOptions& options);
 
 }  // namespace onnx_external

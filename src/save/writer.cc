@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/output_file.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "onnx/model_access.h"
 #include "save/journal.h"
@@ -25,17 +27,35 @@
 
 namespace onnx_external {
 
+namespace {
+
+std::vector<std::string> names_of_set(const SavePlan& plan) {
+  std::vector<std::string> names;
+  for (const PlannedModel& model : plan.set) {
+    names.push_back(model.name);
+  }
+  return names;
+}
+
+}  // namespace
+
 struct StagedSave::State {
   std::filesystem::path staging;
-  std::string model_name;
+  std::vector<std::string> models;
   std::optional<Transaction> transaction;  // the leader's
   std::vector<std::uint32_t> crcs;
+  std::map<std::size_t, std::uint32_t> inline_crcs;
   std::uint64_t bytes_resumed = 0;
   Teamwork team;
   bool ended = false;
 
   State(std::filesystem::path folder, const SavePlan& plan, Team* members)
-      : staging(std::move(folder)), model_name(plan.model_name), team(members) {}
+      : staging(std::move(folder)), team(members) {
+    models = names_of_set(plan);
+    if (models.empty()) {
+      models.push_back(plan.model_name);
+    }
+  }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
@@ -65,15 +85,15 @@ const std::filesystem::path& StagedSave::directory() const {
   return state_->staging;
 }
 
-std::filesystem::path StagedSave::model_path() const {
-  return directory() / state_->model_name;
+std::filesystem::path StagedSave::model_path(std::size_t member) const {
+  return directory() / state_->models[member];
 }
 
-std::string StagedSave::manifest_location() const {
+std::string StagedSave::manifest_location(std::size_t member) const {
   if (!state_->transaction) {
     return {};
   }
-  return onnx_external::manifest_location(state_->transaction->options());
+  return onnx_external::manifest_location(state_->transaction->options(), state_->models[member]);
 }
 
 std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() const {
@@ -83,6 +103,10 @@ std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() con
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
+}
+
+const std::map<std::size_t, std::uint32_t>& StagedSave::inline_crcs() const {
+  return state_->inline_crcs;
 }
 
 std::uint64_t StagedSave::bytes_resumed() const {
@@ -153,11 +177,11 @@ struct DataPlan {
   std::optional<ModelPieces> model;  // kInline: the model is the data file, so its form comes first
 };
 
-Result<DataPlan> plan_data(const SavePlan& plan, ModelBuilder& builder,
+Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& builders,
                            const WriteOptions& options) {
   DataPlan data;
-  if (plan.layout == Layout::kInline) {
-    TRY_ASSIGN(data.model, builder.build(options.inputs, {}));
+  if (plan.layout == Layout::kInline) {  // never of a set
+    TRY_ASSIGN(data.model, builders.front().build(options.inputs, {}));
     data.own = placed_in(*data.model, plan);
   } else if (plan.layout == Layout::kLink) {
     if (options.checksum != Checksum::kNone) {
@@ -166,10 +190,62 @@ Result<DataPlan> plan_data(const SavePlan& plan, ModelBuilder& builder,
     }
     data.own.emplace();
     data.own->model_name = plan.model_name;
+    data.own->set = plan.set;
     data.own->data_dir = plan.data_dir;
     data.own->layout = plan.layout;
   }
   return data;
+}
+
+// Each process would have other bytes in its memory.
+Status check_team(const SavePlan& plan, const Checkpoint& checkpoint, const Teamwork& team) {
+  if (team.is_alone()) {
+    return {};
+  }
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (kind_of_source(checkpoint, tensor) != StorageKind::kFile) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor " + quote(tensor.name) +
+                      " is in memory, and only files can be written by several processes; save it "
+                      "in one process");
+    }
+  }
+  return {};
+}
+
+std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels& models,
+                                       const Checkpoint& checkpoint) {
+  std::vector<ModelBuilder> builders;
+  for (const Model& model : models.all()) {
+    builders.emplace_back(plan, model, checkpoint, static_cast<std::uint32_t>(builders.size()));
+  }
+  return builders;
+}
+
+// Writes the models, then their manifests, which name all of them.
+Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPieces> inline_model,
+                    const CopiedFiles& copied, const WriteOptions& options,
+                    std::vector<ManifestFile> test_data, Transaction& transaction) {
+  std::vector<ModelIdentity> written;
+  for (ModelBuilder& builder : builders) {
+    std::optional<ModelPieces> pieces = std::exchange(inline_model, std::nullopt);
+    if (!pieces) {
+      TRY_ASSIGN(pieces, builder.build(options.inputs, copied.sha1s));
+    }
+    TRY_ASSIGN(const auto identity,
+               write_model_file({transaction.staging(), builder.name(), *pieces,
+                                 ModelAccess::cuts(builder.model()), copied.crcs, options}));
+    written.push_back(identity);
+  }
+  if (transaction.options().set.empty()) {
+    return transaction.write_manifest(
+        builders.front().manifest_for(written, copied.crcs, std::move(test_data)));
+  }
+  std::vector<std::string> manifests;
+  for (const ModelBuilder& builder : builders) {
+    manifests.push_back(builder.manifest_for(written, copied.crcs, {}));
+  }
+  return transaction.write_manifests(manifests);
 }
 
 // What the leader makes before anything is copied.
@@ -199,9 +275,10 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& ch
   SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
   TRY_ASSIGN(
       auto transaction,
-      Transaction::begin(out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                                   plan.layout, files_to_write(plan), !plan.reused.empty(),
-                                   sparse.hole_bytes, resumes ? job : std::string()}));
+      Transaction::begin(
+          out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite, plan.layout,
+                    files_to_write(plan), !plan.reused.empty(), sparse.hole_bytes,
+                    resumes ? job : std::string(), plan.data_name, names_of_set(plan)}));
   TRY(check_reused_files(plan, out_dir, options.sync));
   PreparedOutput output{std::move(transaction),
                         {},
@@ -233,9 +310,9 @@ Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Di
 }
 
 // A process that follows: copies its share into the folder that the leader has made.
-Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-                          const std::filesystem::path& out_dir, const WriteOptions& options,
-                          Teamwork& team) {
+Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
+                          const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
+                          const WriteOptions& options, Teamwork& team) {
   TRY_ASSIGN(const auto name, team.broadcast(Result<std::string>(std::string())));
   const std::filesystem::path staging = out_dir / name;
   const auto data =
@@ -243,7 +320,7 @@ Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkp
   const WrittenParts none(plan.parts.size());
   ProgressMeter meter(options.progress);
   TRY_ASSIGN(auto copied,
-             team.join(plan, data ? copy_files({plan, model, checkpoint, *data, options, none,
+             team.join(plan, data ? copy_files({plan, models, checkpoint, *data, options, none,
                                                 nullptr, team.parts_of_others(plan)},
                                                meter)
                                   : Result<CopiedFiles>(fail(data.error()))));
@@ -252,19 +329,18 @@ Result<StagedSave> follow(const SavePlan& plan, const Model& model, const Checkp
   return StagedSaveAccess::make(std::move(state));
 }
 
-}  // namespace
-
-Result<StagedSave> write_plan(const SavePlan& given_plan, const Model& model,
-                              const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                              const WriteOptions& options, const RecordedInputs* inputs) {
-  ModelBuilder builder(given_plan, model, checkpoint);
-  TRY_ASSIGN(auto data, plan_data(given_plan, builder, options));
+Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
+                         const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
+                         const WriteOptions& options, const RecordedInputs* inputs) {
+  std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
+  TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
   Teamwork team(options.team);
-  TRY_ASSIGN(const auto job, name_job(plan, model, checkpoint));
+  TRY(check_team(given_plan, checkpoint, team));
+  TRY_ASSIGN(const auto job, name_job(plan, models, checkpoint));
   TRY(team.agree(job));
   if (!team.leads()) {
-    return follow(plan, model, checkpoint, out_dir, options, team);
+    return follow(plan, models, checkpoint, out_dir, options, team);
   }
   ProgressMeter meter(options.progress);
   auto output = prepare_output(plan, checkpoint, out_dir, job, options, inputs, team, meter);
@@ -275,29 +351,41 @@ Result<StagedSave> write_plan(const SavePlan& given_plan, const Model& model,
   Journal* const journal = output->journal ? &*output->journal : nullptr;
   const WrittenParts done = with_reused_files(plan, output->resumed);
   TRY_ASSIGN(auto copied,
-             team.join(plan, copy_files({plan, model, checkpoint, transaction.data(), options, done,
-                                         journal, team.parts_of_others(plan), output->sparse},
+             team.join(plan, copy_files({plan, models, checkpoint, transaction.data(), options,
+                                         done, journal, team.parts_of_others(plan), output->sparse},
                                         meter)));
   // From here on the others wait for the end, which is the state's to tell.
   auto state =
       std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan, options.team);
-  TRY(check_known_crcs(plan, model, copied.crcs));
+  TRY(check_known_crcs(plan, models, copied.crcs));
   TRY(add_shared_checksums(plan, team, transaction.data(), options, copied));
   TRY(check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads)));
-  if (!data.model) {
-    TRY_ASSIGN(data.model, builder.build(options.inputs, copied.sha1s));
-  }
-  TRY_ASSIGN(const auto written,
-             write_model_file({transaction.staging(), plan.model_name, *data.model,
-                               ModelAccess::cuts(model), copied.crcs, options}));
-  TRY(transaction.write_manifest(
-      builder.manifest_for(written, copied.crcs, std::move(output->test_data))));
+  TRY(write_models(builders, std::move(data.model), copied, options, std::move(output->test_data),
+                   transaction));
   // From here on the sources are no longer needed.
   TRY(checkpoint.check_unchanged());
   state->crcs = std::move(copied.crcs);
+  for (const ModelBuilder& builder : builders) {
+    state->inline_crcs.insert(builder.inline_crcs().begin(), builder.inline_crcs().end());
+  }
   state->bytes_resumed = bytes_of(plan, output->resumed);
   state->transaction.emplace(std::move(transaction));
   return StagedSaveAccess::make(std::move(state));
+}
+
+}  // namespace
+
+Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
+                              const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
+                              const WriteOptions& options, const RecordedInputs* inputs) {
+  return stage(plan, model, checkpoint, out_dir, options, inputs);
+}
+
+Result<StagedSave> write_set_plan(const SavePlan& plan, std::span<const Model> models,
+                                  const Checkpoint& checkpoint,
+                                  const std::filesystem::path& out_dir,
+                                  const WriteOptions& options) {
+  return stage(plan, models, checkpoint, out_dir, options, nullptr);
 }
 
 }  // namespace onnx_external

@@ -20,7 +20,7 @@ namespace {
 // Whether the options choose pairs; other options only allow omissions.
 bool chooses_pairs(const MappingOptions& options) {
   return options.match != Match::kAuto || options.prefix || !options.renames.empty() ||
-         !options.map.empty() || !options.ties.empty();
+         !options.derived.empty() || !options.map.empty() || !options.ties.empty();
 }
 
 // The model's manifest, if it has one that can be read.
@@ -79,8 +79,12 @@ std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& giv
   for (const MappedPair& pair : mapping.pairs) {
     const bool kept = pair.slot == kNoSlot;
     const Slot* slot = kept ? nullptr : &given.model.facts().slots[pair.slot];
+    // Without definitions in the options, derived keys are those of the manifest.
+    const bool by_manifest =
+        mapping.asked.derived.empty() && !given.keys.keys[pair.key].made_of.empty();
     expected.push_back({kept ? given.keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph,
-                        pair.key, ExpectedBy::kMapping, casts});
+                        pair.key, by_manifest ? ExpectedBy::kManifest : ExpectedBy::kMapping,
+                        casts});
     expected.back().recipe = pair.recipe;
   }
   return expected;
@@ -134,6 +138,7 @@ MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& g
   append(options.inputs, given.inputs);
   append(options.keep, given.keep);
   append(options.ignore, given.ignore);
+  options.used_elsewhere = given.used_elsewhere;
   options.partial = given.partial == Partial::kAllow ? given.partial : options.partial;
   options.unmatched = given.unmatched == Unmatched::kStrict ? options.unmatched : given.unmatched;
   options.prefix = prefix_of_save(manifest);
@@ -212,41 +217,124 @@ Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const
   return expected;
 }
 
+// The keys that another model of the set uses; nothing if it is not the one that was saved with
+// this one, or does not fit the checkpoint.
+Result<std::optional<std::vector<std::string>>> keys_of_member(const std::filesystem::path& path,
+                                                               const SetMember& member,
+                                                               const Checkpoint& checkpoint,
+                                                               const MappingKeys& keys,
+                                                               const MappingOptions& asked) {
+  const auto file = read_model_file(path);
+  if (!file || file->bytes != member.bytes || file->crc32 != member.crc32) {
+    return std::nullopt;
+  }
+  TRY_ASSIGN(const auto manifest, readable_manifest(path));
+  TRY_ASSIGN(const auto model, Model::load(path));
+  MappingOptions options = manifest ? options_of_save(*manifest, {}) : MappingOptions();
+  options.casts = asked.casts == Casts::kAllow ? asked.casts : options.casts;
+  options.partial = Partial::kAllow;
+  options.unmatched = Unmatched::kSkip;
+  const auto mapping =
+      map_tensors(model.facts(), keys, options, mapping_evidence(model, checkpoint));
+  if (!mapping) {
+    return std::nullopt;
+  }
+  std::vector<std::string> used;
+  for (const MappedPair& pair : mapping->pairs) {
+    used.push_back(keys.keys[pair.key].name);
+  }
+  return used;
+}
+
+// A model of a set is judged with the others. Without them it is not known which keys are theirs.
+Result<MappingOptions> with_set(const std::filesystem::path& model_path,
+                                const std::optional<Manifest>& manifest, const Given& given,
+                                MappingOptions options) {
+  for (std::size_t i = 0; manifest && i < manifest->set.size(); ++i) {
+    const SetMember& member = manifest->set[i];
+    if (member.file == manifest->model_file) {
+      continue;
+    }
+    TRY_ASSIGN(const auto used, keys_of_member(model_path.parent_path() / member.file, member,
+                                               given.checkpoint, given.keys, options));
+    if (used) {
+      append(options.used_elsewhere, *used);
+    } else if (options.unmatched == Unmatched::kStrict) {
+      options.unmatched = Unmatched::kSkip;
+    }
+  }
+  return options;
+}
+
 }  // namespace
 
-std::vector<ExpectedTensor> expected_tensors(const SavePlan& plan, const Model& model,
-                                             const Checkpoint& checkpoint,
-                                             std::span<const std::uint32_t> part_crcs) {
+std::vector<ExpectedTensor> expected_tensors(
+    const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
+    std::span<const std::uint32_t> part_crcs,
+    const std::map<std::size_t, std::uint32_t>& inline_crcs, std::uint32_t member) {
   std::vector<ExpectedTensor> expected;
   expected.reserve(plan.tensors.size());
-  for (const PlannedTensor& tensor : plan.tensors) {
-    if (tensor.source != TensorSource::kCheckpoint) {
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    const PlannedTensor& tensor = plan.tensors[i];
+    if (tensor.source != TensorSource::kCheckpoint || tensor.member != member) {
       continue;
     }
     ExpectedTensor& wanted = expected.emplace_back();
     wanted.initializer = tensor.name;
-    wanted.graph = tensor.slot == kNoSlot ? 0 : model.facts().slots[tensor.slot].graph;
+    if (tensor.given) {
+      const ExternalTensor& given = model.external_tensors()[*tensor.given];
+      wanted.graph = given.graph;
+      wanted.place = given.place;
+      wanted.by = ExpectedBy::kGiven;
+    } else {
+      wanted.graph = tensor.slot == kNoSlot ? 0 : model.facts().slots[tensor.slot].graph;
+    }
     wanted.tensor = tensor.source_index;
     wanted.casts = tensor.cast_to ? Casts::kAllow : Casts::kRefuse;
     wanted.recipe = tensor.recipe;
-    if (tensor.part && *tensor.part < part_crcs.size() && !planned_range(checkpoint, tensor)) {
+    const StorageKind kind = kind_of_source(checkpoint, tensor);
+    const bool is_rearranged = kind == StorageKind::kFile && !planned_range(checkpoint, tensor);
+    if (tensor.part && *tensor.part < part_crcs.size() &&
+        (is_rearranged || kind == StorageKind::kMade)) {
       wanted.written_crc = part_crcs[*tensor.part];
+    }
+    const auto inline_crc = inline_crcs.find(i);
+    if (kind == StorageKind::kMade && inline_crc != inline_crcs.end()) {
+      wanted.written_crc = inline_crc->second;
     }
   }
   return expected;
 }
 
+Status add_derived_tensors_of(const std::filesystem::path& model_path,
+                              const MappingOptions& options, Checkpoint& checkpoint,
+                              std::uint64_t max_expand) {
+  if (chooses_pairs(options)) {
+    return add_derived_tensors(checkpoint, options.derived, max_expand);
+  }
+  TRY_ASSIGN(const auto manifest, readable_manifest(model_path));
+  Status added =
+      manifest ? add_derived_tensors(checkpoint, manifest->options.derived, max_expand) : Status();
+  const bool is_other = !added && (added.error().code == ErrorCode::kNotFound ||
+                                   added.error().code == ErrorCode::kAmbiguous ||
+                                   added.error().code == ErrorCode::kMismatch);
+  return is_other ? Status() : added;  // of another checkpoint: mapping says what is missing
+}
+
 Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path& model_path,
                                                      const Checkpoint& checkpoint,
                                                      const MappingOptions& options) {
-  std::optional<Manifest> manifest;
-  if (!chooses_pairs(options)) {
-    TRY_ASSIGN(manifest, readable_manifest(model_path));
-  }
+  TRY_ASSIGN(const auto manifest, readable_manifest(model_path));
   TRY_ASSIGN(const auto given, load(model_path, checkpoint));
-  auto records = manifest ? recorded(*manifest, checkpoint) : std::nullopt;
-  auto expected = records ? expected_by_record(given, *manifest, *std::move(records), options)
-                          : expected_by_options(given, options);
+  const auto asked = with_set(model_path, manifest, given,
+                              options_for_model(options, model_path.filename().string()));
+  if (!asked) {
+    return fail(asked.error());
+  }
+  auto records =
+      manifest && !chooses_pairs(*asked) ? recorded(*manifest, checkpoint) : std::nullopt;
+  auto expected = records ? expected_by_record(given, *manifest, *std::move(records), *asked)
+                          : expected_by_options(given, *asked);
   return expected ? std::move(expected) : fail_in(model_path.string(), std::move(expected).error());
 }
 

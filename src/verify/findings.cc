@@ -13,8 +13,8 @@ constexpr auto kCodeNames = std::to_array<std::string_view>(
     {"bad-entry", "bad-location", "missing-file", "bad-file-kind", "unreadable", "out-of-range",
      "wrong-length", "inline-and-external", "duplicate-name", "bytes-differ", "crc-differs",
      "checksum-differs", "type-differs", "manifest", "not-in-checkpoint", "missing-tensor",
-     "model-changed", "open-slot"});
-static_assert(kCodeNames.size() == static_cast<std::size_t>(FindingCode::kOpenSlot) + 1);
+     "model-changed", "open-slot", "mixed-set"});
+static_assert(kCodeNames.size() == static_cast<std::size_t>(FindingCode::kMixedSet) + 1);
 
 }  // namespace
 

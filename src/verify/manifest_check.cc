@@ -36,14 +36,18 @@ std::string manifest_location(std::string_view data_file) {
   return stem ? manifest_file_name(*stem) : std::string();
 }
 
-// Manifests beside the model that are named after it, because linked data does not lead to one.
-std::vector<std::string> manifests_beside(const ModelFile& model) {
+enum class NamedAfter : std::uint8_t { kModel, kOthers };
+
+// Manifests beside the model: those that are named after it, because linked data does not lead to
+// one, or those of other names, because a copy of a model has the manifest of the model.
+std::vector<std::string> manifests_beside(const ModelFile& model, NamedAfter wanted) {
   const auto folder = Directory::open(model.folder);
   const auto entries = folder ? folder->entries() : fail(folder.error());
   std::vector<std::string> names;
   for (std::size_t i = 0; entries && i < entries->size() && names.size() < kMaxManifests; ++i) {
     const auto stem = stem_of_manifest_file((*entries)[i]);
-    if (stem && generation_of(*stem, data_stem(model.name))) {
+    const bool is_own = stem && generation_of(*stem, data_stem(model.name));
+    if (stem && is_own == (wanted == NamedAfter::kModel)) {
       names.push_back((*entries)[i]);
     }
   }
@@ -64,7 +68,7 @@ std::vector<std::string> manifest_locations(const ModelFile& model,
       locations.push_back(std::move(location));
     }
   }
-  for (std::string& name : manifests_beside(model)) {
+  for (std::string& name : manifests_beside(model, NamedAfter::kModel)) {
     if (seen.insert(name).second) {
       locations.push_back(std::move(name));
     }
@@ -76,6 +80,18 @@ Result<Manifest> read_manifest(const SourceFile& file) {
   TRY_ASSIGN(auto text, read_file(file, kMaxManifestBytes));
   TRY_ASSIGN_IN(file.name(), auto manifest, parse_manifest(text));
   return manifest;
+}
+
+// A manifest of another name that knows the model.
+std::optional<FoundManifest> find_manifest_of_copy(const ModelFile& model) {
+  for (std::string& name : manifests_beside(model, NamedAfter::kOthers)) {
+    const auto file = open_beneath(model.folder, name);
+    auto manifest = file ? read_manifest(**file) : fail(file.error());
+    if (manifest && knows(*manifest, model)) {
+      return FoundManifest{std::move(name), "", std::move(manifest)};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -105,7 +121,7 @@ std::optional<FoundManifest> find_manifest(const ModelFile& model,
       first = std::move(found);
     }
   }
-  return first;
+  return first || !known.empty() ? std::move(first) : find_manifest_of_copy(model);
 }
 
 TensorIndex index_tensors(std::span<const ListedTensor> tensors) {

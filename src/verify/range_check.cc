@@ -98,8 +98,11 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
                        const Checkpoint* checkpoint) {
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < checks.size(); ++i) {
-    if (checks[i].length > kPieceBytes && !is_in_file(folder, checks[i])) {
-      pieces.push_back({i, 0, checks[i].length});  // its reader says what is wrong
+    const bool is_made =
+        checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
+    // What is made is made once for all of it; of what is not there its reader says so.
+    if (is_made || (checks[i].length > kPieceBytes && !is_in_file(folder, checks[i]))) {
+      pieces.push_back({i, 0, checks[i].length});
       continue;
     }
     // Sparse files can have any size, so their number of pieces has a limit of its own.
@@ -170,6 +173,9 @@ class PieceReader {
     if (options_.drop_cache != DropCache::kNo) {
       drop(**file);
     }
+    TRY_ASSIGN(const auto held, wanted.tensor != nullptr
+                                    ? hold_planned(*checkpoint_, *wanted.tensor)
+                                    : MemoryRuns::Held());
     const auto tiles =
         wanted.tensor != nullptr ? planned_tiles(*checkpoint_, *wanted.tensor) : std::nullopt;
     Status status = tiles ? read_tiles(**file, *tiles, comparer, meter, answer)
@@ -197,7 +203,11 @@ class PieceReader {
                           done += piece.size();
                           return meter.step(piece.size());
                         }};
-    if (wanted.tensor != nullptr) {
+    if (wanted.file != nullptr) {
+      bytes.wanted = [&](std::uint64_t at, std::span<std::byte> room) {
+        return wanted.file->give(wanted.offset + at, room);
+      };
+    } else if (wanted.tensor != nullptr) {
       bytes.wanted = bytes_read_by([&](std::uint64_t at, std::span<std::byte> room) {
         return read_planned(*checkpoint_, *wanted.tensor, at, room);
       });
@@ -280,13 +290,13 @@ class PieceReader {
       return {left, false};
     }
     const std::uint64_t place = check_.offset + first;
-    const FileRun run = next_run(file.fd(), place, place + left);
+    const FileRun run = next_run(file, place, place + left);
     if (wanted.tensor == nullptr || !run.is_hole) {
       return run;
     }
     const std::uint64_t from = wanted.offset + first;
     return wanted.file == nullptr ? FileRun{run.bytes, false}
-                                  : next_run(wanted.file->fd(), from, from + run.bytes);
+                                  : next_run(*wanted.file, from, from + run.bytes);
   }
 
   const RangeCheck& check_;
@@ -358,6 +368,10 @@ std::optional<std::uint32_t> known_crc(const RangeCheck& check, const Checkpoint
 // itself is damaged.
 Status explain_crc(const std::filesystem::path& folder, const RangeCheck& check,
                    const Checkpoint& checkpoint, VerifyOptions options, RangeAnswer& answer) {
+  if (kind_of_source(checkpoint, *check.equals) == StorageKind::kMade) {
+    answer.fault = {FindingCode::kBytesDiffer, kNotWhatWasMade};
+    return {};
+  }
   options.progress = nullptr;
   ProgressMeter silent(options.progress);
   TRY_ASSIGN(auto compared, read_ranges(folder, {&check, 1}, &checkpoint, options, silent));

@@ -28,6 +28,9 @@ struct WantedTensor {
   TensorSource source = TensorSource::kCheckpoint;
 };
 
+// The finding for a tensor that cannot be made again, so that no byte can be named.
+inline constexpr const char* kNotWhatWasMade = "its CRC-32 is not that of the bytes that were made";
+
 // A range of a file beneath the model's folder, and what to check.
 struct RangeCheck {
   std::string location;

@@ -19,11 +19,12 @@
 namespace onnx_external {
 namespace {
 
-bool is_of_checkpoint_alone(const SavePlan& plan) {
-  const auto is_of_checkpoint = [](const PlannedTensor& tensor) {
-    return tensor.source == TensorSource::kCheckpoint;
+bool is_of_checkpoint_alone(const SavePlan& plan, std::uint32_t member) {
+  const auto is_other = [&](const PlannedTensor& tensor) { return tensor.member != member; };
+  const auto is_of_checkpoint = [&](const PlannedTensor& tensor) {
+    return is_other(tensor) || tensor.source == TensorSource::kCheckpoint;
   };
-  return !plan.tensors.empty() &&
+  return !std::all_of(plan.tensors.begin(), plan.tensors.end(), is_other) &&
          std::all_of(plan.tensors.begin(), plan.tensors.end(), is_of_checkpoint);
 }
 
@@ -113,12 +114,7 @@ Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
   return crcs;
 }
 
-}  // namespace
-
-Status note_recorded_crcs(const Model& model, SavePlan& plan) {
-  if (is_of_checkpoint_alone(plan)) {
-    return {};
-  }
+Status note_crcs_of(const Model& model, std::uint32_t member, SavePlan& plan) {
   TRY_ASSIGN(const auto tensors, list_tensors(model.proto()));
   ModelFile file;  // its tensors are listed already
   file.folder = model.source_dir();
@@ -130,12 +126,26 @@ Status note_recorded_crcs(const Model& model, SavePlan& plan) {
   const TensorIndex index = index_tensors(tensors);
   TRY_ASSIGN(const auto crcs, recorded_crcs(file, *found, tensors, index));
   for (PlannedTensor& tensor : plan.tensors) {
+    if (tensor.member != member) {
+      continue;
+    }
     if (tensor.source == TensorSource::kModelExternal) {
       const ExternalTensor& given = model.external_tensors()[tensor.source_index];
       tensor.known_crc = crcs[index.at({given.graph, given.place, given.name})];
     } else if (tensor.source == TensorSource::kModelInline) {
       const InlineTensor& given = model.inline_tensors()[tensor.source_index];
       tensor.known_crc = crcs[index.at({given.graph, given.place, given.name})];
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status note_recorded_crcs(const SourceModels& models, SavePlan& plan) {
+  for (std::uint32_t member = 0; member < models.all().size(); ++member) {
+    if (!is_of_checkpoint_alone(plan, member)) {
+      TRY(note_crcs_of(models.all()[member], member, plan));
     }
   }
   return {};

@@ -1,17 +1,17 @@
 // What the manifest of a given model records about the bytes that a save takes from that model.
 #pragma once
 
-#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "save/source_models.h"
 
 namespace onnx_external {
 
-// Stores in the plan the CRC-32 of each tensor that comes from the model, if the model's manifest
-// records it for the same place. Does nothing for a model without a manifest, or if all tensors
+// Stores in the plan the CRC-32 of each tensor that comes from a model, if the model's manifest
+// records it for the same place. Does nothing for a model without a manifest, or if all its tensors
 // come from a checkpoint.
 // kCorrupt: the manifest cannot be read; kMismatch: the model file is not the one that it was
 // written for, or contradicts it; kIo.
-[[nodiscard]] Status note_recorded_crcs(const Model& model, SavePlan& plan);
+[[nodiscard]] Status note_recorded_crcs(const SourceModels& models, SavePlan& plan);
 
 }  // namespace onnx_external

@@ -1,15 +1,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/parallel.h"
+#include "onnx_external/loose_tensors.h"
+#include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/manifest.h"
+#include "support/loose_builder.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
@@ -177,6 +182,260 @@ TEST(ExternalDataWriter, RecordsItsTensorsInTheManifest) {
   ASSERT_EQ(manifest->tensors.size(), 3U);
   EXPECT_EQ(manifest->tensors[0].slot, "layer.0");
   EXPECT_EQ(manifest->tensors[0].length, 4000U);
+}
+
+// Several tensors of different sizes in files that hold more than one.
+class ExternalDataWriterLayouts : public testing::TestWithParam<Layout> {
+ protected:
+  Options options() const {
+    Options options;
+    options.sync = Sync::kNone;
+    options.layout = GetParam();
+    options.max_shard_bytes = 10'000;
+    return options;
+  }
+  // The bytes of every initializer of the model in `out`.
+  static std::map<std::string, std::string> saved(const fs::path& out) {
+    std::map<std::string, std::string> bytes;
+    const auto model = Model::load(out / "model.onnx");
+    EXPECT_THAT(model, IsOk());
+    for (const ExternalTensor& tensor : model->external_tensors()) {
+      const std::string file = read_text(out / tensor.location);
+      EXPECT_LE(tensor.offset + tensor.length, file.size());
+      bytes[tensor.name] = file.substr(tensor.offset, tensor.length);
+    }
+    return bytes;
+  }
+  static std::map<std::string, std::string> wanted(std::size_t count) {
+    std::map<std::string, std::string> bytes;
+    for (std::size_t i = 0; i < count; ++i) {
+      bytes[name_of(i)] = content_of(i);
+    }
+    return bytes;
+  }
+  fs::path out() const { return dir_.path() / "out"; }
+  TempDir dir_;
+};
+INSTANTIATE_TEST_SUITE_P(All, ExternalDataWriterLayouts,
+                         testing::Values(Layout::kPerTensor, Layout::kSingle, Layout::kShards),
+                         [](const auto& test) {
+                           return test.param == Layout::kPerTensor ? "PerTensor"
+                                  : test.param == Layout::kSingle  ? "Single"
+                                                                   : "Shards";
+                         });
+
+TEST_P(ExternalDataWriterLayouts, HaveEveryTensorWhoeverAddsIt) {
+  for (const int threads : {1, 4}) {
+    fs::remove_all(out());
+    ASSERT_THAT(write(out(), in_order(40), threads, options()), IsOk());
+    EXPECT_EQ(saved(out()), wanted(40));
+    const auto report = verify_model(out() / "model.onnx");
+    ASSERT_THAT(report, IsOk());
+    EXPECT_TRUE(report->ok() && report->used_manifest);
+    EXPECT_EQ(report->tensors, 40U);
+  }
+}
+
+TEST_P(ExternalDataWriterLayouts, AreTheSameFilesWhenOneThreadAdds) {
+  ASSERT_THAT(write(out(), in_order(40), 1, options()), IsOk());
+  ASSERT_THAT(write(dir_.path() / "again", in_order(40), 1, options()), IsOk());
+  EXPECT_EQ(files_below(out()), files_below(dir_.path() / "again"));
+}
+
+TEST_P(ExternalDataWriterLayouts, ReplaceAnOldModelAndItsData) {
+  ASSERT_THAT(write(out(), in_order(40), 1, options()), IsOk());
+  Options replacing = options();
+  replacing.overwrite = Overwrite::kAllow;
+  ASSERT_THAT(write(out(), in_order(1), 1, replacing), IsOk());
+  EXPECT_EQ(saved(out()), wanted(1));
+  EXPECT_EQ(files_below(out()).size(), 3U);  // model, manifest, data
+}
+
+TEST_P(ExternalDataWriterLayouts, TakeTensorsOfEverySource) {
+  auto writer = ExternalDataWriter::open(out(), options());
+  ASSERT_THAT(writer, IsOk());
+  const auto text = shared_text(content_of(3));
+  auto turned = in_memory("turned", DType::kUInt8, {50, 80}, shared_text(content_of(1)));
+  turned.strides = {1, 50};
+  const auto path = dir_.write("a.bin", "head" + content_of(4));
+  std::vector<LooseTensor> tensors{in_memory("memory", DType::kFloat32, {kFloats}, text), turned,
+                                   LooseTensor{.info = {"file", DType::kFloat32, {kFloats}},
+                                               .storage = FileBytes{path, 4, 4000}},
+                                   made("made", DType::kFloat32, {kFloats}, content_of(5)),
+                                   made("made number", DType::kInt64, {}, "12345678")};
+  onnx::ModelProto model = empty_model();
+  for (const LooseTensor& tensor : tensors) {
+    const auto proto = (*writer)->add(tensor);
+    ASSERT_THAT(proto, IsOk());
+    *model.mutable_graph()->add_initializer() = *proto;
+  }
+  EXPECT_EQ(model.graph().initializer(4).raw_data(), "12345678");
+  ASSERT_THAT((*writer)->finish(model), IsOk());
+  EXPECT_EQ(saved(out()), (std::map<std::string, std::string>{{"memory", content_of(3)},
+                                                              {"turned", content_of(1)},
+                                                              {"file", content_of(4)},
+                                                              {"made", content_of(5)}}));
+}
+
+TEST_P(ExternalDataWriterLayouts, AreReadBackBeforeTheyArePublished) {
+  const auto damaged = [&](Verification verification) {
+    Options checked = options();
+    checked.verification = verification;
+    auto writer = ExternalDataWriter::open(out(), checked);
+    auto proto =
+        (*writer)->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
+    auto other =
+        (*writer)->add("v", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(1)));
+    onnx::ModelProto model = empty_model();
+    *model.mutable_graph()->add_initializer() = *proto;
+    *model.mutable_graph()->add_initializer() = *other;
+    for (const auto& entry : fs::recursive_directory_iterator(out())) {
+      if (entry.is_regular_file()) {
+        std::fstream file(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
+        char first = 0;
+        file.get(first);
+        file.seekp(100);
+        file.put(first == 'a' ? '!' : first);
+      }
+    }
+    return (*writer)->finish(model);
+  };
+  EXPECT_THAT(damaged(Verification::kOn),
+              FailsWith(ErrorCode::kMismatch, "tensor 'w': what is on the disk is not what"));
+  EXPECT_FALSE(fs::exists(out()));
+  EXPECT_THAT(damaged(Verification::kOff), IsOk());
+}
+
+TEST_P(ExternalDataWriterLayouts, GoOnAfterATensorThatCouldNotBeWritten) {
+  auto writer = ExternalDataWriter::open(out(), options());
+  const auto add = [&](LooseTensor tensor) { return (*writer)->add(std::move(tensor)); };
+  const auto first = add(in_memory("a", DType::kFloat32, {kFloats}, shared_text(content_of(0))));
+  ASSERT_THAT(first, IsOk());
+  auto broken = made("w", DType::kFloat32, {kFloats}, content_of(1));
+  std::get<MadeBytes>(broken.storage).make = [](std::span<std::byte>) -> Status {
+    throw std::runtime_error("boom");
+  };
+  EXPECT_THAT(add(broken), FailsWith(ErrorCode::kIo, "tensor 'w': unexpected: boom"));
+  const auto again = add(made("w", DType::kFloat32, {kFloats}, content_of(1)));
+  ASSERT_THAT(again, IsOk());
+  onnx::ModelProto model = empty_model();
+  *model.mutable_graph()->add_initializer() = *first;
+  *model.mutable_graph()->add_initializer() = *again;
+  ASSERT_THAT((*writer)->finish(model), IsOk());
+  EXPECT_EQ(saved(out()),
+            (std::map<std::string, std::string>{{"a", content_of(0)}, {"w", content_of(1)}}));
+}
+
+TEST_P(ExternalDataWriterLayouts, LeaveNothingWhenTheCallerCancels) {
+  Options cancelled = options();
+  cancelled.progress = [](const Progress& progress) {
+    return progress.phase == Phase::kVerify ? Continue::kCancel : Continue::kYes;
+  };
+  EXPECT_THAT(write(out(), in_order(10), 1, cancelled), FailsWith(ErrorCode::kCancelled, ""));
+  EXPECT_FALSE(fs::exists(out()));
+}
+
+TEST_P(ExternalDataWriterLayouts, NeedNoTensorInAFile) {
+  auto writer = ExternalDataWriter::open(out(), options());
+  const auto small = (*writer)->add("n", DType::kInt64, {}, bytes_of("12345678"));
+  ASSERT_THAT(small, IsOk());
+  onnx::ModelProto model = empty_model();
+  *model.mutable_graph()->add_initializer() = *small;
+  ASSERT_THAT((*writer)->finish(model), IsOk());
+  EXPECT_TRUE(saved(out()).empty());
+  EXPECT_THAT(verify_model(out() / "model.onnx"), IsOk());
+}
+
+TEST_P(ExternalDataWriterLayouts, TakeAModelThatLeftItsOtherTensorsInItsFile) {
+  auto writer = ExternalDataWriter::open(out(), options());
+  const auto proto =
+      (*writer)->add("w", DType::kFloat32, std::vector{kFloats}, bytes_of(content_of(0)));
+  ASSERT_THAT(proto, IsOk());
+  onnx::ModelProto graph = empty_model();
+  *graph.mutable_graph()->add_initializer() = *proto;
+  auto* const inside = graph.mutable_graph()->add_initializer();
+  inside->set_name("inside");
+  inside->set_data_type(onnx::TensorProto::FLOAT);
+  inside->add_dims(50'000);
+  inside->set_raw_data(std::string(200'000, 'i'));
+  const auto model = Model::load(dir_.write("graph.onnx", graph.SerializeAsString()));
+  ASSERT_THAT(model, IsOk());
+  ASSERT_THAT((*writer)->finish(*model), IsOk());
+  EXPECT_EQ(saved(out())["w"], content_of(0));
+  onnx::ModelProto written;
+  ASSERT_TRUE(written.ParseFromString(read_text(out() / "model.onnx")));
+  EXPECT_EQ(written.graph().initializer(1).raw_data(), std::string(200'000, 'i'));
+}
+
+TEST(ExternalDataWriter, AlignsTensorsInOneFile) {
+  TempDir dir;
+  Options options;
+  options.layout = Layout::kSingle;
+  options.alignment = 4096;
+  ASSERT_THAT(write(dir.path(), in_order(3), 1, options), IsOk());
+  const auto model = Model::load(dir.path() / "model.onnx").value();
+  ASSERT_EQ(model.external_tensors().size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(model.external_tensors()[i].location, "model.data");
+    EXPECT_EQ(model.external_tensors()[i].offset, 4096 * i);
+  }
+}
+
+TEST(ExternalDataWriter, CutsShardsWhereASaveDoes) {
+  TempDir dir;
+  Options options;
+  options.layout = Layout::kShards;
+  options.max_shard_bytes = 9000;
+  ASSERT_THAT(write(dir.path(), in_order(5), 1, options), IsOk());
+  const auto files = files_below(dir.path());
+  EXPECT_EQ(files.size(), 5U);
+  EXPECT_TRUE(files.contains("model-00001-of-00003.data"));
+  EXPECT_TRUE(files.contains("model-00003-of-00003.data"));
+  EXPECT_EQ(files.at("model-00003-of-00003.data"), content_of(4));
+}
+
+TEST(ExternalDataWriter, NamesItsDataFileAsAsked) {
+  TempDir dir;
+  Options options;
+  options.layout = Layout::kSingle;
+  options.data_name = "model.onnx.data";
+  options.overwrite = Overwrite::kAllow;
+  ASSERT_THAT(write(dir.path(), in_order(3), 1, options), IsOk());
+  EXPECT_TRUE(files_below(dir.path()).contains("model.onnx.data"));
+  ASSERT_THAT(write(dir.path(), in_order(3), 1, options), IsOk());
+  EXPECT_EQ(files_below(dir.path()).size(), 3U);
+  EXPECT_TRUE(files_below(dir.path()).contains("model.onnx.1.data"));
+  options.layout = Layout::kPerTensor;
+  EXPECT_THAT(ExternalDataWriter::open(dir.path(), options),
+              FailsWith(ErrorCode::kInvalidArgument, "is for data in files beside the model"));
+}
+
+TEST(ExternalDataWriter, RefusesLayoutsWithoutDataFilesAndOddAlignments) {
+  TempDir dir;
+  for (const Layout layout : {Layout::kInline, Layout::kLink}) {
+    Options options;
+    options.layout = layout;
+    EXPECT_THAT(ExternalDataWriter::open(dir.path(), options),
+                FailsWith(ErrorCode::kInvalidArgument, "choose another layout"));
+  }
+  Options options;
+  options.layout = Layout::kSingle;
+  options.alignment = 100;
+  EXPECT_THAT(ExternalDataWriter::open(dir.path(), options),
+              FailsWith(ErrorCode::kInvalidArgument, "alignment 100"));
+}
+
+TEST(ExternalDataWriter, WaitsForTheDiskInEveryLayout) {
+  for (const Layout layout : {Layout::kPerTensor, Layout::kSingle, Layout::kShards}) {
+    TempDir dir;
+    Options options;
+    options.layout = layout;
+    options.max_shard_bytes = 9000;
+    ASSERT_THAT(write(dir.path(), in_order(5), 2, options), IsOk());
+    const auto report = verify_model(dir.path() / "model.onnx");
+    ASSERT_THAT(report, IsOk());
+    EXPECT_TRUE(report->ok());
+  }
 }
 
 }  // namespace

@@ -132,9 +132,53 @@ TEST(FilesBesideTheModel, AreNamedAfterTheModelAndTheGeneration) {
   EXPECT_EQ(numbered_stem("model.onnx", "initializers.7"), "model.7");
   EXPECT_EQ(numbered_stem("net", "data.x"), "net");
   EXPECT_EQ(numbered_stem(".onnx", "data"), ".onnx");
-  EXPECT_EQ(single_file_name("model.7"), "model.7.data");
-  EXPECT_EQ(shard_file_name("model", 2, 345), "model-00002-of-00345.data");
+  const DataName name = data_name_of("model.onnx", "");
+  EXPECT_EQ(single_file_name(name, "initializers"), "model.data");
+  EXPECT_EQ(single_file_name(name, "initializers.7"), "model.7.data");
+  EXPECT_EQ(shard_file_name(name, "initializers", 2, 345), "model-00002-of-00345.data");
   EXPECT_EQ(manifest_file_name("model"), "model.manifest.json");
+}
+
+TEST(FilesBesideTheModel, MayHaveAnotherNameWithTheGenerationBeforeItsSuffix) {
+  struct Case {
+    const char* name;
+    const char* first;
+    const char* third;
+    const char* shard;
+  };
+  for (const auto& [given, first, third, shard] :
+       {Case{"weights.bin", "weights.bin", "weights.3.bin", "weights.3-00001-of-00002.bin"},
+        Case{"model.onnx.data", "model.onnx.data", "model.onnx.3.data",
+             "model.onnx.3-00001-of-00002.data"},
+        Case{"weights", "weights", "weights.3", "weights.3-00001-of-00002"},
+        Case{".hidden", ".hidden", ".hidden.3", ".hidden.3-00001-of-00002"},
+        Case{"v1.2.bin", "v1.2.bin", "v1.2.3.bin", "v1.2.3-00001-of-00002.bin"},
+        Case{"w-00001-of-00002.bin", "w-00001-of-00002.bin", "w-00001-of-00002.3.bin",
+             "w-00001-of-00002.3-00001-of-00002.bin"}}) {
+    const DataName name = data_name_of("model.onnx", given);
+    EXPECT_EQ(single_file_name(name, "initializers"), first);
+    EXPECT_EQ(single_file_name(name, "initializers.3"), third);
+    EXPECT_EQ(shard_file_name(name, "initializers.3", 1, 2), shard);
+    EXPECT_EQ(generation_of_data_file(first, name), 0U);
+    EXPECT_EQ(generation_of_data_file(third, name), 3U);
+    EXPECT_EQ(generation_of_data_file(shard, name), 3U);
+    EXPECT_EQ(shard_mark(shard), "-00001-of-00002");
+    EXPECT_EQ(generation_of_data_file(std::string("x") + first, name), std::nullopt);
+    EXPECT_EQ(generation_of_data_file(std::string(first) + "x", name), std::nullopt);
+  }
+  EXPECT_EQ(shard_mark("weights.bin"), "");
+  EXPECT_EQ(shard_mark("-00001-of-00002.bin"), "");
+}
+
+TEST(FilesBesideTheModel, AreNotCalledLikeOthers) {
+  for (const char* name : {"model.onnx", "Model.ONNX", "other.onnx", "x.manifest.json",
+                           "manifest.json", "test_data_set_0"}) {
+    EXPECT_TRUE(data_name_fault("model.onnx", name)) << name;
+  }
+  EXPECT_TRUE(data_name_fault("net", "net"));
+  for (const char* name : {"model.onnx.data", "weights.bin", "onnx", "manifest.json.data"}) {
+    EXPECT_FALSE(data_name_fault("model.onnx", name)) << name;
+  }
 }
 
 TEST(FilesBesideTheModel, AreKnownByTheirNames) {

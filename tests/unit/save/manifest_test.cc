@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "onnx_external/plan.h"
 #include "support/result_matchers.h"
 
 namespace onnx_external {
@@ -72,11 +73,22 @@ TEST(Manifest, HasTheDocumentedText) {
 
 TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
   Manifest manifest = example();
-  manifest.tensors[0].recipe = {RecipeStep::kTranspose};
+  manifest.tensors[0].recipe = {RecipeStep::transpose()};
   const std::string text = manifest_text(manifest);
   EXPECT_THAT(text, testing::HasSubstr("\"version\": 2,"));
   EXPECT_THAT(text, testing::HasSubstr(
                         "\"rule\": \"prefix-removed\", \"recipe\": [\"transpose\"], \"file\""));
+  const auto parsed = parse_manifest(text);
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, manifest);
+}
+
+TEST(Manifest, IsOfTheThirdVersionOnlyWhereARecipeHasNumbers) {
+  Manifest manifest = example();
+  manifest.tensors[0].recipe = {RecipeStep::transpose(), RecipeStep::slice(0, -1, 2)};
+  const std::string text = manifest_text(manifest);
+  EXPECT_THAT(text, testing::HasSubstr("\"version\": 3,"));
+  EXPECT_THAT(text, testing::HasSubstr(R"("recipe": ["transpose", {"slice": [0, -1, 2]}])"));
   const auto parsed = parse_manifest(text);
   ASSERT_THAT(parsed, IsOk());
   EXPECT_EQ(*parsed, manifest);
@@ -142,10 +154,10 @@ TEST(Manifest, IgnoresMembersOfLaterVersions) {
 TEST(Manifest, RefusesAnotherFormatAndVersion) {
   EXPECT_THAT(parse_manifest(with("onnx-external-manifest", "other")),
               FailsWith(ErrorCode::kCorrupt, "not a manifest"));
-  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 3")),
-              FailsWith(ErrorCode::kUnsupported, "manifest version 3 is not known"));
+  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 4")),
+              FailsWith(ErrorCode::kUnsupported, "manifest version 4 is not known"));
   EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 0")),
-              FailsWith(ErrorCode::kUnsupported, "this version reads 1 to 2"));
+              FailsWith(ErrorCode::kUnsupported, "this version reads 1 to 3"));
   EXPECT_THAT(parse_manifest("[]"), FailsWith(ErrorCode::kCorrupt, "not a manifest"));
   EXPECT_THAT(parse_manifest(""), FailsWith(ErrorCode::kCorrupt, ""));
 }
@@ -162,6 +174,7 @@ TEST(Manifest, RefusesEachLie) {
       {"\"slot\": \"fc.weight\", ", ""},
       {"\"slot\": \"fc.weight\"", "\"slot\": \"fc.weight\", \"recipe\": \"transpose\""},
       {"\"slot\": \"fc.weight\"", "\"slot\": \"fc.weight\", \"recipe\": [\"fold\"]"},
+      {"\"slot\": \"fc.weight\"", "\"slot\": \"fc.weight\", \"recipe\": [{\"slice\": [0.5]}]"},
       {"\"slot\": \"fc.weight\"",
        "\"slot\": \"fc.weight\", \"recipe\": [1, 2, 3, 4, 5, 6, 7, 8, 9]"},
       {"\"graph\": 2", "\"graph\": 4294967296"},
@@ -242,6 +255,40 @@ TEST(Manifest, RefusesEachLieAboutLinkedFiles) {
     text.replace(text.find(part), part.size(), lie);
     EXPECT_THAT(parse_manifest(text), FailsWith(ErrorCode::kCorrupt, "")) << lie;
   }
+}
+
+TEST(Manifest, ListsTheModelsOfItsSet) {
+  Manifest manifest = example();
+  manifest.set = {{"encoder.onnx", 12, 0xabc}, {"model.onnx", 4321, 0xabc}};
+  const std::string text = manifest_text(manifest);
+  EXPECT_THAT(text, testing::HasSubstr("\"set\": [\n{\"file\": \"encoder.onnx\", \"bytes\": 12, "
+                                       "\"crc32\": \"00000abc\"},\n"));
+  const auto parsed = parse_manifest(text);
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(*parsed, manifest);
+}
+
+TEST(Manifest, RefusesEachLieAboutItsSet) {
+  Manifest manifest = example();
+  manifest.set = {{"encoder.onnx", 12, 0xabc}};
+  const std::vector<std::pair<std::string, std::string>> lies = {
+      {"\"file\": \"encoder.onnx\"", "\"file\": \"../encoder.onnx\""},
+      {"\"file\": \"encoder.onnx\"", "\"file\": \"a/encoder.onnx\""},
+      {"\"file\": \"encoder.onnx\"", "\"file\": \"\""},
+      {"\"file\": \"encoder.onnx\", ", ""},
+      {"\"bytes\": 12", "\"bytes\": -12"},
+      {"\"bytes\": 12, \"crc32\": \"00000abc\"", "\"bytes\": 12, \"crc32\": \"abc\""},
+      {"\"set\": [", "\"set\": [7, "},
+      {"\"set\": [", "\"set\": 7, \"other\": ["},
+  };
+  for (const auto& [part, lie] : lies) {
+    std::string text = manifest_text(manifest);
+    ASSERT_NE(text.find(part), std::string::npos) << part;
+    text.replace(text.find(part), part.size(), lie);
+    EXPECT_THAT(parse_manifest(text), FailsWith(ErrorCode::kCorrupt, "")) << lie;
+  }
+  manifest.set.assign(kMaxSetModels + 1, {"encoder.onnx", 12, 0xabc});
+  EXPECT_THAT(parse_manifest(manifest_text(manifest)), FailsWith(ErrorCode::kCorrupt, "models"));
 }
 
 TEST(Manifest, NeedsTheCrcOfTensorsThatAreNotLinked) {

@@ -55,7 +55,7 @@ class SparseCheckpoint : public testing::Test {
       }
     }
     out.close();
-    has_holes_ = may_have_holes((*SourceFile::open(sparse_))->fd());
+    has_holes_ = may_have_holes(**SourceFile::open(sparse_));
   }
 
   Status save(const fs::path& checkpoint, const fs::path& out, const WriteOptions& options,

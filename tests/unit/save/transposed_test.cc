@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Recipe kTransposed{RecipeStep::kTranspose};
+const Recipe kTransposed{RecipeStep::transpose()};
 
 std::string transposed(const std::string& bytes, std::size_t rows, std::size_t columns,
                        std::size_t unit = 4) {
@@ -70,7 +70,7 @@ class Transposed : public testing::Test {
         }
       }
       if (name == "same") {
-        mapping.pairs.back().recipe.push_back(RecipeStep::kTranspose);
+        mapping.pairs.back().recipe.push_back(RecipeStep::transpose());
       }
     }
     return mapping;
@@ -240,7 +240,7 @@ TEST_F(Transposed, AndConvertedWhereTheRecipeSaysSo) {
       "w.pt", torch_zip({{.name = "w", .shape = {2, 3}, .bytes = f32({1, 2, 3, 4, 5, 6})}})));
   const Model graph = Model::from_proto(builder.model(), {}).value();
   Mapping mapping;
-  mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::kTranspose, RecipeStep::kCast}});
+  mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::transpose(), RecipeStep::cast()}});
   const auto plan = make_plan(graph, opened, mapping, {});
   ASSERT_THAT(plan, IsOk());
   EXPECT_EQ(plan->tensors[0].cast_to, DType::kFloat16);
@@ -258,7 +258,7 @@ TEST_F(Transposed, ACastNeedsATypeThatTheGraphStates) {
       open_one(dir_.write("w.pt", torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}})));
   const Model graph = Model::from_proto(builder.model(), {}).value();
   Mapping mapping;
-  mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::kCast}});
+  mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::cast()}});
   EXPECT_THAT(make_plan(graph, opened, mapping, {}),
               FailsWith(ErrorCode::kMismatch, "does not state which type"));
 }

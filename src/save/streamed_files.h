@@ -1,0 +1,91 @@
+// The data files of tensors that come one by one (ExternalDataWriter): each gets its place when it
+// comes, and nobody knows how many will follow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/output_file.h"
+#include "base/progress_meter.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+#include "save/file_names.h"
+#include "save/file_syncer.h"
+#include "save/publish.h"
+
+namespace onnx_external {
+
+// Where the bytes of a tensor go.
+struct StreamedPlace {
+  std::size_t file = 0;
+  std::uint64_t offset = 0;
+};
+
+// Thread-safe, but for finish() and name_shards(). Files are written in `transaction`, which must
+// outlive this object.
+class StreamedFiles {
+ public:
+  // `layout`: its layout, data_name, max_shard_bytes and alignment. Requires:
+  // check_layout_options(layout).
+  StreamedFiles(const Transaction& transaction, PlanOptions layout);
+
+  // The next place, by the rules of lay_out(), in the order of the calls. release() must follow.
+  // kInvalidArgument for more than kMaxShards shards; an error of the file that this one follows.
+  [[nodiscard]] Result<StreamedPlace> take(std::string_view tensor, std::uint64_t bytes);
+
+  // The file, which is made by its first tensor, with room for `bytes` bytes from the place on.
+  [[nodiscard]] Result<const OutputFile*> open(const StreamedPlace& place, std::uint64_t bytes);
+
+  // Nobody writes at the place any more. A file is closed when that is true of all its places and
+  // no tensor will follow.
+  [[nodiscard]] Status release(const StreamedPlace& place);
+
+  // Removes the file of a tensor that could not be written, where it has one of its own; in other
+  // layouts its place stays a hole. After release().
+  void drop(const StreamedPlace& place);
+
+  // The file as the model spells it, relative to its folder. Shards have names of their own until
+  // name_shards(), since their number is part of the final ones.
+  [[nodiscard]] std::string location(std::size_t file) const;
+  [[nodiscard]] std::string name(std::size_t file) const;
+  [[nodiscard]] std::uint64_t bytes(std::size_t file) const;
+
+  // Closes all files and waits for the disk. Nobody may write any more.
+  [[nodiscard]] Status finish(int threads, ProgressMeter& meter);
+
+  // Renames the shards, which are those of `files`, in order, and their names there.
+  [[nodiscard]] Status name_shards(std::vector<PlannedFile>& files) const;
+
+ private:
+  struct File {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::size_t writers = 0;
+    bool is_full = false;  // no tensor will follow
+
+    std::mutex mutex;  // guards what follows
+    std::optional<OutputFile> output;
+    std::optional<Error> error;  // why there is none: a second try would find the first one's file
+  };
+
+  [[nodiscard]] bool has_own_files() const { return layout_.layout == Layout::kPerTensor; }
+  [[nodiscard]] const std::string& data_dir() const { return transaction_.options().data_dir; }
+  [[nodiscard]] DataName data_name() const;
+  [[nodiscard]] Status add_file(std::string_view tensor);
+  [[nodiscard]] Status close(File& file);
+
+  const Transaction& transaction_;
+  PlanOptions layout_;
+  FileSyncer syncer_;
+  mutable std::mutex mutex_;  // guards all files but for what their own mutexes guard
+  std::deque<File> files_;    // they do not move
+};
+
+}  // namespace onnx_external

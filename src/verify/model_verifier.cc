@@ -1,0 +1,241 @@
+#include "verify/model_verifier.h"
+
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "onnx/external_data.h"
+#include "onnx/inline_data.h"
+#include "save/planned_bytes.h"
+#include "verify/set_check.h"
+
+namespace onnx_external {
+namespace {
+
+// Caps a report near 1 MB; the rest are only counted.
+constexpr std::size_t kMaxFindings = 1000;
+
+bool has_bytes_of(const onnx::TensorProto& proto, const TensorView& view) {
+  const auto found = onnx_nbytes(proto.data_type(), dims_of(proto));
+  const auto wanted = contiguous_nbytes(view.dtype, view.shape);
+  return found && wanted && *found == *wanted;
+}
+
+TensorKey key_of(const ListedTensor& tensor) {
+  return {tensor.graph, tensor.place, tensor.name};
+}
+
+}  // namespace
+
+Status ModelVerifier::prepare(std::span<const ExpectedTensor> expected,
+                              const std::string& manifest) {
+  TRY_ASSIGN(tensors_, list_tensors(*model_.proto));
+  index_ = index_tensors(tensors_);
+  read_entries();
+  TRY(read_names());
+  for (const ExpectedTensor& wanted : expected) {
+    match_expected(wanted);
+  }
+  read_manifest(manifest);
+  inline_ones_ = inline_subjects();
+  return {};
+}
+
+VerifyReport ModelVerifier::collect() {
+  count_uncompared();
+  keep(first_);
+  for (Subject& subject : subjects_) {
+    keep(subject.findings);
+  }
+  keep(last_);
+  if (left_out_ > 0) {
+    report_.findings.push_back({first_left_out_, "", "",
+                                "and " + std::to_string(left_out_) +
+                                    (left_out_ == 1 ? " more finding" : " more findings")});
+  }
+  return std::move(report_);
+}
+
+void ModelVerifier::report(Subject& subject, FindingCode code, std::string message) {
+  subject.findings.push_back({code, name_in_finding(subject.tensor.name),
+                              subject.entry ? name_in_finding(subject.entry->location) : "",
+                              std::move(message)});
+}
+
+void ModelVerifier::read_entries() {
+  subjects_.resize(tensors_.size());
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    Subject& subject = subjects_[i];
+    subject.tensor = tensors_[i];
+    if (is_external(*tensors_[i].proto)) {
+      ++report_.tensors;
+      subject.entry = read_entry(tensors_[i], subject.findings);
+      report_.without_length += subject.entry && !subject.entry->states_length ? 1U : 0U;
+      subject.is_compared =
+          subject.entry && options_.compared_files.contains(subject.entry->location);
+    }
+    if (tensors_[i].is_initializer() && index_.at(key_of(tensors_[i])) != i) {
+      report(subject, FindingCode::kDuplicateName,
+             "another initializer of its graph has this name");
+    }
+  }
+}
+
+Status ModelVerifier::read_names() {
+  if (options_.open_slots == OpenSlots::kAllow) {
+    return {};
+  }
+  TRY_ASSIGN(names_, GraphNames::of(*model_.proto));
+  last_ = names_->open_slots();
+  return {};
+}
+
+ModelVerifier::Subject* ModelVerifier::subject_of(std::uint32_t graph, const std::string& name,
+                                                  TensorPlace place) {
+  const auto found = index_.find({graph, place, name});
+  return found == index_.end() ? nullptr : &subjects_[found->second];
+}
+
+ModelVerifier::Subject* ModelVerifier::shared_subject(const ExpectedTensor& wanted) {
+  const auto shared =
+      names_ ? names_->shared_initializer(wanted.graph, wanted.initializer) : std::nullopt;
+  Subject* const first = shared ? subject_of(shared->first, shared->second) : nullptr;
+  if (first == nullptr) {
+    return nullptr;
+  }
+  first->is_expected = true;
+  Subject second = *first;
+  second.tensor.name = wanted.initializer;
+  second.is_shared = true;
+  second.findings.clear();
+  return &subjects_.emplace_back(std::move(second));
+}
+
+void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
+  Subject* found = subject_of(wanted.graph, wanted.initializer, wanted.place);
+  found = found == nullptr && wanted.place == TensorPlace::kInitializer ? shared_subject(wanted)
+                                                                        : found;
+  if (found == nullptr) {
+    if (!names_ || !names_->is_open(wanted.graph, wanted.initializer)) {
+      last_.push_back({FindingCode::kMissingTensor, name_in_finding(wanted.initializer), "",
+                       "the model has no such initializer"});
+    }
+    return;
+  }
+  Subject& subject = *found;
+  subject.is_expected = true;
+  subject.by_manifest = wanted.by == ExpectedBy::kManifest;
+  if (wanted.disputed) {
+    report(subject, FindingCode::kManifest,
+           "the manifest has it from the checkpoint's " +
+               quote(checkpoint_->tensors()[*wanted.disputed].name) + ", but mapping gives " +
+               quote(checkpoint_->tensors()[wanted.tensor].name) +
+               (*wanted.disputed == wanted.tensor ? ", one of them transposed" : "") +
+               "; name the mapping options of the save, if it had some");
+  }
+  const onnx::TensorProto& proto = *subject.tensor.proto;
+  const TensorView& view = checkpoint_->tensors()[wanted.tensor];
+  if (wanted.by == ExpectedBy::kGiven && has_bytes_of(proto, view)) {
+    subject.equals = {wanted.tensor, {}, std::nullopt};
+    subject.written_crc = wanted.written_crc;
+    return;
+  }
+  const auto derived = apply_recipe(wanted.recipe, view);
+  const auto made = derived ? apply_recipe(wanted.recipe, view.shape) : fail(derived.error());
+  const auto shape = made ? onnx_shape(view.dtype, *made) : made;
+  const bool same_type = proto.data_type() == onnx_data_type(view.dtype);
+  const auto target = dtype_from_onnx(proto.data_type());
+  const bool casts = wanted.casts == Casts::kAllow || ends_with_cast(wanted.recipe);
+  const bool castable = casts && can_cast_from(view.dtype) && target && can_cast_to(*target);
+  if (shape && dims_of(proto) == *shape && (same_type || castable)) {
+    subject.equals = {wanted.tensor, wanted.recipe, same_type ? std::nullopt : target};
+    subject.written_crc = wanted.written_crc;
+  } else {
+    report(subject, FindingCode::kTypeDiffers,
+           std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
+               ", but the checkpoint's " + quote(view.name) + " is " +
+               std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
+               (wanted.recipe.empty() ? "" : ", before " + recipe_text(wanted.recipe)));
+  }
+}
+
+void ModelVerifier::read_manifest(const std::string& known) {
+  found_ = find_manifest(model_, tensors_, known);
+  if (found_ && !found_->manifest) {
+    first_.push_back(
+        {FindingCode::kManifest, "", found_->location, found_->manifest.error().message});
+  }
+  report_.used_manifest = found_ && found_->manifest;
+  ManifestFacts facts;
+  facts.records.resize(tensors_.size(), nullptr);
+  if (report_.used_manifest) {
+    const Manifest& manifest = *found_->manifest;
+    if (!knows(manifest, model_)) {
+      first_.push_back({FindingCode::kModelChanged, "", "",
+                        "the model file is not the one that the manifest was written for"});
+    }
+    facts = match_manifest(manifest, found_->location, tensors_.size(), index_);
+  }
+  for (std::size_t i = 0; i < facts.records.size(); ++i) {
+    check_record(subjects_[i], facts.records[i]);
+  }
+  std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
+  if (report_.used_manifest) {
+    check_test_data(model_, found_->manifest->test_data, last_);
+    check_linked_files(data_folder(), found_->manifest->linked, last_);
+  }
+  check_set(model_, report_.used_manifest ? &*found_->manifest : nullptr, last_);
+}
+
+void ModelVerifier::check_record(Subject& subject, const ManifestTensor* record) {
+  const bool external = is_external(*subject.tensor.proto);
+  const bool copied_along = record != nullptr && record->key.empty();
+  if (checkpoint_ != nullptr && external && subject.tensor.is_initializer() &&
+      !subject.is_expected && !copied_along) {
+    report(subject, FindingCode::kNotInCheckpoint, "no tensor of the checkpoint fills it");
+  }
+  if (external && !subject.entry) {
+    return;  // reported already; there is no range to compare
+  }
+  if (record == nullptr) {
+    if (report_.used_manifest && external && subject.tensor.is_initializer()) {
+      report(subject, FindingCode::kManifest, "the manifest does not have it");
+    }
+    return;
+  }
+  std::string message =
+      contradiction(*record, found_->folder, subject.tensor, external ? &*subject.entry : nullptr);
+  if (message.empty()) {
+    subject.record = record;
+  } else {
+    report(subject, FindingCode::kManifest, std::move(message));
+  }
+}
+
+void ModelVerifier::count_uncompared() {
+  const bool is_known = report_.used_manifest && knows(*found_->manifest, model_);
+  for (const Subject& subject : subjects_) {
+    const onnx::TensorProto& proto = *subject.tensor.proto;
+    const bool is_weight = subject.tensor.is_initializer() && !subject.is_shared &&
+                           !is_external(proto) && onnx_is_floating(proto.data_type()) &&
+                           has_data(proto) &&
+                           onnx_nbytes(proto.data_type(), dims_of(proto)).value_or(0) > 0;
+    const bool is_compared =
+        checkpoint_ != nullptr ? subject.is_expected : is_known || subject.record != nullptr;
+    report_.inline_uncompared += is_weight && !is_compared ? 1U : 0U;
+  }
+}
+
+void ModelVerifier::keep(std::vector<Finding>& findings) {
+  for (Finding& finding : findings) {
+    if (report_.findings.size() < kMaxFindings) {
+      report_.findings.push_back(std::move(finding));
+    } else if (left_out_++ == 0) {
+      first_left_out_ = finding.code;
+    }
+  }
+  findings = {};
+}
+
+}  // namespace onnx_external

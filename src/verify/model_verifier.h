@@ -1,0 +1,130 @@
+// Verifies one model, step by step, so that several models can have the ranges that they share read
+// once (verify.cc).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/byte_comparer.h"
+#include "base/progress_meter.h"
+#include "onnx/tensor_list.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "onnx_external/verify.h"
+#include "save/manifest.h"
+#include "verify/external_entry.h"
+#include "verify/graph_names.h"
+#include "verify/manifest_check.h"
+#include "verify/model_file.h"
+#include "verify/range_check.h"
+#include "verify/range_plan.h"
+
+namespace onnx_external {
+
+// SHA-1 of whole files that was computed, by location.
+using FileSha1s = std::map<std::string, Result<std::string>, std::less<>>;
+
+// Call prepare(), plan_checks(), check_rest() and collect(), in this order. Refers to what it is
+// given; `checkpoint` may be null. Findings are kept by tensor, so that their order is the graph's
+// whatever step and whatever thread made them. One thread at a time.
+class ModelVerifier {
+ public:
+  ModelVerifier(const ModelFile& model, const Checkpoint* checkpoint, const VerifyOptions& options)
+      : model_(model), checkpoint_(checkpoint), options_(options) {}
+  ModelVerifier(const ModelVerifier&) = delete;
+  ModelVerifier& operator=(const ModelVerifier&) = delete;
+
+  // Everything that reads no data. `manifest`: where it is, if that is known.
+  [[nodiscard]] Status prepare(std::span<const ExpectedTensor> expected,
+                               const std::string& manifest);
+
+  // Adds the ranges to check. `number`: of the model, if there are several.
+  void plan_checks(std::size_t number, RangePlan& plan);
+
+  // Takes the answers to these, and checks what is in the model itself.
+  [[nodiscard]] Status check_rest(std::span<const RangeAnswer> answers, FileSha1s& sha1s,
+                                  ProgressMeter& meter);
+
+  // All findings, in the order of the graph.
+  [[nodiscard]] VerifyReport collect();
+
+  // The folder that locations are relative to.
+  [[nodiscard]] const std::filesystem::path& data_folder() const {
+    return options_.data_folder.empty() ? model_.folder : options_.data_folder;
+  }
+  // Of tensors inside the model that are checked.
+  [[nodiscard]] std::uint64_t inline_bytes() const { return inline_bytes_; }
+
+ private:
+  // What is known of one tensor of the model.
+  struct Subject {
+    ListedTensor tensor;
+    std::optional<ExternalEntry> entry;  // nothing: inline, or no range that could be read
+    std::optional<WantedTensor> equals;
+    std::optional<std::uint32_t> written_crc;  // with `equals`
+    const ManifestTensor* record = nullptr;    // nothing contradicts it
+    bool is_expected = false;
+    bool is_compared = false;  // VerifyOptions::compared_files has its file
+    bool by_manifest = false;  // with `equals`: only the manifest names it
+    bool is_shared = false;    // a second name of another subject's tensor
+    std::size_t check = 0;     // with `entry`: index of its range check
+    std::vector<Finding> findings;
+  };
+
+  // What needs no data (model_verifier.cc).
+  static void report(Subject& subject, FindingCode code, std::string message);
+  void read_entries();
+  // A model that is being saved was read name by name already.
+  [[nodiscard]] Status read_names();
+  [[nodiscard]] Subject* subject_of(std::uint32_t graph, const std::string& name,
+                                    TensorPlace place = TensorPlace::kInitializer);
+  // The second name gets a subject of its own behind those of the list.
+  [[nodiscard]] Subject* shared_subject(const ExpectedTensor& wanted);
+  void match_expected(const ExpectedTensor& wanted);
+  void read_manifest(const std::string& known);
+  void check_record(Subject& subject, const ManifestTensor* record);
+  // Kept initializers that nothing speaks for.
+  void count_uncompared();
+  void keep(std::vector<Finding>& findings);
+
+  // What reads data (model_verifier_data.cc).
+  void apply(Subject& subject, const RangeAnswer& answer);
+  void count_linked(const Subject& subject, const RangeAnswer& answer);
+  void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
+                    std::uint32_t crc32);
+  // Those inside the model that something is known to compare with.
+  [[nodiscard]] std::vector<Subject*> inline_subjects();
+  [[nodiscard]] Status check_inline_ones(const std::vector<Subject*>& subjects,
+                                         ProgressMeter& meter);
+  [[nodiscard]] Status check_inline(Subject& subject, ByteComparer& comparer, ProgressMeter& meter);
+  // SHA-1 of whole files, where the model states it; runs in file order, so it is a pass of its
+  // own.
+  [[nodiscard]] Status check_checksums(FileSha1s& sha1s, ProgressMeter& meter);
+  [[nodiscard]] Status add_sha1s(const std::vector<std::string>& locations, FileSha1s& sha1s,
+                                 ProgressMeter& meter) const;
+
+  const ModelFile& model_;
+  const Checkpoint* checkpoint_;
+  const VerifyOptions& options_;
+  std::vector<ListedTensor> tensors_;
+  TensorIndex index_;
+  std::optional<GraphNames> names_;
+  std::vector<Subject> subjects_;  // in graph order, then those of second names
+  std::optional<FoundManifest> found_;
+  std::vector<Finding> first_;  // of the model as a whole
+  std::vector<Finding> last_;   // of tensors that the model does not have
+  std::uint64_t left_out_ = 0;
+  FindingCode first_left_out_ = FindingCode::kBadEntry;
+  std::vector<Subject*> inline_ones_;
+  std::uint64_t inline_bytes_ = 0;
+  VerifyReport report_;
+};
+
+}  // namespace onnx_external

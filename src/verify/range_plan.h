@@ -1,0 +1,48 @@
+// Which ranges of data files are to be checked, for one model or for several of one folder. Ranges
+// of the same place with the same expected bytes are checked once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "checkpoint/storage/bytes_ids.h"
+#include "onnx_external/checkpoint.h"
+#include "verify/external_entry.h"
+#include "verify/range_check.h"
+
+namespace onnx_external {
+
+// Refers to the checkpoint, which may be null, and to the entries. One thread at a time.
+class RangePlan {
+ public:
+  explicit RangePlan(const Checkpoint* checkpoint);
+
+  struct Added {
+    std::size_t check = 0;    // index into checks()
+    std::uint64_t bytes = 0;  // of the range; 0 if the same model has added it before
+  };
+  // Adds what must be checked of a tensor. `model`: the number of the model that it is of.
+  Added add(const ExternalEntry& entry, const std::optional<WantedTensor>& equals,
+            std::optional<std::uint32_t> written_crc, bool wants_crc, std::size_t model);
+
+  [[nodiscard]] std::span<const RangeCheck> checks() const { return checks_; }
+  [[nodiscard]] std::uint64_t bytes() const;  // of all checks
+
+ private:
+  using Expected = std::optional<std::size_t>;  // BytesIds
+
+  const Checkpoint* checkpoint_;
+  BytesIds ids_;
+  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t, bool, Expected>, std::size_t>
+      known_;
+  std::vector<RangeCheck> checks_;
+  std::vector<std::size_t> last_model_;  // that has added the check
+};
+
+}  // namespace onnx_external

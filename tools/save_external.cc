@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "base/try.h"
 #include "common/command.h"
 #include "common/documents.h"
+#include "common/graph_arguments.h"
 #include "common/mpi_team.h"
 #include "common/options.h"
 #include "common/output.h"
@@ -29,15 +31,18 @@ std::string help_text() {
   return fmt::format(
       R"(save-external attaches the weights of a PyTorch checkpoint to an ONNX graph as external data.
 
-usage: save-external GRAPH.onnx [CHECKPOINT...] -o OUT_DIR [options]
+usage: save-external [NAME.onnx=]GRAPH.onnx... [CHECKPOINT...] -o OUT_DIR [options]
 
 examples:
   save-external graph.onnx checkpoint.pt -o out
   save-external graph.onnx llama-7b-hf/ -o out --dry-run
   save-external model.onnx -o out --layout single
+  save-external encoder.onnx decoder.onnx weights/ -o out
 
 input:
-  GRAPH.onnx             a graph whose weights were left out, or are to be replaced
+  GRAPH.onnx             a graph whose weights were left out, or are to be replaced; several,
+                         told from checkpoints by content, share their data files; NAME.onnx=
+                         gives one another name than its file has
   CHECKPOINT...          .pt .pth .bin .safetensors files, shard indexes or folders;
                          several form one checkpoint; without any, the weights that the
                          graph holds get the layout
@@ -53,6 +58,8 @@ output:
                          OUT_DIR/NAME.onnx also names the model
   --model-name NAME      default: model.onnx
   --data-dir NAME        the folder of data files in OUT_DIR (per-tensor); default: initializers
+  --data-name NAME       the data file in OUT_DIR (single; with shards, what their names are made
+                         of); default: as --layout says
 {}  --attributes           without CHECKPOINT: tensors in attributes of nodes get the layout, too
   --dtype TYPE           convert all floats to float32, float16, bfloat16 or float64; refused
                          if the graph states another type
@@ -83,6 +90,7 @@ exit codes:
 struct Arguments {
   std::filesystem::path graph;
   std::vector<std::filesystem::path> checkpoints;
+  std::vector<GraphToSave> set;  // of several graphs; else empty
   SaveTarget target;
   std::filesystem::path save_map;
   std::string checksum;
@@ -109,6 +117,7 @@ void set_up(CommandLine& line, Arguments& arguments) {
   line.value("-o,--output", arguments.target.folder);
   add_plain_name(line, "--model-name", arguments.target.model_name);
   add_plain_name(line, "--data-dir", arguments.target.data_dir);
+  add_plain_name(line, "--data-name", arguments.options.plan.data_name);
   add_layout_options(line, arguments.options.plan);
   line.flag("--attributes", arguments.attributes);
   add_dtype_option(line, arguments.options.plan.dtype);
@@ -146,9 +155,6 @@ std::string wrong_with_link(const Arguments& arguments) {
 
 // What is missing on the command line, or has no effect there; empty if it is right.
 std::string wrong_argument(CommandLine& line, Arguments& arguments) {
-  if (arguments.graph.empty()) {
-    return "no GRAPH.onnx is given";
-  }
   if (arguments.target.folder.empty()) {
     if (!arguments.dry_run) {
       return "no -o OUT_DIR is given";
@@ -199,6 +205,10 @@ std::string split_output(CommandLine& line, Arguments& arguments) {
     return "";
   }
   std::string name = out.filename().string();
+  if (!arguments.set.empty()) {
+    return fmt::format("--output: names the model {}, and several graphs are given: give a folder",
+                       quote(name));
+  }
   if (line.count("--model-name") > 0 && arguments.target.model_name != name) {
     return fmt::format("--output: names the model {}, and --model-name {}", quote(name),
                        quote(arguments.target.model_name));
@@ -206,6 +216,30 @@ std::string split_output(CommandLine& line, Arguments& arguments) {
   arguments.target.model_name = std::move(name);
   arguments.target.folder = out.has_parent_path() ? out.parent_path() : ".";
   return "";
+}
+
+// Tells graphs from checkpoints. Returns what is wrong, or "".
+std::string split_inputs(CommandLine& line, Arguments& arguments) {
+  if (arguments.graph.empty()) {
+    return "no GRAPH.onnx is given";
+  }
+  GraphArguments sorted = sort_arguments(arguments.graph, arguments.checkpoints);
+  arguments.checkpoints = std::move(sorted.checkpoints);
+  if (sorted.graphs.size() == 1) {
+    const GraphToSave& graph = sorted.graphs.front();
+    if (path_of(graph) != arguments.graph) {  // it was given a name
+      arguments.graph = path_of(graph);
+      arguments.target.model_name = graph.model_name;
+    }
+    return "";
+  }
+  for (const char* option : {"--model-name", "--test-data", "--learn-map"}) {
+    if (line.count(option) > 0) {
+      return fmt::format("{}: is for one graph, and several are given", option);
+    }
+  }
+  arguments.set = std::move(sorted.graphs);
+  return wrong_graph_names(arguments.set);
 }
 
 void fill_options(Arguments& arguments) {
@@ -225,6 +259,14 @@ void fill_options(Arguments& arguments) {
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
 }
 
+std::vector<std::string> model_names(const Arguments& arguments) {
+  std::vector<std::string> names;
+  for (const GraphToSave& graph : arguments.set) {
+    names.push_back(graph.model_name);
+  }
+  return names.empty() ? std::vector<std::string>{arguments.target.model_name} : names;
+}
+
 // Checks before hours of work, rather than after them, that the map file can be written and that it
 // replaces nothing but a map file.
 Status check_map_target(const Arguments& arguments) {
@@ -237,8 +279,10 @@ Status check_map_target(const Arguments& arguments) {
     return std::filesystem::weakly_canonical(a, ignored) ==
            std::filesystem::weakly_canonical(b, ignored);
   };
-  if (same(target, arguments.target.folder / arguments.target.model_name)) {
-    return fail(ErrorCode::kInvalidArgument, target.string() + ": the model goes there");
+  for (const std::string& model : model_names(arguments)) {
+    if (same(target, arguments.target.folder / model)) {
+      return fail(ErrorCode::kInvalidArgument, target.string() + ": the model goes there");
+    }
   }
   if (std::filesystem::exists(target, ignored)) {
     if (!read_map_file(target)) {
@@ -272,21 +316,38 @@ void save_template(const Command& command, const Arguments& arguments, const Err
                       : status.error().message);
 }
 
-// The map file for --map of a later save: the slots that the checkpoint filled.
-std::string map_text(const SaveReport& report) {
-  std::vector<MapEntry> entries;
+// Adds the slots that the checkpoint filled. `model`: of a set.
+void add_filled_slots(const SaveReport& report, const std::string& model,
+                      std::vector<MapEntry>& entries) {
   for (const SavedTensor& tensor : report.tensors) {
     if (tensor.rule && *tensor.rule != Rule::kKept) {
-      entries.push_back({tensor.slot, tensor.key, tensor.recipe});
+      entries.push_back({tensor.slot, tensor.key, tensor.recipe, model});
     }
   }
-  return map_file_text(entries);
+}
+
+// The map file for --map of a later save.
+std::string map_text(const SaveReport& report) {
+  std::vector<MapEntry> entries;
+  add_filled_slots(report, "", entries);
+  return map_file_text(entries, {}, report.derived);
+}
+
+std::string set_map_text(const Arguments& arguments, const SetReport& report) {
+  std::vector<MapEntry> entries;
+  for (std::size_t i = 0; i < report.models.size(); ++i) {
+    add_filled_slots(report.models[i], arguments.set[i].model_name, entries);
+  }
+  return map_file_text(entries, {}, report.shared.derived);
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
   SandboxPaths paths;
   paths.read = arguments.options.test_data;
   paths.read_folder_of(arguments.graph);  // it may contain the graph's external data
+  for (const GraphToSave& graph : arguments.set) {
+    paths.read_folder_of(path_of(graph));
+  }
   paths.read_checkpoints(arguments.checkpoints);
   paths.read_checkpoints(arguments.options.learn_from);
   paths.read.push_back(arguments.mapping.map_file);
@@ -337,7 +398,9 @@ bool saves_map(const Arguments& arguments) {
   return !arguments.save_map.empty() && arguments.leads() && !arguments.checkpoints.empty();
 }
 
-Result<SaveReport> save(const Command& command, Arguments& arguments) {
+// Does what precedes and follows every save. `job` calls the library.
+template <typename Job>
+auto carry_out(const Command& command, Arguments& arguments, const Job& job) -> decltype(job()) {
   TRY(check_map_target(arguments));
   TRY_ASSIGN(auto made, make_out_dir(arguments));
   enter_sandbox(command, arguments.common, sandbox_paths(arguments, made));
@@ -347,19 +410,29 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
                   phases_of(arguments));
   arguments.options.write.team = arguments.team;
   arguments.options.write.progress = bar.callback();
+  auto report = job();
+  arguments.options.write.progress = {};  // the bar is gone
+  if (report) {
+    made.keep();
+  }
+  return report;
+}
+
+Result<SaveReport> save(const Command& command, Arguments& arguments) {
   const SaveTarget& target = arguments.target;
-  auto report = arguments.checkpoints.empty()
-                    ? relayout_model(target, arguments.graph, arguments.options)
-                    : save_graph_with_external_data(target.folder, target.model_name,
-                                                    target.data_dir, arguments.checkpoints,
-                                                    arguments.graph, arguments.options);
+  auto report = carry_out(command, arguments, [&] {
+    return arguments.checkpoints.empty()
+               ? relayout_model(target, arguments.graph, arguments.options)
+               : save_graph_with_external_data(target.folder, target.model_name, target.data_dir,
+                                               arguments.checkpoints, arguments.graph,
+                                               arguments.options);
+  });
   if (!report) {
     if (may_lack_keys(report.error().code) && saves_map(arguments)) {
       save_template(command, arguments, report.error());
     }
     return report;
   }
-  made.keep();
   if (!saves_map(arguments)) {
     return report;
   }
@@ -368,6 +441,23 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
     return report;
   }
   TRY(write_file(arguments.save_map, map_text(*report), arguments.options.write.overwrite));
+  return report;
+}
+
+Result<SetReport> save_set(const Command& command, Arguments& arguments) {
+  const SaveTarget& target = arguments.target;
+  TRY_ASSIGN(auto report, carry_out(command, arguments, [&] {
+               return arguments.checkpoints.empty()
+                          ? relayout_models(target.folder, target.data_dir, arguments.set,
+                                            arguments.options)
+                          : save_graphs_with_external_data(target.folder, target.data_dir,
+                                                           arguments.set, arguments.checkpoints,
+                                                           arguments.options);
+             }));
+  if (saves_map(arguments)) {
+    TRY(write_file(arguments.save_map, set_map_text(arguments, report),
+                   arguments.options.write.overwrite));
+  }
   return report;
 }
 
@@ -389,6 +479,47 @@ void note_details(const Command& command, const Arguments& arguments, const Save
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
 }
 
+std::string answer_text(const Arguments& arguments, const SaveReport& report) {
+  if (arguments.common.json) {
+    return save_document(report, arguments.options.mode);
+  }
+  const Lists lists = arguments.common.verbose ? Lists::kFull : Lists::kShort;
+  return arguments.dry_run ? dry_run_text(report, lists) : save_text(report, lists);
+}
+
+std::string answer_text(const Arguments& arguments, const SetReport& report) {
+  return arguments.common.json ? set_document(report, arguments.options.mode)
+                               : set_text(report, arguments.options.mode,
+                                          arguments.common.verbose ? Lists::kFull : Lists::kShort);
+}
+
+const SaveReport& totals_of(const SaveReport& report) {
+  return report;
+}
+const SaveReport& totals_of(const SetReport& report) {
+  return report.shared;
+}
+
+template <typename Report>
+int answer(const Command& command, const Arguments& arguments, const Result<Report>& report,
+           MpiTeam* team) {
+  if (team != nullptr && !team->end(report.has_value())) {
+    // The leader speaks for all. A second failure would make mpirun kill it while it does.
+    return kDone;
+  }
+  if (!report) {
+    return command.fail(report.error().code == ErrorCode::kCancelled
+                            ? Error{ErrorCode::kCancelled, "interrupted; nothing was written"}
+                            : report.error());
+  }
+  if (arguments.common.verbose) {
+    note_details(command, arguments, totals_of(*report));
+  }
+  return arguments.common.quiet && !arguments.common.json
+             ? static_cast<int>(kDone)
+             : command.answer(answer_text(arguments, *report));
+}
+
 int run(int argc, char** argv) {
   Command command("save-external", help_text());
   Arguments arguments;
@@ -396,7 +527,7 @@ int run(int argc, char** argv) {
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  for (const auto check : {split_output, wrong_argument}) {
+  for (const auto check : {split_inputs, split_output, wrong_argument}) {
     if (const std::string wrong = check(command.line(), arguments); !wrong.empty()) {
       return command.misuse(wrong);
     }
@@ -407,28 +538,9 @@ int run(int argc, char** argv) {
     end_by_exit_code();
   }
   arguments.common.verbose = arguments.common.verbose && arguments.leads();
-  auto report = save(command, arguments);
-  if (team && !team->end(report.has_value())) {
-    // The leader speaks for all. A second failure would make mpirun kill it while it does.
-    return kDone;
-  }
-  if (!report) {
-    return command.fail(report.error().code == ErrorCode::kCancelled
-                            ? Error{ErrorCode::kCancelled, "interrupted; nothing was written"}
-                            : report.error());
-  }
-  if (arguments.common.verbose) {
-    note_details(command, arguments, *report);
-  }
-  if (arguments.common.json) {
-    return command.answer(save_document(*report, arguments.options.mode));
-  }
-  if (arguments.common.quiet) {
-    return kDone;
-  }
-  const Lists lists = arguments.common.verbose ? Lists::kFull : Lists::kShort;
-  return command.answer(arguments.dry_run ? dry_run_text(*report, lists)
-                                          : save_text(*report, lists));
+  return arguments.set.empty()
+             ? answer(command, arguments, save(command, arguments), team.get())
+             : answer(command, arguments, save_set(command, arguments), team.get());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/try.h"
 #include "common/command.h"
@@ -32,7 +33,8 @@ Entries, paths, kinds of files, lengths and dims are always checked. If there is
 of save-external, so is the CRC-32 of every tensor and of the model.
 
 input:
-  MODEL.onnx             the model, with its data beside it; a folder means the model in it
+  MODEL.onnx             the model, with its data beside it; a folder means the model in it, or
+                         all of them if they were saved together
   --against CHECKPOINT...
                          compare every byte with these files, indexes or folders; keys are
                          matched again, and where that is open the manifest decides
@@ -53,6 +55,7 @@ exit codes:
 
 struct Arguments {
   std::filesystem::path model;
+  std::vector<std::filesystem::path> models;  // that MODEL means
   std::vector<std::filesystem::path> checkpoints;
   OpenOptions open;
   MappingArguments mapping;
@@ -91,7 +94,11 @@ Result<VerifyReport> verify_against(const Arguments& arguments) {
   TRY_ASSIGN(const auto mapping, mapping_options(arguments.mapping));
   OpenOptions open = arguments.open;
   open.threads = arguments.options.threads;
-  TRY_ASSIGN(const auto checkpoint, open_checkpoint(arguments.checkpoints, open));
+  TRY_ASSIGN(auto checkpoint, open_checkpoint(arguments.checkpoints, open));
+  if (auto added = add_derived_tensors_of(arguments.model, mapping, checkpoint, open.max_expand);
+      !added) {
+    return verify_unmapped(arguments, std::move(added).error());
+  }
   auto expected = expected_tensors(arguments.model, checkpoint, mapping);
   if (!expected) {
     return verify_unmapped(arguments, std::move(expected).error());
@@ -99,23 +106,38 @@ Result<VerifyReport> verify_against(const Arguments& arguments) {
   return verify_model_against(arguments.model, checkpoint, *expected, arguments.options);
 }
 
-Result<VerifyReport> verify(Arguments& arguments) {
+// One report for each model. Without a checkpoint, bytes that the models share are read once.
+Result<std::vector<VerifyReport>> verify(Arguments& arguments) {
   ProgressBar bar(arguments.common.show_progress());
   arguments.options.progress = bar.callback();
-  return arguments.checkpoints.empty() ? verify_model(arguments.model, arguments.options)
-                                       : verify_against(arguments);
+  std::vector<VerifyReport> reports;
+  if (arguments.checkpoints.empty()) {
+    std::vector<ModelToVerify> models;
+    for (const std::filesystem::path& model : arguments.models) {
+      models.push_back({model});
+    }
+    return verify_models(models, nullptr, arguments.options);
+  }
+  for (const std::filesystem::path& model : arguments.models) {
+    arguments.model = model;
+    TRY_ASSIGN(auto report, verify_against(arguments));
+    reports.push_back(std::move(report));
+  }
+  return reports;
 }
 
-std::string answer_text(const Arguments& arguments, const VerifyReport& report) {
+std::string answer_text(const Arguments& arguments, const std::vector<VerifyReport>& reports) {
   if (arguments.common.json) {
-    return verify_document(report);
+    return reports.size() == 1 ? verify_document(reports.front())
+                               : verify_set_document(arguments.models, reports);
   }
-  if (arguments.common.quiet) {
-    return {};
+  std::string text;
+  for (std::size_t i = 0; i < reports.size() && !arguments.common.quiet; ++i) {
+    text += verify_text(arguments.models[i], reports[i],
+                        arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint,
+                        arguments.common.verbose ? Names::kAll : Names::kFirst);
   }
-  return verify_text(arguments.model, report,
-                     arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint,
-                     arguments.common.verbose ? Names::kAll : Names::kFirst);
+  return text;
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments) {
@@ -137,31 +159,39 @@ int run(int argc, char** argv) {
   if (arguments.model.empty()) {
     return command.misuse("no MODEL.onnx is given");
   }
-  auto model = find_model(arguments.model);
-  if (!model) {
-    return command.fail(model.error());
+  auto models = find_models(arguments.model);
+  if (!models) {
+    return command.fail(models.error());
   }
-  arguments.model = *std::move(model);
+  arguments.models = *std::move(models);
+  arguments.model = arguments.models.front();
   enter_sandbox(command, arguments.common, sandbox_paths(arguments));
   const auto start = std::chrono::steady_clock::now();
-  auto report = verify(arguments);
-  if (!report) {
-    return command.fail(report.error().code == ErrorCode::kCancelled
+  const auto reports = verify(arguments);
+  if (!reports) {
+    return command.fail(reports.error().code == ErrorCode::kCancelled
                             ? Error{ErrorCode::kCancelled, "interrupted"}
-                            : report.error());
+                            : reports.error());
+  }
+  std::uint64_t bytes = 0;
+  std::size_t findings = 0;
+  for (const VerifyReport& report : *reports) {
+    bytes += report.bytes;
+    findings += report.findings.size();
   }
   if (arguments.common.verbose) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    command.note(
-        fmt::format("{}, {}", speed_text(report->bytes, time.count()), peak_memory_text()));
+    command.note(fmt::format("{}, {}", speed_text(bytes, time.count()), peak_memory_text()));
   }
-  const int answered = command.answer(answer_text(arguments, *report));
-  if (answered != kDone || report->ok()) {
+  const int answered = command.answer(answer_text(arguments, *reports));
+  if (answered != kDone || findings == 0) {
     return answered;
   }
-  return command.fail(fmt::format("{}: {} finding{}", arguments.model.string(),
-                                  report->findings.size(),
-                                  report->findings.size() == 1 ? "" : "s"));
+  const std::filesystem::path& verified = arguments.models.size() == 1
+                                              ? arguments.models.front()
+                                              : arguments.models.front().parent_path();
+  return command.fail(
+      fmt::format("{}: {} finding{}", verified.string(), findings, findings == 1 ? "" : "s"));
 }
 
 }  // namespace

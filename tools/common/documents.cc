@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "checkpoint/derivation_json.h"
 #include "common/json_text.h"
 #include "onnx_external/dtype.h"
 
@@ -17,6 +18,12 @@ Document pairs(const std::vector<std::pair<std::string, std::string>>& list, con
   return out;
 }
 
+// As in a map file.
+Document recipe_step(const RecipeStep& step) {
+  const std::string name(step_name(step.kind));
+  return takes_numbers(step.kind) ? Document{{name, step.numbers}} : Document(name);
+}
+
 Document saved_tensor(const SavedTensor& tensor) {
   Document out = Document::object();
   if (tensor.rule) {
@@ -26,8 +33,8 @@ Document saved_tensor(const SavedTensor& tensor) {
   if (tensor.rule) {
     out["rule"] = rule_name(*tensor.rule);
   }
-  for (const RecipeStep step : tensor.recipe) {
-    out["recipe"].push_back(recipe_step_name(step));
+  for (const RecipeStep& step : tensor.recipe) {
+    out["recipe"].push_back(recipe_step(step));
   }
   if (!tensor.file.empty()) {
     out["file"] = tensor.file;
@@ -160,7 +167,9 @@ std::string_view slot_kind_name(SlotKind kind) {
   return "";
 }
 
-std::string save_document(const SaveReport& report, RunMode mode) {
+namespace {
+
+Document save_object(const SaveReport& report, RunMode mode) {
   Document document{{"model", report.model.string()},
                     {"dry_run", mode == RunMode::kDryRun},
                     {"tensors", list_of(report.tensors, saved_tensor)},
@@ -177,6 +186,9 @@ std::string save_document(const SaveReport& report, RunMode mode) {
                     {"bytes", report.bytes},
                     {"seconds", report.seconds},
                     {"verified", report.verified}};
+  if (!report.derived.empty()) {
+    document["derived"] = Document::parse(derived_json(report.derived, ""));
+  }
   if (report.linked_bytes > 0) {
     document["linked_bytes"] = report.linked_bytes;
   }
@@ -191,29 +203,78 @@ std::string save_document(const SaveReport& report, RunMode mode) {
     document["test_data"] = test_sets(report.test_data);
     document["dimensions"] = list_of(report.test_data.dimensions, dimension);
   }
+  return document;
+}
+
+}  // namespace
+
+std::string save_document(const SaveReport& report, RunMode mode) {
+  return document_text(save_object(report, mode));
+}
+
+std::string set_document(const SetReport& report, RunMode mode) {
+  constexpr std::array kOfOneGraph{"tensors", "inputs_left", "initializers_kept", "slots_left",
+                                   "alignment"};
+  const auto model_object = [&](const SaveReport& model) {
+    const Document whole = save_object(model, mode);
+    Document part{{"model", whole["model"]}};
+    for (const char* name : kOfOneGraph) {
+      part[name] = whole[name];
+    }
+    part["bytes"] = whole["bytes"];
+    return part;
+  };
+  Document document{{"folder", report.shared.model.string()},
+                    {"models", list_of(report.models, model_object)}};
+  document.update(save_object(report.shared, mode));
+  document.erase("model");
+  for (const char* name : kOfOneGraph) {
+    document.erase(name);
+  }
   return document_text(document);
 }
 
-std::string verify_document(const VerifyReport& report) {
+namespace {
+
+Document verify_object(const VerifyReport& report) {
   const auto finding = [](const Finding& f) {
     return Document{{"code", finding_code_name(f.code)},
                     {"tensor", f.tensor},
                     {"file", f.file},
                     {"message", f.message}};
   };
-  return document_text({{"ok", report.ok()},
-                        {"findings", list_of(report.findings, finding)},
-                        {"tensors", report.tensors},
-                        {"inline_tensors", report.inline_tensors},
-                        {"inline_uncompared", report.inline_uncompared},
-                        {"bytes", report.bytes},
-                        {"compared", report.compared},
-                        {"compared_by_manifest", report.compared_by_manifest},
-                        {"converted", report.converted},
-                        {"linked", report.linked},
-                        {"linked_without_crc", report.linked_without_crc},
-                        {"without_length", report.without_length},
-                        {"used_manifest", report.used_manifest}});
+  return {{"ok", report.ok()},
+          {"findings", list_of(report.findings, finding)},
+          {"tensors", report.tensors},
+          {"inline_tensors", report.inline_tensors},
+          {"inline_uncompared", report.inline_uncompared},
+          {"bytes", report.bytes},
+          {"compared", report.compared},
+          {"compared_by_manifest", report.compared_by_manifest},
+          {"converted", report.converted},
+          {"linked", report.linked},
+          {"linked_without_crc", report.linked_without_crc},
+          {"without_length", report.without_length},
+          {"used_manifest", report.used_manifest}};
+}
+
+}  // namespace
+
+std::string verify_document(const VerifyReport& report) {
+  return document_text(verify_object(report));
+}
+
+std::string verify_set_document(std::span<const std::filesystem::path> models,
+                                std::span<const VerifyReport> reports) {
+  Document list = Document::array();
+  bool ok = true;
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    Document report{{"model", models[i].string()}};
+    report.update(verify_object(reports[i]));
+    ok = ok && reports[i].ok();
+    list.push_back(std::move(report));
+  }
+  return document_text({{"ok", ok}, {"models", list}});
 }
 
 std::string inspect_document(const Inspection& inspection) {

@@ -1,6 +1,8 @@
 // The JSON documents that the commands print with --json. docs/cli.md documents every key.
 #pragma once
 
+#include <filesystem>
+#include <span>
 #include <string>
 
 #include "inspect/inspect.h"
@@ -10,7 +12,10 @@
 namespace onnx_external {
 
 [[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode);
+[[nodiscard]] std::string set_document(const SetReport& report, RunMode mode);
 [[nodiscard]] std::string verify_document(const VerifyReport& report);
+[[nodiscard]] std::string verify_set_document(std::span<const std::filesystem::path> models,
+                                              std::span<const VerifyReport> reports);
 [[nodiscard]] std::string inspect_document(const Inspection& inspection);
 
 // "graph-input", "undefined-name", "initializer", "identity-output".

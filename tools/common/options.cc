@@ -205,7 +205,9 @@ void add_mapping_options(CommandLine& line, MappingArguments& arguments) {
 Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
   MappingOptions options = arguments.options;
   if (!arguments.map_file.empty()) {
-    TRY_ASSIGN(options.map, read_map_file(arguments.map_file));
+    TRY_ASSIGN(auto file, read_map_file(arguments.map_file));
+    options.map = std::move(file.map);
+    options.derived = std::move(file.derived);
   }
   return options;
 }

@@ -421,14 +421,27 @@ std::string save_text(const SaveReport& report, Lists lists) {
 
 // "map, transposed, cast"
 std::string rule_text(Rule rule, const Recipe& recipe) {
-  std::string text(rule_name(rule));
-  for (const RecipeStep step : recipe) {
-    text += step == RecipeStep::kTranspose ? ", transposed" : ", cast";
+  return std::string(rule_name(rule)) + (recipe.empty() ? "" : ", " + recipe_done_text(recipe));
+}
+
+// "derived: w is 64 parts, stacked along dimension 0, transposed"
+std::string derived_text(const std::vector<DerivedTensor>& derived) {
+  std::string text;
+  for (const DerivedTensor& tensor : derived) {
+    const Derivation& from = tensor.from;
+    std::string how =
+        from.kind == DerivationKind::kKey
+            ? shown(from.key)
+            : fmt::format("{}, {} along dimension {}", count_text(from.parts.size(), "part"),
+                          from.kind == DerivationKind::kStack ? "stacked" : "joined", from.dim);
+    text += fmt::format("derived: {} is {}{}\n", shown(tensor.name), how,
+                        from.recipe.empty() ? "" : ", " + recipe_done_text(from.recipe));
   }
   return text;
 }
 
-std::string dry_run_text(const SaveReport& report, Lists lists) {
+// One line per slot.
+std::string slots_text(const SaveReport& report) {
   std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "size"}};
   for (const SavedTensor& tensor : report.tensors) {
     rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
@@ -438,10 +451,44 @@ std::string dry_run_text(const SaveReport& report, Lists lists) {
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     size_text(tensor.length)});
   }
-  return table_text(rows, {4}) + leftovers_text(report, lists) +
+  return table_text(rows, {4});
+}
+
+std::string dry_run_text(const SaveReport& report, Lists lists) {
+  return slots_text(report) + derived_text(report.derived) + leftovers_text(report, lists) +
          test_data_text(report.test_data, lists) +
          fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
                      totals_text(report));
+}
+
+std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
+  const bool is_dry_run = mode == RunMode::kDryRun;
+  std::string out;
+  std::vector<SavedTensor> all;
+  std::uint64_t bytes = 0;  // if each model had its own
+  for (const SaveReport& model : report.models) {
+    all.insert(all.end(), model.tensors.begin(), model.tensors.end());
+    bytes += model.bytes;
+    out += fmt::format("{}: {}, {} in {}\n", shown(model.model.string()),
+                       count_text(model.tensors.size(), "tensor"), size_text(model.bytes),
+                       count_text(count_files(model.tensors), "file")) +
+           (is_dry_run ? slots_text(model) : "") + leftovers_text(model, lists);
+  }
+  const SaveReport& shared = report.shared;
+  const std::uint64_t stored =
+      shared.linked_bytes > 0 ? shared.linked_bytes : shared.bytes + shared.bytes_reused;
+  const bool has_rate = !is_dry_run && shared.bytes >= kMinRatedBytes;
+  return out + derived_text(shared.derived) +
+         fmt::format("{}{}: {} in {}, {} if nothing were shared; {}{}\n",
+                     shared.model.empty() ? "" : shown(shared.model.string()) + ": ",
+                     count_text(report.models.size(), "model"), size_text(stored),
+                     count_text(count_files(all), "file"), size_text(bytes),
+                     is_dry_run                ? "dry run, nothing was written"
+                     : !shared.verified        ? "not verified"
+                     : shared.linked_bytes > 0 ? "verified, every range; no byte was read"
+                                               : "verified, every byte",
+                     has_rate ? "; " + speed_text(shared.bytes, shared.seconds) : "") +
+         leftovers_text(shared, lists) + left_data_text(shared, lists);
 }
 
 std::string verify_text(const std::filesystem::path& model, const VerifyReport& report,

@@ -16,6 +16,9 @@ namespace onnx_external {
 // The plan, with one line per slot.
 [[nodiscard]] std::string dry_run_text(const SaveReport& report, Lists lists);
 
+// The same for a set: a line for each model, then what they share.
+[[nodiscard]] std::string set_text(const SetReport& report, RunMode mode, Lists lists);
+
 // Findings with the same cause share a line.
 enum class Compared { kNothing, kCheckpoint };
 enum class Names { kFirst, kAll };

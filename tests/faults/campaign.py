@@ -24,6 +24,9 @@ EXPERIMENTS = (
      "interrupted, moves fewer bytes, or is where the process is killed; first save and replacement; "
      "all layouts, links and inline models too, casts, recorded inputs, models without a checkpoint; verified or not, "
      "without syncs, past the page cache", ["calls"]),
+    ("sets", "the same for several models over one store: a first set, one that replaces a set, one of its "
+     "models, another set that shares a model; each model of the folder is complete, and the next save "
+     "finishes what was begun", ["sets"]),
     ("kills", "`save-external` gets SIGKILL at a random moment, again and again in one folder",
      ["kills", "--count", "8000"]),
     ("resumes", "a save is killed at a random call, what it left is damaged in a third of the cases, "

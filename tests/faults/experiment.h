@@ -59,6 +59,8 @@ struct Skipped {
 
 // Every call of a save fails, is interrupted, or is where the process dies.
 [[nodiscard]] Tally sweep_calls(const Settings& settings);
+// The same for several models over one store: each stays complete, the next save finishes the set.
+[[nodiscard]] Tally save_sets(const Settings& settings);
 // save-external is killed at any time, then run again.
 [[nodiscard]] Tally kill_commands(const Settings& settings);
 // A save is killed, what it left is perhaps damaged, then it is resumed: the files are the same.

@@ -27,7 +27,8 @@ const std::map<std::string, std::function<Tally(const Settings&)>>& experiments(
       {"calls", sweep_calls},    {"kills", kill_commands},
       {"resumes", resume_saves}, {"flips", flip_bits},
       {"paths", walk_paths},     {"allocations", fail_allocations},
-      {"disks", fill_disks},     {"power-cuts", cut_power_everywhere}};
+      {"disks", fill_disks},     {"power-cuts", cut_power_everywhere},
+      {"sets", save_sets}};
   return all;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/range_crc.h"
+#include "base/try.h"
 #include "onnx_external/verify.h"
 #include "support/save_fixture.h"
 
@@ -198,8 +199,7 @@ void Scene::prepare(const SaveRequest& request) const {
   }
 }
 
-Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
-                               std::size_t* calls) const {
+SaveOptions Scene::options_for(const SaveRequest& request) const {
   SaveOptions options;
   options.open.threads = request.threads;
   options.write.threads = request.threads;
@@ -214,21 +214,68 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   if (request.form.input == Input::kRecorded) {
     options.test_data = {recording()};
   }
-  prepare(request);
-  const std::vector<fs::path> paths = checkpoints(request);
-  const fs::path source = graph(request.form, request.seed);
-  pretend({.exchanges = request.form.exchanges});
+  return options;
+}
+
+namespace {
+
+// Counts the calls of a save, or lets one of them fail.
+template <typename Save>
+auto under_fault(const Form& form, Injection injection, std::size_t* calls, const Save& save) {
+  pretend({.exchanges = form.exchanges});
   inject(injection.fault, injection.nth, injection.error_number);
-  auto report = paths.empty()
-                    ? relayout_model({.folder = request.out}, source, options)
-                    : save_graph_with_external_data(request.out, "model.onnx", "initializers",
-                                                    paths, source, options);
+  auto report = save();
   const std::size_t counted = stop_injecting();
   pretend({});
   if (calls != nullptr) {
     *calls = counted;
   }
   return report;
+}
+
+Model model_using(const std::vector<std::string>& keys, const Form& form) {
+  std::vector<TestTensor> tensors = scene_tensors(1, 1);
+  std::erase_if(tensors, [&](const TestTensor& tensor) {
+    const bool is_plain = form.input != Input::kBeside || tensor.name != "turned";
+    return !is_plain || std::find(keys.begin(), keys.end(), tensor.name) == keys.end();
+  });
+  return model_for(tensors);
+}
+
+}  // namespace
+
+Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
+                               std::size_t* calls) const {
+  const SaveOptions options = options_for(request);
+  prepare(request);
+  const std::vector<fs::path> paths = checkpoints(request);
+  const fs::path source = graph(request.form, request.seed);
+  return under_fault(request.form, injection, calls, [&] {
+    return paths.empty() ? relayout_model({.folder = request.out}, source, options)
+                         : save_graph_with_external_data(request.out, "model.onnx", "initializers",
+                                                         paths, source, options);
+  });
+}
+
+Status Scene::save_set(const SaveRequest& request, const std::vector<std::string>& models,
+                       const KeysOfModel& keys_of, Injection injection, std::size_t* calls) const {
+  SaveOptions options = options_for(request);
+  options.mapping.unmatched = Unmatched::kSkip;
+  prepare(request);
+  const std::vector<fs::path> paths = checkpoints(request);
+  std::vector<GraphToSave> graphs;
+  for (const std::string& name : models) {
+    graphs.push_back({name + ".onnx", model_using(keys_of(name), request.form)});
+  }
+  return under_fault(request.form, injection, calls, [&]() -> Status {
+    if (graphs.size() == 1) {
+      TRY(save_model_with_external_data(request.out, graphs[0].model_name, "initializers", paths,
+                                        std::get<Model>(graphs[0].graph).proto(), options));
+    } else {
+      TRY(save_graphs_with_external_data(request.out, "initializers", graphs, paths, options));
+    }
+    return {};
+  });
 }
 
 std::string fault_of_model(const fs::path& out) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -83,7 +84,16 @@ class Scene {
   [[nodiscard]] Result<SaveReport> save(const SaveRequest& request, Injection injection = {},
                                         std::size_t* calls = nullptr) const;
 
+  // The same for models that use some of the keys each, under the names that they are given:
+  // several become a set. Keys that no model uses are left out.
+  using KeysOfModel = std::function<std::vector<std::string>(const std::string& model)>;
+  [[nodiscard]] Status save_set(const SaveRequest& request, const std::vector<std::string>& models,
+                                const KeysOfModel& keys_of, Injection injection = {},
+                                std::size_t* calls = nullptr) const;
+
  private:
+  [[nodiscard]] SaveOptions options_for(const SaveRequest& request) const;
+
   std::filesystem::path folder_;
 };
 

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!pairs) {
     return 0;
   }
-  const std::string text = map_file_text(*pairs);
+  const std::string text = map_file_text(pairs->map, {}, pairs->derived);
   const auto again = read_map_file(memory_path(text.data(), text.size()));
   if (!again || *again != *pairs) {
     std::abort();

@@ -179,7 +179,8 @@ void add_zips(Seeds& seeds) {
     other.add({.name = name, .data = "{}", .descriptor = false, .alignment = 0});
     seeds.add("zip", other.finish([](ZipEnd& end) { end.zip64 = false; }));
   }
-  for (const char* name : {"tiny/two_lengths.pt", "bad/expand_bomb.pt", "bad/os_system.pt"}) {
+  for (const char* name : {"tiny/two_lengths.pt", "bad/expand_bomb.pt", "bad/os_system.pt",
+                           "modern/dtensors.pt", "modern/skipped.pt", "modern/script.pt"}) {
     seeds.add_fixture("zip", name);
   }
   seeds.add_sizes("exported", std::string(kExportedConfig), ' ');
@@ -212,6 +213,10 @@ void add_texts(Seeds& seeds) {
   }
   seeds.add("map", R"({"fc.weight": "module.fc.weight", "a\u00e9": "b"})");
   seeds.add("map", R"({"map": {"a": "b", "c": "d"}, "n": [1, -2, 3.5e1, true, false, null]})");
+  seeds.add("map", R"({"w": {"key": "k", "recipe": ["transpose", {"permute": [1, 0]}, )"
+                   R"({"reshape": [2, -1]}, {"slice": [0, -4, 128]}, "cast"]}})");
+  seeds.add("map", R"({"derived": {"x": {"concat": ["a", {"stack": ["b", "c"], "dim": -1, )"
+                   R"("recipe": [{"reshape": []}]}], "dim": 0}, "y": "x"}, "map": {"w": "y"}})");
   seeds.add("map", R"(s/^a\.(\w+)$/b.\1/g)");
   seeds.add("map", R"(s|a\||b|)");
   seeds.add("entries", "1\n2,3\nlocation=model.data\noffset=4096\nlength=24\n");
@@ -235,7 +240,7 @@ void add_manifests(Seeds& seeds) {
   manifest.tensors.push_back({"c", 0, "", "", "", 0, 8, 1, 7, {}, TensorPlace::kAttribute});
   manifest.test_data.push_back({"test_data_set_0/input_0.pb", 99, 0x1234});
   seeds.add("manifest", manifest_text(manifest));
-  manifest.tensors[0].recipe = {RecipeStep::kTranspose};
+  manifest.tensors[0].recipe = {RecipeStep::transpose()};
   seeds.add("manifest", manifest_text(manifest));
 }
 

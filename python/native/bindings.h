@@ -6,6 +6,9 @@
 namespace onnx_external::python {
 
 void bind_checkpoint(nanobind::module_& module);
+void bind_classes(nanobind::module_& module);
 void bind_jobs(nanobind::module_& module);
+void bind_loose(nanobind::module_& module);
+void bind_writer(nanobind::module_& module);
 
 }  // namespace onnx_external::python

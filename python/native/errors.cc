@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error_code.h"
+#include "native/classes.h"
 
 namespace nb = nanobind;
 
@@ -33,14 +34,30 @@ nb::list remedies_of(const ErrorDetails& details) {
   return remedies;
 }
 
+// What a function of the caller raised: as the cause of our exception; as it is if it is no
+// Exception (KeyboardInterrupt, SystemExit).
+void raise_from(nb::handle exception, nb::handle cause) {
+  if (PyErr_GivenExceptionMatches(cause.ptr(), PyExc_Exception) == 0) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(cause.ptr())), cause.ptr());
+    throw nb::python_error();
+  }
+  nb::setattr(exception, "__cause__", cause);
+}
+
 }  // namespace
 
-void raise(const Error& error) {
+void raise(const Error& error, nb::handle cause) {
   const ErrorDetails none;
   const ErrorDetails& details = error.details ? *error.details : none;
   const nb::object make = nb::module_::import_("onnx_external.errors").attr("_make");
   const nb::object exception = make(std::string(error_code_name(error.code)), error.message,
                                     lists_of(details), remedies_of(details));
+  const nb::object of_class = CallClasses::cause_of(error.message);
+  if (of_class.is_valid()) {
+    raise_from(exception, of_class);
+  } else if (cause.is_valid()) {
+    raise_from(exception, cause);
+  }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
 }

@@ -1,6 +1,8 @@
 // Errors of the library as Python exceptions.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <utility>
 
 #include "onnx_external/result.h"
@@ -8,8 +10,8 @@
 namespace onnx_external::python {
 
 // Throws the exception of onnx_external.errors that belongs to the error, with its message, its
-// lists and its remedies. Needs the GIL.
-[[noreturn]] void raise(const Error& error);
+// lists and its remedies; `cause` becomes its __cause__. Needs the GIL.
+[[noreturn]] void raise(const Error& error, nanobind::handle cause = {});
 
 // The value, or the exception.
 template <typename T>

@@ -2,16 +2,30 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
+#include <climits>
+#include <cstddef>
 #include <optional>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "base/new_folders.h"
+#include "base/parallel.h"
+#include "base/try.h"
 #include "common/documents.h"
 #include "inspect/inspect.h"
 #include "inspect/listing.h"
 #include "native/bindings.h"
 #include "native/errors.h"
+#include "native/loose.h"
 #include "native/options.h"
+#include "native/sources.h"
 #include "native/work.h"
+#include "onnx_external/loose_tensors.h"
 #include "onnx_external/save_external.h"
 
 namespace nb = nanobind;
@@ -23,15 +37,19 @@ namespace fs = std::filesystem;
 
 using Paths = std::vector<fs::path>;
 
-// A report of `work`, which runs without the GIL.
+// A report of `work`, which runs without the GIL. What a function of the caller raised comes first.
 template <typename Report, typename Work>
-Report run(nb::handle progress, ProgressFn& callback, const Work& work) {
+Report run(nb::handle progress, ProgressFn& callback, const MakeFailure& failure,
+           const Work& work) {
   std::optional<Result<Report>> result;
   run_work(progress, [&](const ProgressFn& report) {
     callback = report;
     result.emplace(work());
   });
   callback = {};
+  if (!*result) {
+    failure.raise_if_any();
+  }
   return value_or_raise(*std::move(result));
 }
 
@@ -40,71 +58,242 @@ SaveTarget target_of(const fs::path& folder, const std::string& model_name,
   return SaveTarget{.folder = folder, .model_name = model_name, .data_dir = data_dir};
 }
 
-// A graph: a file, or the bytes of a ModelProto.
-Result<SaveReport> save_any(const std::optional<fs::path>& path, const onnx::ModelProto& proto,
-                            const Paths& weights, const SaveTarget& target,
-                            const SaveOptions& options) {
-  if (weights.empty()) {
-    return path ? relayout_model(target, *path, options) : relayout_model(target, proto, options);
+Result<onnx::ModelProto> parse_model(const nb::bytes& bytes) {
+  const std::string_view text(bytes.c_str(), bytes.size());
+  onnx::ModelProto proto;
+  if (text.size() > INT_MAX || !proto.ParseFromArray(text.data(), static_cast<int>(text.size()))) {
+    return fail(ErrorCode::kCorrupt, "the model's bytes are no ModelProto");
   }
-  return path ? save_graph_with_external_data(target.folder, target.model_name, target.data_dir,
-                                              weights, *path, options)
-              : save_model_with_external_data(target.folder, target.model_name, target.data_dir,
-                                              weights, proto, options);
+  return proto;
 }
 
-std::string save(nb::object model, nb::object weights, nb::object folder,
-                 const std::string& model_name, const std::string& data_dir, nb::object progress,
-                 const nb::dict& given) {
+Result<Model> load_model(const fs::path& path, const fs::path& source_dir) {
+  TRY_ASSIGN(auto model, Model::load(path));
+  if (!source_dir.empty()) {
+    model.set_source_dir(source_dir);
+  }
+  return model;
+}
+
+// The folder of a model's own external data.
+fs::path or_current(const fs::path& source_dir) {
+  return source_dir.empty() ? fs::path(".") : source_dir;
+}
+
+// The model of the caller: a file, or the bytes of a ModelProto whose data may be loose.
+class GivenModel {
+ public:
+  GivenModel(nb::object model, nb::handle tensors, const std::shared_ptr<MakeFailure>& failure)
+      : tensors_(loose_tensors(tensors, failure)) {
+    if (nb::isinstance<nb::bytes>(model)) {
+      bytes_ = nb::cast<nb::bytes>(model);
+    } else {
+      path_ = path_of(model);
+    }
+  }
+
+  [[nodiscard]] const std::optional<fs::path>& path() const { return path_; }
+
+  // At most one call; without the GIL.
+  [[nodiscard]] Result<Model> load(const fs::path& source_dir) {
+    if (path_) {
+      return load_model(*path_, source_dir);
+    }
+    TRY_ASSIGN(auto proto, parse_model(bytes_));
+    return Model::from_proto(std::move(proto), or_current(source_dir), std::move(tensors_));
+  }
+
+ private:
+  std::optional<fs::path> path_;
+  nb::bytes bytes_;
+  std::vector<LooseTensor> tensors_;
+};
+
+// What a save works on.
+struct SaveInputs {
+  GivenModel model;
+  Sources weights;
+  Sources extra;
+  Sources old;  // for learn_map
+};
+
+Result<SaveReport> attach(SaveInputs& inputs, const SaveTarget& target, SaveOptions options) {
+  // Compressed records are inflated beside the output, because /tmp may be small or memory.
+  options.open.scratch_dir = nearest_existing_folder(target.folder);
+  std::optional<Checkpoint> old;
+  if (const auto paths = inputs.old.paths(); paths) {
+    options.learn_from = *paths;
+  } else {
+    TRY_ASSIGN(old, inputs.old.open(options.open));
+    options.learn_from_open = &*old;
+  }
+  std::optional<Model> model;
+  std::optional<Checkpoint> checkpoint;
+  // They are independent, so they are opened at the same time.
+  enum Input { kModel, kWeights, kInputs };
+  TRY(parallel_for(kInputs, thread_count(options.open.threads),
+                   [&](std::size_t input, int) -> Status {
+                     if (input == kModel) {
+                       TRY_ASSIGN(model, inputs.model.load(options.source_dir));
+                     } else if (!inputs.weights.empty()) {
+                       TRY_ASSIGN(checkpoint, inputs.weights.open(options.open));
+                     }
+                     return {};
+                   }));
+  if (inputs.extra.empty()) {
+    return save_model_with_external_data(target, *std::move(checkpoint), *std::move(model),
+                                         options);
+  }
+  TRY_ASSIGN(const auto extra, inputs.extra.open(options.open));
+  TRY_ASSIGN(checkpoint, with_extra(*model, checkpoint ? &*checkpoint : nullptr, extra, options));
+  return save_model_with_external_data(target, *std::move(checkpoint), *std::move(model), options);
+}
+
+Result<SaveReport> save_any(SaveInputs& inputs, const SaveTarget& target,
+                            const SaveOptions& options) {
+  const auto& path = inputs.model.path();
+  if (inputs.extra.empty() && inputs.weights.empty()) {
+    if (path) {
+      return relayout_model(target, *path, options);
+    }
+    TRY_ASSIGN(auto model, inputs.model.load(options.source_dir));
+    return relayout_model(target, std::move(model), options);
+  }
+  return attach(inputs, target, options);
+}
+
+std::string save(nb::object model, nb::object tensors, nb::object weights, nb::object extra,
+                 nb::object folder, const std::string& model_name, const std::string& data_dir,
+                 nb::object progress, const nb::dict& given) {
+  const auto failure = std::make_shared<MakeFailure>();
   Keywords keywords(given);
+  const nb::object old = keywords.take("learn_map");
   SaveOptions options = save_options(keywords);
   keywords.expect_empty();
-  std::optional<fs::path> path;
-  onnx::ModelProto proto;
-  if (nb::isinstance<nb::bytes>(model)) {
-    const auto bytes = nb::cast<nb::bytes>(model);
-    bool parsed = bytes.size() <= INT_MAX;
-    if (parsed) {
-      nb::gil_scoped_release released;
-      parsed = proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-    }
-    if (!parsed) {
-      raise(Error{ErrorCode::kCorrupt, "the model's bytes are no ModelProto"});
-    }
-  } else {
-    path = path_of(model);
-  }
-  const Paths paths = weights.is_none() ? Paths() : paths_of(weights);
+  set_data_name(options, model_name);
+  SaveInputs inputs{GivenModel(model, tensors, failure), Sources(weights, failure),
+                    Sources(extra, failure), Sources(old.is_valid() ? old : nb::none(), failure)};
   const SaveTarget target =
       target_of(folder.is_none() ? fs::path() : path_of(folder), model_name, data_dir);
-  const auto report = run<SaveReport>(progress, options.write.progress, [&] {
-    return save_any(path, proto, paths, target, options);
-  });
+  const auto report = run<SaveReport>(progress, options.write.progress, *failure,
+                                      [&] { return save_any(inputs, target, options); });
   return save_document(report, options.mode);
 }
 
-Result<VerifyReport> verify_any(const fs::path& path, const Paths& against, const OpenOptions& open,
+// --- several graphs ------------------------------------------------------------------------------
+
+// One graph of the caller: a file, or the bytes of a ModelProto.
+struct GivenGraph {
+  std::string name;
+  std::variant<fs::path, nb::bytes> model;
+  fs::path source_dir;  // empty: the model's own folder
+};
+
+// What a save of a set works on. Data in memory is in one list for all graphs.
+struct SetInputs {
+  std::vector<GivenGraph> graphs;
+  std::vector<LooseTensor> tensors;
+  Sources weights;
+  Sources extra;
+};
+
+// Of (name, model, base_dir or None).
+std::vector<GivenGraph> given_graphs(nb::handle list) {
+  std::vector<GivenGraph> graphs;
+  for (const nb::handle item : list) {
+    const auto [name, model, base_dir] =
+        nb::cast<std::tuple<std::string, nb::object, nb::object>>(item);
+    GivenGraph graph{name, {}, base_dir.is_none() ? fs::path() : path_of(base_dir)};
+    if (nb::isinstance<nb::bytes>(model)) {
+      graph.model = nb::cast<nb::bytes>(model);
+    } else {
+      graph.model = path_of(model);
+    }
+    graphs.push_back(std::move(graph));
+  }
+  return graphs;
+}
+
+// At most one call; without the GIL.
+Result<std::vector<Model>> load_all(SetInputs& inputs) {
+  std::vector<Model::FromMemory> protos;
+  for (const GivenGraph& graph : inputs.graphs) {
+    if (const auto* const bytes = std::get_if<nb::bytes>(&graph.model)) {
+      TRY_ASSIGN(auto proto, parse_model(*bytes));
+      protos.push_back({std::move(proto), or_current(graph.source_dir)});
+    }
+  }
+  TRY_ASSIGN(auto from_memory,
+             Model::from_protos(std::move(protos), std::move(inputs.tensors), LooseOptions()));
+  std::vector<Model> models;
+  std::size_t next = 0;
+  for (const GivenGraph& graph : inputs.graphs) {
+    if (const auto* const path = std::get_if<fs::path>(&graph.model)) {
+      TRY_ASSIGN(auto model, load_model(*path, graph.source_dir));
+      models.push_back(std::move(model));
+    } else {
+      models.push_back(std::move(from_memory[next++]));
+    }
+  }
+  return models;
+}
+
+Result<SetReport> save_all(SetInputs& inputs, const SaveTarget& target, SaveOptions options) {
+  // Compressed records are inflated beside the output, because /tmp may be small or memory.
+  options.open.scratch_dir = nearest_existing_folder(target.folder);
+  TRY_ASSIGN(auto models, load_all(inputs));
+  std::optional<Checkpoint> checkpoint;
+  if (!inputs.weights.empty()) {
+    TRY_ASSIGN(checkpoint, inputs.weights.open(options.open));
+  }
+  if (!inputs.extra.empty()) {
+    TRY_ASSIGN(const auto extra, inputs.extra.open(options.open));
+    TRY_ASSIGN(checkpoint, with_extra(models, checkpoint ? &*checkpoint : nullptr, extra, options));
+  }
+  std::vector<GraphToSave> graphs;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    graphs.push_back({inputs.graphs[i].name, std::move(models[i])});
+  }
+  return checkpoint
+             ? save_graphs_with_external_data(target, *std::move(checkpoint), graphs, options)
+             : relayout_models(target.folder, target.data_dir, graphs, options);
+}
+
+std::string save_set(nb::object graphs, nb::object tensors, nb::object weights, nb::object extra,
+                     nb::object folder, const std::string& data_dir, nb::object progress,
+                     const nb::dict& given) {
+  const auto failure = std::make_shared<MakeFailure>();
+  Keywords keywords(given);
+  const nb::object old = keywords.take("learn_map");
+  SaveOptions options = save_options(keywords);
+  keywords.expect_empty();
+  if (old.is_valid()) {
+    options.learn_from = {"learn_map"};  // refused, whatever it is
+  }
+  SetInputs inputs{given_graphs(graphs), loose_tensors(tensors, failure), Sources(weights, failure),
+                   Sources(extra, failure)};
+  const SaveTarget target =
+      target_of(folder.is_none() ? fs::path() : path_of(folder), "", data_dir);
+  const auto report = run<SetReport>(progress, options.write.progress, *failure,
+                                     [&] { return save_all(inputs, target, options); });
+  return set_document(report, options.mode);
+}
+
+Result<VerifyReport> verify_any(const fs::path& path, Sources& against, const OpenOptions& open,
                                 const MappingOptions& mapping, const VerifyOptions& options) {
-  auto model = find_model(path);
-  if (!model) {
-    return fail(std::move(model).error());
-  }
+  TRY_ASSIGN(const auto model, find_model(path));
   if (against.empty()) {
-    return verify_model(*model, options);
+    return verify_model(model, options);
   }
-  auto checkpoint = open_checkpoint(against, open);
-  if (!checkpoint) {
-    return fail(std::move(checkpoint).error());
-  }
-  auto expected = expected_tensors(*model, *checkpoint, mapping);
-  if (!expected) {
-    return fail(std::move(expected).error());
-  }
-  return verify_model_against(*model, *checkpoint, *expected, options);
+  TRY_ASSIGN(auto checkpoint, against.open(open));
+  TRY(add_derived_tensors_of(model, mapping, checkpoint, open.max_expand));
+  TRY_ASSIGN(const auto expected, expected_tensors(model, checkpoint, mapping));
+  return verify_model_against(model, checkpoint, expected, options);
 }
 
 std::string verify(nb::object model, nb::object against, nb::object progress,
                    const nb::dict& given) {
+  const auto failure = std::make_shared<MakeFailure>();
   Keywords keywords(given);
   OpenOptions open = open_options(keywords);
   const MappingOptions mapping = mapping_options(keywords);
@@ -118,9 +307,10 @@ std::string verify(nb::object model, nb::object against, nb::object progress,
   keywords.expect_empty();
   open.threads = options.threads;
   const fs::path path = path_of(model);
-  const Paths paths = against.is_none() ? Paths() : paths_of(against);
-  const auto report = run<VerifyReport>(
-      progress, options.progress, [&] { return verify_any(path, paths, open, mapping, options); });
+  Sources sources(against, failure);
+  const auto report = run<VerifyReport>(progress, options.progress, *failure, [&] {
+    return verify_any(path, sources, open, mapping, options);
+  });
   return verify_document(report);
 }
 
@@ -143,8 +333,8 @@ std::string inspect_files(nb::object files, nb::object progress, const nb::dict&
   }
   keywords.expect_empty();
   const Paths paths = paths_of(files);
-  auto inspection =
-      run<Inspection>(progress, options.progress, [&] { return inspect(paths, options); });
+  auto inspection = run<Inspection>(progress, options.progress, MakeFailure(),
+                                    [&] { return inspect(paths, options); });
   keep_matching(inspection, filter);
   return inspect_document(inspection);
 }
@@ -152,9 +342,12 @@ std::string inspect_files(nb::object files, nb::object progress, const nb::dict&
 }  // namespace
 
 void bind_jobs(nb::module_& module) {
-  module.def("save", &save, nb::arg("model"), nb::arg("weights").none(), nb::arg("folder").none(),
-             nb::arg("model_name"), nb::arg("data_dir"), nb::arg("progress").none(),
-             nb::arg("options"));
+  module.def("save", &save, nb::arg("model"), nb::arg("tensors"), nb::arg("weights").none(),
+             nb::arg("extra").none(), nb::arg("folder").none(), nb::arg("model_name"),
+             nb::arg("data_dir"), nb::arg("progress").none(), nb::arg("options"));
+  module.def("save_set", &save_set, nb::arg("graphs"), nb::arg("tensors"),
+             nb::arg("weights").none(), nb::arg("extra").none(), nb::arg("folder").none(),
+             nb::arg("data_dir"), nb::arg("progress").none(), nb::arg("options"));
   module.def("verify", &verify, nb::arg("model"), nb::arg("against").none(),
              nb::arg("progress").none(), nb::arg("options"));
   module.def("inspect", &inspect_files, nb::arg("files"), nb::arg("progress").none(),

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "base/size_text.h"
-#include "checkpoint/naming/known_classes.h"
 #include "native/errors.h"
 
 namespace nb = nanobind;
@@ -109,17 +108,18 @@ void set_bytes(Keywords& keywords, const char* name, std::uint64_t& out) {
   }
 }
 
-// The map: a file, or a dict of slots and keys.
-std::vector<MapEntry> map_of(nb::handle value) {
+// The map: a file, or its document as a dict.
+MapFile map_of(nb::handle value) {
   if (!nb::isinstance<nb::dict>(value)) {
     return value_or_raise(read_map_file(path_of(value)));
   }
-  std::vector<MapEntry> entries;
-  for (const auto& [slot, key] : nb::cast<nb::dict>(value)) {
-    entries.push_back({as<std::string>("map", slot, "a dict of slot to key"),
-                       as<std::string>("map", key, "a dict of slot to key")});
+  nb::object text;
+  try {
+    text = nb::module_::import_("json").attr("dumps")(value);
+  } catch (const nb::python_error& error) {
+    throw nb::type_error((std::string("map: ") + error.what()).c_str());
   }
-  return entries;
+  return value_or_raise(parse_map_file(nb::cast<std::string>(text)));
 }
 
 void set_ties(Keywords& keywords, MappingOptions& options) {
@@ -141,6 +141,7 @@ void set_plan_options(Keywords& keywords, PlanOptions& plan) {
                                                   {"inline", Layout::kInline},
                                                   {"link", Layout::kLink}}},
                     plan.layout);
+  set(keywords, "data_name", "a str", plan.data_name);
   set_bytes(keywords, "max_shard_size", plan.max_shard_bytes);
   if (const nb::object value = keywords.take("align"); value.is_valid()) {
     plan.alignment = as<std::uint64_t>("align", value, "an int");
@@ -208,9 +209,16 @@ void Keywords::expect_empty() const {
   }
 }
 
+const ClassFlattening& Keywords::classes() {
+  if (!classes_) {
+    classes_ = std::make_unique<CallClasses>();
+  }
+  return classes_->table();
+}
+
 OpenOptions open_options(Keywords& keywords) {
   OpenOptions open;
-  open.classes = &known_classes();
+  open.classes = &keywords.classes();
   set(keywords, "key", "a str", open.key);
   set(keywords, "overlay", "a bool", open.overlay);
   set(keywords, "max_expand", "an int", open.max_expand);
@@ -241,7 +249,9 @@ MappingOptions mapping_options(Keywords& keywords) {
     mapping.renames.push_back(value_or_raise(parse_rename(text)));
   }
   if (const nb::object value = keywords.take("map"); value.is_valid()) {
-    mapping.map = map_of(value);
+    MapFile file = map_of(value);
+    mapping.map = std::move(file.map);
+    mapping.derived = std::move(file.derived);
   }
   set_ties(keywords, mapping);
   set_texts(keywords, "inputs", mapping.inputs);
@@ -258,9 +268,6 @@ SaveOptions save_options(Keywords& keywords) {
   set_write_options(keywords, options.write);
   set_choice(keywords, "verify", Verification::kOn, Verification::kOff, options.verification);
   set_choice(keywords, "dry_run", RunMode::kDryRun, RunMode::kWrite, options.mode);
-  if (const nb::object value = keywords.take("learn_map"); value.is_valid()) {
-    options.learn_from = paths_of(value);
-  }
   if (const nb::object value = keywords.take("test_data"); value.is_valid()) {
     options.test_data = paths_of(value);
   }
@@ -270,6 +277,12 @@ SaveOptions save_options(Keywords& keywords) {
   options.open.threads = options.write.threads;
   options.plan.max_expand = options.open.max_expand;
   return options;
+}
+
+void set_data_name(SaveOptions& options, const std::string& model_name) {
+  if (options.plan.layout == Layout::kSingle && options.plan.data_name.empty()) {
+    options.plan.data_name = model_name + ".data";
+  }
 }
 
 }  // namespace onnx_external::python

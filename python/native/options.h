@@ -4,7 +4,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+
 #include "inspect/inspect.h"
+#include "native/classes.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/save_external.h"
@@ -25,15 +28,22 @@ class Keywords {
   [[nodiscard]] nanobind::object take(const char* name);
   void expect_empty() const;
 
+  // How objects flatten during this call: what OpenOptions::classes refers to.
+  [[nodiscard]] const ClassFlattening& classes();
+
  private:
   nanobind::dict left_;
+  std::unique_ptr<CallClasses> classes_;
 };
 
-// key, overlay, max_expand, densify, widen_complex32, threads.
+// key, overlay, max_expand, densify, widen_complex32. The keywords must outlive what is opened so.
 [[nodiscard]] OpenOptions open_options(Keywords& keywords);
 // match, unmatched, partial, cast, prefix, rename, map, tie, inputs, keep, ignore.
 [[nodiscard]] MappingOptions mapping_options(Keywords& keywords);
-// All of the above, and what a save has more. `progress` is not among them.
+// All of the above, and what a save has more. `progress` and `learn_map` are not among them.
 [[nodiscard]] SaveOptions save_options(Keywords& keywords);
+// The data file of "single", where the caller has not named it: "model.onnx.data", as torch.onnx
+// and onnx_ir have it.
+void set_data_name(SaveOptions& options, const std::string& model_name);
 
 }  // namespace onnx_external::python

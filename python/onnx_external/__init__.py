@@ -10,12 +10,17 @@ with oe.open_checkpoint("checkpoint.pt") as checkpoint:
 ```
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._core import version as __version__
 from .checkpoint import Checkpoint, Tensor, open_checkpoint
+from .classes import PickledValue, register_class, unregister_class
 from .errors import (
     CancelledError,
     Error,
     ExistsError,
+    ExportError,
     FormatError,
     InvalidArgumentError,
     MappingError,
@@ -23,32 +28,63 @@ from .errors import (
     NotFoundError,
     ReadWriteError,
 )
-from .reports import Finding, InspectedTensor, Inspection, SavedTensor, SaveReport, VerifyReport
-from .save import inspect, plan, save, save_model_with_external_data, verify
+from .reports import (
+    Finding,
+    InspectedTensor,
+    Inspection,
+    MemberReport,
+    SavedTensor,
+    SaveReport,
+    SetReport,
+    VerifyReport,
+)
+from .save import Plan, SetPlan, plan, save, save_model_with_external_data
+from .verify import inspect, verify
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from . import torch as torch
+    from . import transformers as transformers
 
 __all__ = [
     "CancelledError",
     "Checkpoint",
     "Error",
     "ExistsError",
+    "ExportError",
     "Finding",
     "FormatError",
     "InspectedTensor",
     "Inspection",
     "InvalidArgumentError",
     "MappingError",
+    "MemberReport",
     "MismatchError",
     "NotFoundError",
+    "PickledValue",
+    "Plan",
     "ReadWriteError",
     "SaveReport",
     "SavedTensor",
+    "SetPlan",
+    "SetReport",
     "Tensor",
     "VerifyReport",
+    "Writer",
     "__version__",
     "inspect",
     "open_checkpoint",
     "plan",
+    "register_class",
     "save",
     "save_model_with_external_data",
+    "unregister_class",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the parts that need torch when they are first asked for."""
+    if name in ("torch", "transformers"):
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

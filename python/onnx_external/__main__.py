@@ -1,24 +1,35 @@
-"""`python -m onnx_external save|verify|inspect ...`: the native commands of this installation."""
+"""`python -m onnx_external save|verify|inspect|export ...`.
+
+The first three are the native commands of this installation; docs/python-export.md has the last.
+"""
 
 import os
 import sys
-import sysconfig
-from pathlib import Path
+
+from . import __path__ as package
 
 COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect")}
 
 
 def main() -> int:
-    """Replace this process by the command."""
+    """Replace this process by the command; `export` needs torch and runs in it."""
+    if sys.argv[1:2] == ["export"]:
+        from .transformers.command import main as export
+
+        return export(sys.argv[2:])
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
-        print(f"usage: python -m onnx_external {'|'.join(COMMANDS)} [arguments]", file=sys.stderr)
+        print(
+            f"usage: python -m onnx_external {'|'.join([*COMMANDS, 'export'])} [arguments]",
+            file=sys.stderr,
+        )
         return 2
     name = COMMANDS[sys.argv[1]]
-    command = Path(sysconfig.get_path("scripts")) / name
-    if not command.exists():
-        print(f"{command}: not found; install the package with pip", file=sys.stderr)
-        return 1
-    os.execv(command, [name, *sys.argv[2:]])
+    for folder in package:
+        command = os.path.join(folder, "bin", name)
+        if os.access(command, os.X_OK):
+            os.execv(command, [name, *sys.argv[2:]])
+    print(f"{name}: not found in {', '.join(package)}; install it with pip", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -4,9 +4,13 @@ from pathlib import Path
 from typing import Any
 
 version: str
+loose_location: str
 
 _Path = str | PathLike[str]
 _Progress = Callable[[str, int, int], object] | None
+_Sources = list[Any] | None
+
+def onnx_type(data_type: int) -> tuple[str, int]: ...
 
 class Checkpoint:
     @staticmethod
@@ -20,20 +24,58 @@ class Checkpoint:
     def read_into(self, index: int, first: int, buffer: bytearray | memoryview) -> None: ...
     def duplicate_file(self, file: int) -> int: ...
 
+class PickledValue:
+    """One value in a pickle, as the file describes it: no object is made.
+
+    It is given to a function of `register_class`, and valid during the call of that function.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Return "none", "tensor", "list" (or set), "tuple", "dict", "object" or "other"."""
+    @property
+    def type(self) -> str:
+        """Return "module.name" of an object's class; empty for values without a class."""
+    def elements(self) -> list[PickledValue]:
+        """Return the elements of a list, tuple or set; what was appended to an object."""
+    def items(self) -> list[tuple[str, PickledValue]]:
+        """Return the items of a dict whose keys are text or integers."""
+    def arguments(self) -> list[PickledValue]:
+        """Return what an object's class was called with."""
+    def attribute(self, name: str) -> PickledValue | None:
+        """Return an attribute of an object, from its __dict__ or slots; None if it has none."""
+
+class Writer:
+    def __init__(
+        self, folder: _Path, model_name: str, data_dir: str, options: dict[str, Any]
+    ) -> None: ...
+    def add(self, tensors: list[Any]) -> None: ...
+    def finish(self, model: bytes, progress: _Progress) -> None: ...
+    def abandon(self) -> None: ...
+
 def save(
     model: bytes | _Path,
-    weights: _Path | list[_Path] | tuple[_Path, ...] | None,
+    tensors: list[Any],
+    weights: _Sources,
+    extra: _Sources,
     folder: _Path | None,
     model_name: str,
     data_dir: str,
     progress: _Progress,
     options: dict[str, Any],
 ) -> str: ...
-def verify(
-    model: _Path,
-    against: _Path | list[_Path] | tuple[_Path, ...] | None,
+def save_set(
+    graphs: list[tuple[str, bytes | _Path, _Path | None]],
+    tensors: list[Any],
+    weights: _Sources,
+    extra: _Sources,
+    folder: _Path | None,
+    data_dir: str,
     progress: _Progress,
     options: dict[str, Any],
+) -> str: ...
+def verify(
+    model: _Path, against: _Sources, progress: _Progress, options: dict[str, Any]
 ) -> str: ...
 def inspect(
     files: _Path | list[_Path] | tuple[_Path, ...], progress: _Progress, options: dict[str, Any]

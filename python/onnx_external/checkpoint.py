@@ -108,10 +108,31 @@ class Tensor:
         """Return the contiguous, row-major, little-endian bytes."""
         return bytes(self._read())
 
+    def readinto(self, buffer: bytearray | memoryview) -> None:
+        """Fill a writable buffer of `nbytes` bytes with what tobytes() returns."""
+        self._core.read_into(self._index, 0, buffer)
+
     def _read(self) -> bytearray:
         out = bytearray(self.nbytes)
-        self._core.read_into(self._index, 0, out)
+        self.readinto(out)
         return out
+
+    @property
+    def place(self) -> tuple[_core.Checkpoint, int]:
+        """The extension's checkpoint and the tensor's index there, for the package itself."""
+        return self._core, self._index
+
+    def is_in_place(self) -> bool:
+        """Return whether `file` still names the file that was opened."""
+        if self._file is None or self.file is None:
+            return False
+        descriptor = self._core.duplicate_file(self._file)
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.file))
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
 
     def _buffer(self, item: int) -> tuple[mmap.mmap | bytearray, int]:
         """A buffer with the bytes, and where they begin in it: the mapped file, or a copy."""
@@ -159,7 +180,8 @@ class Checkpoint(Mapping[str, Tensor]):
         self._places = {name: index for index, name in enumerate(core.names())}
 
     @property
-    def _core(self) -> _core.Checkpoint:
+    def core(self) -> _core.Checkpoint:
+        """The extension's object, for the package itself; ValueError if it was closed."""
         if self._open is None:
             raise ValueError("the checkpoint is closed")
         return self._open
@@ -167,16 +189,16 @@ class Checkpoint(Mapping[str, Tensor]):
     @property
     def format(self) -> str:
         """What the files are: "torch-zip", "safetensors", "sharded torch-zip", ..."""
-        return self._core.format()
+        return self.core.format()
 
     @property
     def files(self) -> list[str]:
         """The files, as they were opened."""
-        return [str(path) for path in self._core.files()]
+        return [str(path) for path in self.core.files()]
 
     def __getitem__(self, name: str) -> Tensor:
         """Return the tensor of that name; KeyError if there is none."""
-        return Tensor(self._core, self._files, self._places[name], name)
+        return Tensor(self.core, self._files, self._places[name], name)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

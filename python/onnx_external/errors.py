@@ -13,6 +13,7 @@ __all__ = [
     "CancelledError",
     "Error",
     "ExistsError",
+    "ExportError",
     "FormatError",
     "InvalidArgumentError",
     "MappingError",
@@ -89,25 +90,43 @@ class MappingError(Error, ValueError):
 
     @property
     def missing(self) -> list[str]:
-        """Weights of the graph for which the checkpoint has no key."""
-        return [item.name for item in self.lists.get("missing in the checkpoint", [])]
+        """Weights of the graph, or of several graphs, for which the checkpoint has no key."""
+        return [item.name for item in self._listed(_MISSING)]
 
     @property
     def unexpected(self) -> list[str]:
         """Keys of the checkpoint that the graph does not use."""
-        return [item.name for item in self.lists.get("unused keys", [])]
+        return [item.name for item in self._listed(_UNUSED)]
 
     @property
     def ambiguous(self) -> list[str]:
         """Names for which two answers fit, or which the caller has to confirm."""
-        known = ("missing in the checkpoint", "unused keys")
         return [
-            item.name for title, items in self.lists.items() if title not in known for item in items
+            item.name
+            for title, items in self.lists.items()
+            if not title.endswith((_MISSING, _UNUSED))
+            for item in items
         ]
+
+    def _listed(self, what: str) -> list[Item]:
+        # With several graphs, the name of the graph precedes the title.
+        return [
+            item for title, items in self.lists.items() if title.endswith(what) for item in items
+        ]
+
+
+_MISSING = "missing in the checkpoint"
+_UNUSED = "unused keys"
 
 
 class ReadWriteError(Error, OSError):
     """The operating system refused: the disk is full, a right is missing, a read failed."""
+
+
+class ExportError(Error, RuntimeError):
+    """torch or transformers cannot export the module; the cause is the exception's `__cause__`."""
+
+    code = "unsupported"
 
 
 class CancelledError(Error, KeyboardInterrupt):

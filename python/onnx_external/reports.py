@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, TypeVar
 
 __all__ = [
     "Finding",
     "InspectedTensor",
     "Inspection",
+    "MemberReport",
     "SaveReport",
     "SavedTensor",
+    "SetReport",
     "VerifyReport",
 ]
 
@@ -23,11 +26,24 @@ _T = TypeVar("_T")
 
 def _make(cls: type[_T], document: dict[str, Any], **lists: type) -> _T:
     """Make a dataclass of the members that it has; `lists` name the classes of lists of objects."""
-    known = {each.name for each in fields(cls)}  # type: ignore[arg-type]
-    members = {name: value for name, value in document.items() if name in known}
+    members = _members(cls, document)
     for name, item in lists.items():
-        members[name] = [_make(item, each) for each in members.get(name, [])]
+        members[name] = _items(item, document.get(name, []))
     return cls(**members)
+
+
+def _items(cls: type[_T], documents: list[dict[str, Any]]) -> list[_T]:
+    known = frozenset(each.name for each in fields(cls))  # type: ignore[arg-type]
+    return [
+        # Usually all members are known: a save may have a hundred thousand tensors.
+        cls(**each) if each.keys() <= known else cls(**_members(cls, each))
+        for each in documents
+    ]
+
+
+def _members(cls: type, document: dict[str, Any]) -> dict[str, Any]:
+    known = {each.name for each in fields(cls)}
+    return {name: value for name, value in document.items() if name in known}
 
 
 class _Document:
@@ -49,7 +65,8 @@ class SavedTensor:
     key: str | None = None
     """The checkpoint's name; None for data that the model already had."""
     rule: str | None = None
-    recipe: list[str] = field(default_factory=list)
+    recipe: list[str | dict[str, list[int]]] = field(default_factory=list)
+    """The steps that make it from the key, as in a map file."""
     file: str | None = None
     """Relative to the model's folder; None for what is inside of the model."""
     offset: int = 0
@@ -61,7 +78,6 @@ class SaveReport(_Document):
 
     model: str
     dry_run: bool
-    tensors: list[SavedTensor]
     unmatched_keys: list[str]
     baked_keys: list[str]
     unused_modules: list[dict[str, Any]]
@@ -75,12 +91,58 @@ class SaveReport(_Document):
     bytes: int
     seconds: float
     verified: bool
+    derived: dict[str, Any] = field(default_factory=dict)
+    """Derived tensors that the map defined, as in a map file."""
     linked_bytes: int = 0
     files_reused: int = 0
     bytes_reused: int = 0
     data_left_for: list[dict[str, str]] = field(default_factory=list)
     test_data: list[dict[str, Any]] = field(default_factory=list)
     dimensions: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def tensors(self) -> list[SavedTensor]:
+        """The initializers that were saved, made when first asked for: there may be many."""
+        return _items(SavedTensor, self._document["tensors"])
+
+
+@dataclass(frozen=True)
+class MemberReport:
+    """One of the models of a set."""
+
+    model: str
+    tensors: list[SavedTensor]
+    inputs_left: list[str]
+    initializers_kept: list[str]
+    slots_left: list[str]
+    alignment: str
+    bytes: int
+    """Of the ranges that the model refers to, whoever else does."""
+
+
+@dataclass
+class SetReport(_Document):
+    """What a save of several graphs over one store did, or would do."""
+
+    folder: str
+    dry_run: bool
+    models: list[MemberReport]
+    """In the order of the graphs."""
+    unmatched_keys: list[str]
+    baked_keys: list[str]
+    unused_modules: list[dict[str, Any]]
+    overlaid: list[dict[str, Any]]
+    tied_keys: list[dict[str, str]]
+    oversized: list[str]
+    bytes: int
+    """Of the data files, in which each byte is once."""
+    seconds: float
+    verified: bool
+    derived: dict[str, Any] = field(default_factory=dict)
+    linked_bytes: int = 0
+    files_reused: int = 0
+    bytes_reused: int = 0
+    data_left_for: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -164,7 +226,16 @@ def _report(cls: type[_D], text: str, **lists: type) -> _D:
 
 def save_report(text: str) -> SaveReport:
     """Make the report of a save from its document."""
-    return _report(SaveReport, text, tensors=SavedTensor)
+    return _report(SaveReport, text)
+
+
+def set_report(text: str) -> SetReport:
+    """Make the report of a save of several graphs from its document."""
+    report = _report(SetReport, text)
+    report.models = [
+        _make(MemberReport, model, tensors=SavedTensor) for model in report.to_dict()["models"]
+    ]
+    return report
 
 
 def verify_report(text: str) -> VerifyReport:

@@ -1,4 +1,4 @@
-"""Saving, verifying and listing models."""
+"""Saving models, and planning it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from . import _core, reports
+from .graphs import Graph, given_model, given_models
 from .progress import Progress, shown
+from .sources import Weights, given_extra, given_sources
 
-__all__ = ["inspect", "plan", "save", "save_model_with_external_data", "verify"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Plan", "SaveOptions", "SetPlan", "plan", "save", "save_model_with_external_data"]
 
 StrPath = str | os.PathLike[str]
 Paths = StrPath | Sequence[StrPath]
@@ -19,32 +24,7 @@ Paths = StrPath | Sequence[StrPath]
 _log = logging.getLogger("onnx_external")
 
 
-class SerializesToBytes(Protocol):
-    """A protobuf message, such as onnx.ModelProto."""
-
-    def SerializeToString(self) -> bytes:
-        """Return the message's bytes."""
-
-
-Graph = StrPath | bytes | SerializesToBytes
-"""A model: a file, the bytes of a ModelProto, or a ModelProto."""
-
-
-def _given_model(model: Graph) -> bytes | StrPath:
-    if isinstance(model, (bytes, str, os.PathLike)):
-        return model
-    if hasattr(model, "SerializeToString"):
-        return bytes(model.SerializeToString())
-    raise TypeError(
-        f"model: expected a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
-    )
-
-
-def _given_paths(paths: Paths) -> list[StrPath]:
-    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-
-
-def _target(path: StrPath | None) -> tuple[Path | None, str]:
+def target_of(path: StrPath | None) -> tuple[Path | None, str]:
     """The folder and the model's name: "out/model.onnx" and "out" mean the same."""
     if path is None:
         return None, "model.onnx"
@@ -54,12 +34,76 @@ def _target(path: StrPath | None) -> tuple[Path | None, str]:
     return target, "model.onnx"
 
 
+class SaveOptions(TypedDict, total=False):
+    """The keywords of `save`, which describes them."""
+
+    extra: Weights | None
+    layout: str
+    data_name: str | None
+    data_dir: str
+    max_shard_size: int | str | None
+    align: int | None
+    dedup: str
+    inline_below: int | str
+    attributes: bool | None
+    dtype: object
+    overwrite: bool
+    reuse: bool
+    verify: bool
+    fsync: bool
+    resume: bool
+    direct: bool
+    checksum: str | None
+    keep_inputs: bool
+    base_dir: StrPath | None
+    key: str | None
+    overlay: bool
+    max_expand: int
+    densify: bool
+    widen_complex32: bool
+    prefix: str | None
+    match: str
+    unmatched: str
+    partial: bool
+    cast: bool
+    rename: str | Sequence[str] | None
+    map: StrPath | Mapping[str, Any] | None
+    tie: Mapping[str, str] | None
+    inputs: str | Sequence[str] | None
+    keep: str | Sequence[str] | None
+    ignore: str | Sequence[str] | None
+    learn_map: Weights | None
+    test_data: Paths | None
+    threads: int
+    progress: Progress
+
+
+@overload
+def save(
+    model: Mapping[str, Graph],
+    path: StrPath | None,
+    weights: Weights | None = None,
+    *,
+    dry_run: bool = False,
+    **options: Unpack[SaveOptions],
+) -> reports.SetReport: ...
+@overload
 def save(
     model: Graph,
     path: StrPath | None,
-    weights: Paths | None = None,
+    weights: Weights | None = None,
     *,
+    dry_run: bool = False,
+    **options: Unpack[SaveOptions],
+) -> reports.SaveReport: ...
+def save(
+    model: Graph | Mapping[str, Graph],
+    path: StrPath | None,
+    weights: Weights | None = None,
+    *,
+    extra: Weights | None = None,
     layout: str = "single",
+    data_name: str | None = None,
     data_dir: str = "initializers",
     max_shard_size: int | str | None = None,
     align: int | None = None,
@@ -87,31 +131,43 @@ def save(
     partial: bool = False,
     cast: bool = False,
     rename: str | Sequence[str] | None = None,
-    map: StrPath | Mapping[str, str] | None = None,
+    map: StrPath | Mapping[str, Any] | None = None,
     tie: Mapping[str, str] | None = None,
     inputs: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
     ignore: str | Sequence[str] | None = None,
-    learn_map: Paths | None = None,
+    learn_map: Weights | None = None,
     test_data: Paths | None = None,
     threads: int = 0,
     progress: Progress = None,
     dry_run: bool = False,
-) -> reports.SaveReport:
+) -> reports.SaveReport | reports.SetReport:
     """Save a model with its weights as external data, and prove that every byte landed.
 
     The save is complete and right, or it raises and nothing is changed. Keywords are the options of
-    the command `save-external`, which docs/cli.md describes; only the layout has another default.
+    the command `save-external`, which docs/cli.md describes; only the layout and the name of the
+    data file have other defaults. Nothing is changed in the objects that are given, and nothing
+    plain is copied: tensors are written from where they are. They must not be resized by others
+    meanwhile; what changes otherwise is found by the verification.
 
     Args:
-        model: a file, the bytes of a ModelProto or a ModelProto; with or without data.
+        model: a torch ONNXProgram, an onnx_ir.Model, an onnx.ModelProto of any size, the bytes of
+            one, or a file; with or without data. A dict of names to such models
+            ({"encoder.onnx": ..., "decoder.onnx": ...}): all of them share their data files, each
+            byte is stored once.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx". A dry run may
-            have None, and then looks at no folder.
-        weights: the checkpoint: a file, a shard index, a folder, or several of them. None: the
-            weights that the model has get the layout.
+            have None, and then looks at no folder. Of several models: the folder.
+        weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint`, a dict of
+            names to tensors (a state dict), or several of them. None: the weights that the model
+            has get the layout.
+        extra: tensors beside the weights, in the same forms; a dict may also have a file for a
+            name. They fill the slots of their names, such as buffers that no state dict has.
         layout: "single", "per-tensor", "shards", "inline" or "link".
+        data_name: the data file of "single", by default the model's name with ".data" behind it, as
+            torch.onnx and onnx_ir have it; what the names of "shards" are made of.
         base_dir: where external data that the given model refers to is found; by default the
             model's folder, or the current one for a model that is not a file.
+        learn_map: the weights that the model was exported from, in the forms of `weights`.
         progress: a callable, True or False; None means a bar if stderr is a terminal.
 
     Other keywords: see docs/cli.md.
@@ -120,9 +176,11 @@ def save(
         MappingError: weights and keys do not fit one to one.
         ExistsError: there is a model, and `overwrite` is False.
         Error: everything else; the subclass and `code` tell the cause.
+        TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
     options: dict[str, Any] = {
         "layout": layout,
+        "data_name": data_name,
         "max_shard_size": max_shard_size,
         "align": align,
         "dedup": dedup,
@@ -154,106 +212,191 @@ def save(
         "inputs": inputs,
         "keep": keep,
         "ignore": ignore,
-        "learn_map": None if learn_map is None else _given_paths(learn_map),
-        "test_data": None if test_data is None else _given_paths(test_data),
+        "learn_map": given_sources("learn_map", learn_map),
+        "test_data": _paths(test_data),
         "threads": threads,
         "dry_run": dry_run,
     }
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
-    folder, name = _target(path)
-    paths = None if weights is None else _given_paths(weights)
+    may_lack_data = weights is not None or extra is not None
+    sources = given_sources("weights", weights)
+    if isinstance(model, Mapping):
+        graphs, tensors = given_models(model, base_dir, may_lack_data)
+        options["base_dir"] = None  # each graph has its own
+        with shown(progress) as callback:
+            text = _core.save_set(
+                graphs, tensors, sources, given_extra(extra), path, data_dir, callback, options
+            )
+        return _logged(reports.set_report(text))
+    given = given_model(model, base_dir, may_lack_data)
+    options["base_dir"] = given.base_dir
+    folder, name = target_of(path)
     with shown(progress) as callback:
-        text = _core.save(_given_model(model), paths, folder, name, data_dir, callback, options)
-    report = reports.save_report(text)
-    if not dry_run:
+        text = _core.save(
+            given.model,
+            given.tensors,
+            sources,
+            given_extra(extra),
+            folder,
+            name,
+            data_dir,
+            callback,
+            options,
+        )
+    return _logged(reports.save_report(text))
+
+
+_Report = TypeVar("_Report", reports.SaveReport, reports.SetReport)
+
+
+def _logged(report: _Report) -> _Report:
+    if not report.dry_run:
+        document = report.to_dict()
+        models = document.get("models", [document])
         _log.info(
             "saved %s: %d tensors, %d bytes in %.2f s",
-            report.model,
-            len(report.tensors),
+            ", ".join(model["model"] for model in models),
+            sum(len(model["tensors"]) for model in models),
             report.bytes,
             report.seconds,
         )
     return report
 
 
+def _paths(given: Paths | None) -> list[StrPath] | None:
+    if given is None:
+        return None
+    return [given] if isinstance(given, (str, os.PathLike)) else list(given)
+
+
+_Tensors = list[reports.SavedTensor]
+
+
+def _pairs(tensors: _Tensors) -> _Tensors:
+    return [tensor for tensor in tensors if tensor.key is not None]
+
+
+def _add_files(tensors: _Tensors, sizes: dict[str, int]) -> None:
+    for tensor in tensors:
+        if tensor.file is not None:
+            end = tensor.offset + tensor.length
+            sizes[tensor.file] = max(end, sizes.get(tensor.file, 0))
+
+
+class Plan(reports.SaveReport):
+    """What a save would do, and the arguments to do it with, which it keeps alive."""
+
+    _arguments: tuple[Graph, Weights | None, StrPath | None, SaveOptions]
+
+    @property
+    def pairs(self) -> list[reports.SavedTensor]:
+        """The initializers that are filled from the weights: slot, key, rule and recipe."""
+        return _pairs(self.tensors)
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The data files, relative to the model's folder, and their sizes in bytes."""
+        sizes: dict[str, int] = {}
+        _add_files(self.tensors, sizes)
+        return sizes
+
+    def save(self, path: StrPath | None = None, *, progress: Progress = None) -> reports.SaveReport:
+        """Carry it out, at `path` or where it was planned for.
+
+        The arguments are looked at again: what changed since is taken as it is now.
+        """
+        model, weights, planned, options = self._arguments
+        path = planned if path is None else path
+        report = save(model, path, weights, **_with(options, progress))
+        assert isinstance(report, reports.SaveReport)
+        return report
+
+
+class SetPlan(reports.SetReport):
+    """What a save of several graphs would do, and the arguments to do it with."""
+
+    _arguments: tuple[Mapping[str, Graph], Weights | None, StrPath | None, SaveOptions]
+
+    @property
+    def pairs(self) -> dict[str, list[reports.SavedTensor]]:
+        """By the names of the models: their initializers that are filled from the weights."""
+        names = self._arguments[0]
+        return {name: _pairs(model.tensors) for name, model in zip(names, self.models, strict=True)}
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The data files of all models, relative to the folder, and their sizes in bytes."""
+        sizes: dict[str, int] = {}
+        for model in self.models:
+            _add_files(model.tensors, sizes)
+        return sizes
+
+    def save(self, path: StrPath | None = None, *, progress: Progress = None) -> reports.SetReport:
+        """Carry it out, in the folder `path` or where it was planned for; as Plan.save()."""
+        models, weights, planned, options = self._arguments
+        path = planned if path is None else path
+        report = save(models, path, weights, **_with(options, progress))
+        assert isinstance(report, reports.SetReport)
+        return report
+
+
+def _with(options: SaveOptions, progress: Progress) -> SaveOptions:
+    return options if progress is None else {**options, "progress": progress}
+
+
+@overload
 def plan(
-    model: Graph, weights: Paths | None = None, path: StrPath | None = None, **options: Any
-) -> reports.SaveReport:
-    """Return what `save` would do with the same arguments, and write nothing."""
-    return save(model, path, weights, **options, dry_run=True)
+    model: Mapping[str, Graph],
+    weights: Weights | None = None,
+    path: StrPath | None = None,
+    **options: Unpack[SaveOptions],
+) -> SetPlan: ...
+@overload
+def plan(
+    model: Graph,
+    weights: Weights | None = None,
+    path: StrPath | None = None,
+    **options: Unpack[SaveOptions],
+) -> Plan: ...
+def plan(
+    model: Graph | Mapping[str, Graph],
+    weights: Weights | None = None,
+    path: StrPath | None = None,
+    **options: Unpack[SaveOptions],
+) -> Plan | SetPlan:
+    """Return what `save` would do with the same arguments, and write nothing.
+
+    The plan holds the arguments, so that `plan.save()` can carry it out.
+    """
+    planned: Plan | SetPlan
+    planned = SetPlan.__new__(SetPlan) if isinstance(model, Mapping) else Plan.__new__(Plan)
+    planned.__dict__.update(save(model, path, weights, **options, dry_run=True).__dict__)
+    planned._arguments = (model, weights, path, options)
+    return planned
 
 
 def save_model_with_external_data(
     basepath: StrPath,
     model_location: str,
     initializer_location: str,
-    torch_load_paths: Paths,
+    torch_load_paths: Weights,
     onnx_model: Graph,
 ) -> None:
     """Save as onnxruntime's and torch's function of this name does: one file per tensor.
 
     A model that is there is replaced; data of later saves goes into `initializer_location`.N.
     """
-    options = {"layout": "per-tensor", "overwrite": True}
+    given = given_model(onnx_model, None, may_lack_data=True)
+    options = {"layout": "per-tensor", "overwrite": True, "base_dir": given.base_dir}
     _core.save(
-        _given_model(onnx_model),
-        _given_paths(torch_load_paths),
+        given.model,
+        given.tensors,
+        given_sources("torch_load_paths", torch_load_paths),
+        None,
         basepath,
         model_location,
         initializer_location,
         None,
         options,
     )
-
-
-def verify(
-    model: StrPath,
-    against: Paths | None = None,
-    *,
-    cold: bool = False,
-    threads: int = 0,
-    progress: Progress = None,
-    **options: Any,
-) -> reports.VerifyReport:
-    """Read a written model back, and list what is wrong with it.
-
-    Args:
-        model: the file, or its folder.
-        against: the checkpoint that it must equal, byte by byte; None: its manifest tells.
-        cold: read from the disk, not from the page cache.
-        threads: 0 means one per CPU.
-        progress: as for save().
-        **options: how the save mapped keys to weights, where its manifest does not say it: `key`,
-            `prefix`, `map`, `rename`, `tie`, `inputs`, ... of save().
-    """
-    options |= {"cold": cold, "threads": threads}
-    paths = None if against is None else _given_paths(against)
-    with shown(progress) as callback:
-        return reports.verify_report(_core.verify(model, paths, callback, options))
-
-
-def inspect(
-    files: Paths,
-    *,
-    key: str | None = None,
-    filter: str | None = None,
-    sha256: bool = False,
-    threads: int = 0,
-    progress: Progress = None,
-    **options: Any,
-) -> reports.Inspection:
-    """List what is in a checkpoint or a model. Nothing is executed.
-
-    Args:
-        files: a model, or a checkpoint; several files are one checkpoint.
-        key: the dict of names to tensors in a nested checkpoint.
-        filter: only names that contain a match of this expression (RE2).
-        sha256: read every tensor that is listed, for its digest.
-        threads: 0 means one per CPU.
-        progress: as for save().
-        **options: `overlay`, `max_expand`, `densify`, `widen_complex32`.
-    """
-    options |= {"key": key, "filter": filter, "sha256": sha256, "threads": threads}
-    with shown(progress) as callback:
-        return reports.inspection(_core.inspect(_given_paths(files), callback, options))

@@ -1,4 +1,4 @@
-"""The programs of docs/python.md and of the package's docstring run as they stand."""
+"""The programs of the pages on the package and of the package's docstring run as they stand."""
 
 import re
 import shutil
@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import onnx_external
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = {"python": 1, "python-saving": 5, "python-reading": 3, "python-errors": 1}
+EXPORT_PAGE = DOCS / "python-export.md"
 
 
 def run_programs(text: str, tiny: Path, folder: Path) -> int:
@@ -23,8 +27,21 @@ def run_programs(text: str, tiny: Path, folder: Path) -> int:
     return len(programs)
 
 
-def test_the_programs_of_the_page_run(tiny: Path, tmp_path: Path) -> None:
-    assert run_programs(PAGE.read_text(), tiny, tmp_path) >= 3
+@pytest.mark.parametrize("page", PAGES)
+def test_the_programs_of_a_page_run(page: str, tiny: Path, tmp_path: Path) -> None:
+    text = (DOCS / f"{page}.md").read_text()
+    if "import torch" in text:
+        pytest.importorskip("torch", minversion="2.9")
+        pytest.importorskip("onnxscript")
+    if "import onnx\n" in text:
+        pytest.importorskip("onnx")
+    assert run_programs(text, tiny, tmp_path) >= PAGES[page]
+
+
+def test_the_programs_of_the_page_on_exporting_run(tiny: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    pytest.importorskip("onnxscript")
+    assert run_programs(EXPORT_PAGE.read_text(), tiny, tmp_path) >= 2
 
 
 def test_the_docstring_s_program_runs(tiny: Path, tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def test_a_save_writes_the_same_bytes_as_the_command(tiny: Path, tmp_path: Path)
     graph, checkpoint = tiny / "graph.onnx", tiny / "checkpoint.pt"
     report = oe.save(graph, tmp_path / "ours" / "model.onnx", checkpoint)
     command = [COMMANDS / "save-external", graph, checkpoint, "-o", tmp_path / "theirs"]
-    subprocess.run([*command, "--layout", "single", "-q"], check=True)
+    named = ["--layout", "single", "--data-name", "model.onnx.data"]
+    subprocess.run([*command, *named, "-q"], check=True)
     names = files_of(tmp_path / "ours")
     assert names == files_of(tmp_path / "theirs") != []
     match = filecmp.cmpfiles(tmp_path / "ours", tmp_path / "theirs", names, shallow=False)
@@ -103,11 +104,26 @@ def test_the_old_function_replaces_and_keeps_its_places(tiny: Path, tmp_path: Pa
     assert oe.verify(tmp_path / "m.onnx", tiny / "checkpoint.pt").ok
 
 
+def test_the_data_file_is_named_as_in_torch_or_as_asked(tiny: Path, tmp_path: Path) -> None:
+    graph, checkpoint = tiny / "graph.onnx", tiny / "checkpoint.pt"
+    for names, options in {
+        ("net.onnx.data", "net.manifest.json"): {},
+        ("w.1.bin", "net.1.manifest.json"): {"data_name": "w.bin", "overwrite": True},
+        ("net.onnx.2.data", "net.2.manifest.json"): {"overwrite": True},
+    }.items():
+        oe.save(graph, tmp_path / "net.onnx", checkpoint, **options)
+        assert files_of(tmp_path) == sorted(["net.onnx", *names])
+    with pytest.raises(oe.Error, match="is for data in files beside the model"):
+        oe.save(graph, tmp_path / "b", checkpoint, layout="per-tensor", data_name="w.bin")
+    with pytest.raises(oe.Error, match="is kept for models"):
+        oe.save(graph, tmp_path / "b", checkpoint, data_name="w.onnx")
+
+
 def test_a_changed_byte_is_a_finding(tiny: Path, tmp_path: Path) -> None:
     oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt")
-    data = bytearray((tmp_path / "model.data").read_bytes())
+    data = bytearray((tmp_path / "model.onnx.data").read_bytes())
     data[5] ^= 1
-    (tmp_path / "model.data").write_bytes(data)
+    (tmp_path / "model.onnx.data").write_bytes(data)
     report = oe.verify(tmp_path)
     assert not report and report.findings[0].code == "crc-differs"
     against = oe.verify(tmp_path, tiny / "checkpoint.pt")
@@ -155,7 +171,7 @@ def test_an_existing_model_is_not_replaced_unasked(tiny: Path, tmp_path: Path) -
         ("max_shard_size", "3 bananas", ValueError),
         ("dtype", "int8", ValueError),
         ("rename", "no expression", ValueError),
-        ("map", {"slot": 1}, TypeError),
+        ("map", {"slot": {1, 2}}, TypeError),
         ("align", 7, ValueError),
         ("colour", "red", TypeError),
     ],
@@ -166,6 +182,31 @@ def test_a_wrong_argument_is_named(
     with pytest.raises(kind, match=None if keyword in ("rename", "align") else keyword):
         oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt", **{keyword: value})  # type: ignore[arg-type]
     assert files_of(tmp_path) == []
+
+
+def test_a_map_is_the_document_of_a_map_file(tiny: Path, tmp_path: Path) -> None:
+    key = "module.transformer.wpe.weight"
+    last = {"key": key, "recipe": [{"slice": [0, 4, 8]}]}
+    document = {
+        "derived": {"turned": {"concat": [last, last], "dim": 0, "recipe": ["transpose"]}},
+        "map": {"transformer.wpe.weight": "turned"},
+    }
+    graph, checkpoint = tiny / "graph.onnx", tiny / "checkpoint.pt"
+    model = tmp_path / "model.onnx"
+    report = oe.save(graph, model, checkpoint, map=document, unmatched="skip")
+    assert report.derived == document["derived"]
+    (tensor,) = [one for one in report.tensors if one.slot == "transformer.wpe.weight"]
+    assert (tensor.key, tensor.rule) == ("turned", "map")
+    with oe.open_checkpoint(checkpoint) as opened:
+        wanted = np.concatenate([opened[key].numpy()[4:8]] * 2).T
+    data = (tmp_path / str(tensor.file)).read_bytes()
+    assert data[tensor.offset : tensor.offset + tensor.length] == wanted.tobytes()
+    assert oe.verify(model, checkpoint, map=document, unmatched="skip").ok
+
+
+def test_a_map_of_another_form_is_refused(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(oe.FormatError, match="slot 'slot'"):
+        oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt", map={"slot": 1})
 
 
 @pytest.mark.parametrize("model", [None, 3, [1], object()])

@@ -1,0 +1,201 @@
+#include "native/loose.h"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+#include <utility>
+
+#include "base/text.h"
+#include "native/bindings.h"
+#include "native/errors.h"
+#include "onnx_external/model.h"
+
+namespace nb = nanobind;
+
+namespace onnx_external::python {
+namespace {
+
+// A reference to a Python object that may be dropped without the GIL.
+std::shared_ptr<const void> shared_reference(nb::handle object) {
+  object.inc_ref();
+  return {object.ptr(), [](const void* held) {
+            nb::gil_scoped_acquire gil;
+            nb::handle(static_cast<PyObject*>(const_cast<void*>(held))).dec_ref();
+          }};
+}
+
+[[noreturn]] void refuse(PyObject* type, const std::string& name, const std::string& what) {
+  PyErr_SetString(type, ("tensor " + quote(name) + ": " + what).c_str());
+  throw nb::python_error();
+}
+
+// Calls `fill` with the memory. Its exception is kept, because no exception may pass the library.
+Status call_fill(PyObject* fill, const std::string& name, std::span<std::byte> out,
+                 MakeFailure& failure) {
+  nb::gil_scoped_acquire gil;
+  try {
+    const auto view = nb::steal<nb::object>(PyMemoryView_FromMemory(
+        reinterpret_cast<char*>(out.data()), static_cast<Py_ssize_t>(out.size()), PyBUF_WRITE));
+    if (!view.is_valid()) {
+      throw nb::python_error();
+    }
+    const nb::handle function(fill);
+    function(view);
+    view.attr("release")();  // nobody may keep it: the memory is the library's
+    return {};
+  } catch (...) {
+    failure.keep(name, std::current_exception());
+    return fail(ErrorCode::kIo, "tensor " + quote(name) + ": its data could not be made");
+  }
+}
+
+// The fields of a Loose, by position.
+constexpr std::size_t kName = 0;
+constexpr std::size_t kDtype = 1;
+constexpr std::size_t kShape = 2;
+constexpr std::size_t kStrides = 3;
+constexpr std::size_t kOffset = 4;
+constexpr std::size_t kConj = 5;
+constexpr std::size_t kNeg = 6;
+constexpr std::size_t kPlace = 7;
+constexpr std::size_t kFields = 8;
+
+class LooseReader {
+ public:
+  LooseReader(nb::handle list, std::shared_ptr<MakeFailure> failure)
+      : list_(shared_reference(list)), failure_(std::move(failure)) {}
+
+  LooseTensor read(nb::handle item) const {
+    const auto fields = nb::cast<nb::tuple>(item);
+    if (fields.size() != kFields) {
+      throw nb::type_error("expected tensors as tensors.py describes them");
+    }
+    LooseTensor tensor;
+    tensor.info.name = nb::cast<std::string>(fields[kName]);
+    const std::string& name = tensor.info.name;
+    tensor.info.dtype = dtype_of(name, nb::cast<std::string>(fields[kDtype]));
+    tensor.info.shape = numbers(name, "shape", fields[kShape]);
+    if (!fields[kStrides].is_none()) {
+      tensor.strides = numbers(name, "strides", fields[kStrides]);
+    }
+    tensor.storage_offset = nb::cast<std::uint64_t>(fields[kOffset]);
+    tensor.conj = nb::cast<bool>(fields[kConj]);
+    tensor.neg = nb::cast<bool>(fields[kNeg]);
+    set_storage(tensor, nb::cast<nb::tuple>(fields[kPlace]));
+    return tensor;
+  }
+
+ private:
+  static DType dtype_of(const std::string& name, const std::string& text) {
+    const auto dtype = dtype_from_torch_name(text);
+    if (!dtype) {
+      raise(Error{ErrorCode::kUnsupported,
+                  "tensor " + quote(name) + ": has elements of type " + text +
+                      ", which no weight can have here; convert it, or leave it out"});
+    }
+    return *dtype;
+  }
+
+  static std::vector<std::int64_t> numbers(const std::string& name, const char* what,
+                                           nb::handle value) {
+    std::vector<std::int64_t> out;
+    for (const nb::handle number : value) {
+      std::int64_t one = 0;
+      if (!nb::try_cast<std::int64_t>(number, one)) {
+        refuse(PyExc_TypeError, name,
+               std::string("its ") + what + " " + nb::cast<std::string>(nb::repr(value)) +
+                   " is not made of whole numbers");
+      }
+      out.push_back(one);
+    }
+    return out;
+  }
+
+  // Memory is (address, size, owner), a range of a file (path, offset, length), and bytes that are
+  // made (size, function, identity).
+  void set_storage(LooseTensor& tensor, const nb::tuple& place) const {
+    const bool is_made = PyCallable_Check(nb::object(place[1]).ptr()) != 0;
+    if (is_made) {
+      PyObject* fill = nb::object(place[1]).ptr();  // the list keeps it alive
+      tensor.storage = MadeBytes{
+          .size = nb::cast<std::uint64_t>(place[0]),
+          .make = [fill, name = tensor.info.name, list = list_, failure = failure_](
+                      std::span<std::byte> out) { return call_fill(fill, name, out, *failure); },
+          .identity = nb::cast<std::uint64_t>(place[2])};
+    } else if (nb::isinstance<nb::int_>(place[0])) {
+      const auto address = nb::cast<std::uintptr_t>(place[0]);
+      tensor.storage = MemoryBytes{.data = reinterpret_cast<const std::byte*>(address),
+                                   .size = nb::cast<std::uint64_t>(place[1]),
+                                   .owner = list_};
+    } else {
+      tensor.storage = FileBytes{.path = nb::cast<std::filesystem::path>(place[0]),
+                                 .offset = nb::cast<std::uint64_t>(place[1]),
+                                 .length = nb::cast<std::uint64_t>(place[2])};
+    }
+  }
+
+  std::shared_ptr<const void> list_;
+  std::shared_ptr<MakeFailure> failure_;
+};
+
+// (name, bits of an element): torch's name of an ONNX type where torch has it, else ONNX's in lower
+// case. The bits are 0 for strings and unknown types.
+nb::tuple onnx_type(std::int32_t data_type) {
+  const auto dtype = dtype_from_onnx(data_type);
+  const std::uint32_t bits = onnx_bits(data_type);
+  std::string name(onnx_type_name(data_type));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (dtype && bits >= 8) {
+    name = torch_name(*dtype);
+  }
+  return nb::make_tuple(name, bits);
+}
+
+}  // namespace
+
+void MakeFailure::keep(const std::string& tensor, std::exception_ptr exception) {
+  const std::lock_guard lock(mutex_);
+  if (!exception_) {
+    tensor_ = tensor;
+    exception_ = std::move(exception);
+  }
+}
+
+void MakeFailure::raise_if_any() const {
+  const std::lock_guard lock(mutex_);
+  if (!exception_) {
+    return;
+  }
+  try {
+    std::rethrow_exception(exception_);
+  } catch (const nb::python_error& error) {
+    const auto type = nb::cast<std::string>(error.type().attr("__name__"));
+    const auto text = nb::cast<std::string>(nb::str(error.value()));
+    raise(Error{ErrorCode::kIo,
+                "tensor " + quote(tensor_) + ": its data could not be made: " + type + ": " + text},
+          error.value());
+  }
+}
+
+std::vector<LooseTensor> loose_tensors(nb::handle list,
+                                       const std::shared_ptr<MakeFailure>& failure) {
+  const LooseReader reader(list, failure);
+  std::vector<LooseTensor> tensors;
+  tensors.reserve(nb::len(list));
+  for (const nb::handle item : list) {
+    tensors.push_back(reader.read(item));
+  }
+  return tensors;
+}
+
+void bind_loose(nb::module_& module) {
+  module.attr("loose_location") = nb::str(kLooseLocation.data(), kLooseLocation.size());
+  module.def("onnx_type", &onnx_type, nb::arg("data_type"));
+}
+
+}  // namespace onnx_external::python

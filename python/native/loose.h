@@ -1,0 +1,37 @@
+// Tensors of the caller, as onnx_external/tensors.py describes them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "onnx_external/loose_tensors.h"
+
+namespace onnx_external::python {
+
+// The first exception that a function of the caller raised while it made bytes. Functions are
+// called on threads of the library; the thread of the caller raises it once the work has ended.
+// Thread-safe.
+class MakeFailure {
+ public:
+  void keep(const std::string& tensor, std::exception_ptr exception);
+  // Raises what was kept, if anything was: as the cause of an Error that names the tensor; as it is
+  // if it is no Exception (KeyboardInterrupt, SystemExit). Needs the GIL.
+  void raise_if_any() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::string tensor_;
+  std::exception_ptr exception_;
+};
+
+// Reads a list of `Loose`. The tensors keep the list alive, and with it the owners of all memory;
+// they may be destroyed on any thread. TypeError and ValueError name the tensor.
+[[nodiscard]] std::vector<LooseTensor> loose_tensors(nanobind::handle list,
+                                                     const std::shared_ptr<MakeFailure>& failure);
+
+}  // namespace onnx_external::python

@@ -1,0 +1,66 @@
+"""Classes of the caller: which tensors their objects hold, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ._core import PickledValue
+
+__all__ = ["Flatten", "PickledValue", "register_class", "unregister_class"]
+
+Flatten = Callable[[PickledValue], dict[str, PickledValue] | Iterable[tuple[str, PickledValue]]]
+"""Lists the children of an object, in the order in which they are flattened. A child's name is
+appended, after a dot, to that of its object."""
+
+# The extension copies it when a call begins.
+_registered: dict[str, Flatten] = {}
+
+
+def _name_of(cls: type | str) -> str:
+    name = f"{cls.__module__}.{cls.__qualname__}" if isinstance(cls, type) else cls
+    if not isinstance(name, str):
+        raise TypeError(f"cls: expected a class or its name, not {type(cls).__name__}")
+    if not all(name.partition(".")):
+        raise ValueError(f"cls: expected 'module.Class' or 'module.*', not {name!r}")
+    return name
+
+
+def _attributes(names: Sequence[str]) -> Flatten:
+    def flatten(value: PickledValue) -> dict[str, PickledValue]:
+        parts = {}
+        for name in names:
+            part = value.attribute(name)
+            if part is None:
+                raise AttributeError(f"{value.type} has no attribute {name!r}")
+            parts[name] = part
+        return parts
+
+    return flatten
+
+
+def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
+    """Say which tensors the objects of a class hold, for all calls that begin from now on.
+
+    Without that, objects of unknown classes in a checkpoint are left out. Classes of transformers
+    (caches, outputs) are known; a registration of the same name takes precedence.
+
+    Args:
+        cls: the class, or its name as pickles spell it: "module.Class"; "module.*" for all classes
+            of a module that have no registration of their own. It is never imported or called.
+        flatten: the names of the attributes that hold tensors (or lists, dicts, ... of them), or a
+            function that is given an object as the pickle describes it, and returns names and
+            values. It may be called on another thread, and in several calls at once. An exception
+            of it becomes the cause of an InvalidArgumentError that names the class.
+    """
+    name = _name_of(cls)
+    if callable(flatten):
+        _registered[name] = flatten
+        return
+    if isinstance(flatten, str) or not all(isinstance(each, str) for each in flatten):
+        raise TypeError("flatten: expected a function, or a sequence of attributes' names")
+    _registered[name] = _attributes(tuple(flatten))
+
+
+def unregister_class(cls: type | str) -> bool:
+    """Take a registration back; False if there is none. Calls that have begun still use it."""
+    return _registered.pop(_name_of(cls), None) is not None

@@ -1,0 +1,15 @@
+"""Export of models that do not fit into memory: a graph without weights, filled from files.
+
+```python
+import onnx_external as oe
+
+oe.torch.export(make_model, (ids,), "out/model.onnx", weights="model.safetensors")
+```
+"""
+
+from .exporting import ExportReport, Source, export, skeleton
+from .meter import Step
+from .skeleton import Skeleton, Slot
+from .untouched import build
+
+__all__ = ["ExportReport", "Skeleton", "Slot", "Source", "Step", "build", "export", "skeleton"]

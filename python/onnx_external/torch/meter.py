@@ -1,0 +1,98 @@
+"""Time and memory of the steps of an export."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+__all__ = ["Meter", "Step", "Stepwise"]
+
+_EVERY = 0.02
+"""Seconds between two looks at the memory."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what it was, how long it took, and how much memory the process had at most."""
+
+    name: str
+    seconds: float
+    peak_memory: int | None
+    """Bytes of memory that belong to no file (RssAnon of Linux); None where they are not told."""
+
+
+class Stepwise:
+    """What the reports of exports tell of their steps."""
+
+    steps: list[Step]
+
+    @property
+    def seconds(self) -> float:
+        """The time of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def peak_memory(self) -> int | None:
+        """The most memory that belonged to no file, in bytes."""
+        return max((step.peak_memory for step in self.steps if step.peak_memory), default=None)
+
+
+def _anonymous() -> int | None:
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+class _Peak:
+    """A thread that looks at the memory until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.bytes = _anonymous()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        if self.bytes is not None:
+            self._thread.start()
+
+    def _look(self) -> None:
+        now = _anonymous()
+        if now is not None:
+            self.bytes = max(self.bytes or 0, now)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_EVERY):
+            self._look()
+
+    def stop(self) -> int | None:
+        if self._thread.is_alive():
+            self._stop.set()
+            self._thread.join()
+            self._look()
+        return self.bytes
+
+
+class Meter:
+    """Measures steps, one after the other."""
+
+    def __init__(self, tell: Callable[[str, int, int], object] | None = None) -> None:
+        self.steps: list[Step] = []
+        self._tell = tell
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Measure what is done inside; a step that fails is measured, too."""
+        if self._tell is not None:
+            self._tell(name, 0, 0)
+        peak, start = _Peak(), time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self.steps.append(Step(name, seconds, peak.stop()))

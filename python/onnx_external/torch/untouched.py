@@ -1,0 +1,146 @@
+"""Parameters that take no memory: storage that nobody writes or reads.
+
+An anonymous mapping costs nothing until it is written to, and reads as zeros without getting memory
+of its own. So a module whose parameters lie in such mappings is traced as any module is: its
+tensors are on the CPU, have types, shapes and strides, and may even be computed with.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.weak import WeakTensorKeyDictionary
+
+__all__ = ["Untouched", "build", "has_no_data", "stranded", "untouched"]
+
+_T = TypeVar("_T")
+
+_MAPPED = 1 << 16
+"""Bytes from which a tensor gets a mapping; smaller ones are plain zeros."""
+_NO_RESERVE = 0x4000
+"""MAP_NORESERVE of Linux, which Python 3.13 names: a mapping larger than memory is not refused."""
+
+_made: set[StorageWeakRef] = set()
+"""The storages that are untouched; those that are gone are dropped now and then."""
+_MANY = 10_000
+
+
+def _note(tensor: torch.Tensor) -> torch.Tensor:
+    if len(_made) % _MANY == _MANY - 1:
+        _made.difference_update({each for each in list(_made) if each.expired()})
+    _made.add(StorageWeakRef(tensor.untyped_storage()))
+    return tensor
+
+
+def has_no_data(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor has no values: in untouched storage, on meta, or fake."""
+    if tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
+        return True
+    return StorageWeakRef(tensor.untyped_storage()) in _made
+
+
+def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor of zeros that takes no memory as long as nobody writes to it."""
+    size = dtype.itemsize * torch.Size(shape).numel()
+    if size < _MAPPED:
+        return _note(torch.zeros(shape, dtype=dtype))
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    memory = mmap.mmap(-1, size, flags=flags)
+    return _note(torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(shape))
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """An untouched tensor of the same class, type, shape and attributes."""
+    made = untouched(tensor.shape, tensor.dtype)
+    if isinstance(tensor, nn.Parameter):
+        made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+    made.__dict__.update(tensor.__dict__)
+    return made
+
+
+class Untouched:
+    """Gives a module's meta tensors untouched storage, and takes it back.
+
+    Tied parameters stay tied. Tensors that have data stay as they are.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._places: list[tuple[dict[str, torch.Tensor | None], str, torch.Tensor]] = []
+        made: dict[int, torch.Tensor] = {}
+        for each in module.modules():
+            for tensors in (each._parameters, each._buffers):
+                for name, tensor in tensors.items():
+                    if tensor is None or tensor.device.type != "meta":
+                        continue
+                    if id(tensor) not in made:
+                        made[id(tensor)] = _like(tensor)
+                    self._places.append((tensors, name, tensor))
+                    tensors[name] = made[id(tensor)]
+
+    def take_back(self) -> None:
+        """Put the meta tensors back."""
+        for tensors, name, tensor in self._places:
+            tensors[name] = tensor
+        self._places = []
+
+
+def stranded(module: nn.Module) -> list[str]:
+    """Names of attributes that are or hold tensors on meta, and are no parameter or buffer."""
+    found = []
+    for prefix, each in module.named_modules():
+        for name, value in vars(each).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            inside = value.values() if isinstance(value, dict) else value
+            among = inside if isinstance(value, (list, tuple, dict)) else [value]
+            if any(isinstance(one, torch.Tensor) and one.device.type == "meta" for one in among):
+                found.append(f"{prefix}.{name}" if prefix else name)
+    return found
+
+
+def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
+    made = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+    made.__dict__.update(parameter.__dict__)
+    return made
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Move each parameter to meta when a module of this thread gets it; buffers stay real."""
+    register = nn.Module.register_parameter
+    thread = threading.get_ident()
+    moved: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if threading.get_ident() == thread and param is not None and param.device.type != "meta":
+            if param not in moved:
+                moved[param] = _on_meta(param)
+            param = moved[param]
+        register(self, name, param)
+
+    nn.Module.register_parameter = register_parameter
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+
+def build(make: Callable[[], _T]) -> _T:
+    """Call `make`, which builds a module, and return its result; no parameter takes memory.
+
+    Each parameter is dropped as soon as its module has it, before it is initialized, so that memory
+    holds one at a time at most. Buffers that are computed from other things than parameters have
+    their values.
+    """
+    with _parameters_on_meta():
+        made = make()
+    if isinstance(made, nn.Module):
+        Untouched(made)
+    return made

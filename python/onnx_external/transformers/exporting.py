@@ -1,0 +1,404 @@
+"""oe.transformers.export."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from ..errors import (
+    Error,
+    ExistsError,
+    ExportError,
+    InvalidArgumentError,
+    NotFoundError,
+    ReadWriteError,
+    Remedy,
+)
+from ..progress import Progress, shown
+from ..reports import SaveReport
+from ..save import StrPath, save
+from ..torch.exporting import Source, optimized, sources_of, versions
+from ..torch.meter import Meter, Step, Stepwise
+from ..torch.programs import first_line
+from ..torch.skeleton import Skeleton, make_skeleton, quiet
+from ..torch.untouched import has_no_data
+from .inputs import plain_words, sample_inputs
+from .loading import Loaded, load
+from .recipes import map_document
+
+__all__ = ["ModelReport", "export"]
+
+_COPIED = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+    "spiece*",
+    "chat_template*",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "feature_extractor_config.json",
+)
+"""What lies beside the weights and belongs to the model, too."""
+
+
+@dataclass
+class ModelReport(Stepwise):
+    """What an export of a folder did, or would do."""
+
+    path: str
+    """The folder that was written into."""
+    model_class: str
+    dry_run: bool
+    graphs: dict[str, SaveReport]
+    """By name: "model", or "prefill" and "decode", or "encoder", "prefill" and "decode"."""
+    sources: dict[str, dict[str, Source]]
+    """By graph and initializer: where its values came from."""
+    unused_keys: list[str]
+    """Keys that transformers does not load into this class."""
+    copied: list[str]
+    """Files of tokenizer and configuration that lie beside the model now."""
+    steps: list[Step]
+    versions: dict[str, str]
+    patches: list[str]
+    """What transformers.exporters replaced while it traced."""
+    left: dict[str, dict[str, int]]
+    """By graph: `Skeleton.left`."""
+    fixed: dict[str, list[str]]
+    """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists."""
+        sources = {
+            graph: {name: asdict(source) for name, source in found.items()}
+            for graph, found in self.sources.items()
+        }
+        graphs = {name: report.to_dict() for name, report in self.graphs.items()}
+        steps = [asdict(step) for step in self.steps]
+        return {**vars(self), "graphs": graphs, "sources": sources, "steps": steps}
+
+
+def _exporter() -> Any:
+    try:
+        with quiet():
+            from transformers.exporters.exporter_onnx import OnnxExporter
+
+            level = transformers.logging.get_verbosity()
+            transformers.logging.set_verbosity_error()
+            try:
+                return OnnxExporter()
+            finally:
+                transformers.logging.set_verbosity(level)
+    except ImportError as error:
+        raise ExportError(
+            f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer ones "
+            "have transformers.exporters. oe.torch.export takes any module"
+        ) from error
+
+
+def _patches() -> list[str]:
+    from transformers.exporters.utils import _PATCHES
+
+    return sorted(
+        {f"{owner}.{name}" for kind in ("dynamo", "onnx") for owner, name, _ in _PATCHES[kind]}
+    )
+
+
+@contextlib.contextmanager
+def _told(what: str, way_out: str) -> Iterator[None]:
+    """Make an ExportError of what transformers and torch raise, and silence what they say."""
+    from transformers.exporters import exporter_dynamo
+
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    logging.getLogger(exporter_dynamo.__file__).setLevel(logging.ERROR)  # its logger's name
+    try:
+        with quiet(), contextlib.redirect_stdout(io.StringIO()):
+            yield
+    except Error:
+        raise
+    except Exception as error:
+        raise ExportError(f"{what}: {first_line(error)}; {way_out}") from error
+    finally:
+        transformers.logging.set_verbosity(level)
+
+
+def _components(
+    model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """The graphs of a model: each a module and its inputs."""
+    from transformers.exporters.utils import decompose_for_generation
+
+    generates = model.can_generate()
+    given = dict(inputs) if inputs is not None else sample_inputs(model, generates)
+    if not generates:
+        return {"model": (model, given)}
+    for settings in (model.config, model.generation_config):
+        settings.use_cache = True  # else every step would compute the whole text again
+    way_out = (
+        "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
+        "class that does not generate"
+    )
+    with _told(f"{type(model).__name__}.generate() does not run", way_out):
+        words = {"logits_processor": [plain_words(model)], **given}
+        several = dynamic and not model._is_stateful  # a state moves on by one token at a time
+        found = decompose_for_generation(model, words, multi_token_decode=several)
+    if model.config.is_encoder_decoder:
+        encoder = model.get_encoder()
+        names = (model.main_input_name, "attention_mask")
+        found = {"encoder": (encoder, {n: given[n] for n in names if n in given}), **found}
+    return dict(found)
+
+
+def _skeleton(loaded: Loaded, module: Any, program: Any, optimize: bool) -> Skeleton:
+    """The skeleton of one graph; `ties` stays empty, since the map has every slot."""
+
+    def empty(tensor: Any) -> bool:
+        return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
+
+    from transformers.exporters.utils import apply_patches
+
+    keep = [name for name, _ in _tensors(module) if name not in _made_of(loaded, module)]
+    with apply_patches("onnx"):
+        return make_skeleton(program, empty, {}, keep, optimized if optimize else None, False)
+
+
+def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
+    """How the tensors of a module, which is a part of the model, are made, by its own names."""
+    if module is loaded.model:
+        return loaded.made
+    by_tensor = {
+        id(tensor): loaded.made[name]
+        for name, tensor in _tensors(loaded.model)
+        if name in loaded.made
+    }
+    return {
+        name: by_tensor[id(tensor)] for name, tensor in _tensors(module) if id(tensor) in by_tensor
+    }
+
+
+@dataclass
+class _Graph:
+    """One graph that is ready to be saved."""
+
+    skeleton: Skeleton
+    map: dict[str, Any]
+
+
+def _graphs(
+    loaded: Loaded, inputs: Mapping[str, Any] | None, dynamic: bool, optimize: bool, meter: Meter
+) -> dict[str, _Graph]:
+    from transformers.exporters import OnnxConfig
+
+    exporter = _exporter()
+    with meter.step("inputs"):
+        components = _components(loaded.model, inputs, dynamic)
+    found = {}
+    for name, (module, given) in components.items():
+        what = f"{type(module).__name__} ({name})"
+        way_out = "dynamic=False or other inputs may help, and oe.torch.export takes any module"
+        traced = _told(f"transformers cannot export {what}", way_out)
+        with meter.step(f"trace {name}"), traced, torch.no_grad():
+            shapes = _shapes(loaded.model, given) if dynamic else None
+            config = OnnxConfig(dynamic=dynamic, optimize=False, dynamic_shapes=shapes)
+            program = exporter.export(module, given, config).program
+        optimized_by = _told(f"torch cannot optimize {what}", "optimize=False leaves that out")
+        with meter.step(f"optimize {name}"), optimized_by:
+            made = _skeleton(loaded, module, program, optimize)
+        if dynamic:
+            _refuse_one_step(what, made)
+        recipes = _made_of(loaded, module)
+        found[name] = _Graph(made, map_document({slot: recipes[slot] for slot in made.slots}))
+    return found
+
+
+def _shapes(model: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Dimensions that vary, where transformers.exporters would not get them right.
+
+    The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
+    trace is right for one length only, and does not always say so.
+    """
+    if not getattr(model, "_is_stateful", False):
+        return None
+    from transformers.exporters import exporter_dynamo, utils
+
+    exporter_dynamo.register_cache_pytrees_for_model(model)
+    traced = {name: value for name, value in given.items() if name not in utils._OUTPUT_FLAGS}
+    shapes = dict(exporter_dynamo.get_auto_dynamic_shapes(traced))
+    rows = {0: torch.export.Dim.AUTO}
+    return shapes | {name: rows for name, each in traced.items() if isinstance(each, torch.Tensor)}
+
+
+def _refuse_one_step(what: str, made: Skeleton) -> None:
+    """A cache that grows, and whose length the trace has fixed, would fit once."""
+    outputs = {value.name: value for value in made.model.graph.outputs}
+    for value in made.model.graph.inputs:
+        longer = outputs.get(f"output.{(value.name or '').removeprefix('input.')}")
+        if longer is None or value.shape is None or longer.shape is None:
+            continue
+        for place, (before, after) in enumerate(zip(value.shape, longer.shape, strict=True)):
+            if isinstance(before, int) and isinstance(after, int) and before != after:
+                raise ExportError(
+                    f"{what}: the trace fixes {value.name}[{place}] to {before}, and a cache grows "
+                    f"with each word, so the graph would run once; export the module without a "
+                    "cache by oe.torch.export, or all of it for one size with dynamic=False"
+                )
+
+
+def _fixed(made: Skeleton) -> list[str]:
+    """The fixed dimensions of what a caller gives; caches have such by nature."""
+    return [
+        f"{value.name}[{place}] = {dim}"
+        for value in made.model.graph.inputs
+        if value.name is not None and "." not in value.name and value.shape is not None
+        for place, dim in enumerate(value.shape)
+        if isinstance(dim, int)
+    ]
+
+
+def _beside(folder: Path) -> list[Path]:
+    return sorted({path for name in _COPIED for path in folder.glob(name) if path.is_file()})
+
+
+def _others(files: list[Path], out: Path) -> Iterator[tuple[Path, Path]]:
+    """Files and where they are to be copied to, without those that lie there themselves."""
+    for file in files:
+        target = out / file.name
+        if not (target.exists() and os.path.samefile(file, target)):
+            yield file, target
+
+
+def _refuse_existing(files: list[Path], out: Path, overwrite: bool) -> None:
+    for _, target in _others(files, out):
+        if target.exists() and not overwrite:
+            raise ExistsError(f"{target}: exists; overwrite=True replaces it")
+
+
+def _copy(files: list[Path], out: Path) -> list[str]:
+    """Copy files, each complete or not at all; if one cannot be, those that are new go again."""
+    new: list[Path] = []
+    for file, target in _others(files, out):
+        staged = target.with_name(f".{target.name}.part")
+        try:
+            shutil.copyfile(file, staged)
+            if not target.exists():
+                new.append(target)
+            os.replace(staged, target)
+        except BaseException as error:
+            for each in (staged, *new):
+                each.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
+            raise
+    return [file.name for file in files]
+
+
+def export(
+    folder: StrPath,
+    path: StrPath,
+    task: str | None = None,
+    dtype: str | None = None,
+    dynamic: bool = True,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    optimize: bool = True,
+    dry_run: bool = False,
+    progress: Progress = None,
+    **options: Any,
+) -> ModelReport:
+    """Export the model of a folder, without reading its weights into memory.
+
+    Args:
+        folder: config.json and weights, as save_pretrained() writes them.
+        path: the folder to write into, or the model's file if it is one graph.
+        task: e.g. "text-generation", or a class of transformers; by default the class that the
+            config names.
+        dtype: torch's name of the float type to compute in; by default the checkpoint's.
+        dynamic: dimensions that the model allows to vary do.
+        inputs: example inputs, for generate() if the model has it, else for forward().
+        optimize: as for oe.torch.export().
+        dry_run: trace, and report what would be written.
+        progress: as for oe.save().
+        **options: of oe.save(), such as `layout` and `overwrite`.
+
+    Raises:
+        ExportError: transformers or torch cannot load or export the model.
+        MappingError: the checkpoint lacks tensors of the model.
+        Error: everything else, as oe.save() raises it.
+    """
+    source, target = Path(folder), Path(path)
+    if not source.is_dir():
+        raise NotFoundError(
+            f"{source}: not a folder; export takes one with config.json and weights"
+        )
+    with shown(progress) as callback:
+        meter = Meter(callback)
+        with meter.step("load"):
+            loaded = load(source, task, dtype)
+        graphs = _graphs(loaded, inputs, dynamic, optimize, meter)
+        paths = _paths(target, graphs)
+        out, files = next(iter(paths.values())).parent, _beside(source)
+        reports: dict[str, SaveReport] = {}
+        options = {"unmatched": "skip", **options, "progress": callback or False}
+        for dry in (True,) if dry_run else (True, False):  # nothing is written unless all can be
+            for name, graph in graphs.items():
+                with meter.step(f"{'plan' if dry else 'save'} {name}"):
+                    reports[name] = _save(graph, paths[name], source, dry, options)
+            _refuse_existing(files, out, not dry or bool(options.get("overwrite")))
+        copied = [] if dry_run else _copy(files, out)
+    return ModelReport(
+        path=str(out),
+        model_class=type(loaded.model).__name__,
+        dry_run=dry_run,
+        graphs=reports,
+        sources={name: sources_of(graphs[name].skeleton, reports[name]) for name in graphs},
+        unused_keys=loaded.unused,
+        copied=copied,
+        steps=meter.steps,
+        versions=versions(),
+        patches=_patches(),
+        left={name: graph.skeleton.left for name, graph in graphs.items()},
+        fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},
+    )
+
+
+def _save(
+    graph: _Graph, path: Path, folder: Path, dry: bool, options: dict[str, Any]
+) -> SaveReport:
+    try:
+        return save(
+            graph.skeleton.SerializeToString(), path, folder, map=graph.map, dry_run=dry, **options
+        )
+    except Error as error:
+        if "use a layout that copies" in str(error):
+            error.remedies.append(Remedy("layout", "single", "the weights are copied"))
+        raise
+
+
+def _paths(target: Path, graphs: Mapping[str, Any]) -> dict[str, Path]:
+    if target.suffix != ".onnx" or target.is_dir():
+        return {name: target / f"{name}.onnx" for name in graphs}
+    if len(graphs) == 1:
+        return dict.fromkeys(graphs, target)
+    raise InvalidArgumentError(
+        f"{target}: the model is several graphs ({', '.join(graphs)}); give the folder for them"
+    )

@@ -1,0 +1,237 @@
+"""A model of transformers from its folder, with parameters that take no memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from ..checkpoint import Checkpoint, open_checkpoint
+from ..errors import (
+    Error,
+    ExportError,
+    FormatError,
+    InvalidArgumentError,
+    Item,
+    MappingError,
+    NotFoundError,
+)
+from ..torch.programs import first_line
+from .recording import Key, Made, Recorder, Unknown
+
+__all__ = ["Loaded", "load"]
+
+
+@dataclass
+class Loaded:
+    """A model as from_pretrained() makes it, except that its parameters have no values."""
+
+    model: Any
+    made: dict[str, Made]
+    """How each parameter and buffer that the checkpoint fills is made of its keys."""
+    unused: list[str] = field(default_factory=list)
+    """Keys that transformers does not load into this class."""
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Make an ExportError of what transformers raises, and keep its bars from the terminal."""
+    level = transformers.logging.get_verbosity()
+    bars = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    except Error:
+        raise
+    except Exception as error:
+        raise ExportError(f"{what}: {first_line(error)}") from error
+    finally:
+        transformers.logging.set_verbosity(level)
+        if bars:
+            transformers.logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let transformers load in this thread, where operations are written down."""
+    name = "HF_DEACTIVATE_ASYNC_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def model_class(folder: Path, task: str | None) -> Any:
+    """The class of the model: of the task, else the one that the config names."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise NotFoundError(f"{path}: not found; the folder of a model has it beside its weights")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        quantized = config.get("quantization_config")
+        method = quantized and quantized.get("quant_method", "an unknown method")
+    except (AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{path}: no config of transformers: {first_line(error)}") from error
+    if quantized:
+        raise InvalidArgumentError(
+            f"{path}: the weights are quantized ({method}); their values need transformers' "
+            "dequantization. Export the checkpoint that they were made from"
+        )
+    if task is not None:
+        return _class_of_task(task)
+    for name in config.get("architectures") or []:
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    raise InvalidArgumentError(
+        f"{path}: names no class of transformers {transformers.__version__} "
+        f"({config.get('architectures')}); give task="
+    )
+
+
+def _class_of_task(task: str) -> Any:
+    """An Auto class of a task's name as the Hub has it, or of a class name."""
+    name = task if hasattr(transformers, task) else _TASKS.get(task, "")
+    if not name:
+        raise InvalidArgumentError(
+            f"task: {task!r} is none of {', '.join(sorted(_TASKS))}, and no class of transformers"
+        )
+    return getattr(transformers, name)
+
+
+_TASKS = {
+    "text-generation": "AutoModelForCausalLM",
+    "text2text-generation": "AutoModelForSeq2SeqLM",
+    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
+    "feature-extraction": "AutoModel",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "image-classification": "AutoModelForImageClassification",
+    "object-detection": "AutoModelForObjectDetection",
+    "audio-classification": "AutoModelForAudioClassification",
+}
+
+
+def _equality(checkpoint: Checkpoint) -> Any:
+    """Whether two keys have the same bytes; mapped, so that they take no memory."""
+
+    def equal(first: str, second: str) -> bool:
+        one, other = checkpoint[first], checkpoint[second]
+        if one.file is not None and (one.file, one.offset) == (other.file, other.offset):
+            return True
+        return bool(torch.equal(one.torch(), other.torch()))
+
+    return equal
+
+
+def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
+    """Make the model of a folder.
+
+    transformers' own loader runs: renames, prefixes, ties, merged and split tensors, types and
+    buffers are as it decides; only the bytes stay where they are.
+
+    Raises:
+        MappingError: the checkpoint lacks parameters, which transformers would make up.
+        ExportError: transformers cannot load the model, or does what cannot be written down.
+    """
+    made_by = model_class(folder, task)
+    if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
+    with open_checkpoint(folder) as checkpoint:
+        recorder = Recorder(_equality(checkpoint))
+        with torch.no_grad():
+            state = {
+                name: recorder.key(name, tensor.shape, getattr(torch, tensor.dtype))
+                for name, tensor in checkpoint.items()
+            }
+        try:
+            with _told(f"{folder}: transformers cannot load {made_by.__name__}"):
+                model, info = _from_pretrained(made_by, folder, state, dtype, recorder)
+        except ExportError as error:
+            if recorder.refused:
+                raise _unknown(folder, recorder) from error
+            raise
+    made = _all_made(model, recorder)
+    if recorder.refused:
+        raise _unknown(folder, recorder)
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise _missing(folder, model, missing)
+    return Loaded(model, made, sorted(info["unexpected_keys"]))
+
+
+def _from_pretrained(
+    made_by: Any, folder: Path, state: dict[str, Any], dtype: str | None, recorder: Recorder
+) -> tuple[Any, Mapping[str, Any]]:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if made_by.__name__.startswith("Auto"):
+        if type(config) not in made_by._model_mapping:
+            raise InvalidArgumentError(
+                f"{folder}: {made_by.__name__} has no class for {config.model_type}; give a task "
+                "that the model was made for, or a class of transformers"
+            )
+        made_by = made_by._model_mapping[type(config)]
+        made_by = made_by[0] if isinstance(made_by, tuple) else made_by
+    with _one_thread(), recorder:
+        model, info = made_by.from_pretrained(
+            None,
+            config=config,
+            state_dict=state,
+            dtype=dtype or "auto",
+            output_loading_info=True,
+        )
+    if model.can_generate() and (folder / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    return model.eval().requires_grad_(False), info
+
+
+def _unknown(folder: Path, recorder: Recorder) -> ExportError:
+    return ExportError(
+        f"{folder}: transformers {transformers.__version__} changes tensors while it loads them in "
+        f"a way that has no recipe: {recorder.refused[0]}; load the model with from_pretrained, "
+        "save it with save_pretrained(..., save_original_format=False), and export that folder"
+    )
+
+
+def _missing(folder: Path, model: Any, names: list[str]) -> MappingError:
+    error = MappingError(
+        f"{folder}: the checkpoint lacks {len(names)} tensors of {type(model).__name__}, which "
+        f"transformers would fill with random values: {', '.join(names[:8])}; give the task that "
+        "the model was trained for"
+    )
+    error.code = "not-found"
+    error.lists = {"missing in the checkpoint": [Item(name, "", "", []) for name in names]}
+    return error
+
+
+def _all_made(model: Any, recorder: Recorder) -> dict[str, Made]:
+    found: dict[str, Made] = {}
+    for tensors in (
+        model.named_parameters(remove_duplicate=False),
+        model.named_buffers(remove_duplicate=False),
+    ):
+        for name, tensor in tensors:
+            made = recorder.made(tensor.detach())
+            if isinstance(made, Unknown):
+                recorder.refused.append(f"{name} would be {made}")
+            elif made is not None:
+                found[name] = made
+            elif not tensor.numel():
+                found[name] = Key(name)
+    return found

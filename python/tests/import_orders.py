@@ -1,0 +1,116 @@
+"""Imports modules in every order, each order in one process, and saves a model in between.
+
+usage: import_orders.py TINY WORK_DIR MODULE...      prints how many orders there were
+
+The processes form a tree: each forks a child for every module that it has not imported yet, and the
+child imports that. A leaf has imported all of them in the order of its branch, as a program would
+have; only what orders begin with in common is done once. Every process ends as Python programs do,
+so that what the libraries destroy is destroyed, too.
+"""
+
+import importlib
+import itertools
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Names = tuple[str, ...]
+
+# Nobody may fork who has imported these: a child would end without the threads that it waits for.
+START_THREADS = ("onnxruntime",)
+
+
+def save_and_read(onnx_external: Any, tiny: Path, folder: Path) -> None:
+    onnx_external.save(
+        tiny / "graph.onnx", folder, tiny / "checkpoint.pt", overwrite=True, fsync=False
+    )
+    assert onnx_external.verify(folder, tiny / "checkpoint.pt").ok
+    with onnx_external.open_checkpoint(tiny / "checkpoint.pt") as checkpoint:
+        checkpoint["module.transformer.wte.weight"].numpy()
+    try:  # exceptions find their way through the libraries
+        onnx_external.inspect(tiny / "no such file")
+    except FileNotFoundError:
+        return
+    raise AssertionError("no exception")
+
+
+def use(name: str, tiny: Path, folder: Path) -> None:
+    """Lets a module that is imported do what it is for. No thread of it may stay: we fork."""
+    module: Any = sys.modules[name]
+    if name == "onnx_external":
+        save_and_read(module, tiny, folder)
+    elif name == "onnx":
+        module.checker.check_model(module.load(tiny / "untrained_graph.onnx"))
+    elif name == "onnx_ir":
+        assert module.load(tiny / "untrained_graph.onnx").graph.num_nodes() > 0
+    elif name == "torch":
+        weights = module.load(tiny / "checkpoint.pt")["state_dict"]
+        assert float(weights["module.transformer.wte.weight"].abs().sum()) > 0
+
+
+def run_saved(tiny: Path, folder: Path) -> None:
+    """ONNX Runtime computes what torch did. It starts threads: only a process without children."""
+    runtime: Any = sys.modules["onnxruntime"]
+    expected = json.loads((tiny / "expected.json").read_text())
+    session = runtime.InferenceSession(str(folder / "model.onnx"))
+    inputs = {name: np.array(value) for name, value in expected["input"].items()}
+    (logits,) = session.run(None, inputs)
+    np.testing.assert_allclose(logits.ravel(), expected["output"]["logits"], atol=1e-4)
+
+
+def import_all(done: Names, names: Names, tiny: Path, folder: Path) -> None:
+    """Imports `names` one after the other, and uses what there is after each."""
+    for index, name in enumerate(names):
+        importlib.import_module(name)
+        for each in done + names[: index + 1]:
+            use(each, tiny, folder)
+
+
+def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -> int:
+    """The number of orders that begin with `done` and `names`; a child goes through them."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        folder = work / str(os.getpid())
+        import_all(done, names, tiny, folder)
+        if not left and "onnxruntime" in done + names:
+            run_saved(tiny, folder)
+        os.write(writer, str(grow(done + names, left, tiny, work)).encode())
+        sys.exit()
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        counted = stream.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != 0:
+        cause = signal.Signals(-status).name if status < 0 else f"status {status}"
+        sys.exit(f"import {', '.join(done + names)}: {cause}")
+    return int(counted)
+
+
+def grow(done: Names, left: Names, tiny: Path, work: Path) -> int:
+    """The number of orders that begin with `done`, all of which have been gone through."""
+    if not left:
+        return 1
+    orders = 0
+    for name in left:
+        rest = tuple(other for other in left if other != name)
+        if name in START_THREADS:
+            for order in itertools.permutations(rest):
+                orders += branch_off(done, (name, *order), (), tiny, work)
+        else:
+            orders += branch_off(done, (name,), rest, tiny, work)
+    return orders
+
+
+def main() -> None:
+    tiny, work, modules = Path(sys.argv[1]), Path(sys.argv[2]), tuple(sys.argv[3:])
+    print(grow((), modules, tiny, work))
+
+
+if __name__ == "__main__":
+    main()

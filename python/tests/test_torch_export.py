@@ -1,0 +1,304 @@
+"""Export without weights: skeletons, what fills them, and what is refused."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.9")
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+AUTO = torch.export.Dim.AUTO
+SHAPES = ({0: AUTO, 1: AUTO},)
+
+
+class Net(torch.nn.Module):
+    """Tied weights, a BatchNorm, a buffer that is computed at init, a constant."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(50, width)
+        self.square = torch.nn.Linear(width, width)
+        self.wide = torch.nn.Linear(width, 3 * width)
+        self.narrow = torch.nn.Linear(3 * width, width, bias=False)
+        self.norm = torch.nn.BatchNorm1d(width)
+        self.head = torch.nn.Linear(width, 50, bias=False)
+        self.head.weight = self.words.weight
+        self.register_buffer("places", torch.arange(64.0) / 64, persistent=False)
+        self.scale = torch.tensor([0.5, 2.0])
+
+    def forward(self, ids: Any) -> Any:
+        hidden = self.words(ids) + self.places[: ids.shape[1], None]
+        hidden = self.square(hidden).relu() * self.scale[0]
+        hidden = self.narrow(self.wide(hidden).relu()) + hidden
+        hidden = self.norm(hidden.transpose(1, 2)).transpose(1, 2)
+        return self.head(hidden)
+
+
+def trained(width: int = 16) -> Any:
+    torch.manual_seed(0)
+    net = Net(width).eval()
+    for value in net.state_dict().values():
+        if value.is_floating_point():
+            value.uniform_(0.1, 1.0)
+    return net
+
+
+def make() -> Any:
+    return Net().eval()
+
+
+def ids(rows: int = 2, length: int = 7) -> Any:
+    return torch.randint(0, 50, (rows, length))
+
+
+def differences(model: Path, net: Any) -> list[float]:
+    """ONNX Runtime against torch, at two sizes of the input."""
+    session = runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    found = []
+    for given in (ids(), ids(3, 11)):
+        got = session.run(None, {session.get_inputs()[0].name: given.numpy()})[0]
+        want = net(given).detach().numpy()
+        found.append(float(np.abs(got - want).max() / np.abs(want).max()))
+    return found
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A checkpoint of the trained module."""
+    torch.save(trained().state_dict(), tmp_path / "weights.pt")
+    return tmp_path / "weights.pt"
+
+
+TARGETS: dict[str, Callable[[], Any]] = {
+    "function": lambda: make,
+    "module": lambda: make(),
+    "program": lambda: torch.export.export(make(), (ids(),), dynamic_shapes=SHAPES),
+    "converted": lambda: torch.onnx.export(
+        make(), (ids(),), dynamic_shapes=SHAPES, optimize=False, verbose=False
+    ),
+}
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_was_exported_computes_what_torch_computes(
+    target: str, optimize: bool, saved: Path, tmp_path: Path
+) -> None:
+    given = TARGETS[target]()
+    path = tmp_path / "out/model.onnx"
+    report = oe.torch.export(
+        given, (ids(),), path, weights=saved, dynamic_shapes=SHAPES, optimize=optimize, fsync=False
+    )
+    assert max(differences(path, trained())) < 1e-5
+    assert report.save.verified
+    assert oe.verify(path, saved, tie=ties(report)).ok
+    origins = {name: source.origin for name, source in report.sources.items()}
+    assert origins["wide.weight"] == "checkpoint" and origins["places"] == "init"
+    assert "constant" in origins.values()
+    assert json.loads(json.dumps(report.to_dict()))["sources"]["places"]["origin"] == "init"
+
+
+def ties(report: Any) -> dict[str, str]:
+    return {tensor.slot: tensor.key for tensor in report.save.tensors if tensor.rule == "tie"}
+
+
+def test_the_command_fills_a_skeleton(saved: Path, tmp_path: Path) -> None:
+    made = oe.torch.skeleton(make, (ids(),), dynamic_shapes=SHAPES)
+    made.save(tmp_path / "graph.onnx")
+    with pytest.raises(FileExistsError):
+        made.save(tmp_path / "graph.onnx")
+    command = [sys.executable, "-m", "onnx_external", "save", tmp_path / "graph.onnx", saved]
+    subprocess.run([*command, "-o", tmp_path / "out", "-q"], check=True)
+    assert max(differences(tmp_path / "out/model.onnx", trained())) < 1e-5
+
+
+def test_a_skeleton_has_typed_slots_and_no_weights() -> None:
+    net = make()
+    made = oe.torch.skeleton(net, (ids(),))
+    weights = net.state_dict()
+    for slot in made.slots.values():
+        assert slot.dtype == "FLOAT" and slot.shape == tuple(weights[slot.name].shape)
+    assert {"words.weight", "head.weight"} & made.slots.keys()
+    assert made.slots["norm.running_mean"].kind == "buffer"
+    assert made.left == {"Transpose of a weight": 4, "BatchNormalization": 1}
+    assert sum(value.nbytes for value in values(made)) < 1000
+
+
+def values(made: Any) -> list[Any]:
+    found = [value.const_value for value in made.model.graph.initializers.values()]
+    return [value for value in found if value is not None]
+
+
+def test_weights_take_the_place_of_their_transposes(saved: Path, tmp_path: Path) -> None:
+    made = oe.torch.skeleton(
+        make, (ids(),), dynamic_shapes=SHAPES, transpose_weights=True, optimize=True
+    )
+    assert made.slots["wide.weight.transposed"].shape == (16, 48)
+    assert "square.weight" in made.slots  # 256 elements: nothing would prove that it is transposed
+    report = oe.save(made, tmp_path / "model.onnx", saved, fsync=False)
+    assert {tensor.slot: tensor.recipe for tensor in report.tensors}["wide.weight.transposed"] == [
+        "transpose"
+    ]
+    assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
+
+
+def test_large_square_weights_are_transposed_too(tmp_path: Path) -> None:
+    net = trained(96)
+    torch.save(net.state_dict(), tmp_path / "weights.pt")
+    made = oe.torch.skeleton(
+        lambda: Net(96).eval(), (ids(),), dynamic_shapes=SHAPES, transpose_weights=True
+    )
+    assert "square.weight.transposed" in made.slots
+    assert made.left["Transpose of a weight"] == 1  # the tied one, which is looked up, too
+    oe.save(made, tmp_path / "model.onnx", tmp_path / "weights.pt", fsync=False)
+    assert max(differences(tmp_path / "model.onnx", net)) < 1e-5
+
+
+def test_a_module_on_meta_needs_the_values_that_it_lost(saved: Path, tmp_path: Path) -> None:
+    net = make().to("meta")
+    with pytest.raises(oe.InvalidArgumentError, match=r"places.*extra") as caught:
+        oe.torch.export(net, (ids(),), tmp_path / "out/model.onnx", weights=saved)
+    assert "Linear" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    assert all(value.device.type == "meta" for value in net.parameters())  # as the caller gave it
+    oe.torch.export(
+        net,
+        (ids(),),
+        tmp_path / "model.onnx",
+        weights=saved,
+        extra={"places": torch.arange(64.0) / 64},
+        dynamic_shapes=SHAPES,
+        fsync=False,
+    )
+    assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
+
+
+def test_values_of_another_shape_are_refused() -> None:
+    with pytest.raises(oe.InvalidArgumentError, match=r"places.*64.*63"):
+        oe.torch.skeleton(make, (ids(),), extra={"places": torch.zeros(63)})
+    with pytest.raises(oe.InvalidArgumentError, match="no nowhere"):
+        oe.torch.skeleton(make, (ids(),), extra={"nowhere": torch.zeros(1)})
+
+
+def test_a_constant_without_data_is_refused_by_name() -> None:
+    class Lost(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4, 4))
+            self.hidden = [self.weight[0]]  # no module knows it, and it is made of a weight
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight + self.hidden[0]
+
+    with pytest.raises(oe.InvalidArgumentError, match=r"hidden: .* neither"):
+        oe.torch.skeleton(Lost, (torch.ones(2, 4),))
+
+    class Meta(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = self.scale.to("meta")
+
+        def forward(self, ids: Any) -> Any:
+            return super().forward(ids) + self.scale.sum().to(device="cpu")
+
+    with pytest.raises(oe.InvalidArgumentError, match="scale"):
+        oe.torch.skeleton(Meta, (ids(),))
+
+
+def test_a_program_whose_weights_were_folded_is_refused() -> None:
+    program = torch.onnx.export(make(), (ids(),), verbose=False)
+    with pytest.raises(oe.InvalidArgumentError, match="optimize=False"):
+        oe.torch.skeleton(program)
+
+
+def test_what_torch_cannot_trace_is_one_line_of_ours(saved: Path, tmp_path: Path) -> None:
+    class Branches(Net):
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.words(ids)) if ids.sum().item() > 3 else self.words(ids)
+
+    with pytest.raises(oe.ExportError, match="cannot trace") as caught:
+        oe.torch.export(Branches, (ids(),), tmp_path / "out/model.onnx", weights=saved)
+    assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+    assert list(tmp_path.iterdir()) == [saved]
+
+
+def test_a_key_that_is_missing_leaves_nothing(saved: Path, tmp_path: Path) -> None:
+    state = torch.load(saved)
+    del state["wide.bias"]
+    torch.save(state, saved)
+    with pytest.raises(oe.MappingError) as caught:
+        oe.torch.export(make, (ids(),), tmp_path / "out/model.onnx", weights=saved)
+    assert caught.value.missing == ["wide.bias"]
+    assert list(tmp_path.iterdir()) == [saved]
+
+
+def test_one_of_the_names_of_a_tied_weight_is_enough(saved: Path, tmp_path: Path) -> None:
+    for name in ("words.weight", "head.weight"):
+        state = torch.load(saved)
+        del state[name]
+        torch.save(state, tmp_path / "one.pt")
+        path = tmp_path / name / "model.onnx"
+        oe.torch.export(
+            make, (ids(),), path, weights=tmp_path / "one.pt", dynamic_shapes=SHAPES, fsync=False
+        )
+        assert max(differences(path, trained())) < 1e-5
+
+
+def test_weights_may_be_an_open_checkpoint_or_in_memory(saved: Path, tmp_path: Path) -> None:
+    state = torch.load(saved)
+    del state["words.weight"]
+    with oe.open_checkpoint(saved) as checkpoint:
+        for name, weights in (("dict", state), ("open", checkpoint), ("list", [state])):
+            path = tmp_path / name / "model.onnx"
+            oe.torch.export(
+                make, (ids(),), path, weights=weights, dynamic_shapes=SHAPES, fsync=False
+            )
+            assert max(differences(path, trained())) < 1e-5
+
+
+def test_values_that_are_kept_are_the_module_s(saved: Path, tmp_path: Path) -> None:
+    net = trained()
+    net.norm.running_mean.fill_(3.0)
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(
+        net, (ids(),), path, weights=saved, keep=["norm.running_mean"], dynamic_shapes=SHAPES
+    )
+    assert report.sources["norm.running_mean"].origin == "init"
+    assert max(differences(path, net)) < 1e-5
+
+
+def test_parameters_of_a_built_module_take_no_memory() -> None:
+    program = """
+import onnx_external as oe, torch
+def anonymous():
+    line = next(line for line in open("/proc/self/status") if line.startswith("RssAnon"))
+    return int(line.split()[1]) << 10
+before = anonymous()
+def make():
+    net = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(32)))  # 2 GiB
+    net[3].weight = net[2].weight
+    return net
+net = oe.torch.build(make)
+assert net[3].weight is net[2].weight and net[0].weight.device.type == "cpu"
+assert float(net[5].weight.sum()) == 0.0
+made = oe.torch.skeleton(net, (torch.ones(1, 4096),))
+assert len(made.slots) == 63 and len(made.SerializeToString()) < 1 << 20
+assert anonymous() - before < 300 << 20, anonymous() - before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_nothing_of_torch_is_imported_unasked() -> None:
+    program = "import sys, onnx_external as oe; assert 'torch' not in sys.modules; oe.torch.build"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    with pytest.raises(AttributeError, match="nothing"):
+        oe.nothing  # noqa: B018

@@ -1,0 +1,376 @@
+"""From a folder of transformers to ONNX Runtime, and what transformers makes of a checkpoint."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+SIZES = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=64,
+)
+
+
+def random_weights(model: Any) -> Any:
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape) * 0.3 + (1.0 if value.dim() == 1 else 0.0))
+    return model.eval()
+
+
+def saved(folder: Path, name: str, **more: Any) -> Any:
+    """Save a small model, and return it."""
+    made = getattr(transformers, name)
+    model = random_weights(made(made.config_class(**SIZES, **more)))
+    model.save_pretrained(folder)
+    return model
+
+
+def run(path: Path, given: Any) -> dict[str, np.ndarray[Any, Any]]:
+    from transformers.exporters.utils import onnx_feed
+
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    feed = onnx_feed([each.name for each in session.get_inputs()], given)
+    names = [each.name.removeprefix("output.") for each in session.get_outputs()]
+    return dict(zip(names, session.run(None, feed), strict=True))
+
+
+def difference(path: Path, model: Any, given: Any) -> float:
+    """The largest difference to torch, as a part of the largest value."""
+    from transformers.exporters.utils import get_leaf_tensors
+
+    with torch.no_grad():
+        want = get_leaf_tensors(model(**copy.deepcopy(given)))
+    got = run(path, given)
+    assert got
+    return max(
+        float(np.abs(value - want[name].numpy()).max() / want[name].abs().max())
+        for name, value in got.items()
+    )
+
+
+def text(rows: int, length: int) -> dict[str, Any]:
+    mask = torch.ones(rows, length, dtype=torch.int64)
+    mask[-1, 0] = 0
+    return {"input_ids": torch.randint(4, 90, (rows, length)), "attention_mask": mask}
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) -> None:
+    model = saved(tmp_path, "BertForMaskedLM")
+    before = files_of(tmp_path)
+    report = oe.transformers.export(tmp_path, tmp_path, layout="link", fsync=False)
+    assert list(report.graphs) == ["model"] and report.graphs["model"].verified
+    assert report.graphs["model"].linked_bytes > 0
+    assert before < files_of(tmp_path)
+    for rows, length in ((2, 8), (3, 13)):
+        assert difference(tmp_path / "model.onnx", model, text(rows, length)) < 1e-4
+    assert {source.origin for source in report.sources["model"].values()} > {"checkpoint"}
+    assert any("scaled_dot_product_attention" in patch for patch in report.patches)
+    assert report.peak_memory is None or report.peak_memory > 0
+    json.dumps(report.to_dict())
+
+
+def test_a_decoder_s_folder_becomes_prefill_and_decode(tmp_path: Path) -> None:
+    model = saved(
+        tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2, tie_word_embeddings=True
+    )
+    (tmp_path / "llama/tokenizer_config.json").write_text("{}")
+    command = [sys.executable, "-m", "onnx_external", "export", tmp_path / "llama"]
+    command += ["-o", tmp_path / "out", "--no-fsync", "--json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    assert list(report["graphs"]) == ["prefill", "decode"]
+    assert {"config.json", "tokenizer_config.json"} <= files_of(tmp_path / "out")
+    first = text(2, 9)
+    assert difference(tmp_path / "out/prefill.onnx", model, with_places(first)) < 1e-4
+    with torch.no_grad():
+        cache = model(**first, use_cache=True).past_key_values
+    for length in (1, 4):
+        more = text(2, length)
+        more["attention_mask"] = torch.cat([first["attention_mask"], more["attention_mask"]], 1)
+        more["attention_mask"][:, 9:] = 1
+        given = with_places(more, length) | {"past_key_values": copy.deepcopy(cache)}
+        assert difference(tmp_path / "out/decode.onnx", model, given) < 1e-4
+
+
+def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
+    sizes = dict(d_model=32, d_ff=48, d_kv=8, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    model = saved(tmp_path / "t5", "T5ForConditionalGeneration", use_cache=False, **sizes)
+    report = oe.transformers.export(tmp_path / "t5", tmp_path / "out", fsync=False, progress=False)
+    assert list(report.graphs) == ["encoder", "prefill", "decode"]
+    given = text(3, 11)
+    assert difference(tmp_path / "out/encoder.onnx", model.get_encoder(), given) < 1e-4
+    with torch.no_grad():
+        encoded = model.get_encoder()(**given)
+        first = dict(attention_mask=given["attention_mask"], encoder_outputs=encoded)
+        start = first | {"decoder_input_ids": torch.zeros(3, 1, dtype=torch.int64)}
+        cache = model(**start, use_cache=True).past_key_values
+    assert difference(tmp_path / "out/prefill.onnx", Cached(model), start) < 1e-4
+    more = first | {"decoder_input_ids": torch.full((3, 1), 7), "past_key_values": cache}
+    assert difference(tmp_path / "out/decode.onnx", Cached(model), more) < 1e-4
+
+
+class Cached:
+    """A model that gives its cache, whatever its config says."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __call__(self, **given: Any) -> Any:
+        return self._model(**given, use_cache=True)
+
+
+def with_places(given: dict[str, Any], last: int = 0) -> dict[str, Any]:
+    places = (given["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    return given | {"position_ids": places[:, -last:]}
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    saved(tmp_path / "bert", "BertForMaskedLM")
+    report = oe.transformers.export(tmp_path / "bert", tmp_path / "out", dry_run=True)
+    assert report.dry_run and report.graphs["model"].bytes > 0 and report.copied == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_that_the_checkpoint_lacks_is_missing(tmp_path: Path) -> None:
+    saved(tmp_path / "bert", "BertForMaskedLM")
+    with pytest.raises(oe.MappingError, match="random values") as caught:
+        oe.transformers.export(tmp_path / "bert", tmp_path / "out", task="text-classification")
+    assert "classifier.weight" in caught.value.missing
+    assert not (tmp_path / "out").exists()
+
+
+def test_quantized_weights_and_folders_without_config_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(oe.NotFoundError, match=r"config\.json"):
+        oe.transformers.export(tmp_path, tmp_path / "out")
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "gptq"}}')
+    with pytest.raises(oe.InvalidArgumentError, match="gptq"):
+        oe.transformers.export(tmp_path, tmp_path / "out")
+    (tmp_path / "config.json").write_text('{"architectures": ["NoSuchModel"]}')
+    with pytest.raises(oe.InvalidArgumentError, match="NoSuchModel"):
+        oe.transformers.export(tmp_path, tmp_path / "out")
+    with pytest.raises(oe.InvalidArgumentError, match=r"dancing.*text-generation"):
+        oe.transformers.export(tmp_path, tmp_path / "out", task="dancing")
+    assert files_of(tmp_path) == {"config.json"}
+
+
+def evaluated(made: Any, state: dict[str, Any], dtype: Any) -> Any:
+    """What a recipe says, done by torch."""
+    from onnx_external.transformers.recording import Join, Key
+
+    if isinstance(made, Key):
+        return state[made.name]
+    if isinstance(made, Join):
+        join = torch.cat if made.name == "concat" else torch.stack
+        return join([evaluated(part, state, dtype) for part in made.of], made.dim)
+    of = evaluated(made.of, state, dtype)
+    if made.name == "cast":
+        return of.to(dtype)
+    if made.name == "slice":
+        dim, start, stop = made.numbers
+        return of.narrow(dim, start, stop - start)
+    return of.permute(made.numbers) if made.name == "permute" else of.reshape(made.numbers)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("MixtralForCausalLM", dict(num_local_experts=4, num_key_value_heads=2)),
+        ("LlamaForCausalLM", dict(tie_word_embeddings=True)),
+        ("Qwen2MoeForCausalLM", dict(num_experts=4, moe_intermediate_size=8)),
+        ("ViTForImageClassification", dict(image_size=16, patch_size=8)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_recipes_make_what_transformers_loads(
+    name: str, more: dict[str, Any], dtype: str, tmp_path: Path
+) -> None:
+    from onnx_external.transformers.loading import load
+
+    saved(tmp_path, name, **more)
+    loaded = load(tmp_path, None, dtype)
+    want = getattr(transformers, name).from_pretrained(tmp_path, dtype=getattr(torch, dtype))
+    with oe.open_checkpoint(tmp_path) as checkpoint:
+        state = checkpoint.state_dict()
+        parameters = dict(want.named_parameters(remove_duplicate=False))
+        assert parameters.keys() <= loaded.made.keys()
+        for slot, value in parameters.items():
+            got = evaluated(loaded.made[slot], state, value.dtype)
+            assert got.shape == value.shape and torch.equal(got.to(value.dtype), value)
+    for slot, value in want.named_buffers():
+        assert torch.equal(loaded.model.get_buffer(slot), value)
+    assert {value.data_ptr() for value in loaded.model.parameters()}.isdisjoint({0})
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_experts_that_are_joined_become_derived_tensors(dtype: str | None, tmp_path: Path) -> None:
+    from onnx_external.transformers.loading import load
+    from onnx_external.transformers.recipes import map_document
+
+    saved(tmp_path, "MixtralForCausalLM", num_local_experts=2, num_key_value_heads=2)
+    document = map_document(load(tmp_path, None, dtype).made)
+    slot = "model.layers.0.mlp.experts.gate_up_proj"
+    experts = "model.layers.0.block_sparse_moe.experts"
+    parts = [
+        {"stack": [f"{experts}.{number}.{name}.weight" for number in range(2)], "dim": 0}
+        for name in ("w1", "w3")
+    ]
+    assert document["derived"][slot] == {"concat": parts, "dim": 1}
+    entry = document["map"][slot]
+    assert entry == (slot if dtype is None else {"key": slot, "recipe": ["cast"]})
+
+
+def test_a_mixture_of_experts_computes_what_torch_computes(tmp_path: Path) -> None:
+    model = saved(
+        tmp_path / "moe", "MixtralForCausalLM", num_local_experts=4, num_key_value_heads=2
+    )
+    report = oe.transformers.export(tmp_path / "moe", tmp_path / "out", fsync=False, progress=False)
+    assert report.graphs["prefill"].derived
+    assert difference(tmp_path / "out/prefill.onnx", model, with_places(text(2, 9))) < 1e-4
+
+
+def test_an_operation_without_a_recipe_is_named(tmp_path: Path) -> None:
+    from onnx_external.transformers.recording import Recorder
+
+    recorder = Recorder(lambda first, second: False)
+    weight = recorder.key("a.weight", (4, 4), torch.float32)
+    with recorder:
+        scaled = (weight * 2).t()
+        assert scaled.shape == (4, 4) and recorder.refused == []
+        assert str(recorder.made(scaled)).startswith("aten.t.default on a.weight")
+        scaled.normal_()
+        assert recorder.refused == []
+        with pytest.raises(NotImplementedError, match=r"aten\.mul_.*a\.weight"):
+            weight *= 2
+    assert recorder.refused == ["aten.mul_.Tensor on a.weight"]
+
+
+def test_a_parameter_that_is_computed_while_loading_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import conversion_mapping, core_model_loading
+
+    class Double(core_model_loading.ConversionOps):
+        def convert(
+            self, tensors: Any, source_patterns: Any, target_patterns: Any, **_: Any
+        ) -> Any:
+            return {target_patterns[0]: 2 * next(iter(tensors.values()))[0]}
+
+    double = core_model_loading.WeightConverter("norm.weight", "norm.weight", [Double()])
+    saved(tmp_path, "LlamaForCausalLM")
+    name = "get_model_conversion_mapping"
+    for module in (conversion_mapping, transformers.modeling_utils):
+        monkeypatch.setattr(module, name, lambda *_, **__: [double])
+    with pytest.raises(oe.ExportError, match=r"norm\.weight.*aten\.mul"):
+        oe.transformers.export(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    saved(tmp_path / "bert", "BertForMaskedLM")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "config.json").write_text("mine")
+    with pytest.raises(oe.ExistsError, match=r"config\.json.*overwrite=True"):
+        oe.transformers.export(tmp_path / "bert", out, fsync=False)
+    assert files_of(out) == {"config.json"} and (out / "config.json").read_text() == "mine"
+
+
+def test_what_cannot_be_copied_beside_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external.transformers import exporting
+
+    for name in ("config.json", "vocab.txt"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/config.json").write_text("old")
+    copy_file = exporting.shutil.copyfile
+
+    def full(source: Path, target: Path) -> None:
+        copy_file(source, target)
+        if source.name == "vocab.txt":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(exporting.shutil, "copyfile", full)
+    files = [tmp_path / "config.json", tmp_path / "vocab.txt"]
+    with pytest.raises(oe.ReadWriteError, match="No space left"):
+        exporting._copy(files, tmp_path / "out")
+    assert files_of(tmp_path / "out") == {"config.json"}
+    assert (tmp_path / "out/config.json").read_text() == "config.json"
+
+
+def test_errors_name_the_class_the_step_and_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.models.bert import modeling_bert
+    from transformers.models.gpt2 import modeling_gpt2
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise IndexError("index 7 is out of range")
+
+    saved(tmp_path / "bert", "BertForMaskedLM")
+    saved(tmp_path / "gpt2", "GPT2LMHeadModel", n_embd=32, n_layer=2, n_head=4)
+    monkeypatch.setattr(modeling_bert.BertEncoder, "forward", broken)
+    monkeypatch.setattr(modeling_gpt2.GPT2Model, "forward", broken)
+    with pytest.raises(
+        oe.ExportError, match=r"BertForMaskedLM \(model\): .*index 7.*dynamic=False"
+    ):
+        oe.transformers.export(tmp_path / "bert", tmp_path / "out")
+    with pytest.raises(oe.ExportError, match=r"GPT2LMHeadModel\.generate\(\).*index 7.*inputs="):
+        oe.transformers.export(tmp_path / "gpt2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_config_that_is_none_is_refused(tmp_path: Path) -> None:
+    for text in ("{", "[1]", '{"quantization_config": 7}'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(oe.FormatError, match=r"config\.json: no config"):
+            oe.transformers.export(tmp_path, tmp_path / "out")
+    saved(tmp_path, "BertForMaskedLM")
+    with pytest.raises(oe.InvalidArgumentError, match="no class for bert"):
+        oe.transformers.export(tmp_path, tmp_path / "out", task="automatic-speech-recognition")
+
+
+def test_a_dry_run_of_the_command_tells_the_plan(tmp_path: Path) -> None:
+    saved(tmp_path / "bert", "BertForMaskedLM")
+    command = [sys.executable, "-m", "onnx_external", "export", tmp_path / "bert"]
+    command += ["-o", tmp_path / "out", "--dry-run"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert "would write" in done.stdout and "optimize model" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_dimensions_that_the_trace_fixes_are_numbers(tmp_path: Path) -> None:
+    import onnx
+
+    class Loop(torch.nn.Module):
+        def forward(self, given: Any) -> Any:
+            steps = [given[:, place] for place in range(given.shape[1])]
+            return torch.stack(steps).sum(0)
+
+    vary = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    graph = oe.torch.skeleton(Loop(), (torch.ones(2, 5),), dynamic_shapes=(vary,))
+    dims = onnx.load_from_string(graph.SerializeToString()).graph.input[0].type.tensor_type.shape
+    assert dims.dim[0].dim_param and not dims.dim[1].dim_param and dims.dim[1].dim_value == 5

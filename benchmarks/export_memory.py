@@ -1,26 +1,33 @@
-"""Memory and time of an export from a folder, by size of the model: ours, transformers' and torch's.
+"""Memory and time of an export from a folder, by size of the model: ours and others'.
 
-usage: export_memory.py FOLDER [--sizes 0.1B,0.5B,1B,3B,8B,70B] [--theirs-up-to 1B] [--ways ours,transformers,torch]
-                        [--random]
+usage: export_memory.py FOLDER [--sizes 0.1B,0.5B,1B,3B,8B,70B] [--copies-up-to 1B] [--random]
+                        [--ways link,single,transformers,torch,optimum,genai] [--python PYTHON]
 
 Needs torch, transformers and the installed package. FOLDER gets one Llama after the other, its
 weights in bfloat16 in a sparse file, which takes no room on the disk and reads as zeros (or with
---random in one of random bytes). Ours links to it, both others load it and write its weights anew:
-transformers' exporter makes the same two graphs, prefill and decode with caches; torch's makes one,
-without caches.
+--random in one of random bytes). `link` and `single` are oe.transformers.export with these layouts,
+whose models are then verified against the checkpoint; the others load the model and write its
+weights anew: transformers' exporter makes the same two graphs, prefill and decode with caches;
+torch's makes one, without caches. `optimum` (in float32: with bfloat16 it fails) and `genai`, the
+builder of onnxruntime-genai, make one graph each, and are only tried if they are asked for; PYTHON
+may be an interpreter of another environment that has them. All but `link` write the weights, so
+they are tried up to a size.
 
 A table of Markdown is printed: the largest RssAnon (the process's memory that belongs to no file,
-of /proc/self/status), read 50 times a second from after the imports on, and seconds, of the wall
-and of the process's threads.  RssAnon alone does not see files that are mapped; ours maps none.
-What each step of ours took goes to stderr as JSON.
+of /proc/self/status), read 50 times a second from after the imports on; seconds, of the wall and of
+the process's threads, ours with the verification; the bytes that were written. The largest resident
+size, which counts mapped files, too, and what each step of ours took go to stderr as JSON.
 """
 
 import argparse
 import json
 import math
+import resource
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,65 +41,142 @@ SIZES = {
     "70B": (8192, 28_672, 80, 64, 8, 128_256),  # Llama 3.1
 }
 
-BLOCK = 1 << 24  # bytes
+LLAMA_3_1 = dict(
+    rope_type="llama3", rope_theta=500_000.0, factor=8.0, low_freq_factor=1.0,
+    high_freq_factor=4.0, original_max_position_embeddings=8192,
+)  # fmt: skip
 
-OURS = """
-import json, sys, time
-import onnx_external as oe
-import onnx_external.transformers
-start, used = time.perf_counter(), time.process_time()
-report = oe.transformers.export(sys.argv[1], sys.argv[1], layout="link", progress=False)
-print(json.dumps({"seconds": time.perf_counter() - start, "cpu": time.process_time() - used,
-                  "memory": report.peak_memory, "graphs": len(report.graphs),
-                  "linked": sum(graph.linked_bytes for graph in report.graphs.values()),
-                  "verified": all(graph.verified for graph in report.graphs.values()),
-                  "steps": report.to_dict()["steps"]}))
-"""
-LOADED = """
-import json, sys, time
-import torch, transformers
-from onnx_external.torch.meter import Meter
-from onnx_external.transformers.inputs import sample_inputs
-meter = Meter()
-used = time.process_time()
-with meter.step("all"):
-    model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
-    given = sample_inputs(model, True)
-    EXPORT
-step = meter.steps[0]
-print(json.dumps({"seconds": step.seconds, "cpu": time.process_time() - used,
-                  "memory": step.peak_memory, "graphs": GRAPHS}))
-"""
-TRANSFORMERS = """
+BLOCK = 1 << 24  # bytes
+Exporter = Callable[[str, Path], dict | None]
+
+# --- one way each: imports, then a function that exports `folder` into `out` -----------------
+
+
+def link() -> Exporter:
+    return ours("link")
+
+
+def single() -> Exporter:
+    return ours("single")
+
+
+def ours(layout: str) -> Exporter:
+    import onnx_external.transformers
+    from onnx_external.torch.meter import Meter
+
+    def export(folder: str, out: Path) -> dict:
+        target = folder if layout == "link" else out
+        report = oe.transformers.export(folder, target, layout=layout, progress=False)
+        meter = Meter()
+        with meter.step("verify against the checkpoint"):
+            for name, graph in report.graphs.items():
+                found = oe.verify(Path(target, f"{name}.onnx"), against=folder)
+                weights = sum(tensor.key is not None for tensor in graph.tensors)
+                compared = found.linked if layout == "link" else found.compared
+                assert found.ok and compared >= weights > 100, found
+        steps = [vars(step) for step in report.steps + meter.steps]
+        saved = {"bytes": report.save.bytes, "linked": report.save.linked_bytes}
+        return {"graphs": len(report.graphs), "steps": steps, **saved}
+
+    oe = onnx_external
+    return export
+
+
+def loaded(folder: str) -> tuple:
+    from onnx_external.transformers.inputs import sample_inputs
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    return model, sample_inputs(model, True)
+
+
+def transformers() -> Exporter:
+    import onnx_external.transformers
     from transformers.exporters import OnnxConfig, OnnxExporter
-    exported = OnnxExporter().export_for_generation(
-        model, given, OnnxConfig(dynamic=True), multi_token_decode=True)
-    exported.save_pretrained(sys.argv[1] + "/theirs")
-"""
-TORCH = """
-    model.config.use_cache = False
-    vary = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
-    program = torch.onnx.export(model, (), kwargs=given, dynamo=True, verbose=False,
-                                dynamic_shapes=dict.fromkeys(given, vary))
-    program.save(sys.argv[1] + "/torch.onnx")
-"""
-WAYS = {
-    "ours": OURS,
-    "transformers": LOADED.replace("EXPORT", TRANSFORMERS.strip()).replace("GRAPHS", "2"),
-    "torch": LOADED.replace("EXPORT", TORCH.strip()).replace("GRAPHS", "1"),
-}
+
+    def export(folder: str, out: Path) -> None:
+        model, given = loaded(folder)
+        settings = OnnxConfig(dynamic=True)
+        exported = OnnxExporter().export_for_generation(
+            model, given, settings, multi_token_decode=True
+        )
+        exported.save_pretrained(out)
+
+    return export
+
+
+def torch() -> Exporter:
+    import onnx_external.transformers
+    import torch
+
+    def export(folder: str, out: Path) -> None:
+        model, given = loaded(folder)
+        model.config.use_cache = False
+        vary = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+        shapes = dict.fromkeys(given, vary)
+        program = torch.onnx.export(
+            model, (), kwargs=given, dynamo=True, verbose=False, dynamic_shapes=shapes
+        )
+        out.mkdir()
+        program.save(out / "model.onnx")
+
+    return export
+
+
+def optimum() -> Exporter:
+    from optimum.exporters.onnx import main_export
+
+    task = "text-generation-with-past"
+    return lambda folder, out: main_export(
+        folder, out, task=task, dtype="fp32", do_validation=False
+    )
+
+
+def genai() -> Exporter:
+    from onnxruntime_genai.models import builder
+
+    def export(folder: str, out: Path) -> None:
+        common = ("", folder, str(out), "bf16", "cpu", folder + "/cache")
+        builder.create_model(*common, **builder.parse_extra_options(*common, []))
+
+    return export
+
+
+WAYS = {way.__name__: way for way in (link, single, transformers, torch, optimum, genai)}
+
+
+def one(way: str, folder: str) -> None:
+    """Export in this process, and print what it took."""
+    from onnx_external.torch.meter import Meter
+
+    export, out, meter, used = WAYS[way](), Path(folder, "out"), Meter(), time.process_time()
+    with meter.step("all"):
+        more = export(folder, out)
+    written = sum(each.stat().st_size for each in out.rglob("*.onnx*"))
+    found = {"bytes": written, "graphs": len(list(out.glob("*.onnx"))), **(more or {})}
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cpu = time.process_time() - used
+    memory, seconds = meter.steps[0].peak_memory, meter.steps[0].seconds
+    times = {"seconds": seconds, "cpu": cpu, "memory": memory, "resident": resident}
+    print(json.dumps({**found, **times}))
+
+
+# --- the models ----------------------------------------------------------------------------------
 
 
 def make(folder: Path, name: str, random: bool) -> int:
     """Write config and weights; returns the number of parameters."""
     import torch
     import transformers
+    from tokenizers import Tokenizer, models
 
     width, forward, layers, heads, groups, words = SIZES[name]
+    more = dict(rope_parameters=LLAMA_3_1, max_position_embeddings=131_072, rms_norm_eps=1e-5)
     config = transformers.LlamaConfig(
         hidden_size=width, intermediate_size=forward, num_hidden_layers=layers,
         num_attention_heads=heads, num_key_value_heads=groups, vocab_size=words,
         tie_word_embeddings=False, dtype=torch.bfloat16, architectures=["LlamaForCausalLM"],
+        **(more if name in ("8B", "70B") else {}),
     )  # fmt: skip
     with torch.device("meta"):
         state = transformers.LlamaForCausalLM(config).state_dict()
@@ -109,6 +193,10 @@ def make(folder: Path, name: str, random: bool) -> int:
         if random:
             write_random(out, end)
         out.truncate(8 + len(text) + end)
+    words = models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2}, unk_token="<unk>")
+    marks = dict(unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), **marks)
+    tokenizer.save_pretrained(folder)  # genai's builder asks for one
     return end // 2
 
 
@@ -121,9 +209,9 @@ def write_random(out: BinaryIO, size: int) -> None:
         out.write(block[: size - start])
 
 
-def run(program: str, folder: Path) -> dict | None:
+def run(python: str, way: str, folder: Path) -> dict | None:
     """What the program tells; None if it failed, for want of memory for instance."""
-    command = [sys.executable, "-c", program, str(folder)]
+    command = [python, __file__, str(folder), "--one", way]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         print(f"exit {done.returncode}: {done.stderr[-2000:]}", file=sys.stderr)
@@ -131,36 +219,50 @@ def run(program: str, folder: Path) -> dict | None:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def cell(found: dict | None) -> str:
+def row(name: str, parameters: int, way: str, found: dict | None) -> str:
+    start = f"| {name} | {parameters / 1e9:.2f}e9 | {way} "
     if found is None:
-        return "failed"
-    times = f"{found['seconds']:.0f} s, {found['cpu']:.0f} s of the CPU"
-    return f"{found['memory'] / 2**30:.2f} GiB, {times}"
+        return f"{start}| failed | | | | |"
+    memory, written = found["memory"] / 2**30, found["bytes"] / 1e9
+    times = f"{found['seconds']:.0f} | {found['cpu']:.0f}"
+    return f"{start}| {found['graphs']} | {memory:.2f} | {times} | {written:.2f} |"
+
+
+def measure(name: str, folder: Path, ways: list[str], given: argparse.Namespace) -> None:
+    parameters = make(folder, name, given.random)
+    made = set(folder.iterdir())
+    for way in ways:
+        found = run(given.python, way, folder)
+        print(name, way, json.dumps(found), file=sys.stderr, flush=True)
+        print(row(name, parameters, way, found), flush=True)
+        for each in set(folder.iterdir()) - made:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sizes", default="0.1B,0.5B,1B,3B,8B")
-    parser.add_argument("--theirs-up-to", default="1B")
-    parser.add_argument("--ways", default="ours,transformers,torch")
+    parser.add_argument("--copies-up-to", default="1B")
+    parser.add_argument("--ways", default="link,single,transformers,torch")
+    parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--random", action="store_true")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    names, ways = list(SIZES), given.ways.split(",")
-    print(f"| model | parameters | {' | '.join(ways)} |")
-    print("|---|---|" + "---|" * len(ways), flush=True)
+    if given.one:
+        one(given.one, str(given.folder))
+        return
+    names = list(SIZES)
+    print("| model | parameters | way | graphs | GiB | seconds | of the CPU | GB written |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for name in given.sizes.split(","):
         folder = given.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        small = names.index(name) <= names.index(given.copies_up_to)
+        ways = [way for way in given.ways.split(",") if small or way == "link"]
         try:
-            cells = [f"{make(folder, name, given.random) / 1e9:.2f}e9"]
-            small = names.index(name) <= names.index(given.theirs_up_to)
-            for way in ways:
-                found = run(WAYS[way], folder) if small or way == "ours" else None
-                cells.append(cell(found) if small or way == "ours" else "not tried")
-                print(name, way, json.dumps(found), file=sys.stderr)
-            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+            measure(name, folder, ways, given)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -6,6 +6,8 @@ placeholders in the places of the tensors; their bytes stay where they are until
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -214,6 +216,18 @@ class _GraphView(_View):
         return len(self._of)
 
 
+@contextlib.contextmanager
+def _open_slots_are_meant() -> Iterator[None]:
+    """Silence onnx_ir, which warns of each initializer without data."""
+    logger = logging.getLogger("onnx_ir.serde")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 class _IrModel:
     """Takes a model of onnx_ir apart."""
 
@@ -228,9 +242,9 @@ class _IrModel:
             key: _GraphView(function, self._node) for key, function in model.functions.items()
         }
         view = _View(model, graph=self._graph(model.graph), functions=functions)
-        return Given(
-            _serialized(self._ir.serde.serialize_model(view)), self._tensors.all, self._base_dir
-        )
+        with _open_slots_are_meant():
+            graph = self._ir.serde.serialize_model(view)
+        return Given(_serialized(graph), self._tensors.all, self._base_dir)
 
     def _graph(self, graph: Any) -> _GraphView:
         values = {name: self._value(value) for name, value in graph.initializers.items()}

@@ -232,10 +232,15 @@ def save_report(text: str) -> SaveReport:
 def set_report(text: str) -> SetReport:
     """Make the report of a save of several graphs from its document."""
     report = _report(SetReport, text)
-    report.models = [
-        _make(MemberReport, model, tensors=SavedTensor) for model in report.to_dict()["models"]
-    ]
+    report.models = members(report)
     return report
+
+
+def members(report: SaveReport | SetReport) -> list[MemberReport]:
+    """Return what a report tells of each model; of a single one the same as of several."""
+    document = report.to_dict()
+    models = document["models"] if isinstance(report, SetReport) else [document]
+    return [_make(MemberReport, model, tensors=SavedTensor) for model in models]
 
 
 def verify_report(text: str) -> VerifyReport:

@@ -80,8 +80,8 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
     model = saved(tmp_path, "BertForMaskedLM")
     before = files_of(tmp_path)
     report = oe.transformers.export(tmp_path, tmp_path, layout="link", fsync=False)
-    assert list(report.graphs) == ["model"] and report.graphs["model"].verified
-    assert report.graphs["model"].linked_bytes > 0
+    assert list(report.graphs) == ["model"] and report.save.verified
+    assert report.save.linked_bytes > 0
     assert before < files_of(tmp_path)
     for rows, length in ((2, 8), (3, 13)):
         assert difference(tmp_path / "model.onnx", model, text(rows, length)) < 1e-4
@@ -119,6 +119,14 @@ def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
     model = saved(tmp_path / "t5", "T5ForConditionalGeneration", use_cache=False, **sizes)
     report = oe.transformers.export(tmp_path / "t5", tmp_path / "out", fsync=False, progress=False)
     assert list(report.graphs) == ["encoder", "prefill", "decode"]
+    stored = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.data"))
+    assert stored == report.save.bytes
+    assert weights_of(tmp_path / "t5") <= stored < 1.1 * weights_of(tmp_path / "t5")
+    places = [
+        {(tensor.file, tensor.offset) for tensor in graph.tensors if tensor.key == "shared.weight"}
+        for graph in report.graphs.values()
+    ]
+    assert places[0] == places[1] == places[2] and len(places[0]) == 1
     given = text(3, 11)
     assert difference(tmp_path / "out/encoder.onnx", model.get_encoder(), given) < 1e-4
     with torch.no_grad():
@@ -129,6 +137,52 @@ def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
     assert difference(tmp_path / "out/prefill.onnx", Cached(model), start) < 1e-4
     more = first | {"decoder_input_ids": torch.full((3, 1), 7), "past_key_values": cache}
     assert difference(tmp_path / "out/decode.onnx", Cached(model), more) < 1e-4
+
+
+def weights_of(folder: Path) -> int:
+    """The bytes of a checkpoint's tensors."""
+    with oe.open_checkpoint(folder) as checkpoint:
+        return sum(tensor.nbytes for tensor in checkpoint.values())
+
+
+@pytest.mark.parametrize("layout", ["single", "per-tensor", "shards"])
+def test_the_graphs_of_a_decoder_share_one_copy_of_its_weights(layout: str, tmp_path: Path) -> None:
+    model = saved(tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2)
+    out = tmp_path / "out"
+    options = dict(layout=layout, fsync=False, progress=False)
+    planned = oe.transformers.export(tmp_path / "llama", out, dry_run=True, **options)
+    report = oe.transformers.export(tmp_path / "llama", out, **options)
+    data = [name for name in files_of(out) if not name.endswith((".onnx", ".json"))]
+    stored = sum((out / name).stat().st_size for name in data)
+    assert weights_of(tmp_path / "llama") <= stored < 1.1 * weights_of(tmp_path / "llama")
+    assert stored == report.save.bytes == planned.save.bytes and report.save.verified
+    places = [
+        {tensor.slot: (tensor.file, tensor.offset) for tensor in graph.tensors if tensor.key}
+        for graph in report.graphs.values()
+    ]
+    assert len(places) == 2 and places[0] == places[1]
+    assert {*places[0]} == {*model.state_dict()}
+    for sources in report.sources.values():
+        assert sources["lm_head.weight"].key == "lm_head.weight"
+        assert {source.origin for source in sources.values()} > {"checkpoint", "init"}
+    assert oe.verify(out / "decode.onnx", against=tmp_path / "llama").ok
+    assert difference(out / "prefill.onnx", model, with_places(text(2, 9))) < 1e-4
+
+
+def test_a_graph_that_is_refused_leaves_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "llama", "LlamaForCausalLM")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "decode.onnx").write_text("mine")
+    with pytest.raises(oe.ExistsError, match=r"decode\.onnx"):
+        oe.transformers.export(tmp_path / "llama", out, fsync=False)
+    with pytest.raises(oe.InvalidArgumentError, match="another layout than inline"):
+        oe.transformers.export(tmp_path / "llama", tmp_path / "other", layout="inline")
+    with pytest.raises(oe.InvalidArgumentError, match="several graphs"):
+        oe.transformers.export(tmp_path / "llama", tmp_path / "other.onnx")
+    assert files_of(out) == {"decode.onnx"} and not (tmp_path / "other").exists()
 
 
 class Cached:
@@ -241,13 +295,61 @@ def test_experts_that_are_joined_become_derived_tensors(dtype: str | None, tmp_p
     assert entry == (slot if dtype is None else {"key": slot, "recipe": ["cast"]})
 
 
+def test_derived_tensors_of_several_graphs_are_one_if_they_are_equal() -> None:
+    from onnx_external.transformers.recipes import map_of_set
+    from onnx_external.transformers.recording import Join, Key
+
+    one = Join("stack", 0, (Key("a"), Key("b")))
+    other = Join("concat", 0, (Key("a"), Key("b")))
+    graphs = {"encoder.onnx": {"w": one}, "decode.onnx": {"encoder.w": one, "w": other}}
+    assert map_of_set(graphs) == {
+        "derived": {
+            "w": {"stack": ["a", "b"], "dim": 0},
+            "decode.w": {"concat": ["a", "b"], "dim": 0},
+        },
+        "models": {
+            "encoder.onnx": {"w": "w"},
+            "decode.onnx": {"encoder.w": "w", "w": "decode.w"},
+        },
+    }
+
+
 def test_a_mixture_of_experts_computes_what_torch_computes(tmp_path: Path) -> None:
     model = saved(
         tmp_path / "moe", "MixtralForCausalLM", num_local_experts=4, num_key_value_heads=2
     )
     report = oe.transformers.export(tmp_path / "moe", tmp_path / "out", fsync=False, progress=False)
-    assert report.graphs["prefill"].derived
+    assert report.save.derived
+    assert weights_of(tmp_path / "moe") <= report.save.bytes < 1.2 * weights_of(tmp_path / "moe")
     assert difference(tmp_path / "out/prefill.onnx", model, with_places(text(2, 9))) < 1e-4
+
+
+def test_what_link_cannot_refer_to_is_refused_with_a_layout_that_can(tmp_path: Path) -> None:
+    saved(tmp_path / "moe", "MixtralForCausalLM", num_local_experts=2, num_key_value_heads=2)
+    before = files_of(tmp_path)
+    with pytest.raises(oe.Error, match=r"(?s)put together.*layout='single'") as caught:
+        oe.transformers.export(tmp_path / "moe", tmp_path / "moe", layout="link", fsync=False)
+    assert any(remedy[:2] == ("layout", "single") for remedy in caught.value.remedies)
+    assert files_of(tmp_path) == before
+
+
+def test_a_cache_of_the_hub_is_linked_only_beside_its_blobs(tmp_path: Path) -> None:
+    saved(tmp_path / "made", "BertForMaskedLM")
+    snapshot, blobs = tmp_path / "models--bert/snapshots/0a1b", tmp_path / "models--bert/blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate((tmp_path / "made").iterdir()):
+        file.rename(blobs / str(number))
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    before = files_of(tmp_path)
+    with pytest.raises(oe.Error, match=r"layout='single'"):
+        oe.transformers.export(snapshot, snapshot, layout="link", fsync=False)
+    assert files_of(tmp_path) == before
+    report = oe.transformers.export(snapshot, blobs.parent, layout="link", fsync=False)
+    assert report.save.linked_bytes > 0 and report.save.verified
+    report = oe.transformers.export(snapshot, tmp_path / "out", fsync=False)
+    assert report.save.linked_bytes == 0 and report.save.verified
+    assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
 
 
 def test_an_operation_without_a_recipe_is_named(tmp_path: Path) -> None:
@@ -300,23 +402,23 @@ def test_a_file_that_is_in_the_way_is_refused_before_anything_is_written(tmp_pat
 def test_what_cannot_be_copied_beside_leaves_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnx_external.transformers import exporting
+    from onnx_external.transformers import saving
 
     for name in ("config.json", "vocab.txt"):
         (tmp_path / name).write_text(name)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/config.json").write_text("old")
-    copy_file = exporting.shutil.copyfile
+    copy_file = saving.shutil.copyfile
 
     def full(source: Path, target: Path) -> None:
         copy_file(source, target)
         if source.name == "vocab.txt":
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(exporting.shutil, "copyfile", full)
+    monkeypatch.setattr(saving.shutil, "copyfile", full)
     files = [tmp_path / "config.json", tmp_path / "vocab.txt"]
     with pytest.raises(oe.ReadWriteError, match="No space left"):
-        exporting._copy(files, tmp_path / "out")
+        saving._copy(files, tmp_path / "out")
     assert files_of(tmp_path / "out") == {"config.json"}
     assert (tmp_path / "out/config.json").read_text() == "config.json"
 

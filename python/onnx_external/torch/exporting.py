@@ -13,7 +13,7 @@ import torch
 
 from ..checkpoint import open_checkpoint
 from ..progress import Progress, shown
-from ..reports import SaveReport
+from ..reports import MemberReport, SaveReport
 from ..save import StrPath, save
 from ..sources import Weights
 from .meter import Meter, Step, Stepwise
@@ -172,7 +172,7 @@ def _names(weights: Weights, options: Mapping[str, Any]) -> set[str]:
         return set(checkpoint)
 
 
-def sources_of(made: Skeleton, report: SaveReport) -> dict[str, Source]:
+def sources_of(made: Skeleton, report: SaveReport | MemberReport) -> dict[str, Source]:
     """Where each initializer's values came from."""
     found = {name: Source(origin) for name, origin in made.constants.items()}
     for tensor in report.tensors:

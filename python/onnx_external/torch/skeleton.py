@@ -28,6 +28,8 @@ _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
 _FOLDS_ALL = 8192
 """Elements up to which torch's optimizer computes any operator of constants."""
+_LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export")
+"""Those that warn of what is meant here, or reported: no data, dimensions that do not vary."""
 _SHOWN = 8
 """Names that a message lists."""
 
@@ -101,7 +103,7 @@ class Skeleton:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silence what the exporter and the optimizer say about slots without data."""
-    loggers = [logging.getLogger(name) for name in ("onnx_ir", "onnxscript", "torch.onnx")]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -13,13 +13,19 @@ from ..errors import Error
 __all__ = ["main"]
 
 _CHOICES = ("single", "per-tensor", "shards", "inline", "link")
+_LAYOUTS = (
+    "where the weights go: one data file (the default), one for each tensor, files of "
+    "--max-shard-size, into the graph (if there is one only), or nowhere: link refers to the "
+    "checkpoint's files, and OUTPUT is then the model's folder"
+)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m onnx_external export",
         description="Export the model of a folder of transformers to ONNX, without reading its "
-        "weights into memory.",
+        "weights into memory. A decoder becomes prefill.onnx and decode.onnx, an encoder and a "
+        "decoder encoder.onnx as well, anything else model.onnx; they share their data files.",
     )
     parser.add_argument("folder", help="config.json and weights, as save_pretrained() writes them")
     parser.add_argument("-o", "--output", required=True, help="the folder to write into")
@@ -27,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
     parser.add_argument("--static", action="store_true", help="no dimension varies")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
-    parser.add_argument("--layout", choices=_CHOICES, default="single")
+    parser.add_argument("--layout", choices=_CHOICES, default="single", help=_LAYOUTS)
     parser.add_argument("--max-shard-size", help="for --layout shards, e.g. 2GB")
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
@@ -53,17 +59,22 @@ def _size(number: int) -> str:
     return f"{number / 1e6:.1f} MB" if number < 1e9 else f"{number / 1e9:.2f} GB"
 
 
+def _total(saved: Any) -> str:
+    told = f"data files: {_size(saved.bytes)}"
+    if saved.linked_bytes:
+        told += f", and {_size(saved.linked_bytes)} of the checkpoint's, not copied"
+    return told + (", verified" if saved.verified else "")
+
+
 def _print(report: Any) -> None:
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
-        told = f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}"
-        if graph.linked_bytes:
-            told += f", {_size(graph.linked_bytes)} linked"
-        print(told + (", verified" if graph.verified else ""))
+        print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
         if report.fixed[name]:
             print(f"  sizes that do not vary: {', '.join(report.fixed[name])}")
         for what, times in report.left[name].items():
             print(f"  left to the runtime: {times} x {what}")
+    print(_total(report.save))
     if report.unused_keys:
         print(f"{len(report.unused_keys)} keys are not of {report.model_class}")
     if report.copied:

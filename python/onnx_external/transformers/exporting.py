@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,18 +13,10 @@ from typing import Any
 import torch
 import transformers
 
-from ..errors import (
-    Error,
-    ExistsError,
-    ExportError,
-    InvalidArgumentError,
-    NotFoundError,
-    ReadWriteError,
-    Remedy,
-)
+from ..errors import Error, ExportError, NotFoundError
 from ..progress import Progress, shown
-from ..reports import SaveReport
-from ..save import StrPath, save
+from ..reports import MemberReport, SaveReport, SetReport, members
+from ..save import StrPath
 from ..torch.exporting import Source, optimized, sources_of, versions
 from ..torch.meter import Meter, Step, Stepwise
 from ..torch.programs import first_line
@@ -34,26 +24,9 @@ from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import has_no_data
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load
-from .recipes import map_document
+from .saving import Graph, Saving
 
 __all__ = ["ModelReport", "export"]
-
-_COPIED = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.model",
-    "spiece*",
-    "chat_template*",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "feature_extractor_config.json",
-)
-"""What lies beside the weights and belongs to the model, too."""
 
 
 @dataclass
@@ -64,8 +37,10 @@ class ModelReport(Stepwise):
     """The folder that was written into."""
     model_class: str
     dry_run: bool
-    graphs: dict[str, SaveReport]
+    graphs: dict[str, MemberReport]
     """By name: "model", or "prefill" and "decode", or "encoder", "prefill" and "decode"."""
+    save: SaveReport | SetReport
+    """Of all of them: they share their data files."""
     sources: dict[str, dict[str, Source]]
     """By graph and initializer: where its values came from."""
     unused_keys: list[str]
@@ -87,9 +62,15 @@ class ModelReport(Stepwise):
             graph: {name: asdict(source) for name, source in found.items()}
             for graph, found in self.sources.items()
         }
-        graphs = {name: report.to_dict() for name, report in self.graphs.items()}
+        graphs = {name: asdict(report) for name, report in self.graphs.items()}
         steps = [asdict(step) for step in self.steps]
-        return {**vars(self), "graphs": graphs, "sources": sources, "steps": steps}
+        saved = {  # the graphs have the rest
+            name: value
+            for name, value in self.save.to_dict().items()
+            if name not in ("models", "tensors")
+        }
+        parts = {"graphs": graphs, "sources": sources, "steps": steps, "save": saved}
+        return {**vars(self), **parts}
 
 
 def _exporter() -> Any:
@@ -196,17 +177,9 @@ def _made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Graph:
-    """One graph that is ready to be saved."""
-
-    skeleton: Skeleton
-    map: dict[str, Any]
-
-
 def _graphs(
     loaded: Loaded, inputs: Mapping[str, Any] | None, dynamic: bool, optimize: bool, meter: Meter
-) -> dict[str, _Graph]:
+) -> dict[str, Graph]:
     from transformers.exporters import OnnxConfig
 
     exporter = _exporter()
@@ -227,7 +200,7 @@ def _graphs(
         if dynamic:
             _refuse_one_step(what, made)
         recipes = _made_of(loaded, module)
-        found[name] = _Graph(made, map_document({slot: recipes[slot] for slot in made.slots}))
+        found[name] = Graph(made, {slot: recipes[slot] for slot in made.slots})
     return found
 
 
@@ -275,43 +248,6 @@ def _fixed(made: Skeleton) -> list[str]:
     ]
 
 
-def _beside(folder: Path) -> list[Path]:
-    return sorted({path for name in _COPIED for path in folder.glob(name) if path.is_file()})
-
-
-def _others(files: list[Path], out: Path) -> Iterator[tuple[Path, Path]]:
-    """Files and where they are to be copied to, without those that lie there themselves."""
-    for file in files:
-        target = out / file.name
-        if not (target.exists() and os.path.samefile(file, target)):
-            yield file, target
-
-
-def _refuse_existing(files: list[Path], out: Path, overwrite: bool) -> None:
-    for _, target in _others(files, out):
-        if target.exists() and not overwrite:
-            raise ExistsError(f"{target}: exists; overwrite=True replaces it")
-
-
-def _copy(files: list[Path], out: Path) -> list[str]:
-    """Copy files, each complete or not at all; if one cannot be, those that are new go again."""
-    new: list[Path] = []
-    for file, target in _others(files, out):
-        staged = target.with_name(f".{target.name}.part")
-        try:
-            shutil.copyfile(file, staged)
-            if not target.exists():
-                new.append(target)
-            os.replace(staged, target)
-        except BaseException as error:
-            for each in (staged, *new):
-                each.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
-            raise
-    return [file.name for file in files]
-
-
 def export(
     folder: StrPath,
     path: StrPath,
@@ -355,50 +291,26 @@ def export(
         with meter.step("load"):
             loaded = load(source, task, dtype)
         graphs = _graphs(loaded, inputs, dynamic, optimize, meter)
-        paths = _paths(target, graphs)
-        out, files = next(iter(paths.values())).parent, _beside(source)
-        reports: dict[str, SaveReport] = {}
+        saves = Saving(source, target, graphs)
         options = {"unmatched": "skip", **options, "progress": callback or False}
-        for dry in (True,) if dry_run else (True, False):  # nothing is written unless all can be
-            for name, graph in graphs.items():
-                with meter.step(f"{'plan' if dry else 'save'} {name}"):
-                    reports[name] = _save(graph, paths[name], source, dry, options)
-            _refuse_existing(files, out, not dry or bool(options.get("overwrite")))
-        copied = [] if dry_run else _copy(files, out)
+        with meter.step("plan"):  # nothing is written unless all can be
+            report = saves.plan(options)
+        if not dry_run:
+            with meter.step("save"):
+                report = saves.save(options)
+    saved = dict(zip(graphs, members(report), strict=True))
     return ModelReport(
-        path=str(out),
+        path=str(saves.folder),
         model_class=type(loaded.model).__name__,
         dry_run=dry_run,
-        graphs=reports,
-        sources={name: sources_of(graphs[name].skeleton, reports[name]) for name in graphs},
+        graphs=saved,
+        save=report,
+        sources={name: sources_of(graphs[name].skeleton, saved[name]) for name in graphs},
         unused_keys=loaded.unused,
-        copied=copied,
+        copied=saves.copied,
         steps=meter.steps,
         versions=versions(),
         patches=_patches(),
         left={name: graph.skeleton.left for name, graph in graphs.items()},
         fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},
-    )
-
-
-def _save(
-    graph: _Graph, path: Path, folder: Path, dry: bool, options: dict[str, Any]
-) -> SaveReport:
-    try:
-        return save(
-            graph.skeleton.SerializeToString(), path, folder, map=graph.map, dry_run=dry, **options
-        )
-    except Error as error:
-        if "use a layout that copies" in str(error):
-            error.remedies.append(Remedy("layout", "single", "the weights are copied"))
-        raise
-
-
-def _paths(target: Path, graphs: Mapping[str, Any]) -> dict[str, Path]:
-    if target.suffix != ".onnx" or target.is_dir():
-        return {name: target / f"{name}.onnx" for name in graphs}
-    if len(graphs) == 1:
-        return dict.fromkeys(graphs, target)
-    raise InvalidArgumentError(
-        f"{target}: the model is several graphs ({', '.join(graphs)}); give the folder for them"
     )

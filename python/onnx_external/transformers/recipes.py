@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ExportError
 from .recording import Join, Key, Made, Step, Unknown
 
-__all__ = ["map_document"]
+__all__ = ["map_document", "map_of_set"]
 
 
 def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
@@ -16,16 +17,52 @@ def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
 
     A slot that is joined from several keys gets a derived tensor of its name.
     """
-    derived: dict[str, Any] = {}
+    derived = _Derived()
+    return _document(derived, "map", _filled(slots, "model", derived))
+
+
+def map_of_set(graphs: Mapping[str, Mapping[str, Made]]) -> dict[str, Any]:
+    """Return the same for several graphs, by their files' names: `{"models": {...}}`.
+
+    What two of them join from the same keys is one derived tensor, whatever their slots are called.
+    """
+    derived = _Derived()
+    models = {name: _filled(slots, name, derived) for name, slots in graphs.items()}
+    return _document(derived, "models", models)
+
+
+class _Derived:
+    """Derived tensors: a name for each definition, and a definition for each name."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+
+    def name(self, graph: str, slot: str, definition: Any) -> str:
+        """The name of the tensor: the slot's, unless another graph has made it or has the name."""
+        text = json.dumps(definition)
+        if text not in self._names:
+            name = slot
+            while name in self.all:
+                name = f"{graph.removesuffix('.onnx')}.{name}"
+            self._names[text] = name
+            self.all[name] = definition
+        return self._names[text]
+
+
+def _document(derived: _Derived, what: str, filled: Any) -> dict[str, Any]:
+    return {"derived": derived.all, what: filled} if derived.all else {what: filled}
+
+
+def _filled(slots: Mapping[str, Made], graph: str, derived: _Derived) -> dict[str, Any]:
     filled: dict[str, Any] = {}
     for slot, made in slots.items():
         made, converts = _without_cast(slot, made)
         entry = _entry(made)
         if not (isinstance(entry, str) or "key" in entry):
-            derived[slot] = entry
-            entry = slot
+            entry = derived.name(graph, slot, entry)
         filled[slot] = _with_cast(entry) if converts else entry
-    return {"derived": derived, "map": filled} if derived else {"map": filled}
+    return filled
 
 
 def _without_cast(slot: str, made: Made) -> tuple[Made, bool]:

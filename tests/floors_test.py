@@ -12,7 +12,7 @@ import sys
 FLOORS = ['base', 'tensor',
           'checkpoint/container', 'checkpoint/pickle', 'checkpoint/storage', 'checkpoint/torch',
           'checkpoint/naming', 'checkpoint/assembly', 'checkpoint/formats', 'checkpoint/dcp',
-          'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'verify', 'inspect', '']
+          'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', '']
 APART = [{'checkpoint', 'onnx'}]  # these must not know each other
 
 # The floor of each public header: the lowest one that declares or uses what it holds.
@@ -21,7 +21,7 @@ PUBLIC = {'result': 'base', 'progress': 'base', 'version': 'base',
           'checkpoint': 'checkpoint/container', 'loose_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
           'model': 'onnx', 'mapping': 'mapping', 'evidence': 'evidence', 'learn': 'evidence',
           'plan': 'save', 'writer': 'save', 'team': 'save', 'test_data': 'save',
-          'verify': 'verify', 'save_external': ''}
+          'cut': 'cut', 'verify': 'verify', 'save_external': ''}
 
 
 def includes(path):

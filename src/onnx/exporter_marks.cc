@@ -13,6 +13,7 @@ constexpr std::string_view kPersistent = "pkg.torch.export.graph_signature.Input
 constexpr std::string_view kFoldedFrom = "pkg.onnxscript.optimizer.folded_from";
 constexpr std::string_view kRuleName = "pkg.onnxscript.rewriter.rule_name";
 constexpr std::string_view kNameScopes = "pkg.torch.onnx.name_scopes";
+constexpr std::string_view kNamespace = "namespace";
 constexpr std::string_view kClassHierarchy = "pkg.torch.onnx.class_hierarchy";
 constexpr std::string_view kFxNode = "pkg.torch.onnx.fx_node";
 constexpr std::string_view kFuseBatchNorm = "FuseBatchNorm";
@@ -114,8 +115,11 @@ bool has_fused_batch_norm(const onnx::NodeProto& node) {
 
 namespace {
 
-// In "/layer1/layer1.0/conv1/Conv" a component that continues the one before it replaces that one.
-std::string module_of_path(std::string_view path) {
+// Calls visit(module) for each module of a path, with its whole name. In
+// "/layer1/layer1.0/conv1/Conv" a component that continues the one before it replaces that one.
+// Returns the last module.
+template <typename Visit>
+std::string for_each_module(std::string_view path, const Visit& visit) {
   std::string module;
   std::string_view last;
   const std::size_t end = path.rfind('/');
@@ -132,8 +136,38 @@ std::string module_of_path(std::string_view path) {
     module += component;
     last = component;
     start = slash + 1;
+    visit(module);
   }
   return module;
+}
+
+std::string module_of_path(std::string_view path) {
+  return for_each_module(path, [](const std::string&) {});
+}
+
+std::vector<std::string> modules_of_path(std::string_view path) {
+  std::vector<std::string> modules;
+  (void)for_each_module(path, [&](const std::string& module) {
+    if (modules.size() < kMaxModuleScopes) {
+      modules.push_back(module);
+    }
+  });
+  return modules;
+}
+
+// Of ": Model/layer1: Stage/layer1.0: Block/add: aten.add.Tensor".
+std::vector<std::string> modules_of_namespace(std::string_view text) {
+  std::vector<std::string> modules;
+  while (modules.size() < kMaxModuleScopes) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string_view::npos) {
+      break;  // the last one is the operator's own
+    }
+    const std::string_view part = text.substr(0, slash);
+    modules.emplace_back(part.substr(0, std::min(part.find(": "), part.size())));
+    text.remove_prefix(slash + 1);
+  }
+  return modules;
 }
 
 }  // namespace
@@ -179,6 +213,27 @@ std::string module_of(const onnx::NodeProto& node) {
                    module = scopes.size() > 1 ? scopes[scopes.size() - 2] : "";
                  });
   return module;
+}
+
+std::vector<std::string> module_scopes(const onnx::NodeProto& node) {
+  if (node.name().starts_with('/')) {
+    return modules_of_path(node.name());
+  }
+  std::vector<std::string> modules;
+  for_each_entry(node, kNodeMetadata, kNameScopes,
+                 [&](const std::string&, const std::string& value) {
+                   modules = parse_python_names(value);
+                   modules.resize(modules.empty() ? 0 : modules.size() - 1);
+                 });
+  if (modules.empty()) {
+    for_each_entry(node, kNodeMetadata, kNamespace,
+                   [&](const std::string&, const std::string& value) {
+                     modules = modules_of_namespace(value);
+                   });
+  }
+  std::erase(modules, "");
+  modules.resize(std::min(modules.size(), kMaxModuleScopes));
+  return modules;
 }
 
 std::vector<std::string> parse_python_names(std::string_view text) {

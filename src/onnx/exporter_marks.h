@@ -6,6 +6,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,13 @@ struct ExporterMarks {
 // the whole model, or that nothing is recorded. It is read from pkg.torch.onnx.name_scopes, or from
 // the name that torch's older exporter gives the node: "/layer1/layer1.0/conv1/Conv".
 [[nodiscard]] std::string module_of(const onnx::NodeProto& node);
+
+// The modules that the node lies in, as they were called, from the outermost to the innermost, each
+// with its whole name: "layer1", "layer1.0", "layer1.0.conv1". The model itself is left out; empty
+// if nothing is recorded. Read from pkg.torch.onnx.name_scopes, namespace or the older exporter's
+// name of the node. At most kMaxModuleScopes of them.
+inline constexpr std::size_t kMaxModuleScopes = 100;
+[[nodiscard]] std::vector<std::string> module_scopes(const onnx::NodeProto& node);
 
 // The names in a list as Python writes it: "['a', 'b']". Empty for any other text.
 [[nodiscard]] std::vector<std::string> parse_python_names(std::string_view text);

@@ -26,8 +26,10 @@ struct ModelEdits {
   using Field = std::pair<const Message*, int>;
 
   std::unordered_map<const Message*, ModelText> replaced;  // tensors, without their headers
-  std::unordered_set<const Message*> removed;              // nodes and inputs of graphs
-  std::map<Field, ModelText> added;  // with headers; comes after what the field holds
+  // Nodes, values, tensors and annotations of graphs; functions, training and metadata of the model.
+  std::unordered_set<const Message*> removed;
+  // Of graphs and of the model, with headers; comes after what the field holds.
+  std::map<Field, ModelText> added;
 
   // The bytes of text that the changes bring, without headers.
   [[nodiscard]] std::size_t text_bytes() const;

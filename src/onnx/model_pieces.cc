@@ -31,6 +31,8 @@ void visit_child(const onnx::ModelProto& model, std::uint32_t field, int i, cons
       return visit(model.training_info(i));
     case onnx::ModelProto::kFunctionsFieldNumber:
       return visit(model.functions(i));
+    case onnx::ModelProto::kMetadataPropsFieldNumber:
+      return visit(model.metadata_props(i));
     default:
       return;
   }
@@ -71,6 +73,12 @@ void visit_child(const onnx::GraphProto& graph, std::uint32_t field, int i, cons
       return visit(graph.input(i));
     case onnx::GraphProto::kSparseInitializerFieldNumber:
       return visit(graph.sparse_initializer(i));
+    case onnx::GraphProto::kOutputFieldNumber:
+      return visit(graph.output(i));
+    case onnx::GraphProto::kValueInfoFieldNumber:
+      return visit(graph.value_info(i));
+    case onnx::GraphProto::kQuantizationAnnotationFieldNumber:
+      return visit(graph.quantization_annotation(i));
     default:
       return;
   }
@@ -114,13 +122,12 @@ void visit_child(const onnx::SparseTensorProto& sparse, std::uint32_t field, int
   }
 }
 
-// Inputs and tensors are edited as a whole.
-template <typename Visit>
-void visit_child(const onnx::ValueInfoProto& /*input*/, std::uint32_t /*field*/, int /*i*/,
-                 const Visit& /*visit*/) {}
-template <typename Visit>
-void visit_child(const onnx::TensorProto& /*tensor*/, std::uint32_t /*field*/, int /*i*/,
-                 const Visit& /*visit*/) {}
+// Messages that are edited as a whole.
+template <typename Message>
+constexpr bool kIsWhole =
+    std::is_same_v<Message, onnx::ValueInfoProto> || std::is_same_v<Message, onnx::TensorProto> ||
+    std::is_same_v<Message, onnx::TensorAnnotation> ||
+    std::is_same_v<Message, onnx::StringStringEntryProto>;
 
 // Attributes that were parsed from unknown fields, by their function and which of its attributes
 // they are.
@@ -201,16 +208,26 @@ class EditedCopy {
     if (edits_.removed.contains(&message)) {
       begin_change(place.tag);
       copied_ = place.end;
-    } else if (!replace(message, place)) {
-      open_.push_back(place);
-      reader_.enter(place.body, place.end);
-      copy_fields(message, place.end);
-      if (open_.back().mark) {
-        copy_until(place.end);
-        out_.wrap(*open_.back().mark, place.field);
-      }
-      open_.pop_back();
+      return;
     }
+    const bool replaced = replace(message, place);
+    if constexpr (!kIsWhole<Message>) {
+      if (!replaced) {
+        copy_inside(message, place);
+      }
+    }
+  }
+
+  template <typename Message>
+  void copy_inside(const Message& message, const Place& place) {
+    open_.push_back(place);
+    reader_.enter(place.body, place.end);
+    copy_fields(message, place.end);
+    if (open_.back().mark) {
+      copy_until(place.end);
+      out_.wrap(*open_.back().mark, place.field);
+    }
+    open_.pop_back();
   }
 
   bool replace(const google::protobuf::MessageLite& message, const Place& place) {
@@ -249,7 +266,8 @@ class EditedCopy {
   // Adds what belongs after fields with lower numbers than `field`.
   template <typename Message>
   void add_before(std::uint32_t field, std::uint64_t position, const Message& message) {
-    if constexpr (std::is_same_v<Message, onnx::GraphProto>) {
+    if constexpr (std::is_same_v<Message, onnx::GraphProto> ||
+                  std::is_same_v<Message, onnx::ModelProto>) {
       auto next = edits_.added.lower_bound({&message, 0});
       while (next != edits_.added.end() && next->first.first == &message &&
              static_cast<std::uint32_t>(next->first.second) < field) {

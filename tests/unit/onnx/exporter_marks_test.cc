@@ -75,6 +75,19 @@ TEST(ExporterMarks, TellOfAFusedBatchNorm) {
   EXPECT_TRUE(has_fused_batch_norm(several));
 }
 
+TEST(ExporterMarks, TellAllModulesAroundANode) {
+  onnx::NodeProto node;
+  EXPECT_THAT(module_scopes(node), IsEmpty());
+  node.set_name("/layer1/layer1.0/conv1/Conv");
+  EXPECT_THAT(module_scopes(node), ElementsAre("layer1", "layer1.0", "layer1.0.conv1"));
+  onnx::NodeProto newer;
+  add_entry(newer, 9, "namespace",
+            ": __main__.M/layers.0: Inner/layers.0.act: GELU/gelu: aten.gelu");
+  EXPECT_THAT(module_scopes(newer), ElementsAre("layers.0", "layers.0.act"));
+  add_entry(newer, 9, "pkg.torch.onnx.name_scopes", "['', 'layers.1', 'gelu']");
+  EXPECT_THAT(module_scopes(newer), ElementsAre("layers.1"));
+}
+
 TEST(ExporterMarks, TellTheModuleOfANode) {
   onnx::NodeProto node;
   EXPECT_EQ(module_of(node), "");

@@ -1,0 +1,179 @@
+#include "onnx_external/cut.h"
+
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/directory.h"
+#include "base/range_crc.h"
+#include "base/remedy.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "cut/parent_note.h"
+#include "cut/piece_model.h"
+#include "onnx/load.h"
+#include "onnx/model_access.h"
+#include "save/generations.h"
+#include "save/model_writer.h"
+#include "save/output_names.h"
+#include "save/staging.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path folder_of(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+// Where a piece goes. All names are relative to `folder`.
+struct PieceTarget {
+  Directory folder;
+  std::string parent;
+  std::string piece;
+  bool replaces = false;
+};
+
+Status check_paths(const fs::path& model, const fs::path& piece) {
+  const std::string name = piece.filename().string();
+  if (const Status plain = check_relative_location(name); !plain || is_staging_name(name)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the piece " + quote(piece.string()) + ": no name that a file can have here");
+  }
+  if (!ascii_lower(name).ends_with(".onnx")) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the piece " + quote(name) +
+                    " must end with \".onnx\": only models called so keep their data when their "
+                    "parent is replaced");
+  }
+  if (!is_utf8(model.filename().string())) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the model " + quote(model.string()) + ": its name is not UTF-8; rename it");
+  }
+  std::error_code error;
+  if (!fs::equivalent(folder_of(model), folder_of(piece), error)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the piece must be in the folder of its model, because loaders refuse data "
+                "outside of a model's folder; write it to " +
+                    quote((folder_of(model) / name).string()));
+  }
+  if (fs::equivalent(model, piece, error)) {
+    return fail(ErrorCode::kInvalidArgument,
+                "the piece " + quote(name) + " is the model itself; give it another name");
+  }
+  return {};
+}
+
+// True if an older piece is to be replaced.
+Result<bool> check_replaced(const Directory& folder, const std::string& piece,
+                            Overwrite overwrite) {
+  TRY_ASSIGN(const auto kind, folder.kind_of(piece));
+  if (!kind) {
+    return false;
+  }
+  if (overwrite == Overwrite::kRefuse) {
+    return fail_with(ErrorCode::kAlreadyExists, folder.child(piece) + ": exists",
+                     {{"overwrite", "", "replaces an older piece"}});
+  }
+  const auto old = kind == EntryKind::kFile ? load_model_file(folder.path() / piece)
+                                            : fail(ErrorCode::kInvalidArgument, "");
+  const auto note = old ? read_parent_note(*old->proto) : fail(old.error());
+  if (!note || !*note) {
+    return fail(ErrorCode::kAlreadyExists,
+                folder.child(piece) + ": exists, and is no piece; give the piece another name");
+  }
+  return true;
+}
+
+// Holds the folder's lock, so that no save replaces the parent meanwhile.
+Result<PieceTarget> open_target(const fs::path& model, const fs::path& piece, Overwrite overwrite) {
+  TRY(check_paths(model, piece));
+  TRY_ASSIGN(auto folder, Directory::open(folder_of(model)));
+  if (folder.try_lock() == false) {
+    return fail(ErrorCode::kIo,
+                folder.path().string() + ": a save is writing into this folder; wait for its end");
+  }
+  PieceTarget target{std::move(folder), model.filename().string(), piece.filename().string()};
+  TRY_ASSIGN(target.replaces, check_replaced(target.folder, target.piece, overwrite));
+  return target;
+}
+
+// The parent, with the text of its note.
+struct Parent {
+  Model model;
+  std::string note;
+};
+
+Result<Parent> load_parent(const fs::path& path, const PieceTarget& target) {
+  TRY_ASSIGN(const auto file, open_plain(target.folder, target.parent));
+  TRY_ASSIGN(const auto crc, range_crc32(*file, 0, file->size()));
+  TRY_ASSIGN(auto model, Model::load(path));
+  TRY_ASSIGN(const auto again, open_plain(target.folder, target.parent));
+  TRY(file->check_unchanged());
+  if (!again->same_file(*file)) {
+    return fail(ErrorCode::kCorrupt, path.string() + ": was replaced while it was read");
+  }
+  return Parent{std::move(model), parent_note_text({target.parent, {file->size(), crc}})};
+}
+
+// Removes the staging folder when it goes out of scope.
+class StagedPiece {
+ public:
+  StagedPiece(const PieceTarget& target, Sync sync) : target_(target) {
+    options_.model_name = target.piece;
+    options_.layout = Layout::kSingle;
+    options_.sync = sync;
+  }
+  StagedPiece(const StagedPiece&) = delete;
+  StagedPiece& operator=(const StagedPiece&) = delete;
+  ~StagedPiece() {
+    if (!staging_.name().empty()) {
+      (void)target_.folder.remove_tree(staging_.name());
+    }
+  }
+
+  Status write(const PieceModel& piece, const Model& parent) {
+    TRY(staging_.make(target_.folder, options_));
+    WriteOptions write;
+    write.sync = options_.sync;
+    TRY(write_model_file(
+        {staging_.folder(), target_.piece, piece.pieces, ModelAccess::cuts(parent), {}, write}));
+    return sync_folder(staging_.folder(), options_.sync);
+  }
+
+  Status publish() {
+    TRY(rename_entry(staging_.folder(), target_.piece, target_.folder, target_.piece,
+                     target_.replaces ? Replace::kYes : Replace::kNo));
+    return sync_folder(target_.folder, options_.sync);
+  }
+
+ private:
+  const PieceTarget& target_;
+  TransactionOptions options_;
+  Staging staging_;
+};
+
+}  // namespace
+
+Result<Piece> cut_model(const Model& model, const CutOptions& options) {
+  TRY_ASSIGN(auto made, make_piece_model(model, options, ""));
+  TRY_ASSIGN(auto text, join_pieces(std::move(made.pieces), ModelAccess::cuts(model)));
+  return Piece{std::move(text), std::move(made.report)};
+}
+
+Result<CutReport> cut_model_file(const fs::path& model_path, const fs::path& piece_path,
+                                 const CutOptions& options, const CutFileOptions& file_options) {
+  TRY_ASSIGN(const auto target, open_target(model_path, piece_path, file_options.overwrite));
+  TRY_ASSIGN(const auto parent, load_parent(model_path, target));
+  TRY_ASSIGN_IN(model_path.string(), auto piece,
+                make_piece_model(parent.model, options, parent.note));
+  StagedPiece staged(target, file_options.sync);
+  TRY(staged.write(piece, parent.model));
+  TRY(staged.publish());
+  return std::move(piece.report);
+}
+
+}  // namespace onnx_external

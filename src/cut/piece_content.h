@@ -1,0 +1,39 @@
+// Everything of a model that a piece has, beside the nodes that were selected: initializers,
+// functions, stated types.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <functional>
+#include <vector>
+
+#include "base/name_map.h"
+#include "cut/selection.h"
+#include "cut/value_graph.h"
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+struct PieceContent {
+  std::vector<bool> carried;    // by ValueId: initializers, dense and sparse
+  std::vector<bool> functions;  // by index into ModelProto.functions
+  std::vector<bool> is_input;   // by ValueId: CutSelection::inputs
+  // Graph inputs whose default value is a carried initializer, in the order of the graph.
+  std::vector<ValueId> defaulted;
+
+  // True if the piece makes or carries the value, or has it as an input.
+  [[nodiscard]] bool has(const ValueGraph& graph, const CutSelection& selection,
+                         ValueId value) const;
+};
+
+// Functions are found by domain and name; all overloads of a name come along.
+[[nodiscard]] PieceContent find_content(const Model& model, const ValueGraph& graph,
+                                        const CutSelection& selection);
+
+// Calls visit(tensor) for each tensor of the piece: initializers, and those in attributes and
+// subgraphs of its nodes and functions.
+void for_each_tensor(const Model& model, const ValueGraph& graph, const CutSelection& selection,
+                     const PieceContent& content,
+                     const std::function<void(const onnx::TensorProto&)>& visit);
+
+}  // namespace onnx_external

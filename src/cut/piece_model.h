@@ -1,0 +1,22 @@
+// Makes the model of a piece.
+#pragma once
+
+#include <string>
+
+#include "onnx/model_text.h"
+#include "onnx_external/cut.h"
+#include "onnx_external/model.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct PieceModel {
+  ModelPieces pieces;  // of its file; given ranges are in the file of the parent
+  CutReport report;
+};
+
+// `note`: the entry kCutFromKey; empty = none. Errors as for cut_model().
+[[nodiscard]] Result<PieceModel> make_piece_model(const Model& model, const CutOptions& options,
+                                                  const std::string& note);
+
+}  // namespace onnx_external

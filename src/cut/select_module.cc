@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "cut/captures.h"
+#include "cut/constant_nodes.h"
+#include "cut/known_names.h"
+#include "cut/selection.h"
+#include "onnx/exporter_marks.h"
+
+namespace onnx_external {
+namespace {
+
+// Where a node stands relative to a module.
+enum class Side : std::uint8_t { kOutside, kInside, kUnknown };  // kUnknown: of no module
+
+// Whether one of the modules that a node lies in is the one that is meant.
+class ModuleName {
+ public:
+  // `as_container`: means the modules in it.
+  ModuleName(const std::string& name, bool as_container)
+      : name_(name), inner_(as_container ? name + "." : "") {}
+
+  [[nodiscard]] Side side_of(const onnx::NodeProto& node) const {
+    const std::vector<std::string> scopes = module_scopes(node);
+    if (scopes.empty()) {
+      return Side::kUnknown;
+    }
+    const bool is_in = std::any_of(scopes.begin(), scopes.end(), [&](const std::string& scope) {
+      return inner_.empty() ? scope == name_ : scope.starts_with(inner_);
+    });
+    return is_in ? Side::kInside : Side::kOutside;
+  }
+
+  // True if a node inside a subgraph of `node` lies in the module.
+  [[nodiscard]] bool is_hidden_in(const onnx::NodeProto& node) const {
+    bool hidden = false;
+    for_each_subgraph(node, [&](const onnx::GraphProto& graph) {
+      hidden = hidden || std::any_of(graph.node().begin(), graph.node().end(),
+                                     [&](const onnx::NodeProto& inner) {
+                                       return side_of(inner) == Side::kInside;
+                                     });
+    });
+    return hidden;
+  }
+
+ private:
+  const std::string& name_;
+  std::string inner_;
+};
+
+Error no_such_module(const ValueGraph& graph, const std::string& module) {
+  std::set<std::string> modules;
+  for (const onnx::NodeProto& node : graph.graph().node()) {
+    std::vector<std::string> scopes = module_scopes(node);
+    modules.insert(std::make_move_iterator(scopes.begin()), std::make_move_iterator(scopes.end()));
+  }
+  if (modules.empty()) {
+    return {ErrorCode::kNotFound,
+            "the graph does not say which module its nodes were made for; name inputs and outputs "
+            "of the piece instead"};
+  }
+  const std::vector<std::string_view> known(modules.begin(), modules.end());
+  return not_found_error("no node was made for the module " + quote(module), module, known);
+}
+
+class ModuleCut {
+ public:
+  explicit ModuleCut(const ValueGraph& graph) : graph_(graph), sides_(graph.node_count()) {
+    selection_.nodes.resize(graph.node_count());
+  }
+
+  Result<CutSelection> select(const std::string& module) {
+    TRY(find_nodes(module));
+    take_nodes_between();
+    list_outputs();
+    if (selection_.outputs.empty()) {
+      return fail(ErrorCode::kInvalidArgument, "nothing outside of the module " + quote(module) +
+                                                   " uses what its nodes compute");
+    }
+    take_constants();
+    TRY(list_inputs());
+    find_fed_back();
+    return std::move(selection_);
+  }
+
+ private:
+  Status find_nodes(const std::string& module) {
+    for (const bool as_container : {false, true}) {
+      TRY_ASSIGN(const bool found, find_nodes(ModuleName(module, as_container), module));
+      if (found) {
+        return {};
+      }
+    }
+    return fail(no_such_module(graph_, module));
+  }
+
+  Result<bool> find_nodes(const ModuleName& name, const std::string& module) {
+    bool found = false;
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      const onnx::NodeProto& proto = graph_.graph().node(static_cast<int>(node));
+      sides_[node] = name.side_of(proto);
+      found = found || sides_[node] == Side::kInside;
+      if (sides_[node] != Side::kInside && name.is_hidden_in(proto)) {
+        return fail(ErrorCode::kUnsupported,
+                    "nodes of the module " + quote(module) + " are inside a subgraph of " +
+                        graph_.node_text(node) +
+                        ", and a piece cannot begin or end there; cut a module that holds that "
+                        "node");
+      }
+    }
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      selection_.nodes[node] = sides_[node] == Side::kInside;
+    }
+    return found;
+  }
+
+  // Nodes of no module, on a way from a node of the module to another over such nodes alone.
+  void take_nodes_between() {
+    std::vector<bool> after(graph_.values().size());
+    std::vector<bool> before(graph_.values().size());
+    std::vector<bool> is_after(graph_.node_count());
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      is_after[node] = sides_[node] == Side::kUnknown && has_any(graph_.reads(node), after);
+      if (is_after[node] || sides_[node] == Side::kInside) {
+        mark(graph_.outputs(node), after);
+      }
+    }
+    for (auto node = static_cast<NodeId>(graph_.node_count()); node-- > 0;) {
+      const bool is_before =
+          sides_[node] == Side::kUnknown && has_any(graph_.outputs(node), before);
+      if (is_before || sides_[node] == Side::kInside) {
+        mark(graph_.reads(node), before);
+      }
+      if (is_before && is_after[node]) {
+        selection_.nodes[node] = true;
+      }
+    }
+  }
+
+  // What the module makes and others use.
+  void list_outputs() {
+    std::vector<bool> is_used(graph_.values().size());
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      if (!selection_.nodes[node]) {
+        mark(graph_.reads(node), is_used);
+      }
+    }
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      for (const ValueId output : graph_.outputs(node)) {
+        if (selection_.nodes[node] && output != kNoValue &&
+            (is_used[output] || graph_.is_graph_output(output))) {
+          selection_.outputs.push_back(output);
+        }
+      }
+    }
+  }
+
+  // What follows from initializers alone stays in the piece: as an input it would be no constant
+  // any more, and some operators need constants.
+  void take_constants() {
+    const std::vector<bool> is_constant = find_constant_nodes(graph_);
+    std::vector<bool> needed(graph_.values().size());
+    for (auto node = static_cast<NodeId>(graph_.node_count()); node-- > 0;) {
+      if (is_constant[node] && has_any(graph_.outputs(node), needed)) {
+        selection_.nodes[node] = true;
+      }
+      if (selection_.nodes[node]) {
+        mark(graph_.reads(node), needed);
+      }
+    }
+  }
+
+  Status list_inputs() {
+    std::vector<bool> is_listed(graph_.values().size());
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      for (const ValueId read : graph_.reads(node)) {
+        if (!selection_.nodes[node] || read == kNoValue || is_listed[read]) {
+          continue;
+        }
+        is_listed[read] = true;
+        const auto [name, source, index] = graph_[read];
+        if (source == ValueSource::kUndefined) {
+          return fail(undefined_error(graph_, node, read));
+        }
+        if (source == ValueSource::kInput ||
+            (source == ValueSource::kNode && !selection_.nodes[index])) {
+          selection_.inputs.push_back(read);
+        }
+      }
+    }
+    return {};
+  }
+
+  void find_fed_back() {
+    std::vector<bool> depends(graph_.values().size());
+    for (const ValueId output : selection_.outputs) {
+      depends[output] = true;
+    }
+    for (NodeId node = 0; node < graph_.node_count(); ++node) {
+      if (!selection_.nodes[node] && has_any(graph_.reads(node), depends)) {
+        mark(graph_.outputs(node), depends);
+      }
+    }
+    for (const ValueId input : selection_.inputs) {
+      if (depends[input]) {
+        selection_.fed_back.push_back(input);
+      }
+    }
+  }
+
+  static bool has_any(std::span<const ValueId> values, const std::vector<bool>& marks) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](ValueId value) { return value != kNoValue && marks[value]; });
+  }
+
+  static void mark(std::span<const ValueId> values, std::vector<bool>& marks) {
+    for (const ValueId value : values) {
+      if (value != kNoValue) {
+        marks[value] = true;
+      }
+    }
+  }
+
+  const ValueGraph& graph_;
+  std::vector<Side> sides_;  // by node
+  CutSelection selection_;
+};
+
+}  // namespace
+
+Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module) {
+  return ModuleCut(graph).select(module);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,28 @@
+// Which nodes of a graph a piece has, and what its inputs and outputs are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cut/value_graph.h"
+#include "onnx_external/cut.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+struct CutSelection {
+  std::vector<bool> nodes;       // by NodeId
+  std::vector<ValueId> inputs;   // without those that have a default value
+  std::vector<ValueId> outputs;  // each made by a node of the piece
+  std::vector<ValueId> fed_back;
+};
+
+// Both as cut_model() describes; errors too. A result is consistent: each value that a selected
+// node reads is an input, made by a selected node, or an initializer.
+[[nodiscard]] Result<CutSelection> select_module(const ValueGraph& graph,
+                                                 const std::string& module);
+[[nodiscard]] Result<CutSelection> select_between(const ValueGraph& graph,
+                                                  const std::vector<std::string>& inputs,
+                                                  const std::vector<std::string>& outputs);
+
+}  // namespace onnx_external

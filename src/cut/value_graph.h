@@ -1,0 +1,90 @@
+// The main graph of a model as values and nodes: what defines each value, what each node reads.
+//
+// What a subgraph (a body of If, Loop, Scan) reads from outside counts as read by the node that
+// owns it. Memory: about 60 bytes a value and 4 bytes for each input and output of a node.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/name_map.h"
+#include "onnx/value_forms.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+using NodeId = std::uint32_t;  // index into graph.node
+
+enum class ValueSource : std::uint8_t {
+  kUndefined,    // nothing defines it
+  kInput,        // a graph input without an initializer
+  kInitializer,  // perhaps also a graph input, whose default value it is then
+  kSparse,       // a sparse initializer
+  kNode,
+};
+
+struct GraphValue {
+  std::string_view name;  // points into the model
+  ValueSource source = ValueSource::kUndefined;
+  // kNode: the node; otherwise the index into the list of the graph that defines it.
+  std::uint32_t index = 0;
+};
+
+// Immutable; refers to the graph, which must outlive it.
+class ValueGraph {
+ public:
+  // kCorrupt if a name is defined twice, or if a node reads what it or a later node defines: the
+  // graph then has a cycle, or its nodes are not in topological order. kUnsupported past
+  // kMaxGraphDepth.
+  [[nodiscard]] static Result<ValueGraph> of(const onnx::GraphProto& graph);
+
+  [[nodiscard]] const onnx::GraphProto& graph() const { return *graph_; }
+  [[nodiscard]] std::size_t node_count() const { return places_.size() - 1; }
+  [[nodiscard]] const std::vector<GraphValue>& values() const { return values_; }
+  [[nodiscard]] const GraphValue& operator[](ValueId value) const { return values_[value]; }
+  [[nodiscard]] std::optional<ValueId> find(std::string_view name) const;
+
+  // One entry for each input or output of the node; kNoValue where it is left out.
+  [[nodiscard]] std::span<const ValueId> inputs(NodeId node) const;
+  [[nodiscard]] std::span<const ValueId> outputs(NodeId node) const;
+  // The inputs, then what its subgraphs read from outside, each of these once.
+  [[nodiscard]] std::span<const ValueId> reads(NodeId node) const;
+  [[nodiscard]] bool is_graph_output(ValueId value) const { return is_output_[value]; }
+
+  // "MatMul '/fc/MatMul'", for messages; the output stands for a name that is missing.
+  [[nodiscard]] std::string node_text(NodeId node) const;
+
+ private:
+  struct Place {  // where the lists of a node begin in links_; each ends where the next begins
+    std::size_t inputs = 0;
+    std::size_t captures = 0;
+    std::size_t outputs = 0;
+  };
+
+  explicit ValueGraph(const onnx::GraphProto& graph) : graph_(&graph) {}
+  [[nodiscard]] Status define_values();
+  [[nodiscard]] Status define(std::string_view name, ValueSource source, std::uint32_t index);
+  [[nodiscard]] ValueId used(std::string_view name);
+  [[nodiscard]] Status link_nodes();
+  [[nodiscard]] Status check_order(NodeId node) const;
+  void note_outputs();
+  [[nodiscard]] std::string definer_text(const GraphValue& value) const;
+
+  const onnx::GraphProto* graph_;
+  std::vector<GraphValue> values_;
+  NameMap<ValueId> by_name_;
+  std::vector<ValueId> links_;
+  std::vector<Place> places_;  // one a node, and the end
+  std::vector<bool> is_output_;
+};
+
+// True if the node owns subgraphs.
+[[nodiscard]] bool has_subgraphs(const onnx::NodeProto& node);
+
+}  // namespace onnx_external

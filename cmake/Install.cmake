@@ -12,7 +12,7 @@ install(DIRECTORY docs DESTINATION ${doc_dir}/onnx-external COMPONENT commands)
 install(FILES LICENSE DESTINATION ${doc_dir}/onnx-external RENAME copyright COMPONENT commands)
 install(FILES LICENSE DESTINATION ${doc_dir}/libonnx-external-dev RENAME copyright COMPONENT dev)
 
-foreach(command save-external verify-external inspect-external)
+foreach(command save-external verify-external inspect-external cut-external)
   install(TARGETS ${command} COMPONENT commands)
   install(FILES packaging/completions.bash RENAME ${command} COMPONENT commands
           DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions)

@@ -1,5 +1,5 @@
-# bash completion for save-external, verify-external and inspect-external. The options are those of
-# the command's own --help; so are the words that stand for a choice.
+# bash completion for save-external, verify-external, inspect-external and cut-external. The options
+# are those of the command's own --help; so are the words that stand for a choice.
 
 _onnx_external() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} words=
@@ -24,4 +24,4 @@ _onnx_external() {
     mapfile -t COMPREPLY < <(compgen -f -- "$current")
   fi
 }
-complete -F _onnx_external save-external verify-external inspect-external
+complete -F _onnx_external save-external verify-external inspect-external cut-external

@@ -5,7 +5,7 @@ set -eu
 command=$1 version=$2 out=$3
 name=$(basename "$command")
 others=""
-for other in save-external verify-external inspect-external; do
+for other in save-external verify-external inspect-external cut-external; do
   [ "$other" = "$name" ] || others="$others${others:+, }$other(1)"
 done
 "$command" --help >"$out.help"

@@ -10,7 +10,7 @@ sh cmake/install-deps.sh ci
 # `sh tests/campaign.sh sanitizers`. Nothing is optimized: clang takes three times as long for -O1
 # with sanitizers, which the tests do not win back.
 slice="base_test tensor_test checkpoint_test onnx_test mapping_test threats_test"
-TARGETS="$slice fuzz save-external verify-external inspect-external" sh cmake/build.sh build/ci \
+TARGETS="$slice fuzz save-external verify-external inspect-external cut-external" sh cmake/build.sh build/ci \
   -DONNX_EXTERNAL_WERROR=ON -DONNX_EXTERNAL_BUILD_BENCHMARKS=OFF -DONNX_EXTERNAL_MPI=OFF \
   -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O0 -gline-tables-only \

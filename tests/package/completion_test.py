@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 BIN_DIR, SOURCE_DIR = sys.argv[1:]
-COMMANDS = ('save-external', 'verify-external', 'inspect-external')
+COMMANDS = ('save-external', 'verify-external', 'inspect-external', 'cut-external')
 
 
 def completed(command, *words):

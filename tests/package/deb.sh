@@ -31,7 +31,7 @@ for package in "$work"/packages/onnx-external_*.deb; do
   dpkg-deb --fsys-tarfile "$package" | tar -x -C "$work" --one-top-level=commands
   dpkg-deb -f "$package" Depends | grep -q 'libprotobuf[0-9]' # found by dpkg-shlibdeps
 done
-for command in save-external verify-external inspect-external; do
+for command in save-external verify-external inspect-external cut-external; do
   binary=$root/usr/bin/$command
   [ "$("$binary" --version | head -n 1)" = "$command $(sed -n \
     's/^project(onnx_external VERSION \([0-9.]*\).*/\1/p' "$source/CMakeLists.txt")" ]

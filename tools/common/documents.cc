@@ -277,6 +277,19 @@ std::string verify_set_document(std::span<const std::filesystem::path> models,
   return document_text({{"ok", ok}, {"models", list}});
 }
 
+std::string cut_document(const CutReport& report) {
+  return document_text({{"inputs", report.inputs},
+                        {"outputs", report.outputs},
+                        {"fed_back", report.fed_back},
+                        {"untyped", report.untyped},
+                        {"nodes", report.nodes},
+                        {"initializers", report.initializers},
+                        {"functions", report.functions},
+                        {"weight_bytes", report.weight_bytes},
+                        {"model_bytes", report.model_bytes},
+                        {"data_files", report.data_files}});
+}
+
 std::string inspect_document(const Inspection& inspection) {
   Document document{{"format", inspection.format},
                     {"tensors", list_of(inspection.tensors, inspected_tensor)},

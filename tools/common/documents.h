@@ -6,6 +6,7 @@
 #include <string>
 
 #include "inspect/inspect.h"
+#include "onnx_external/cut.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 
@@ -16,6 +17,7 @@ namespace onnx_external {
 [[nodiscard]] std::string verify_document(const VerifyReport& report);
 [[nodiscard]] std::string verify_set_document(std::span<const std::filesystem::path> models,
                                               std::span<const VerifyReport> reports);
+[[nodiscard]] std::string cut_document(const CutReport& report);
 [[nodiscard]] std::string inspect_document(const Inspection& inspection);
 
 // "graph-input", "undefined-name", "initializer", "identity-output".

@@ -82,7 +82,7 @@ void add_tie(MappingOptions& options, const std::string& text) {
 }
 
 // Adds names that are separated by commas.
-void add_names(std::vector<std::string>& names, const char* option, std::string_view text) {
+void add_names(std::vector<std::string>& names, const std::string& option, std::string_view text) {
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t comma = std::min(text.find(',', start), text.size());
     if (comma == start) {
@@ -102,6 +102,10 @@ void add_number(CommandLine& line, const std::string& name, Number& out, std::ui
 }
 
 }  // namespace
+
+void add_name_list(CommandLine& line, const std::string& name, std::vector<std::string>& out) {
+  line.repeatable(name, [name, &out](const std::string& text) { add_names(out, name, text); });
+}
 
 void add_value_options(CommandLine& line, OpenOptions& options) {
   line.flag("--overlay", options.overlay);
@@ -195,11 +199,9 @@ void add_mapping_options(CommandLine& line, MappingArguments& arguments) {
                          {"skip", Unmatched::kSkip},
                          {"keep", Unmatched::kKeep},
                          {"error", Unmatched::kError}});
-  line.repeatable("--keep",
-                  [&](const std::string& text) { add_names(options.keep, "--keep", text); });
+  add_name_list(line, "--keep", options.keep);
   line.repeatable("--ignore", options.ignore);
-  line.repeatable("--inputs",
-                  [&](const std::string& text) { add_names(options.inputs, "--inputs", text); });
+  add_name_list(line, "--inputs", options.inputs);
 }
 
 Result<MappingOptions> mapping_options(const MappingArguments& arguments) {

@@ -79,6 +79,8 @@ void add_plain_name(CommandLine& line, const std::string& name, std::string& out
 void add_name_filter(CommandLine& line, const std::string& name, NameFilter& out);
 // --sort: name or size.
 void add_list_order(CommandLine& line, ListOrder& out);
+// An option whose value is names that are separated by commas; may be given several times.
+void add_name_list(CommandLine& line, const std::string& name, std::vector<std::string>& out);
 void add_threads_option(CommandLine& line, int& threads);
 
 // --dtype: float64, float32, float16 or bfloat16.

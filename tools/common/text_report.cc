@@ -520,6 +520,21 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
                                        : count_text(report.findings.size(), "finding"));
 }
 
+std::string cut_text(const std::filesystem::path& piece, const CutReport& report, Lists lists) {
+  std::string out = names_line("inputs", report.inputs, lists) +
+                    names_line("outputs", report.outputs, lists) +
+                    names_line("inputs that depend on outputs, because the module is called again",
+                               report.fed_back, lists) +
+                    names_line("outputs of unknown type", report.untyped, lists);
+  return out +
+         fmt::format("{}: {}, {}, {} of weights in {}; {} written\n", shown(piece.string()),
+                     count_text(report.nodes, "node"),
+                     count_text(report.initializers, "initializer"), size_text(report.weight_bytes),
+                     report.data_files.empty() ? "the piece"
+                                               : count_text(report.data_files.size(), "data file"),
+                     size_text(report.model_bytes));
+}
+
 std::string inspect_text(const Inspection& inspection, Listing listing) {
   std::string out;
   if (!inspection.tensors.empty()) {

@@ -7,6 +7,7 @@
 
 #include "common/error_report.h"
 #include "inspect/inspect.h"
+#include "onnx_external/cut.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 
@@ -25,6 +26,10 @@ enum class Names { kFirst, kAll };
 [[nodiscard]] std::string verify_text(const std::filesystem::path& model,
                                       const VerifyReport& report, Compared compared,
                                       Names names = Names::kFirst);
+
+// The piece and the names around it.
+[[nodiscard]] std::string cut_text(const std::filesystem::path& piece, const CutReport& report,
+                                   Lists lists);
 
 enum class Listing { kFlat, kTree };
 [[nodiscard]] std::string inspect_text(const Inspection& inspection, Listing listing);

@@ -37,6 +37,9 @@ zoo() {
   sh tests/zoo/run.sh $wheels build/check/tests/zoo \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/zoo_test.py \
     --bin-dir build/check/tools --work-dir build/check/tests/zoo --page docs/zoo.md --write
+  sh tests/zoo/run.sh $wheels build/check/tests/zoo/folders \
+    python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/export_test.py \
+    --work-dir build/check/tests/zoo/folders --page docs/zoo-export.md --write
 }
 
 sums() {

@@ -455,6 +455,14 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path) -> None:
         oe.transformers.export(tmp_path, tmp_path / "out", task="automatic-speech-recognition")
 
 
+def test_an_image_s_size_is_a_number_where_no_other_fits(tmp_path: Path) -> None:
+    saved(tmp_path / "eye", "SiglipVisionModel", image_size=16, patch_size=8)
+    report = oe.transformers.export(tmp_path / "eye", tmp_path / "out", dry_run=True)
+    assert report.fixed["model"] == [
+        f"pixel_values[{n}] = {size}" for n, size in ((1, 3), (2, 16), (3, 16))
+    ]
+
+
 def test_a_dry_run_of_the_command_tells_the_plan(tmp_path: Path) -> None:
     saved(tmp_path / "bert", "BertForMaskedLM")
     command = [sys.executable, "-m", "onnx_external", "export", tmp_path / "bert"]

@@ -31,7 +31,7 @@ class Judge:
 
         old: what the graph held before; once: tied tensors must lie in one place.
         """
-        found, places = _read(path)
+        found, places = initializers_of(path)
         if found.keys() != truth.held.keys():
             return f"other initializers: {sorted(found.keys() ^ truth.held.keys())[:4]}"
         for name, wanted in truth.held.items():
@@ -61,7 +61,7 @@ class Judge:
         return ""
 
 
-def _read(path: Path) -> tuple:
+def initializers_of(path: Path) -> tuple:
     """The initializers of a written model, and where those outside of it lie."""
     places = {}
     for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:

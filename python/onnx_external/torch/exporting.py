@@ -34,7 +34,7 @@ class Source:
     """Where the values of an initializer came from."""
 
     origin: str
-    """ "checkpoint", "init" (a buffer that the module computed) or "constant" (of the trace)."""
+    """ "checkpoint", "init" (the module computed it) or "constant" (of the trace)."""
     key: str | None = None
     recipe: list[Any] = field(default_factory=list)
 

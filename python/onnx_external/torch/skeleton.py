@@ -57,8 +57,8 @@ class Skeleton:
     model: onnx_ir.Model
     slots: dict[str, Slot]
     constants: dict[str, str] = field(default_factory=dict)
-    """Initializers that have values: "init" (a buffer that the module computed) or "constant" (from
-    the trace or the optimizer)."""
+    """Initializers that have values: "init" (the module's own) or "constant" (from the trace or the
+    optimizer)."""
     left: dict[str, int] = field(default_factory=dict)
     """What an optimizer would do if it had the weights, and how often."""
     ties: dict[str, list[str]] = field(default_factory=dict)
@@ -186,7 +186,9 @@ def make_skeleton(
     if empty:
         _refuse_without_data(empty)
     init = {
-        name for name, value in initializers.items() if value.metadata_props.get(_KIND) == "BUFFER"
+        name
+        for name, value in initializers.items()
+        if value.metadata_props.get(_KIND) in ("BUFFER", "PARAMETER")
     }
     if optimize is not None:
         with quiet():

@@ -22,6 +22,7 @@ from ..torch.meter import Meter, Step, Stepwise
 from ..torch.programs import first_line
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import has_no_data
+from .dimensions import fix_bound_dimensions, keeping
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load
 from .saving import Graph, Saving
@@ -81,7 +82,7 @@ def _exporter() -> Any:
             level = transformers.logging.get_verbosity()
             transformers.logging.set_verbosity_error()
             try:
-                return OnnxExporter()
+                return keeping(OnnxExporter)
             finally:
                 transformers.logging.set_verbosity(level)
     except ImportError as error:
@@ -194,6 +195,7 @@ def _graphs(
             shapes = _shapes(loaded.model, given) if dynamic else None
             config = OnnxConfig(dynamic=dynamic, optimize=False, dynamic_shapes=shapes)
             program = exporter.export(module, given, config).program
+            fix_bound_dimensions(program, exporter.exported)
         optimized_by = _told(f"torch cannot optimize {what}", "optimize=False leaves that out")
         with meter.step(f"optimize {name}"), optimized_by:
             made = _skeleton(loaded, module, program, optimize)

@@ -54,6 +54,14 @@ def _image(config: Any) -> torch.Tensor:
     )
 
 
+def _noise(config: Any, image: torch.Tensor) -> torch.Tensor:
+    """A number for each patch, by whose order patches are masked."""
+    size = _first(config, "patch_size") or 16
+    high, wide = (size, size) if isinstance(size, int) else tuple(size)
+    patches = (image.shape[-2] // high) * (image.shape[-1] // wide)
+    return torch.linspace(0, 1, _ROWS * patches).reshape(_ROWS, patches)
+
+
 def _spectrum(config: Any) -> torch.Tensor:
     frames = 2 * int(_first(config, "max_source_positions") or 1500)
     bins = int(_first(config, "num_mel_bins") or 80)
@@ -76,6 +84,8 @@ def sample_inputs(model: Any, generates: bool) -> dict[str, torch.Tensor]:
             given["attention_mask"] = _mask(_LENGTH)
     if "pixel_values" in taken and not ("input_ids" in given and generates):
         given["pixel_values"] = _image(config)
+        if "noise" in taken:  # else the model would draw it, and no two runs would be alike
+            given["noise"] = _noise(config, given["pixel_values"])
     if model.main_input_name == "input_features":
         given["input_features"] = _spectrum(config)
     if model.main_input_name == "input_values":

@@ -28,6 +28,7 @@ examples:
 input:
   MODEL.onnx             the model; its data files are not read
   --module NAME          take the nodes that the exporter made for this module
+                         (inspect-external MODEL.onnx --modules lists them)
   --inputs NAMES         values that the piece takes as inputs, separated by commas (repeatable)
   --outputs NAMES        values that it computes from them, likewise
 

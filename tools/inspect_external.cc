@@ -18,6 +18,7 @@
 #include "common/treemap_svg.h"
 #include "inspect/inspect.h"
 #include "inspect/listing.h"
+#include "inspect/module_list.h"
 
 namespace onnx_external {
 namespace {
@@ -28,6 +29,7 @@ std::string help_text() {
 
 usage: inspect-external FILE... [options]
        inspect-external FILE... --diff FILE... [options]
+       inspect-external MODEL.onnx --modules [options]
 
 examples:
   inspect-external checkpoint.pt
@@ -45,6 +47,8 @@ output:
   --filter RE            list only names that contain a match (RE2)
   --sort HOW             size: the largest first; name: alphabetically
   --tree                 list modules, indented, with their tensors and bytes
+  --modules              list the modules that a model's nodes were made for, with their nodes,
+                         parameters and bytes; an initializer counts once in each module
   --svg FILE             draw where the bytes go: a treemap by module, for a browser
   --overwrite            let --svg replace an older picture
 
@@ -71,6 +75,7 @@ struct Arguments {
   bool bytes = true;
   bool sha256 = false;
   bool tree = false;
+  bool modules = false;
   std::filesystem::path svg;
   Overwrite overwrite = Overwrite::kRefuse;
   CommonArguments common;
@@ -86,9 +91,13 @@ void set_up(CommandLine& line, Arguments& arguments) {
   add_list_order(line, arguments.order);
   line.flag("--sha256", arguments.sha256);
   line.flag("--tree", arguments.tree);
+  line.flag("--modules", arguments.modules);
   line.value("--svg", arguments.svg);
   for (const char* option : {"--sort", "--sha256", "--tree", "--svg"}) {
     line.excludes(option, "--diff");
+  }
+  for (const char* option : {"--diff", "--filter", "--sort", "--sha256", "--tree", "--svg"}) {
+    line.excludes("--modules", option);
   }
   line.flag("--overwrite", [&] { arguments.overwrite = Overwrite::kAllow; });
   line.needs("--overwrite", "--svg");
@@ -179,6 +188,18 @@ int print_difference(const Command& command, Arguments& arguments) {
   return code == kDone && !difference->none() ? static_cast<int>(kFailed) : code;
 }
 
+int print_modules(const Command& command, const Arguments& arguments) {
+  const auto model = Model::load(arguments.files.front());
+  const auto modules = model ? count_modules(*model) : fail(model.error());
+  if (!modules) {
+    return command.fail(modules.error());
+  }
+  if (arguments.common.json) {
+    return command.answer(modules_document(*modules));
+  }
+  return arguments.common.quiet ? static_cast<int>(kDone) : command.answer(modules_text(*modules));
+}
+
 SandboxPaths sandbox_paths(const Arguments& arguments) {
   SandboxPaths paths;
   for (const auto* files : {&arguments.files, &arguments.others}) {
@@ -202,12 +223,18 @@ int run(int argc, char** argv) {
   if (arguments.files.empty()) {
     return command.misuse("no FILE is given");
   }
+  if (arguments.modules && arguments.files.size() > 1) {
+    return command.misuse("--modules is for one MODEL.onnx");
+  }
   if (const Status status = check_svg_target(arguments); !status) {
     return command.fail(status.error());
   }
   enter_sandbox(command, arguments.common, sandbox_paths(arguments));
   if (!arguments.others.empty()) {
     return print_difference(command, arguments);
+  }
+  if (arguments.modules) {
+    return print_modules(command, arguments);
   }
   auto inspection = inspect_files(arguments);
   if (!inspection) {

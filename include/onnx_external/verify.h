@@ -47,6 +47,7 @@ enum class FindingCode : std::uint8_t {
   kModelChanged,       // "model-changed": the model file's CRC is not the manifest's
   kOpenSlot,           // "open-slot": a used name has no definition, or an initializer no data
   kMixedSet,           // "mixed-set": models that belong together are of different saves
+  kParentReplaced,     // "parent-replaced": the model that a piece was cut from is another now
 };
 [[nodiscard]] std::string_view finding_code_name(FindingCode code);
 

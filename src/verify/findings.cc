@@ -10,11 +10,12 @@ namespace {
 
 // In the order of the enum.
 constexpr auto kCodeNames = std::to_array<std::string_view>(
-    {"bad-entry", "bad-location", "missing-file", "bad-file-kind", "unreadable", "out-of-range",
-     "wrong-length", "inline-and-external", "duplicate-name", "bytes-differ", "crc-differs",
-     "checksum-differs", "type-differs", "manifest", "not-in-checkpoint", "missing-tensor",
-     "model-changed", "open-slot", "mixed-set"});
-static_assert(kCodeNames.size() == static_cast<std::size_t>(FindingCode::kMixedSet) + 1);
+    {"bad-entry",      "bad-location", "missing-file",      "bad-file-kind",
+     "unreadable",     "out-of-range", "wrong-length",      "inline-and-external",
+     "duplicate-name", "bytes-differ", "crc-differs",       "checksum-differs",
+     "type-differs",   "manifest",     "not-in-checkpoint", "missing-tensor",
+     "model-changed",  "open-slot",    "mixed-set",         "parent-replaced"});
+static_assert(kCodeNames.size() == static_cast<std::size_t>(FindingCode::kParentReplaced) + 1);
 
 }  // namespace
 

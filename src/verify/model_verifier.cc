@@ -3,10 +3,12 @@
 #include <iterator>
 #include <utility>
 
+#include "base/directory.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
+#include "save/generations.h"
 #include "save/planned_bytes.h"
 #include "verify/set_check.h"
 
@@ -160,8 +162,43 @@ void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
   }
 }
 
+void ModelVerifier::read_parent() {
+  auto note = read_parent_note(*model_.proto);
+  if (!note) {
+    first_.push_back({FindingCode::kManifest, "", "", note.error().message});
+    return;
+  }
+  parent_ = *std::move(note);
+  if (!parent_) {
+    return;
+  }
+  const auto folder = Directory::open(model_.folder);
+  const auto found = folder ? identify(*folder, parent_->file) : std::nullopt;
+  if (found != parent_->model) {
+    first_.push_back({FindingCode::kParentReplaced, "", name_in_finding(parent_->file),
+                      found ? "is not the model that the piece was cut from; cut the piece again"
+                            : "the model that the piece was cut from is not there"});
+  }
+}
+
+ModelFile ModelVerifier::described_model() const {
+  ModelFile described = model_;
+  if (parent_) {
+    described.name = parent_->file;
+    described.bytes = parent_->model.bytes;
+    described.crc32 = parent_->model.crc32;
+  }
+  return described;
+}
+
+// A piece has no manifest of its own: that of its parent tells what its data must be.
 void ModelVerifier::read_manifest(const std::string& known) {
-  found_ = find_manifest(model_, tensors_, known);
+  read_parent();
+  const ModelFile described = described_model();
+  found_ = find_manifest(described, tensors_, known);
+  if (parent_ && found_ && !(found_->manifest && knows(*found_->manifest, described))) {
+    found_.reset();
+  }
   if (found_ && !found_->manifest) {
     first_.push_back(
         {FindingCode::kManifest, "", found_->location, found_->manifest.error().message});
@@ -171,16 +208,24 @@ void ModelVerifier::read_manifest(const std::string& known) {
   facts.records.resize(tensors_.size(), nullptr);
   if (report_.used_manifest) {
     const Manifest& manifest = *found_->manifest;
-    if (!knows(manifest, model_)) {
+    if (!knows(manifest, described)) {
       first_.push_back({FindingCode::kModelChanged, "", "",
                         "the model file is not the one that the manifest was written for"});
     }
     facts = match_manifest(manifest, found_->location, tensors_.size(), index_);
   }
   for (std::size_t i = 0; i < facts.records.size(); ++i) {
-    check_record(subjects_[i], facts.records[i]);
+    // The subgraphs of a piece have other numbers than those of its parent.
+    const bool is_known = !parent_ || tensors_[i].graph == 0;
+    check_record(subjects_[i], is_known ? facts.records[i] : nullptr);
   }
-  std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
+  if (!parent_) {
+    std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
+    check_own_manifest();
+  }
+}
+
+void ModelVerifier::check_own_manifest() {
   if (report_.used_manifest) {
     check_test_data(model_, found_->manifest->test_data, last_);
     check_linked_files(data_folder(), found_->manifest->linked, last_);
@@ -199,7 +244,7 @@ void ModelVerifier::check_record(Subject& subject, const ManifestTensor* record)
     return;  // reported already; there is no range to compare
   }
   if (record == nullptr) {
-    if (report_.used_manifest && external && subject.tensor.is_initializer()) {
+    if (report_.used_manifest && !parent_ && external && subject.tensor.is_initializer()) {
       report(subject, FindingCode::kManifest, "the manifest does not have it");
     }
     return;

@@ -14,6 +14,7 @@
 
 #include "base/byte_comparer.h"
 #include "base/progress_meter.h"
+#include "cut/parent_note.h"
 #include "onnx/tensor_list.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -88,7 +89,13 @@ class ModelVerifier {
   // The second name gets a subject of its own behind those of the list.
   [[nodiscard]] Subject* shared_subject(const ExpectedTensor& wanted);
   void match_expected(const ExpectedTensor& wanted);
+  // Notes the parent of a piece, and checks that it is still there.
+  void read_parent();
+  // The manifest's own model: this one, or the parent of a piece.
+  [[nodiscard]] ModelFile described_model() const;
   void read_manifest(const std::string& known);
+  // What else the manifest says, if the model is its own.
+  void check_own_manifest();
   void check_record(Subject& subject, const ManifestTensor* record);
   // Kept initializers that nothing speaks for.
   void count_uncompared();
@@ -116,7 +123,8 @@ class ModelVerifier {
   std::vector<ListedTensor> tensors_;
   TensorIndex index_;
   std::optional<GraphNames> names_;
-  std::vector<Subject> subjects_;  // in graph order, then those of second names
+  std::vector<Subject> subjects_;     // in graph order, then those of second names
+  std::optional<ParentNote> parent_;  // of a piece
   std::optional<FoundManifest> found_;
   std::vector<Finding> first_;  // of the model as a whole
   std::vector<Finding> last_;   // of tensors that the model does not have

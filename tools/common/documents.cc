@@ -290,6 +290,21 @@ std::string cut_document(const CutReport& report) {
                         {"data_files", report.data_files}});
 }
 
+std::string modules_document(const ModuleList& list) {
+  const auto counts = [](const ModuleFacts& facts) {
+    return Document{
+        {"nodes", facts.nodes}, {"parameters", facts.parameters}, {"bytes", facts.bytes}};
+  };
+  Document document = counts(list.all);
+  document["unassigned_nodes"] = list.unassigned;
+  document["modules"] = list_of(list.modules, [&](const ModuleFacts& facts) {
+    Document module{{"name", facts.name}};
+    module.update(counts(facts));
+    return module;
+  });
+  return document_text(document);
+}
+
 std::string inspect_document(const Inspection& inspection) {
   Document document{{"format", inspection.format},
                     {"tensors", list_of(inspection.tensors, inspected_tensor)},

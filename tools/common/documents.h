@@ -6,6 +6,7 @@
 #include <string>
 
 #include "inspect/inspect.h"
+#include "inspect/module_list.h"
 #include "onnx_external/cut.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
@@ -19,6 +20,7 @@ namespace onnx_external {
                                               std::span<const VerifyReport> reports);
 [[nodiscard]] std::string cut_document(const CutReport& report);
 [[nodiscard]] std::string inspect_document(const Inspection& inspection);
+[[nodiscard]] std::string modules_document(const ModuleList& list);
 
 // "graph-input", "undefined-name", "initializer", "identity-output".
 [[nodiscard]] std::string_view slot_kind_name(SlotKind kind);

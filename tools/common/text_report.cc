@@ -562,6 +562,29 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
   return out + summary_line(inspection);
 }
 
+std::string modules_text(const ModuleList& list) {
+  constexpr std::size_t kMostDepth = 32;
+  std::vector<std::string> labels;
+  std::size_t width = 0;
+  for (const ModuleFacts& module : list.modules) {
+    const auto dots =
+        static_cast<std::size_t>(std::count(module.name.begin(), module.name.end(), '.'));
+    labels.push_back(std::string(2 * std::min(dots, kMostDepth), ' ') + shown(module.name));
+    width = std::max(width, labels.back().size());
+  }
+  std::string out;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const ModuleFacts& module = list.modules[i];
+    out += fmt::format("{:<{}}  {:>12}  {:>16}  {:>9}\n", labels[i], width,
+                       count_text(module.nodes, "node"),
+                       fmt::format("{} parameters", module.parameters), size_text(module.bytes));
+  }
+  return out + fmt::format("{}, {}, {} parameters, {}; {} of no module\n",
+                           count_text(list.modules.size(), "module"),
+                           count_text(list.all.nodes, "node"), list.all.parameters,
+                           size_text(list.all.bytes), count_text(list.unassigned, "node"));
+}
+
 std::string speed_text(std::uint64_t bytes, double seconds) {
   // The rate of a small save has no meaning.
   return seconds > 0 && bytes >= kMinRatedBytes

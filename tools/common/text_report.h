@@ -7,6 +7,7 @@
 
 #include "common/error_report.h"
 #include "inspect/inspect.h"
+#include "inspect/module_list.h"
 #include "onnx_external/cut.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
@@ -33,6 +34,9 @@ enum class Names { kFirst, kAll };
 
 enum class Listing { kFlat, kTree };
 [[nodiscard]] std::string inspect_text(const Inspection& inspection, Listing listing);
+
+// A line for each module, indented by its depth, and one for the whole model.
+[[nodiscard]] std::string modules_text(const ModuleList& list);
 
 // "1.24 s, 1.77 GB/s".
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);

@@ -1,0 +1,33 @@
+// The modules of a model, as its nodes state them: how many nodes and weights each has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "onnx_external/model.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// A module with everything in it. An initializer that several nodes read counts once in each module
+// that has one of them, so the sum over modules may be more than the model has.
+struct ModuleFacts {
+  std::string name;  // "model.layers.3"; of a container also "model.layers"
+  std::uint64_t nodes = 0;
+  std::uint64_t parameters = 0;  // elements of the initializers that its nodes read
+  std::uint64_t bytes = 0;       // of these initializers
+};
+
+struct ModuleList {
+  // By name; numbers in names are compared as numbers, and a module comes before those in it.
+  std::vector<ModuleFacts> modules;
+  ModuleFacts all;               // of the main graph
+  std::uint64_t unassigned = 0;  // nodes of no module
+};
+
+// Modules mean the same nodes as CutOptions::module, but for nodes of no module. Subgraphs count
+// with the node that owns them. Errors as for cut_model().
+[[nodiscard]] Result<ModuleList> count_modules(const Model& model);
+
+}  // namespace onnx_external

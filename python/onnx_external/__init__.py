@@ -27,6 +27,7 @@ from .errors import (
     MismatchError,
     NotFoundError,
     ReadWriteError,
+    RunError,
 )
 from .reports import (
     Finding,
@@ -39,6 +40,7 @@ from .reports import (
     VerifyReport,
 )
 from .save import Plan, SetPlan, plan, save, save_model_with_external_data
+from .validate import Validation, validate
 from .verify import inspect, verify
 from .writer import Writer
 
@@ -64,11 +66,13 @@ __all__ = [
     "PickledValue",
     "Plan",
     "ReadWriteError",
+    "RunError",
     "SaveReport",
     "SavedTensor",
     "SetPlan",
     "SetReport",
     "Tensor",
+    "Validation",
     "VerifyReport",
     "Writer",
     "__version__",
@@ -79,6 +83,7 @@ __all__ = [
     "save",
     "save_model_with_external_data",
     "unregister_class",
+    "validate",
     "verify",
 ]
 

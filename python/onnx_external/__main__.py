@@ -1,6 +1,7 @@
-"""`python -m onnx_external save|verify|inspect|export ...`.
+"""`python -m onnx_external save|verify|inspect|export|validate ...`.
 
-The first three are the native commands of this installation; docs/python-export.md has the last.
+The first three are the native commands of this installation; docs/python-export.md and
+docs/python-validate.md have the others.
 """
 
 import os
@@ -12,16 +13,18 @@ COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect")}
 
 
 def main() -> int:
-    """Replace this process by the command; `export` needs torch and runs in it."""
+    """Replace this process by a native command, or run one of Python's."""
     if sys.argv[1:2] == ["export"]:
         from .transformers.command import main as export
 
         return export(sys.argv[2:])
+    if sys.argv[1:2] == ["validate"]:
+        from .validate.command import main as validate
+
+        return validate(sys.argv[2:])
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
-        print(
-            f"usage: python -m onnx_external {'|'.join([*COMMANDS, 'export'])} [arguments]",
-            file=sys.stderr,
-        )
+        names = "|".join([*COMMANDS, "export", "validate"])
+        print(f"usage: python -m onnx_external {names} [arguments]", file=sys.stderr)
         return 2
     name = COMMANDS[sys.argv[1]]
     for folder in package:

@@ -20,6 +20,7 @@ __all__ = [
     "MismatchError",
     "NotFoundError",
     "ReadWriteError",
+    "RunError",
 ]
 
 
@@ -125,6 +126,12 @@ class ReadWriteError(Error, OSError):
 
 class ExportError(Error, RuntimeError):
     """torch or transformers cannot export the module; the cause is the exception's `__cause__`."""
+
+    code = "unsupported"
+
+
+class RunError(Error, RuntimeError):
+    """ONNX Runtime or a reference cannot run a model; the cause is the exception's `__cause__`."""
 
     code = "unsupported"
 

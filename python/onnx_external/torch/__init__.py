@@ -7,8 +7,8 @@ oe.torch.export(make_model, (ids,), "out/model.onnx", weights="model.safetensors
 ```
 """
 
+from ..meter import Step
 from .exporting import ExportReport, Source, export, skeleton
-from .meter import Step
 from .skeleton import Skeleton, Slot
 from .untouched import build
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..checkpoint import open_checkpoint
+from ..meter import Meter, Step, Stepwise
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
 from ..save import StrPath, save
 from ..sources import Weights
-from .meter import Meter, Step, Stepwise
 from .programs import Captured, Target, captured
 from .skeleton import Skeleton, make_skeleton
 from .untouched import has_no_data

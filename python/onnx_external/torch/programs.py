@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import ExportError, InvalidArgumentError
-from .meter import Meter
+from ..meter import Meter
 from .skeleton import quiet
 from .untouched import Untouched, build, stranded
 

@@ -14,11 +14,11 @@ import torch
 import transformers
 
 from ..errors import Error, ExportError, NotFoundError
+from ..meter import Meter, Step, Stepwise
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
 from ..save import StrPath
 from ..torch.exporting import Source, optimized, sources_of, versions
-from ..torch.meter import Meter, Step, Stepwise
 from ..torch.programs import first_line
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import has_no_data

@@ -1,4 +1,4 @@
-"""Time and memory of the steps of an export."""
+"""Time and memory of the steps of some work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Meter", "Step", "Stepwise"]
+__all__ = ["Meter", "Step", "Stepwise", "anonymous_memory"]
 
 _EVERY = 0.02
 """Seconds between two looks at the memory."""
@@ -40,7 +40,8 @@ class Stepwise:
         return max((step.peak_memory for step in self.steps if step.peak_memory), default=None)
 
 
-def _anonymous() -> int | None:
+def anonymous_memory() -> int | None:
+    """Return the bytes of memory that belong to no file (RssAnon of Linux), if they are told."""
     try:
         with open("/proc/self/status", encoding="ascii") as status:
             for line in status:
@@ -55,14 +56,14 @@ class _Peak:
     """A thread that looks at the memory until it is told to stop."""
 
     def __init__(self) -> None:
-        self.bytes = _anonymous()
+        self.bytes = anonymous_memory()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         if self.bytes is not None:
             self._thread.start()
 
     def _look(self) -> None:
-        now = _anonymous()
+        now = anonymous_memory()
         if now is not None:
             self.bytes = max(self.bytes or 0, now)
 

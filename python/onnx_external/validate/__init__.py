@@ -1,0 +1,24 @@
+"""Running a model on ONNX Runtime, and comparing it with what it should compute.
+
+```python
+import onnx_external as oe
+
+report = oe.validate("out/model.onnx", against=module, inputs=(ids,))
+```
+
+onnxruntime, onnx and torch are imported when they are needed.
+"""
+
+from .comparing import Comparison
+from .reports import ComparedOutput, GraphValidation, Latency, ValidatedInput, Validation
+from .validating import validate
+
+__all__ = [
+    "ComparedOutput",
+    "Comparison",
+    "GraphValidation",
+    "Latency",
+    "ValidatedInput",
+    "Validation",
+    "validate",
+]

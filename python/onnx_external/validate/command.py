@@ -1,0 +1,217 @@
+"""`python -m onnx_external validate MODEL`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import Error
+from .reports import ComparedOutput, GraphValidation, Latency, Validation
+
+__all__ = ["main"]
+
+_EPILOG = """\
+REFERENCE is another model (.onnx), an exported program (.pt2, which torch loads: only your own),
+recorded sets (a folder of test_data_set_N, an .npz file), or a folder of transformers. Without it,
+the sets beside the model are taken; a folder of transformers is exported, and compared with
+transformers' own model.
+
+Exit codes: 0 all outputs agree, 1 some do not, 2 it could not be run or compared.
+docs/python-validate.md explains the table.
+"""
+
+
+def _size_of(text: str) -> tuple[str, list[int]]:
+    name, _, sizes = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text}: expected NAME=SIZE or NAME=SIZE,SIZE,...")
+    try:
+        return name, [int(size) for size in sizes.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: {sizes} is no size") from None
+
+
+def _range_of(text: str) -> tuple[str, tuple[float, float]]:
+    name, _, limits = text.rpartition("=")
+    low, _, high = limits.partition(":")
+    try:
+        if name:
+            return name, (float(low), float(high))
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text}: expected NAME=LEAST:LARGEST")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m onnx_external validate",
+        description="Run a model on ONNX Runtime and compare its outputs with a reference.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("model", help="a model (.onnx), a folder of transformers, or a folder of its graphs")
+    add("-a", "--against", metavar="REFERENCE", help="what its outputs are compared with")
+    add("-i", "--inputs", action="append", metavar="SETS", help="recorded inputs to run it on")
+    made = parser.add_argument_group("inputs that are made")
+    made.add_argument("--dim", action="append", type=_size_of, metavar="NAME=SIZE[,SIZE...]")
+    made.add_argument("--range", action="append", type=_range_of, metavar="INPUT=LEAST:LARGEST")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--sets", type=int, help="how many; default: one for each size of a --dim")
+    add("--atol", type=float, help="absolute tolerance of floats; default: by type")
+    add("--rtol", type=float, help="relative tolerance of floats; default: by type")
+    add("--provider", action="append", help="of ONNX Runtime, e.g. cuda; default: cpu")
+    add("--latency", type=int, default=0, metavar="RUNS", help="measure so many runs")
+    add("--memory", action="store_true", help="measure what loading and running takes")
+    add("--dump", metavar="FOLDER", help="write inputs, outputs and what was expected")
+    folder = parser.add_argument_group("a folder of transformers")
+    folder.add_argument("-o", "--output", help="where to export to; default: a temporary folder")
+    folder.add_argument("--task", help="e.g. text-generation, or a class of transformers")
+    folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
+    folder.add_argument("--static", action="store_true", help="no dimension varies")
+    folder.add_argument("--layout", help="of the exported weights")
+    add("--overwrite", action="store_true", help="replace what is in the output and the dump")
+    add("--json", action="store_true", help="the report as a JSON document")
+    add("-q", "--quiet", action="store_true", help="only what does not agree")
+    return parser
+
+
+def _place(index: list[int] | None) -> str:
+    return "" if index is None else f"[{','.join(map(str, index))}]"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _verdict(each: ComparedOutput) -> str:
+    if each.problem:
+        return each.problem
+    if each.ok:
+        return "ok"
+    told = f"{each.beyond} of {each.elements} ({each.share:.3g}) beyond"
+    if each.first_at:
+        told += f", first {_place(each.first_at)}"
+    return told
+
+
+def _specials(each: ComparedOutput) -> str:
+    """NaN and infinity of the model, and of the reference."""
+    counts = (each.nan, each.expected_nan), (each.inf, each.expected_inf)
+    return " ".join(
+        f"{word} {one}/{other}"
+        for word, (one, other) in zip(("nan", "inf"), counts, strict=True)
+        if one or other
+    )
+
+
+def _row(each: ComparedOutput) -> list[str]:
+    dtype, expected = each.dtype or "-", each.expected_dtype
+    form = f"{dtype}{each.shape if each.shape is not None else ''}".replace(" ", "")
+    if expected is not None and expected != dtype:
+        form += f" ({expected})"
+    largest = f"{_number(each.max_abs)} {_place(each.max_abs_at)}".rstrip()
+    relative = f"{_number(each.max_rel)} {_place(each.max_rel_at)}".rstrip()
+    return [each.set, each.output, form, largest, relative, _specials(each), _verdict(each)]
+
+
+_TITLES = ["set", "output", "form", "largest difference", "relative", "nan/inf", ""]
+
+
+def _table(outputs: Sequence[ComparedOutput]) -> str:
+    rows = [_TITLES, *map(_row, outputs)]
+    used = [column for column in range(len(_TITLES)) if any(row[column] for row in rows[1:])]
+    widths = [max(len(row[column]) for row in rows) for column in used]
+    return "\n".join(
+        "  "
+        + "  ".join(
+            row[column].ljust(width) for column, width in zip(used, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _milliseconds(latency: Latency) -> str:
+    return (
+        f"median {latency.median * 1e3:.3g} ms, least {latency.least * 1e3:.3g}, most "
+        f"{latency.most * 1e3:.3g} ({latency.runs} runs)"
+    )
+
+
+def _print_graph(graph: GraphValidation, quiet: bool) -> None:
+    outputs = [each for each in graph.outputs if not (quiet and each.ok)]
+    if quiet and not outputs:
+        return
+    print(f"{graph.model} against {graph.against}")
+    if not quiet:
+        for each in graph.inputs:
+            form = f"{each.dtype}{each.shape}".replace(" ", "")
+            print(f"  {each.set}: {each.name} {form}, {each.origin}")
+    print(_table(outputs))
+    for note in graph.notes:
+        print(f"  {note}")
+    if graph.latency is not None:
+        print(f"  latency: {_milliseconds(graph.latency)}")
+    if graph.reference_latency is not None:
+        print(f"  of the reference: {_milliseconds(graph.reference_latency)}")
+    for what, memory in (("loading", graph.load_memory), ("the first run", graph.run_memory)):
+        if memory is not None:
+            print(f"  memory added by {what}: {memory / 1e6:.1f} MB")
+
+
+def _print(report: Validation, quiet: bool) -> None:
+    for graph in report.graphs:
+        _print_graph(graph, quiet)
+    wrong = [each for each in report.outputs if not each.ok]
+    if not quiet or wrong:
+        told = f"{len(wrong)} of {len(report.outputs)} outputs do not agree"
+        print(told if wrong else f"all {len(report.outputs)} outputs agree")
+
+
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    """What is given of the keywords that only a folder takes."""
+    found: dict[str, Any] = {}
+    if given.layout:
+        found["layout"] = given.layout
+    if given.static:
+        found["dynamic"] = False
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    given = _parser().parse_args(arguments)
+    from .validating import validate
+
+    try:
+        report = validate(
+            given.model,
+            given.against,
+            given.inputs,
+            dims=dict(given.dim or []),
+            ranges=dict(given.range or []),
+            seed=given.seed,
+            sets=given.sets,
+            atol=given.atol,
+            rtol=given.rtol,
+            providers=given.provider,
+            latency=given.latency,
+            memory=given.memory,
+            dump=given.dump,
+            overwrite=given.overwrite,
+            output=given.output,
+            task=given.task,
+            dtype=given.dtype,
+            **_options(given),
+        )
+    except Error as error:
+        print(f"validate: error: {error}", file=sys.stderr)
+        return 2
+    if given.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        _print(report, given.quiet)
+    return 0 if report.ok else 1

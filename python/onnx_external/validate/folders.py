@@ -1,0 +1,197 @@
+"""The graphs of a folder of transformers, beside transformers' own model with its weights."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import Error, ExportError, InvalidArgumentError, NotFoundError, RunError
+from ..meter import Meter
+from .inputs import Given, InputSet
+from .references import ModuleReference
+
+__all__ = ["Folder", "is_transformers", "opened"]
+
+_MORE = 5
+"""Words that the second set has more than the first; and it has one row more."""
+
+Graph = tuple[ModuleReference, list[InputSet], list[str]]
+"""What a graph is compared with, on which sets, and what was left out."""
+
+
+def is_transformers(path: Any) -> bool:
+    """Return whether a path is a folder with a model of transformers."""
+    return isinstance(path, (str, os.PathLike)) and Path(path, "config.json").is_file()
+
+
+def _models(folder: Path) -> dict[str, Path]:
+    """The graphs of a folder, in the order in which they run."""
+    order = ["encoder", "prefill", "decode"]
+    found = {path.stem: path for path in sorted(folder.glob("*.onnx"))}
+    return dict(
+        sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1)
+    )
+
+
+def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Other examples: one row more, and texts that are longer."""
+    import torch
+
+    most = getattr(model.config, "max_position_embeddings", None) or 1 << 30
+    found = {}
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            found[name] = value
+            continue
+        value = torch.cat([value, value[:1]])
+        if value.dim() == 2 and not value.is_floating_point():
+            more = max(0, min(_MORE, most - 4 - value.shape[1]))
+            # What a mask says of the last word holds for those behind it.
+            rest = value[:, -1:].expand(-1, more) if "mask" in name else value[:, :more]
+            value = torch.cat([value, rest], 1)
+        found[name] = value
+    return found
+
+
+@dataclass
+class Folder:
+    """The graphs of a model, and where transformers' model is."""
+
+    models: dict[str, Path]
+    source: Path
+    task: str | None
+    dtype: str | None
+    inputs: Mapping[str, Any] | None
+    dynamic: bool = True
+    exported: str | None = None
+    _module: Any = field(default=None, repr=False)
+
+    def graphs(self) -> dict[str, Graph]:
+        """Load transformers' model, and return what each graph is compared with.
+
+        Raises:
+            ExportError: transformers cannot load it, or it does not run.
+            InvalidArgumentError: it has no part of a graph's name.
+        """
+        from ..transformers.exporting import _components
+        from ..transformers.inputs import sample_inputs
+        from .transformers_reference import TransformersReference, loaded
+
+        self._module = model = loaded(self.source, self.task, self.dtype)
+        first = dict(self.inputs or sample_inputs(model, model.can_generate()))
+        parts = {"example": _components(model, first, self.dynamic)}
+        notes = []
+        try:
+            parts["longer"] = _components(model, _longer(first, model), self.dynamic)
+        except Error as error:
+            notes.append(f"longer is left out: {error}")
+        found: dict[str, Graph] = {}
+        for name, path in self.models.items():
+            if name not in parts["example"]:
+                raise InvalidArgumentError(
+                    f"{path}: {type(model).__name__} has no part of this name; it has "
+                    f"{', '.join(parts['example'])}"
+                )
+            sets = [
+                InputSet(title, _loader(each[name][1]), may_misfit=title != "example")
+                for title, each in parts.items()
+            ]
+            found[name] = (TransformersReference(parts["example"][name][0]), sets, notes)
+        return found
+
+
+def _loader(call: dict[str, Any]) -> Any:
+    return lambda: Given({}, call=((), call))
+
+
+def _folder_of(
+    model: Any, against: Any, inputs: Any, task: str | None, dtype: str | None
+) -> Folder:
+    """Graphs that are there already."""
+    path = Path(model)
+    models = _models(path) if path.is_dir() else {path.stem: path}
+    if not models:
+        raise NotFoundError(f"{path}: has neither config.json nor a model (.onnx)")
+    source = Path(against if against is not None else path)
+    return Folder(models, source, task, dtype, inputs, not _static(models))
+
+
+def _static(models: Mapping[str, Path]) -> bool:
+    """Whether no size of any graph varies."""
+    import onnx
+
+    for path in models.values():
+        try:
+            graph = onnx.load(path, load_external_data=False).graph
+        except Exception as error:
+            raise RunError(f"{path}: cannot be read: {error}") from error
+        for value in graph.input:
+            if any(dim.dim_param for dim in value.type.tensor_type.shape.dim):
+                return False
+    return True
+
+
+@contextlib.contextmanager
+def opened(
+    model: Any,
+    against: Any,
+    inputs: Any,
+    exporting: dict[str, Any],
+    meter: Meter,
+) -> Iterator[Folder]:
+    """Yield the graphs of a folder; it is exported if it has none, or if an output is given.
+
+    Args:
+        model: the folder, or a graph.
+        against: the folder of transformers' model; None: `model` itself.
+        inputs: as oe.transformers.export() takes them.
+        exporting: keywords of oe.transformers.export(), and `output`, its path; None: a temporary
+            folder.
+        meter: gets the export's steps.
+    """
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidArgumentError(
+            "inputs: for a model of transformers these are a dict of tensors, as "
+            "oe.transformers.export() takes them"
+        )
+    if against is not None and not is_transformers(against):
+        raise InvalidArgumentError(
+            f"{os.fspath(model)}: a folder is compared with a folder of transformers; give the "
+            "path of its model (.onnx) for other references"
+        )
+    path, options = Path(model), dict(exporting)
+    output, task, dtype = (options.pop(name) for name in ("output", "task", "dtype"))
+    if against is None and is_transformers(model) and (output is not None or not _models(path)):
+        with contextlib.ExitStack() as stack:
+            target = Path(output or stack.enter_context(tempfile.TemporaryDirectory()))
+            report = _export(path, target, task, dtype, inputs, options)
+            meter.steps += report.steps
+            models = {name: Path(graph.model) for name, graph in report.graphs.items()}
+            exported = str(target) if output else None
+            yield Folder(models, path, task, dtype, inputs, options.get("dynamic", True), exported)
+        return
+    if output is not None:
+        raise InvalidArgumentError(f"output: {path} is no folder of transformers to export")
+    yield _folder_of(model, against, inputs, task, dtype)
+
+
+def _export(
+    folder: Path,
+    target: Path,
+    task: str | None,
+    dtype: str | None,
+    inputs: Mapping[str, Any] | None,
+    options: dict[str, Any],
+) -> Any:
+    try:
+        from ..transformers import export
+    except ImportError as error:
+        raise ExportError(
+            f"{folder}: the export of a folder needs torch and transformers: {error}"
+        ) from error
+    return export(folder, target, task, dtype, inputs=inputs, **options)

@@ -1,0 +1,166 @@
+"""Which input sets a validation runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidArgumentError
+from .inputs import Given, InputSet, Making, made_sets
+from .recorded import is_recorded, read_set, recorded_sets
+from .references import ModuleReference, RecordedReference, Reference
+from .running import Session
+from .values import Value, from_torch
+
+__all__ = ["chosen_sets"]
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _value(given: Any) -> Value:
+    """A value of the model for what a caller gives."""
+    if _is_tensor(given):
+        return from_torch(given)
+    if given is None or isinstance(given, np.ndarray):
+        return given
+    if isinstance(given, list) and any(isinstance(each, np.ndarray) for each in given):
+        return [np.asarray(each) for each in given]
+    array = np.asarray(given)
+    return array.astype(object) if array.dtype.kind in "UT" else array
+
+
+def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
+    found = [each for path in paths for each in recorded_sets(Path(path))]
+
+    def load(path: Path) -> Callable[[], Given]:
+        def read() -> Given:
+            feed, expected = read_set(path, session.inputs, session.outputs)
+            return Given(feed, expected, origin="recorded")
+
+        return read
+
+    names = [path.name for path in found]
+    unique = len(set(names)) == len(names)
+    return [InputSet(path.name if unique else str(path), load(path)) for path in found]
+
+
+def _call_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    if isinstance(given, tuple):
+        if len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], Mapping):
+            return given[0], dict(given[1])
+        return given, {}
+    return (given,), {}
+
+
+def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bool) -> Given:
+    """One set that the caller gives.
+
+    Args:
+        given: the inputs.
+        expected: outputs, if they are given.
+        session: the model.
+        native: a module of torch is called with them, so they may be nested.
+    """
+    names = [form.name for form in session.inputs]
+    args, kwargs = _call_of(given)
+    wanted = {name: _value(value) for name, value in expected.items()}
+    by_name = not args and set(kwargs) == set(names)
+    if native and not by_name:
+        torch = sys.modules["torch"]
+        args, kwargs = torch.utils._pytree.tree_map(
+            lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf,
+            (args, kwargs),
+        )
+        return Given({}, wanted, call=(args, kwargs))
+    if len(args) > len(names):
+        raise InvalidArgumentError(
+            f"inputs: {len(args)} values for {len(names)} inputs ({', '.join(names)})"
+        )
+    unknown = [name for name in kwargs if name not in names]
+    if unknown:
+        raise InvalidArgumentError(
+            f"inputs: the model has no {', '.join(unknown)}; it takes {', '.join(names)}"
+        )
+    feed = dict(zip(names, map(_value, args), strict=False))
+    return Given(feed | {name: _value(value) for name, value in kwargs.items()}, wanted)
+
+
+def _from_caller(
+    inputs: Any, against: Any, session: Session, reference: Reference
+) -> list[InputSet]:
+    sets = inputs if isinstance(inputs, list) else [inputs]
+    outputs: list[Any] = [{}] * len(sets)
+    if isinstance(against, (Mapping, list, tuple)):
+        outputs = [against] if isinstance(against, Mapping) else list(against)
+    if len(outputs) != len(sets) or not all(isinstance(each, Mapping) for each in outputs):
+        raise InvalidArgumentError(
+            f"against: expected a dict of outputs for each of {len(sets)} input sets"
+        )
+    native = isinstance(reference, ModuleReference)
+    made = [_given(*pair, session, native) for pair in zip(sets, outputs, strict=True)]
+
+    def load(given: Given) -> Callable[[], Given]:
+        return lambda: given
+
+    return [InputSet(f"given_{number}", load(given)) for number, given in enumerate(made)]
+
+
+def _refuse_nothing(against: Any, reference: Reference) -> None:
+    if against is None and isinstance(reference, RecordedReference):
+        raise InvalidArgumentError(
+            "there is nothing to compare with: give against= (a module of torch, another model, "
+            "recorded outputs); there is no test_data_set_0 beside the model"
+        )
+
+
+def chosen_sets(
+    session: Session,
+    source: Any,
+    reference: Reference,
+    against: Any,
+    inputs: Any,
+    making: Making,
+) -> list[InputSet]:
+    """Return the sets that were given, or else recorded with the reference, or else made.
+
+    Args:
+        session: the model.
+        source: its path, or bytes.
+        reference: what it is compared with.
+        against: what the caller gave for it.
+        inputs: what the caller gave.
+        making: how sets are made.
+    """
+    if inputs is not None:
+        several = inputs if isinstance(inputs, list) else [inputs]
+        if several and all(map(_is_path, several)):
+            return _from_files(several, session)
+        _refuse_nothing(against, reference)
+        return _from_caller(inputs, against, session, reference)
+    wants_made = bool(making.dims or making.ranges or making.sets)
+    if _is_path(against) and isinstance(reference, RecordedReference):
+        return _from_files([against], session)
+    if not wants_made:
+        if isinstance(reference, ModuleReference) and reference.example() is not None:
+            call = reference.example()
+            return [InputSet("example", lambda: Given({}, call=call))]
+        if _is_path(source) and is_recorded(Path(source).parent):
+            return _from_files([Path(source).parent], session)
+    _refuse_nothing(against, reference)
+    if isinstance(reference, RecordedReference):
+        raise InvalidArgumentError("against: outputs are given without inputs=")
+    return made_sets(session.inputs, making)

@@ -1,0 +1,219 @@
+"""What a model is compared with: recorded outputs, another model, a module of torch."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import Error, InvalidArgumentError, MismatchError, RunError
+from .inputs import Given
+from .running import Session, first_line
+from .values import Array, Value, from_torch, is_float, to_torch
+
+__all__ = ["ModuleReference", "OnnxReference", "RecordedReference", "Reference", "paired"]
+
+
+class Reference(Protocol):
+    """Gives the outputs that are expected."""
+
+    name: str
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Return them by the reference's own names."""
+        ...
+
+
+class RecordedReference:
+    """The outputs that were recorded with the inputs."""
+
+    name = "recorded outputs"
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Return what the set has."""
+        if not given.expected:
+            raise InvalidArgumentError(
+                f"{what}: it has inputs and no outputs, so that there is nothing to compare with; "
+                "give against="
+            )
+        return given.expected
+
+
+class OnnxReference:
+    """Another model on ONNX Runtime."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.name = session.name
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Run it."""
+        return self.session.run(self.session.feed(given.feed, what), what)
+
+
+def paired(
+    names: Sequence[str], expected: Mapping[str, Value]
+) -> list[tuple[str, str | None, str | None]]:
+    """Return which output is compared with which: a title, the model's name, the reference's.
+
+    By name if there is a name that both have, else by place.
+
+    Raises:
+        MismatchError: they have no name in common, and not as many outputs.
+    """
+    plain = {name: name if name in expected else name.removeprefix("output.") for name in names}
+    if any(other in expected for other in plain.values()):
+        pairs = [
+            (name, name, other if other in expected else None) for name, other in plain.items()
+        ]
+        rest = [name for name in expected if name not in plain.values()]
+        return [*pairs, *((name, None, name) for name in rest)]
+    if len(names) != len(expected):
+        raise MismatchError(
+            f"the outputs cannot be paired: the model gives {', '.join(names) or 'none'}, the "
+            f"reference {', '.join(expected) or 'none'}"
+        )
+    return [(name, name, other) for name, other in zip(names, expected, strict=True)]
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the tensors inside of a value, with their paths, in the order of torch's pytree."""
+    import torch
+
+    pytree = torch.utils._pytree
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from leaves(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, (list, tuple)):
+        for number, each in enumerate(value):
+            yield from leaves(each, f"{path}.{number}" if path else str(number))
+    elif value is not None:  # a class, such as a cache, that is registered for tracing
+        flat = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+        yield from leaves(flat, path)
+
+
+class ModuleReference:
+    """A module of torch, or what torch.export made of one."""
+
+    def __init__(self, module: Any, name: str = "") -> None:
+        import torch
+
+        self.program = module if isinstance(module, torch.export.ExportedProgram) else None
+        self.module = module.module() if self.program is not None else module
+        self.name = name or (
+            "the exported program" if self.program is not None else type(module).__name__
+        )
+        if self.program is None and any(each.training for each in self.module.modules()):
+            raise InvalidArgumentError(
+                f"{self.name} is in training mode, in which dropout and normalizations compute "
+                "something else than the exported model; call its eval()"
+            )
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Call the module; what it does to its arguments is done to copies of them."""
+        import torch
+
+        args, kwargs = given.call if given.call is not None else self._call(given.feed, what)
+        try:
+            with torch.no_grad():
+                result = self.module(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        except Error:
+            raise
+        except Exception as error:
+            raise RunError(
+                f"{what}: {self.name} cannot run it: {type(error).__name__}: {first_line(error)}"
+            ) from error
+        return {name: from_torch(tensor) for name, tensor in self.named(result)}
+
+    def named(self, result: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the tensors of a result with the names by which outputs are paired."""
+        return leaves(result)
+
+    def feed(self, call: tuple[Any, Any], names: Sequence[str]) -> dict[str, Array]:
+        """Return the model's inputs of what the module is called with: by name, else by place."""
+        found = dict(self._arguments(*call))
+        plain = {name: name.removeprefix("input.") for name in names}
+        if not all(path in found for path in plain.values()):
+            if len(found) != len(names):
+                raise MismatchError(
+                    f"the inputs cannot be paired: the model takes {', '.join(names) or 'none'}, "
+                    f"{self.name} is called with {', '.join(found) or 'none'}"
+                )
+            plain = dict(zip(names, found, strict=True))
+        return {name: from_torch(found[path]) for name, path in plain.items()}
+
+    def _arguments(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
+        if self.program is not None:
+            return leaves((args, kwargs))
+        try:
+            bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
+        except TypeError as error:
+            raise MismatchError(f"{self.name} is not called like this: {error}") from error
+        found: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = bound.signature.parameters[name].kind
+            found |= value if kind == inspect.Parameter.VAR_KEYWORD else {name: value}
+        return leaves(found)
+
+    def example(self) -> Any:
+        """Return what the program was exported with, if it is known."""
+        return self.program.example_inputs if self.program is not None else None
+
+    def _call(self, feed: Mapping[str, Value], what: str) -> tuple[Any, Any]:
+        """What the module is called with, made of the model's inputs."""
+        tensors = [self._tensor(name, value, what) for name, value in feed.items()]
+        if self.program is not None:
+            return self._program_call(tensors, what)
+        names = [name.removeprefix("input.") for name in feed]
+        taken = inspect.signature(self.module.forward).parameters
+        if all(name in taken for name in names):
+            return (), dict(zip(names, tensors, strict=True))
+        required = [
+            name
+            for name, each in taken.items()
+            if each.default is each.empty and each.kind == each.POSITIONAL_OR_KEYWORD
+        ]
+        several = any(each.kind == each.VAR_POSITIONAL for each in taken.values())
+        if len(required) != len(tensors) and not several:
+            raise MismatchError(
+                f"{what}: {self.name} takes {', '.join(taken)}, which the model's inputs "
+                f"{', '.join(feed)} do not say how to fill; give inputs= as the module takes them"
+            )
+        return tuple(tensors), {}
+
+    def _program_call(self, tensors: list[Any], what: str) -> tuple[Any, Any]:
+        import torch
+
+        pytree = torch.utils._pytree
+        assert self.program is not None
+        spec, example = self.program.call_spec.in_spec, self.program.example_inputs
+        flat = pytree.tree_leaves(example) if example is not None else list(tensors)
+        places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+        if len(places) != len(tensors) or len(flat) != spec.num_leaves:
+            raise MismatchError(
+                f"{what}: the exported program takes {len(places)} tensors, the model "
+                f"{len(tensors)}"
+            )
+        for place, tensor in zip(places, tensors, strict=True):
+            flat[place] = tensor
+        args, kwargs = pytree.tree_unflatten(flat, spec)
+        return args, kwargs
+
+    def _tensor(self, name: str, value: Value, what: str) -> Any:
+        """A tensor where the module's are; floats of another type than the module's only are it."""
+        if not isinstance(value, np.ndarray):
+            raise MismatchError(
+                f"{what}: input {name} is a sequence, which {self.name} is not given"
+            )
+        tensor = to_torch(value)
+        parameters = [each for each in self.module.parameters() if each.is_floating_point()]
+        if not parameters:
+            return tensor
+        types = {each.dtype for each in parameters}
+        dtype = types.pop() if is_float(value) and len(types) == 1 else tensor.dtype
+        return tensor.to(parameters[0].device, dtype)

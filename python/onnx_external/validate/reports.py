@@ -1,0 +1,129 @@
+"""What a validation found."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..meter import Step
+from .comparing import Comparison
+
+__all__ = ["ComparedOutput", "GraphValidation", "Latency", "ValidatedInput", "Validation"]
+
+
+@dataclass
+class ComparedOutput(Comparison):
+    """One output of one input set."""
+
+    set: str = ""
+
+
+@dataclass(frozen=True)
+class ValidatedInput:
+    """One input of one set."""
+
+    set: str
+    name: str
+    dtype: str
+    shape: list[int]
+    origin: str
+    """ "given", "recorded", or how it was made."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long runs on the first input set took, in seconds; one run before them is not counted."""
+
+    runs: int
+    least: float
+    median: float
+    mean: float
+    most: float
+
+
+def latency_of(seconds: Sequence[float]) -> Latency:
+    """Return the figures of some runs."""
+    return Latency(
+        len(seconds),
+        min(seconds),
+        statistics.median(seconds),
+        statistics.fmean(seconds),
+        max(seconds),
+    )
+
+
+@dataclass
+class GraphValidation:
+    """One model beside its reference."""
+
+    name: str
+    """The file's name without its suffix."""
+    model: str
+    against: str
+    providers: list[str]
+    """Of ONNX Runtime, as the session has them."""
+    inputs: list[ValidatedInput] = field(default_factory=list)
+    outputs: list[ComparedOutput] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was left out, and why."""
+    latency: Latency | None = None
+    reference_latency: Latency | None = None
+    """If the reference is a model, too."""
+    load_memory: int | None = None
+    """Bytes of memory that belongs to no file (RssAnon of Linux), which loading added at most."""
+    run_memory: int | None = None
+    """The same of loading and the first run."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an output, and all agree."""
+        return bool(self.outputs) and all(each.ok for each in self.outputs)
+
+
+@dataclass
+class Validation:
+    """What a validation found, model by model."""
+
+    graphs: list[GraphValidation]
+    dump: str | None = None
+    exported: str | None = None
+    """The folder into which a folder of transformers was exported."""
+    steps: list[Step] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all outputs of all models agree."""
+        return bool(self.graphs) and all(graph.ok for graph in self.graphs)
+
+    def __bool__(self) -> bool:
+        """Return whether nothing is wrong."""
+        return self.ok
+
+    @property
+    def outputs(self) -> list[ComparedOutput]:
+        """The outputs of all models."""
+        return [output for graph in self.graphs for output in graph.outputs]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists; numbers that are not finite are strings ("nan", "inf")."""
+        found = asdict(self)
+        for graph, own in zip(self.graphs, found["graphs"], strict=True):
+            own["ok"] = graph.ok
+            for output, each in zip(graph.outputs, own["outputs"], strict=True):
+                each["ok"], each["share"] = output.ok, output.share
+        plain: dict[str, Any] = _finite({"ok": self.ok, **found})
+        return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,194 @@
+"""A model on ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
+from .values import Value, dtype_of_type, from_ort_value, is_float, is_narrow, to_ort_value
+
+__all__ = ["Form", "Session", "first_line", "provider_names"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An input or output as the model states it."""
+
+    name: str
+    type: str
+    """As ONNX Runtime writes it, e.g. "tensor(float)"."""
+    shape: tuple[int | str | None, ...]
+    """Sizes, names of sizes that vary, None where there is neither."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RunError(
+            f"validate runs models on ONNX Runtime, which cannot be imported: {error}; "
+            "pip install onnxruntime"
+        ) from error
+    return onnxruntime
+
+
+def provider_names(given: str | Sequence[Any] | None) -> list[Any]:
+    """Return providers as ONNX Runtime takes them; short names such as "cuda" are completed."""
+    known = _runtime().get_available_providers()
+    found = []
+    for each in [given] if isinstance(given, str) else list(given or ["CPUExecutionProvider"]):
+        name, options = (each, None) if isinstance(each, str) else (each[0], each[1])
+        full = next((k for k in known if name.lower() in (k.lower(), _short(k))), None)
+        if full is None:
+            raise InvalidArgumentError(
+                f"providers: this ONNX Runtime has no {name!r}; it has {', '.join(known)}"
+            )
+        found.append(full if options is None else (full, options))
+    return found
+
+
+def _short(provider: str) -> str:
+    return provider.removesuffix("ExecutionProvider").lower()
+
+
+def _forms(given: Iterable[Any]) -> list[Form]:
+    return [Form(each.name, each.type, tuple(each.shape or ())) for each in given]
+
+
+class Session:
+    """A model that is loaded, and runs on arrays.
+
+    Args:
+        model: a path, or the bytes of a model.
+        providers: as provider_names() returns them.
+        name: what errors call it.
+    """
+
+    def __init__(self, model: str | os.PathLike[str] | bytes, providers: list[Any], name: str):
+        self.name = name
+        if not isinstance(model, bytes) and not os.path.isfile(model):
+            raise NotFoundError(f"{name}: not found")
+        runtime = _runtime()
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # the error below has its message
+        source = model if isinstance(model, bytes) else os.fspath(model)
+        try:
+            self._session = runtime.InferenceSession(source, options, providers=providers)
+        except Exception as error:  # it has a class for each of its codes, below RuntimeError
+            raise RunError(
+                f"{name}: ONNX Runtime cannot load the model: {first_line(error)}"
+            ) from error
+        self.inputs = _forms(self._session.get_inputs())
+        self.outputs = _forms(self._session.get_outputs())
+        self.providers: list[str] = self._session.get_providers()
+        wanted = [each if isinstance(each, str) else each[0] for each in providers]
+        lost = [each for each in wanted if each not in self.providers]
+        if lost:
+            raise RunError(f"{name}: ONNX Runtime could not start {', '.join(lost)}")
+        for form in self.outputs:
+            if "map(" in form.type:
+                raise FormatError(f"{name}: output {form.name} is {form.type}; maps are not read")
+            dtype_of_type(form.type)
+        self._narrow = any(is_narrow(form.type) for form in (*self.inputs, *self.outputs))
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the outputs, in order."""
+        return [form.name for form in self.outputs]
+
+    def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
+        """Return the values of the model's inputs, floats in the model's float types.
+
+        Args:
+            given: by name; values that the model does not take are left out.
+            what: the input set, for errors.
+        """
+        missing = [form.name for form in self.inputs if form.name not in given]
+        optional = {form.name for form in self.inputs if form.type.startswith("optional(")}
+        if not set(missing) <= optional:
+            raise MismatchError(
+                f"{self.name}, {what}: there is no value for {', '.join(missing)}; there are "
+                f"values for {', '.join(given) or 'nothing'}"
+            )
+        return {
+            form.name: self._fitted(form, given[form.name], what)
+            for form in self.inputs
+            if form.name in given
+        }
+
+    def _fitted(self, form: Form, value: Value, what: str) -> Value:
+        if not isinstance(value, np.ndarray):
+            return value
+        place = f"{self.name}, {what}: input {form.name}"
+        if not form.type.startswith("tensor("):
+            return value
+        dtype = dtype_of_type(form.type)
+        if value.dtype != dtype:
+            if is_float(value) and is_float(np.empty(0, dtype)):
+                value = value.astype(dtype)
+            elif not (dtype.kind == "O" and value.dtype.kind in "UT"):
+                raise MismatchError(f"{place} is {value.dtype}; the model takes {form.type}")
+        misfit = _misfit(form, value.shape)
+        if misfit:
+            raise MismatchError(f"{place} {misfit}")
+        return np.ascontiguousarray(value).reshape(value.shape)
+
+    def misfits(self, given: Mapping[str, Value]) -> list[str]:
+        """Return which inputs have sizes that the model does not take."""
+        found = []
+        for form in self.inputs:
+            value = given.get(form.name)
+            misfit = isinstance(value, np.ndarray) and _misfit(form, value.shape)
+            if misfit:
+                found.append(f"{form.name} {misfit}")
+        return found
+
+    def run(self, feed: Mapping[str, Value], what: str) -> dict[str, Value]:
+        """Run the model on what feed() returned."""
+        try:
+            if not self._narrow:
+                return dict(
+                    zip(self.output_names, self._session.run(None, dict(feed)), strict=True)
+                )
+            given = {name: to_ort_value(value) for name, value in feed.items()}
+            results = self._session.run_with_ort_values(None, given)
+        except Exception as error:
+            raise RunError(
+                f"{self.name}, {what}: ONNX Runtime cannot run it: {first_line(error)}"
+            ) from error
+        return {
+            name: from_ort_value(result)
+            for name, result in zip(self.output_names, results, strict=True)
+        }
+
+    def seconds(self, feed: Mapping[str, Value], what: str, times: int) -> list[float]:
+        """Run the model several times on one input set, and return how long each took."""
+        found = []
+        for _ in range(times):
+            start = time.perf_counter()
+            self.run(feed, what)
+            found.append(time.perf_counter() - start)
+        return found
+
+
+def _misfit(form: Form, shape: tuple[int, ...]) -> str | None:
+    if not form.type.startswith("tensor(") or (not form.shape and not shape):
+        return None
+    stated = "[" + ", ".join("?" if each is None else str(each) for each in form.shape) + "]"
+    fits = len(shape) == len(form.shape) and all(
+        not isinstance(want, int) or want == size
+        for want, size in zip(form.shape, shape, strict=True)
+    )
+    return None if fits else f"has the shape {list(shape)}; the model takes {stated}"

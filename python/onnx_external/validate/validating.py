@@ -1,0 +1,346 @@
+"""oe.validate."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidArgumentError, ReadWriteError
+from ..meter import Meter, anonymous_memory
+from ..save import StrPath
+from .comparing import compare, flattened
+from .folders import Folder, is_transformers, opened
+from .giving import chosen_sets
+from .inputs import Given, InputSet, Making
+from .recorded import check_free, write_set
+from .references import ModuleReference, OnnxReference, RecordedReference, Reference, paired
+from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
+from .running import Session, provider_names
+from .values import Value, type_name
+
+__all__ = ["validate"]
+
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "transformers", "onnx-external")
+
+
+@dataclass
+class _Settings:
+    """What the comparison of every graph needs."""
+
+    providers: list[Any]
+    atol: float | None
+    rtol: float | None
+    latency: int
+    memory: bool
+    dump: Path | None
+    meter: Meter = field(default_factory=Meter)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _model_of(model: Any) -> tuple[Any, str]:
+    """A path or bytes, as ONNX Runtime takes them, and what to call it."""
+    if _is_path(model):
+        return os.fspath(model), os.fspath(model)
+    if isinstance(model, bytes):
+        return model, "the model"
+    proto = getattr(model, "model_proto", model)  # torch.onnx.ONNXProgram has it
+    if hasattr(proto, "SerializeToString"):
+        try:
+            return proto.SerializeToString(), "the model"
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"the model cannot be serialized ({error}); save it, and give its path"
+            ) from error
+    raise TypeError(f"model: expected a path, bytes or a model, not {type(model).__name__}")
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def _program_of(path: StrPath) -> Any:
+    """An ExportedProgram from its file."""
+    try:
+        import torch
+
+        return torch.export.load(os.fspath(path))
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"{os.fspath(path)}: torch.export cannot load it: {error}"
+        ) from error
+
+
+def _reference(against: Any, settings: _Settings) -> Reference:
+    if against is None or isinstance(against, (Mapping, list, tuple)):
+        return RecordedReference()
+    against = getattr(against, "exported_program", against)
+    if _is_torch(against):
+        return ModuleReference(against)
+    if _is_path(against):
+        path = Path(against)
+        if path.suffix == ".pt2":
+            return ModuleReference(_program_of(path), str(path))
+        if path.suffix == ".npz" or path.is_dir():
+            return RecordedReference()
+    source, name = _model_of(against)
+    name = name if _is_path(against) else "the other model"
+    with settings.meter.step("load reference"):
+        return OnnxReference(Session(source, settings.providers, name))
+
+
+def _compared(
+    session: Session, reference: Reference, sets: Sequence[InputSet], settings: _Settings, name: str
+) -> GraphValidation:
+    """Run all sets, one after the other."""
+    found = GraphValidation(name, session.name, reference.name, session.providers)
+    names = [form.name for form in session.inputs]
+    for number, each in enumerate(sets):
+        given = each.load()
+        if given.call is not None and isinstance(reference, ModuleReference):
+            given.feed = dict(reference.feed(given.call, names))
+        misfits = session.misfits(given.feed) if each.may_misfit else []
+        if misfits:
+            found.notes.append(f"{each.name} is left out: {'; '.join(misfits)}")
+            continue
+        _run_set(found, session, reference, each.name, given, number, settings)
+    return found
+
+
+def _run_set(
+    found: GraphValidation,
+    session: Session,
+    reference: Reference,
+    name: str,
+    given: Given,
+    number: int,
+    settings: _Settings,
+) -> None:
+    feed = session.feed(given.feed, name)
+    given.feed = {name: given.feed[name] for name in feed}
+    found.inputs += [
+        ValidatedInput(name, key, *_form(value), given.how.get(key, given.origin))
+        for key, value in feed.items()
+    ]
+    before, first = anonymous_memory(), not found.outputs
+    with settings.meter.step(f"run {found.name} on {name}"):
+        got = session.run(feed, name)
+    if first and settings.memory:
+        found.run_memory = _added(settings.meter, before)
+    with settings.meter.step(f"reference of {found.name} on {name}"):
+        want = reference.outputs(given, name)
+    pairs = paired(session.output_names, want)
+    for title, one, other in pairs:
+        both = (
+            None if one is None else got.get(one),
+            None if other is None else want.get(other),
+        )
+        for output, left, right in flattened(title, *both):
+            compared = compare(output, left, right, settings.atol, settings.rtol)
+            found.outputs.append(ComparedOutput(**{**vars(compared), "set": name}))
+    if settings.dump is not None:
+        expected = {
+            one: want[other] for _, one, other in pairs if one is not None and other is not None
+        }
+        write_set(settings.dump, number, feed, got, expected)
+    if first and settings.latency:
+        _measure(found, session, reference, feed, given, name, settings.latency)
+
+
+def _form(value: Value) -> tuple[str, list[int]]:
+    if isinstance(value, np.ndarray):
+        return type_name(value), list(value.shape)
+    return f"sequence of {len(value)}" if isinstance(value, list) else "none", []
+
+
+def _added(meter: Meter, before: int | None) -> int | None:
+    """What the last step added to the memory at most."""
+    peak = meter.steps[-1].peak_memory
+    return None if peak is None or before is None else max(0, peak - before)
+
+
+def _measure(
+    found: GraphValidation,
+    session: Session,
+    reference: Reference,
+    feed: Mapping[str, Value],
+    given: Given,
+    name: str,
+    times: int,
+) -> None:
+    found.latency = latency_of(session.seconds(feed, name, times))
+    if isinstance(reference, OnnxReference):
+        other = reference.session
+        seconds = other.seconds(other.feed(given.feed, name), name, times)
+        found.reference_latency = latency_of(seconds)
+
+
+def _session(model: Any, name: str, settings: _Settings) -> tuple[Session, int | None]:
+    before = anonymous_memory()
+    with settings.meter.step("load"):
+        session = Session(model, settings.providers, name)
+    return session, _added(settings.meter, before) if settings.memory else None
+
+
+def _one_model(
+    model: Any, against: Any, inputs: Any, making: Making, settings: _Settings
+) -> GraphValidation:
+    """A model that is not one of transformers' graphs."""
+    if against is None and inputs is None and hasattr(model, "exported_program"):
+        against = model
+    source, name = _model_of(model)
+    session, added = _session(source, name, settings)
+    reference = _reference(against, settings)
+    sets = chosen_sets(session, source, reference, against, inputs, making)
+    stem = Path(name).stem if _is_path(model) else "model"
+    found = _compared(session, reference, sets, settings, stem)
+    found.load_memory = added
+    return found
+
+
+def _of_folder(folder: Folder, settings: _Settings) -> list[GraphValidation]:
+    """The graphs of a model of transformers, one after the other."""
+    found = []
+    with settings.meter.step("load reference"):
+        graphs = folder.graphs()
+    dump = settings.dump
+    for name, path in folder.models.items():
+        reference, sets, notes = graphs[name]
+        session, added = _session(str(path), str(path), settings)
+        if dump is not None and len(folder.models) > 1:
+            settings.dump = dump / name
+        compared = _compared(session, reference, sets, settings, name)
+        compared.load_memory = added
+        compared.notes += notes
+        found.append(compared)
+    settings.dump = dump
+    return found
+
+
+def _write_report(report: Validation, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(report.to_dict(), indent=2)
+        (folder / "report.json").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReadWriteError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def _validated(
+    model: Any,
+    against: Any,
+    inputs: Any,
+    making: Making,
+    exporting: dict[str, Any],
+    overwrite: bool,
+    settings: _Settings,
+) -> Validation:
+    exported = None
+    if (_is_path(model) and Path(model).is_dir()) or is_transformers(against):
+        if making != Making(seed=making.seed):
+            raise InvalidArgumentError(
+                "dims, ranges and sets are for inputs that are made; a model of transformers is "
+                "compared on examples of its own, or on inputs="
+            )
+        exporting["overwrite"] = overwrite
+        with opened(model, against, inputs, exporting, settings.meter) as folder:
+            exported = folder.exported
+            graphs = _of_folder(folder, settings)
+    else:
+        given = [name for name, value in exporting.items() if value is not None]
+        if given:
+            raise InvalidArgumentError(f"{', '.join(given)}: this is for a folder of transformers")
+        graphs = [_one_model(model, against, inputs, making, settings)]
+    dump = None if settings.dump is None else str(settings.dump)
+    return Validation(graphs, dump, exported, settings.meter.steps, _versions())
+
+
+def validate(
+    model: Any,
+    against: Any = None,
+    inputs: Any = None,
+    *,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    seed: int = 0,
+    sets: int | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    providers: str | Sequence[Any] | None = None,
+    latency: int = 0,
+    memory: bool = False,
+    dump: StrPath | None = None,
+    overwrite: bool = False,
+    output: StrPath | None = None,
+    task: str | None = None,
+    dtype: str | None = None,
+    **options: Any,
+) -> Validation:
+    """Run a model on ONNX Runtime, and compare what it gives with what is expected.
+
+    Args:
+        model: a model (its path, bytes, or an object of onnx, onnx_ir or torch.onnx), a folder of
+            transformers, which is exported first, or a folder of its graphs.
+        against: a module of torch or an ExportedProgram (or its .pt2 file); another model;
+            recorded sets (a folder of test_data_set_N, an .npz file); expected outputs as a dict
+            of arrays; a folder of transformers. None: the sets beside the model, or the folder
+            itself.
+        inputs: as a module takes them (a tensor, a tuple of arguments, a dict of keywords, or a
+            tuple and a dict), by the model's names, a list of such, or recorded sets. None: those
+            that were recorded or exported with the reference; else they are made.
+        dims: sizes for inputs that are made, by name; a list has one for each set.
+        ranges: the least and the largest value of inputs that are made; by default floats are
+            standard normal and integers 0 or 1.
+        seed: of inputs that are made.
+        sets: how many are made.
+        atol: floats agree if their difference is at most atol + rtol * |expected|; by default
+            these depend on the type (docs/python-validate.md).
+        rtol: likewise.
+        providers: of ONNX Runtime, e.g. "cuda"; by default the CPU's.
+        latency: run the model so often on the first set, and report how long it took.
+        memory: report how much memory loading and running it takes.
+        dump: a folder for the inputs, the outputs and what was expected.
+        overwrite: replace sets in `dump`, and files of the export.
+        output: for a folder of transformers, where it is exported to; by default a temporary
+            folder, which is removed.
+        task: as for oe.transformers.export().
+        dtype: likewise.
+        **options: for a folder of transformers, the other options of oe.transformers.export().
+
+    Raises:
+        RunError: ONNX Runtime, or the reference, cannot run the model.
+        MismatchError: inputs or outputs of the two sides do not go together.
+        Error: everything else that keeps the model from being compared.
+    """
+    settings = _Settings(
+        provider_names(providers), atol, rtol, latency, memory, None if dump is None else Path(dump)
+    )
+    making = Making(dims or {}, ranges or {}, seed, sets)
+    if settings.dump is not None:
+        check_free(settings.dump, overwrite)
+    exporting = {"output": output, "task": task, "dtype": dtype, **options}
+    report = _validated(model, against, inputs, making, exporting, overwrite, settings)
+    if settings.dump is not None:
+        _write_report(report, settings.dump)
+    return report

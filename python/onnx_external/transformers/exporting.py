@@ -27,7 +27,7 @@ from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load
 from .saving import Graph, Saving
 
-__all__ = ["ModelReport", "export"]
+__all__ = ["ModelReport", "export", "graph_modules"]
 
 
 @dataclass
@@ -119,7 +119,7 @@ def _told(what: str, way_out: str) -> Iterator[None]:
         transformers.logging.set_verbosity(level)
 
 
-def _components(
+def graph_modules(
     model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
     """The graphs of a model: each a module and its inputs."""
@@ -185,7 +185,7 @@ def _graphs(
 
     exporter = _exporter()
     with meter.step("inputs"):
-        components = _components(loaded.model, inputs, dynamic)
+        components = graph_modules(loaded.model, inputs, dynamic)
     found = {}
     for name, (module, given) in components.items():
         what = f"{type(module).__name__} ({name})"

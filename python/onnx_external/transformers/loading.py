@@ -27,7 +27,7 @@ from ..errors import (
 from ..torch.programs import first_line
 from .recording import Key, Made, Recorder, Unknown
 
-__all__ = ["Loaded", "load"]
+__all__ = ["Loaded", "load", "model_class", "told"]
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Loaded:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
+def told(what: str) -> Iterator[None]:
     """Make an ExportError of what transformers raises, and keep its bars from the terminal."""
     level = transformers.logging.get_verbosity()
     bars = transformers.logging.is_progress_bar_enabled()
@@ -161,7 +161,7 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
                 for name, tensor in checkpoint.items()
             }
         try:
-            with _told(f"{folder}: transformers cannot load {made_by.__name__}"):
+            with told(f"{folder}: transformers cannot load {made_by.__name__}"):
                 model, info = _from_pretrained(made_by, folder, state, dtype, recorder)
         except ExportError as error:
             if recorder.refused:

@@ -78,16 +78,16 @@ class Folder:
             ExportError: transformers cannot load it, or it does not run.
             InvalidArgumentError: it has no part of a graph's name.
         """
-        from ..transformers.exporting import _components
+        from ..transformers.exporting import graph_modules
         from ..transformers.inputs import sample_inputs
         from .transformers_reference import TransformersReference, loaded
 
         self._module = model = loaded(self.source, self.task, self.dtype)
         first = dict(self.inputs or sample_inputs(model, model.can_generate()))
-        parts = {"example": _components(model, first, self.dynamic)}
+        parts = {"example": graph_modules(model, first, self.dynamic)}
         notes = []
         try:
-            parts["longer"] = _components(model, _longer(first, model), self.dynamic)
+            parts["longer"] = graph_modules(model, _longer(first, model), self.dynamic)
         except Error as error:
             notes.append(f"longer is left out: {error}")
         found: dict[str, Graph] = {}

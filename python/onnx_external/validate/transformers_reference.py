@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..transformers.loading import _told, model_class
+from ..transformers.loading import model_class, told
 from .references import ModuleReference
 
 __all__ = ["TransformersReference", "loaded"]
@@ -17,7 +17,7 @@ __all__ = ["TransformersReference", "loaded"]
 def loaded(folder: Path, task: str | None, dtype: str | None) -> Any:
     """Return the model of a folder as from_pretrained() makes it."""
     made_by = model_class(folder, task)
-    with _told(f"{folder}: transformers cannot load {made_by.__name__}"):
+    with told(f"{folder}: transformers cannot load {made_by.__name__}"):
         model = made_by.from_pretrained(folder, dtype=getattr(torch, dtype) if dtype else "auto")
     return model.eval().requires_grad_(False)
 

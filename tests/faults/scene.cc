@@ -11,6 +11,7 @@
 #include "base/range_crc.h"
 #include "base/try.h"
 #include "onnx_external/verify.h"
+#include "support/loose_builder.h"
 #include "support/save_fixture.h"
 
 namespace onnx_external {
@@ -48,6 +49,21 @@ std::string given_graph(const std::vector<TestTensor>& tensors) {
   }
   builder.node("Use", inputs, {"y"}).output("y", kFloat, {1});
   return builder.bytes();
+}
+
+// The same tensors in memory, alive as long as they are used; "second" is made when it is written.
+std::vector<LooseTensor> loose_tensors(const std::vector<TestTensor>& tensors) {
+  std::map<std::string, SharedText> texts;
+  std::vector<LooseTensor> loose;
+  for (const TestTensor& tensor : tensors) {
+    SharedText& text = texts[tensor.shares.value_or(tensor.name)];
+    text = text ? text : shared_text(tensor.bytes);
+    loose.push_back(tensor.name == "second"
+                        ? made(tensor.name, tensor.dtype, tensor.shape, tensor.bytes)
+                        : in_memory(tensor.name, tensor.dtype, tensor.shape, text));
+    loose.back().strides = tensor.strides.value_or(std::vector<std::int64_t>());
+  }
+  return loose;
 }
 
 }  // namespace
@@ -115,6 +131,12 @@ std::vector<Form> all_forms() {
     form.reuse = Reuse::kEqualFiles;
     forms.push_back(form);
   }
+  for (Form form : {main[0], main[1], main[2], main[3]}) {
+    form.name += ", from memory, verified";
+    form.input = Input::kMemory;
+    form.verification = Verification::kOn;
+    forms.push_back(form);
+  }
   for (Form form : {main[0], main[1], main[4], main[6]}) {
     form.name += ", no exchange";
     form.exchanges = false;
@@ -155,6 +177,7 @@ Scene::Scene(fs::path folder) : folder_(std::move(folder)) {
 fs::path Scene::graph(const Form& form, std::uint32_t seed) const {
   switch (form.input) {
     case Input::kCheckpoint:
+    case Input::kMemory:
       break;
     case Input::kBeside:
       return folder_ / "plain.onnx";
@@ -177,7 +200,7 @@ fs::path Scene::checkpoint_like_the_others(std::uint32_t seed) const {
 }
 
 std::vector<fs::path> Scene::checkpoints(const SaveRequest& request) const {
-  if (request.form.input == Input::kGiven) {
+  if (request.form.input == Input::kGiven || request.form.input == Input::kMemory) {
     return {};
   }
   if (request.form.reuse == Reuse::kEqualFiles) {
@@ -242,6 +265,13 @@ Model model_using(const std::vector<std::string>& keys, const Form& form) {
   return model_for(tensors);
 }
 
+Result<SaveReport> save_from_memory(const SaveRequest& request, const SaveOptions& options) {
+  const auto tensors = scene_tensors(request.seed, request.seed);
+  TRY_ASSIGN(auto checkpoint, checkpoint_of(loose_tensors(tensors)));
+  return save_model_with_external_data({.folder = request.out}, std::move(checkpoint),
+                                       model_for(tensors), options);
+}
+
 }  // namespace
 
 Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
@@ -251,6 +281,9 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   const std::vector<fs::path> paths = checkpoints(request);
   const fs::path source = graph(request.form, request.seed);
   return under_fault(request.form, injection, calls, [&] {
+    if (request.form.input == Input::kMemory) {
+      return save_from_memory(request, options);
+    }
     return paths.empty() ? relayout_model({.folder = request.out}, source, options)
                          : save_graph_with_external_data(request.out, "model.onnx", "initializers",
                                                          paths, source, options);

@@ -29,6 +29,7 @@ enum class Input : std::uint8_t {
   kCast,      // a checkpoint whose floats are converted to the graph's float16
   kRecorded,  // a checkpoint, and recorded inputs for test data
   kGiven,     // no checkpoint: a graph that holds its weights
+  kMemory,    // no file: tensors in memory, and one whose bytes are made when they are written
 };
 
 // The same save in one of several forms.
@@ -45,7 +46,8 @@ struct Form {
 // The forms whose experiments take long: one of each layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
 // These, these verified, and those of a checkpoint without syncs, past the page cache, keeping
-// files of the model that is replaced, and on file systems that cannot exchange entries.
+// files of the model that is replaced, and on file systems that cannot exchange entries. Beside
+// them saves from memory, which no command can make.
 [[nodiscard]] std::vector<Form> all_forms();
 
 // One thread, so that calls come in the same order in each run and forked children can save.

@@ -279,16 +279,28 @@ std::string save_set(nb::object graphs, nb::object tensors, nb::object weights, 
   return set_document(report, options.mode);
 }
 
-Result<VerifyReport> verify_any(const fs::path& path, Sources& against, const OpenOptions& open,
-                                const MappingOptions& mapping, const VerifyOptions& options) {
-  TRY_ASSIGN(const auto model, find_model(path));
-  if (against.empty()) {
-    return verify_model(model, options);
-  }
+// One report for each model of a set. Without weights, bytes that the models share are read once.
+using VerifyReports = std::vector<VerifyReport>;
+
+Result<VerifyReports> verify_against(const Paths& paths, Sources& against, const OpenOptions& open,
+                                     const MappingOptions& mapping, const VerifyOptions& options) {
   TRY_ASSIGN(auto checkpoint, against.open(open));
-  TRY(add_derived_tensors_of(model, mapping, checkpoint, open.max_expand));
-  TRY_ASSIGN(const auto expected, expected_tensors(model, checkpoint, mapping));
-  return verify_model_against(model, checkpoint, expected, options);
+  VerifyReports reports;
+  for (const fs::path& path : paths) {
+    TRY(add_derived_tensors_of(path, mapping, checkpoint, open.max_expand));
+    TRY_ASSIGN(const auto expected, expected_tensors(path, checkpoint, mapping));
+    TRY_ASSIGN(auto report, verify_model_against(path, checkpoint, expected, options));
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+Result<VerifyReports> verify_alone(const Paths& paths, const VerifyOptions& options) {
+  std::vector<ModelToVerify> models;
+  for (const fs::path& path : paths) {
+    models.push_back({path});
+  }
+  return verify_models(models, nullptr, options);
 }
 
 std::string verify(nb::object model, nb::object against, nb::object progress,
@@ -308,10 +320,15 @@ std::string verify(nb::object model, nb::object against, nb::object progress,
   open.threads = options.threads;
   const fs::path path = path_of(model);
   Sources sources(against, failure);
-  const auto report = run<VerifyReport>(progress, options.progress, *failure, [&] {
-    return verify_any(path, sources, open, mapping, options);
-  });
-  return verify_document(report);
+  Paths models;
+  const auto reports =
+      run<VerifyReports>(progress, options.progress, *failure, [&]() -> Result<VerifyReports> {
+        TRY_ASSIGN(models, find_models(path));
+        return sources.empty() ? verify_alone(models, options)
+                               : verify_against(models, sources, open, mapping, options);
+      });
+  return reports.size() == 1 ? verify_document(reports.front())
+                             : verify_set_document(models, reports);
 }
 
 std::string inspect_files(nb::object files, nb::object progress, const nb::dict& given) {

@@ -172,6 +172,9 @@ class VerifyReport(_Document):
     linked_without_crc: int
     without_length: int
     used_manifest: bool
+    models: dict[str, VerifyReport] = field(default_factory=dict)
+    """Of a folder of models that were saved together: the report of each file. The members above
+    are then of all of them; bytes that models share count for each."""
 
     def __bool__(self) -> bool:
         """Return whether nothing is wrong."""
@@ -217,8 +220,7 @@ class Inspection(_Document):
 _D = TypeVar("_D", bound=_Document)
 
 
-def _report(cls: type[_D], text: str, **lists: type) -> _D:
-    document = json.loads(text)
+def _report(cls: type[_D], document: dict[str, Any], **lists: type) -> _D:
     report = _make(cls, document, **lists)
     report._document = document
     return report
@@ -226,12 +228,12 @@ def _report(cls: type[_D], text: str, **lists: type) -> _D:
 
 def save_report(text: str) -> SaveReport:
     """Make the report of a save from its document."""
-    return _report(SaveReport, text)
+    return _report(SaveReport, json.loads(text))
 
 
 def set_report(text: str) -> SetReport:
     """Make the report of a save of several graphs from its document."""
-    report = _report(SetReport, text)
+    report = _report(SetReport, json.loads(text))
     report.models = members(report)
     return report
 
@@ -245,9 +247,30 @@ def members(report: SaveReport | SetReport) -> list[MemberReport]:
 
 def verify_report(text: str) -> VerifyReport:
     """Make the report of a verification from its document."""
-    return _report(VerifyReport, text, findings=Finding)
+    document = json.loads(text)
+    if "models" not in document:
+        return _report(VerifyReport, document, findings=Finding)
+    models = {
+        each["model"]: _report(VerifyReport, each, findings=Finding) for each in document["models"]
+    }
+    whole = _report(VerifyReport, _sum_of(document["models"]), findings=Finding)
+    whole.models = models
+    whole._document = document
+    return whole
+
+
+def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add up counts and lists; what is true or false must be true of all."""
+    whole: dict[str, Any] = {}
+    for name in _members(VerifyReport, documents[0]):
+        values = [each[name] for each in documents]
+        if isinstance(values[0], bool):
+            whole[name] = all(values)
+        else:
+            whole[name] = sum(values, [] if isinstance(values[0], list) else 0)
+    return whole
 
 
 def inspection(text: str) -> Inspection:
     """Make an inspection from its document."""
-    return _report(Inspection, text, tensors=InspectedTensor)
+    return _report(Inspection, json.loads(text), tensors=InspectedTensor)

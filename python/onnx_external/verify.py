@@ -27,7 +27,8 @@ def verify(
     """Read a written model back, and list what is wrong with it.
 
     Args:
-        model: the file, or its folder.
+        model: the file, or its folder. A folder of models that were saved together means all of
+            them, and then `VerifyReport.models` has the report of each.
         against: the weights that it must equal, byte by byte, in any form that save() takes; for
             a save with `extra`, a list of both. None: its manifest tells. Lazy tensors are made
             one by one.

@@ -63,6 +63,26 @@ def test_graphs_share_the_data_of_a_state_dict(
         assert oe.verify(model, against=weights).ok
 
 
+def test_a_folder_of_a_set_is_verified_whole(weights: Weights, tmp_path: Path) -> None:
+    oe.save(graphs(), tmp_path, weights)
+    report = oe.verify(tmp_path)
+    assert report.ok and [Path(name).name for name in report.models] == [
+        "decoder.onnx",
+        "encoder.onnx",
+    ]
+    assert report.tensors == sum(one.tensors for one in report.models.values()) == 4
+    assert oe.verify(tmp_path, against=weights).compared == 4
+    assert report.to_dict()["models"][0]["ok"]
+    (data,) = tmp_path.glob("*.data")
+    with open(data, "r+b") as file:
+        file.seek(3 * 4800 - 8)
+        file.write(b"\xff" * 4)
+    report = oe.verify(tmp_path)
+    assert not report
+    wrong = [Path(name).name for name, one in report.models.items() if not one]
+    assert wrong and {finding.code for finding in report.findings} == {"crc-differs"}
+
+
 def test_models_that_hold_their_weights_share_a_tensor_that_both_have(
     weights: Weights, tmp_path: Path
 ) -> None:

@@ -31,7 +31,15 @@ from .tensors import (
     refused,
 )
 
-__all__ = ["Given", "Graph", "SerializesToBytes", "given_model", "given_models", "graph_without"]
+__all__ = [
+    "Given",
+    "GivenSet",
+    "Graph",
+    "SerializesToBytes",
+    "given_model",
+    "given_models",
+    "graph_without",
+]
 
 StrPath = str | os.PathLike[str]
 
@@ -65,6 +73,15 @@ class Given(NamedTuple):
     base_dir: StrPath | None
 
 
+class GivenSet(NamedTuple):
+    """Several models for the extension."""
+
+    graphs: list[tuple[str, bytes | StrPath, StrPath | None]]
+    """Their names, and `Given.model` and `Given.base_dir` of each."""
+    tensors: list[Loose]
+    """Those of all."""
+
+
 # Smaller tensors stay inside of the graph, as onnx_ir leaves them there.
 _LEAST_BYTES = 256
 
@@ -91,8 +108,8 @@ def given_model(model: Graph, base_dir: StrPath | None, may_lack_data: bool) -> 
 
 def given_models(
     models: Mapping[str, Graph], base_dir: StrPath | None, may_lack_data: bool
-) -> tuple[list[tuple[str, bytes | StrPath, StrPath | None]], list[Loose]]:
-    """Take several models apart: their names, graphs and folders, and one list of all tensors.
+) -> GivenSet:
+    """Take several models apart.
 
     Models that bring their weights have no keys that tell which of them are equal: their bytes are
     compared. What several models refer to, or what has the same address, is known to be one.
@@ -104,7 +121,7 @@ def given_models(
             raise TypeError(f"model: the name {name!r} is not a str")
         given = _take(model, base_dir, tensors)
         graphs.append((name, given.model, given.base_dir))
-    return graphs, tensors.all
+    return GivenSet(graphs, tensors.all)
 
 
 def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> Given:

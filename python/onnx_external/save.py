@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
 
 from . import _core, reports
-from .graphs import Graph, given_model, given_models
+from .collector import collector_paused
+from .graphs import Given, GivenSet, Graph, given_model, given_models
 from .progress import Progress, shown
 from .sources import Weights, given_extra, given_sources
 
@@ -220,16 +221,20 @@ def save(
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None
-    sources = given_sources("weights", weights)
-    if isinstance(model, Mapping):
-        graphs, tensors = given_models(model, base_dir, may_lack_data)
+    with collector_paused():
+        sources, more = given_sources("weights", weights), given_extra(extra)
+        given: Given | GivenSet
+        if isinstance(model, Mapping):
+            given = given_models(model, base_dir, may_lack_data)
+        else:
+            given = given_model(model, base_dir, may_lack_data)
+    if isinstance(given, GivenSet):
         options["base_dir"] = None  # each graph has its own
         with shown(progress) as callback:
             text = _core.save_set(
-                graphs, tensors, sources, given_extra(extra), path, data_dir, callback, options
+                given.graphs, given.tensors, sources, more, path, data_dir, callback, options
             )
         return _logged(reports.set_report(text))
-    given = given_model(model, base_dir, may_lack_data)
     options["base_dir"] = given.base_dir
     folder, name = target_of(path)
     with shown(progress) as callback:
@@ -237,7 +242,7 @@ def save(
             given.model,
             given.tensors,
             sources,
-            given_extra(extra),
+            more,
             folder,
             name,
             data_dir,
@@ -387,12 +392,14 @@ def save_model_with_external_data(
 
     A model that is there is replaced; data of later saves goes into `initializer_location`.N.
     """
-    given = given_model(onnx_model, None, may_lack_data=True)
+    with collector_paused():
+        given = given_model(onnx_model, None, may_lack_data=True)
+        sources = given_sources("torch_load_paths", torch_load_paths)
     options = {"layout": "per-tensor", "overwrite": True, "base_dir": given.base_dir}
     _core.save(
         given.model,
         given.tensors,
-        given_sources("torch_load_paths", torch_load_paths),
+        sources,
         None,
         basepath,
         model_location,

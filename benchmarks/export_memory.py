@@ -187,6 +187,7 @@ def make(folder: Path, name: str, random: bool) -> int:
         header[key] = {"dtype": "BF16", "shape": list(value.shape), "data_offsets": place}
         end += size
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # as safetensors does; models refer to aligned data only
     config.save_pretrained(folder)
     with open(folder / "model.safetensors", "wb") as out:
         out.write(len(text).to_bytes(8, "little") + text)

@@ -15,7 +15,7 @@ COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect")}
 def main() -> int:
     """Replace this process by a native command, or run one of Python's."""
     if sys.argv[1:2] == ["export"]:
-        from .transformers.command import main as export
+        from .export_command import main as export
 
         return export(sys.argv[2:])
     if sys.argv[1:2] == ["validate"]:

@@ -87,7 +87,10 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
         assert difference(tmp_path / "model.onnx", model, text(rows, length)) < 1e-4
     assert {source.origin for source in report.sources["model"].values()} > {"checkpoint"}
     assert any("scaled_dot_product_attention" in patch for patch in report.patches)
+    steps = ["load", "inputs", "trace model", "optimize model", "plan", "save"]
+    assert [step.name for step in report.steps] == steps
     assert report.peak_memory is None or report.peak_memory > 0
+    assert {"torch", "transformers", "onnx-ir"} <= report.versions.keys()
     json.dumps(report.to_dict())
 
 
@@ -176,13 +179,37 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     out = tmp_path / "out"
     out.mkdir()
     (out / "decode.onnx").write_text("mine")
-    with pytest.raises(oe.ExistsError, match=r"decode\.onnx"):
+    with pytest.raises(oe.ExistsError, match=r"decode\.onnx") as caught:
         oe.transformers.export(tmp_path / "llama", out, fsync=False)
     with pytest.raises(oe.InvalidArgumentError, match="another layout than inline"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "other", layout="inline")
     with pytest.raises(oe.InvalidArgumentError, match="several graphs"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "other.onnx")
+    assert "--overwrite" in refusal_of_the_command(caught.value)
     assert files_of(out) == {"decode.onnx"} and not (tmp_path / "other").exists()
+
+
+def refusal_of_the_command(error: oe.Error) -> str:
+    """What `python -m onnx_external export` says; its options instead of arguments."""
+    from onnx_external.export_command import _refusal
+
+    text = _refusal(error)
+    assert "=True" not in text and "='" not in text
+    return text
+
+
+def test_the_command_helps_and_refuses_without_torch(tmp_path: Path) -> None:
+    block = "import sys; sys.modules['torch'] = None; import runpy; sys.argv = sys.argv[:1] + {}; "
+    block += "runpy.run_module('onnx_external', run_name='__main__')"
+
+    def told(*arguments: str) -> Any:
+        command = [sys.executable, "-c", block.format(["export", *arguments])]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    assert told("--help").returncode == 0 and "prefill.onnx" in told("--help").stdout
+    refused = told(str(tmp_path), "-o", str(tmp_path / "out"))
+    assert refused.returncode == 1 and "pip install torch" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 class Cached:
@@ -330,6 +357,7 @@ def test_what_link_cannot_refer_to_is_refused_with_a_layout_that_can(tmp_path: P
     with pytest.raises(oe.Error, match=r"(?s)put together.*layout='single'") as caught:
         oe.transformers.export(tmp_path / "moe", tmp_path / "moe", layout="link", fsync=False)
     assert any(remedy[:2] == ("layout", "single") for remedy in caught.value.remedies)
+    assert "--layout single" in refusal_of_the_command(caught.value)
     assert files_of(tmp_path) == before
 
 
@@ -394,8 +422,9 @@ def test_a_file_that_is_in_the_way_is_refused_before_anything_is_written(tmp_pat
     out = tmp_path / "out"
     out.mkdir()
     (out / "config.json").write_text("mine")
-    with pytest.raises(oe.ExistsError, match=r"config\.json.*overwrite=True"):
+    with pytest.raises(oe.ExistsError, match=r"config\.json.*overwrite=True") as caught:
         oe.transformers.export(tmp_path / "bert", out, fsync=False)
+    assert "--overwrite" in refusal_of_the_command(caught.value)
     assert files_of(out) == {"config.json"} and (out / "config.json").read_text() == "mine"
 
 

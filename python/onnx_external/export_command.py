@@ -1,4 +1,7 @@
-"""`python -m onnx_external export FOLDER -o OUT`."""
+"""`python -m onnx_external export FOLDER -o OUT`.
+
+It lies outside of the package that needs torch, so that it can help, or refuse, at once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import Error
+from .errors import Error
 
 __all__ = ["main"]
 
@@ -16,7 +19,7 @@ _CHOICES = ("single", "per-tensor", "shards", "inline", "link")
 _LAYOUTS = (
     "where the weights go: one data file (the default), one for each tensor, files of "
     "--max-shard-size, into the graph (if there is one only), or nowhere: link refers to the "
-    "checkpoint's files, and OUTPUT is then the model's folder"
+    "checkpoint's files, and OUT is then FOLDER"
 )
 
 
@@ -27,14 +30,18 @@ def _parser() -> argparse.ArgumentParser:
         "weights into memory. A decoder becomes prefill.onnx and decode.onnx, an encoder and a "
         "decoder encoder.onnx as well, anything else model.onnx; they share their data files.",
     )
-    parser.add_argument("folder", help="config.json and weights, as save_pretrained() writes them")
-    parser.add_argument("-o", "--output", required=True, help="the folder to write into")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="config.json and weights, as save_pretrained() writes them"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="OUT", help="the folder to write into"
+    )
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
-    parser.add_argument("--static", action="store_true", help="no dimension varies")
+    parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
     parser.add_argument("--layout", choices=_CHOICES, default="single", help=_LAYOUTS)
-    parser.add_argument("--max-shard-size", help="for --layout shards, e.g. 2GB")
+    parser.add_argument("--max-shard-size", metavar="SIZE", help="for --layout shards, e.g. 2GB")
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
@@ -44,15 +51,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Steps:
-    """Tells on stderr what is going on; the steps before a save know no size."""
+    """Tells on stderr what is going on, and how far it is where that is known."""
 
     def __init__(self) -> None:
         self._phase = ""
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        if phase != self._phase:
-            print(f"{phase} ...", file=sys.stderr, flush=True)
+        text = f"\r{phase} ... {100 * done // total} %" if total else f"{phase} ..."
+        start = "\n" if self._phase and phase != self._phase else ""
+        if total or phase != self._phase:
+            print(start + text, end="", file=sys.stderr, flush=True)
         self._phase = phase
+
+    def end(self) -> None:
+        """End the line that is being written."""
+        if self._phase:
+            print(file=sys.stderr)
+        self._phase = ""
 
 
 def _size(number: int) -> str:
@@ -84,30 +99,66 @@ def _print(report: Any) -> None:
         print(f"  {step.name:20}{step.seconds:8.1f} s{memory}")
 
 
+_WORDS = {
+    "overwrite=True": "--overwrite",
+    "dynamic=False": "--static",
+    "optimize=False": "--no-optimize",
+    "give task=": "give --task ",
+}
+"""What messages call the arguments, and what the options are called."""
+
+
+def _refusal(error: Error) -> str:
+    """The message, with the options of the command in the place of Python's arguments."""
+    text = str(error.args[0])
+    for argument, option in _WORDS.items():
+        text = text.replace(argument, option)
+    for remedy in error.remedies:
+        option = f"--{remedy.option.replace('_', '-')} {remedy.value}".rstrip()
+        text += f"\n  {option}: {remedy.when}" if remedy.when else f"\n  {option}"
+    return text
+
+
+def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
+    if steps is not None:
+        steps("import torch and transformers", 0, 0)
+    from .transformers import export
+
+    options = {"max_shard_size": given.max_shard_size} if given.max_shard_size else {}
+    return export(
+        given.folder,
+        given.output,
+        given.task,
+        given.dtype,
+        not given.static,
+        optimize=not given.no_optimize,
+        dry_run=given.dry_run,
+        progress=steps or False,
+        fsync=not given.no_fsync,
+        layout=given.layout,
+        overwrite=given.overwrite,
+        **options,
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     given = _parser().parse_args(arguments)
-    from .exporting import export
-
-    options: dict[str, Any] = {"layout": given.layout, "overwrite": given.overwrite}
-    if given.max_shard_size:
-        options["max_shard_size"] = given.max_shard_size
+    steps = _Steps() if sys.stderr.isatty() and not given.quiet else None
+    code, refusal = 1, ""
     try:
-        report = export(
-            given.folder,
-            given.output,
-            given.task,
-            given.dtype,
-            not given.static,
-            optimize=not given.no_optimize,
-            dry_run=given.dry_run,
-            progress=_Steps() if sys.stderr.isatty() and not given.quiet else False,
-            fsync=not given.no_fsync,
-            **options,
-        )
+        report = _run(given, steps)
+    except KeyboardInterrupt:
+        code, refusal = 130, "cancelled; nothing half-written stays"
     except Error as error:
-        print(f"export: error: {error}", file=sys.stderr)
-        return 1
+        refusal = _refusal(error)
+    except ModuleNotFoundError as error:
+        refusal = f"{error}; it needs: pip install torch onnxscript transformers"
+    if steps is not None:
+        steps.end()
+    if refusal:
+        print(f"export: error: {refusal}", file=sys.stderr)
+        return code
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif not given.quiet:

@@ -302,3 +302,22 @@ def test_nothing_of_torch_is_imported_unasked() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
     with pytest.raises(AttributeError, match="nothing"):
         oe.nothing  # noqa: B018
+
+
+def test_products_with_untouched_matrices_are_zeros_that_nothing_computes() -> None:
+    from onnx_external.torch.untouched import ZeroProducts, untouched
+
+    bias, real = torch.randn(512), torch.randn(512, 300)
+    weight = untouched((512, 300), torch.float32)
+    given = torch.full((2, 5, 300), torch.nan)  # which a product would keep
+    linear = torch.nn.functional.linear
+    for each in (given, given[:, -1:], given[0]):
+        with torch.no_grad(), ZeroProducts():
+            made, added, computed = (
+                linear(each, weight),
+                linear(each, weight, bias),
+                linear(each, real),
+            )
+        assert torch.equal(made, torch.zeros(*each.shape[:-1], 512))
+        assert torch.equal(added, bias.expand(*each.shape[:-1], 512))
+        assert computed.isnan().all()

@@ -11,14 +11,15 @@ import mmap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Untouched", "build", "has_no_data", "stranded", "untouched"]
+__all__ = ["Untouched", "ZeroProducts", "build", "has_no_data", "stranded", "untouched"]
 
 _T = TypeVar("_T")
 
@@ -54,6 +55,33 @@ def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     memory = mmap.mmap(-1, size, flags=flags)
     return _note(torch.frombuffer(memory, dtype=torch.uint8).view(dtype).view(shape))
+
+
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
+
+
+class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
+    """While it is entered, products with untouched matrices are zeros that nothing computes.
+
+    A library that multiplies matrices may copy them first, into its own order: then a matrix that
+    takes no memory would.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Do all else as it is done without this."""
+        kwargs = kwargs or {}
+        if func in _PRODUCTS and has_no_data(args[1]):
+            return args[0].new_zeros(*args[0].shape[:-1], args[1].shape[-1])
+        if func is torch.ops.aten.addmm.default and has_no_data(args[2]):
+            scaled = args[0] * kwargs.get("beta", 1)
+            return scaled.expand(args[1].shape[0], args[2].shape[1]).contiguous()
+        return func(*args, **kwargs)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from ..save import StrPath
 from ..torch.exporting import Source, optimized, sources_of, versions
 from ..torch.programs import first_line
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
-from ..torch.untouched import has_no_data
+from ..torch.untouched import ZeroProducts, has_no_data
 from .dimensions import fix_bound_dimensions, keeping
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load
@@ -135,7 +135,8 @@ def graph_modules(
         "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
         "class that does not generate"
     )
-    with _told(f"{type(model).__name__}.generate() does not run", way_out):
+    running = _told(f"{type(model).__name__}.generate() does not run", way_out)
+    with running, ZeroProducts():
         words = {"logits_processor": [plain_words(model)], **given}
         several = dynamic and not model._is_stateful  # a state moves on by one token at a time
         found = decompose_for_generation(model, words, multi_token_decode=several)

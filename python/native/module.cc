@@ -7,6 +7,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = ONNX_EXTERNAL_VERSION;
   onnx_external::python::bind_checkpoint(module);
   onnx_external::python::bind_classes(module);
+  onnx_external::python::bind_cut(module);
   onnx_external::python::bind_jobs(module);
   onnx_external::python::bind_loose(module);
   onnx_external::python::bind_writer(module);

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ._core import version as __version__
 from .checkpoint import Checkpoint, Tensor, open_checkpoint
 from .classes import PickledValue, register_class, unregister_class
+from .cut import cut, cut_bytes
 from .errors import (
     CancelledError,
     Error,
@@ -30,6 +31,7 @@ from .errors import (
     RunError,
 )
 from .reports import (
+    CutReport,
     Finding,
     InspectedTensor,
     Inspection,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CancelledError",
     "Checkpoint",
+    "CutReport",
     "Error",
     "ExistsError",
     "ExportError",
@@ -76,6 +79,8 @@ __all__ = [
     "VerifyReport",
     "Writer",
     "__version__",
+    "cut",
+    "cut_bytes",
     "inspect",
     "open_checkpoint",
     "plan",

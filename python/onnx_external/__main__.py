@@ -1,6 +1,6 @@
-"""`python -m onnx_external save|verify|inspect|export|validate ...`.
+"""`python -m onnx_external save|verify|inspect|cut|export|validate ...`.
 
-The first three are the native commands of this installation; docs/python-export.md and
+The first four are the native commands of this installation; docs/python-export.md and
 docs/python-validate.md have the others.
 """
 
@@ -9,7 +9,7 @@ import sys
 
 from . import __path__ as package
 
-COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect")}
+COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect", "cut")}
 
 
 def main() -> int:

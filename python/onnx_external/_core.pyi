@@ -80,3 +80,15 @@ def verify(
 def inspect(
     files: _Path | list[_Path] | tuple[_Path, ...], progress: _Progress, options: dict[str, Any]
 ) -> str: ...
+def cut(
+    model: _Path,
+    piece: _Path,
+    module: str,
+    inputs: list[str],
+    outputs: list[str],
+    overwrite: bool,
+    sync: bool,
+) -> str: ...
+def cut_bytes(
+    model: _Path, module: str, inputs: list[str], outputs: list[str]
+) -> tuple[bytes, str]: ...

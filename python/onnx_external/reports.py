@@ -1,4 +1,4 @@
-"""What save, verify and inspect report: the JSON documents of the commands, as dataclasses.
+"""What save, verify, inspect and cut report: the JSON documents of the commands, as dataclasses.
 
 docs/cli.md describes every member. Members that a document leaves out have their defaults.
 """
@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 __all__ = [
+    "CutReport",
     "Finding",
     "InspectedTensor",
     "Inspection",
@@ -181,6 +182,25 @@ class VerifyReport(_Document):
         return self.ok
 
 
+@dataclass
+class CutReport(_Document):
+    """What a piece of a model has."""
+
+    inputs: list[str]
+    outputs: list[str]
+    fed_back: list[str]
+    """Inputs that depend, in the whole model, on an output of the piece."""
+    untyped: list[str]
+    """Outputs whose element type is not known."""
+    nodes: int
+    initializers: int
+    functions: int
+    weight_bytes: int
+    model_bytes: int
+    data_files: list[str]
+    """Locations that it refers to, relative to the folder of the model."""
+
+
 @dataclass(frozen=True)
 class InspectedTensor:
     """One tensor of a checkpoint or a model."""
@@ -274,3 +294,8 @@ def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
 def inspection(text: str) -> Inspection:
     """Make an inspection from its document."""
     return _report(Inspection, json.loads(text), tensors=InspectedTensor)
+
+
+def cut_report(text: str) -> CutReport:
+    """Make the report of a cut from its document."""
+    return _report(CutReport, json.loads(text))

@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "python": 1,
     "python-saving": 5,
-    "python-reading": 3,
+    "python-reading": 4,
     "python-errors": 1,
     "python-validate": 1,
 }

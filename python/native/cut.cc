@@ -1,0 +1,73 @@
+// Pieces of models. Reports travel as the JSON document that the command prints.
+#include "onnx_external/cut.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <filesystem>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/try.h"
+#include "common/documents.h"
+#include "native/bindings.h"
+#include "native/errors.h"
+#include "native/options.h"
+
+namespace nb = nanobind;
+
+namespace onnx_external::python {
+namespace {
+
+using Names = std::vector<std::string>;
+
+CutOptions options_of(std::string module, Names inputs, Names outputs) {
+  return CutOptions{std::move(module), std::move(inputs), std::move(outputs)};
+}
+
+std::string cut(nb::object model, nb::object piece, std::string module, Names inputs, Names outputs,
+                bool overwrite, bool sync) {
+  const std::filesystem::path parent = path_of(model);
+  const std::filesystem::path target = path_of(piece);
+  const CutOptions options = options_of(std::move(module), std::move(inputs), std::move(outputs));
+  const CutFileOptions file{overwrite ? Overwrite::kAllow : Overwrite::kRefuse,
+                            sync ? Sync::kFiles : Sync::kNone};
+  auto report = [&] {
+    const nb::gil_scoped_release unlocked;
+    return cut_model_file(parent, target, options, file);
+  }();
+  return cut_document(value_or_raise(std::move(report)));
+}
+
+Result<Piece> cut_file(const std::filesystem::path& path, const CutOptions& options) {
+  TRY_ASSIGN(const auto model, Model::load(path));
+  TRY_ASSIGN_IN(path.string(), auto piece, cut_model(model, options));
+  return piece;
+}
+
+std::tuple<nb::bytes, std::string> cut_bytes(nb::object model, std::string module, Names inputs,
+                                             Names outputs) {
+  const std::filesystem::path path = path_of(model);
+  const CutOptions options = options_of(std::move(module), std::move(inputs), std::move(outputs));
+  auto piece = [&] {
+    const nb::gil_scoped_release unlocked;
+    return cut_file(path, options);
+  }();
+  const Piece made = value_or_raise(std::move(piece));
+  return {nb::bytes(made.model.data(), made.model.size()), cut_document(made.report)};
+}
+
+}  // namespace
+
+void bind_cut(nb::module_& module) {
+  module.def("cut", &cut, nb::arg("model"), nb::arg("piece"), nb::arg("module"), nb::arg("inputs"),
+             nb::arg("outputs"), nb::arg("overwrite"), nb::arg("sync"));
+  module.def("cut_bytes", &cut_bytes, nb::arg("model"), nb::arg("module"), nb::arg("inputs"),
+             nb::arg("outputs"));
+}
+
+}  // namespace onnx_external::python

@@ -1,0 +1,74 @@
+"""Pieces of models: small models that refer to the data files of a large one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from . import _core, reports
+
+__all__ = ["cut", "cut_bytes"]
+
+StrPath = str | os.PathLike[str]
+
+
+def _names(argument: str, names: Sequence[str] | None) -> list[str]:
+    if isinstance(names, str):
+        raise TypeError(f"{argument}: a list of names is expected, not {names!r}")
+    return list(names or [])
+
+
+def cut(
+    model: StrPath,
+    piece: StrPath,
+    *,
+    module: str | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    overwrite: bool = False,
+    sync: bool = True,
+) -> reports.CutReport:
+    """Write a piece of a model beside it. No external data is read or copied.
+
+    Args:
+        model: the file of the model.
+        piece: the file to write, in the folder of the model; a name alone means that folder.
+        module: take the nodes that the exporter made for this module: "model.layers.3".
+        inputs: instead of a module: values that the piece takes as inputs.
+        outputs: values that it computes from them.
+        overwrite: replace an older piece.
+        sync: wait until the piece is on the disk.
+    """
+    target = os.fspath(piece)
+    if not os.path.dirname(target):
+        target = os.path.join(os.path.dirname(os.fspath(model)), target)
+    return reports.cut_report(
+        _core.cut(
+            model,
+            target,
+            module or "",
+            _names("inputs", inputs),
+            _names("outputs", outputs),
+            overwrite,
+            sync,
+        )
+    )
+
+
+def cut_bytes(
+    model: StrPath,
+    *,
+    module: str | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> tuple[bytes, reports.CutReport]:
+    """Return the piece as a serialized model, and its report; nothing is written.
+
+    ONNX Runtime finds the data of a model in memory if the session option
+    `session.model_external_initializers_file_folder_path` names the folder of `model`. The
+    arguments are those of cut().
+    """
+    data, text = _core.cut_bytes(
+        model, module or "", _names("inputs", inputs), _names("outputs", outputs)
+    )
+    return data, reports.cut_report(text)

@@ -13,7 +13,8 @@ Each architecture of [the zoo](zoo.md) is saved with `save_pretrained`, and that
 must be verified, every parameter must have the bytes that `from_pretrained` gives it, and ONNX
 Runtime must compute what the loaded model computes, for the inputs that `generate()` really gives
 (prefill, one step of decoding, two at once), with 3 rows of 11 words and 1 row of 5. The export saw
-2 rows of 8 words. Nothing may be left in the output folder of what is refused.
+2 rows of 8 words. The judge must see that other weights, and other inputs, give other numbers.
+Nothing may be left in the output folder of what is refused.
 
     sh tests/campaign.sh zoo                                       all of them, and this page anew
 

@@ -19,7 +19,9 @@ def fill(module: nn.Module, seed: int) -> None:
             noise = torch.randn(value.shape, generator=generator)
             if value.requires_grad:
                 value.copy_(_parameter(name, value, noise))
-            elif name.endswith(("running_mean", "running_var")):
+            elif name.endswith("running_mean"):
+                value.copy_(0.1 * noise)  # a large one would leave nothing for a rectifier to pass
+            elif name.endswith("running_var"):
                 value.copy_(0.6 + 0.4 * noise.sigmoid())
 
 

@@ -14,9 +14,9 @@ may be an interpreter of another environment that has them. All but `link` write
 they are tried up to a size.
 
 A table of Markdown is printed: the largest RssAnon (the process's memory that belongs to no file,
-of /proc/self/status), read 50 times a second from after the imports on; seconds, of the wall and of
-the process's threads, ours with the verification; the bytes that were written. The largest resident
-size, which counts mapped files, too, and what each step of ours took go to stderr as JSON.
+of /proc/self/status), read 50 times a second from after the imports on; the largest resident size,
+which counts mapped files, too; seconds, of the wall and of the process's threads, ours with the
+verification; the bytes that were written. What each step of ours took goes to stderr as JSON.
 """
 
 import argparse
@@ -223,10 +223,11 @@ def run(python: str, way: str, folder: Path) -> dict | None:
 def row(name: str, parameters: int, way: str, found: dict | None) -> str:
     start = f"| {name} | {parameters / 1e9:.2f}e9 | {way} "
     if found is None:
-        return f"{start}| failed | | | | |"
-    memory, written = found["memory"] / 2**30, found["bytes"] / 1e9
+        return f"{start}| failed | | | | | |"
+    memory = f"{found['memory'] / 2**30:.2f} | {found['resident'] / 2**30:.2f}"
+    written = found["bytes"] / 1e9
     times = f"{found['seconds']:.0f} | {found['cpu']:.0f}"
-    return f"{start}| {found['graphs']} | {memory:.2f} | {times} | {written:.2f} |"
+    return f"{start}| {found['graphs']} | {memory} | {times} | {written:.2f} |"
 
 
 def measure(name: str, folder: Path, ways: list[str], given: argparse.Namespace) -> None:
@@ -254,8 +255,9 @@ def main() -> None:
         one(given.one, str(given.folder))
         return
     names = list(SIZES)
-    print("| model | parameters | way | graphs | GiB | seconds | of the CPU | GB written |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    columns = ["model", "parameters", "way", "graphs", "RssAnon, GiB", "resident, GiB", "seconds"]
+    columns += ["of the CPU", "GB written"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
     for name in given.sizes.split(","):
         folder = given.folder / name
         shutil.rmtree(folder, ignore_errors=True)

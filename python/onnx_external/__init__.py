@@ -17,6 +17,7 @@ from ._core import version as __version__
 from .checkpoint import Checkpoint, Tensor, open_checkpoint
 from .classes import PickledValue, register_class, unregister_class
 from .cut import cut, cut_bytes
+from .diagnose import Diagnosis, ModuleDiagnosis, Status, diagnose
 from .errors import (
     CancelledError,
     Error,
@@ -54,6 +55,7 @@ __all__ = [
     "CancelledError",
     "Checkpoint",
     "CutReport",
+    "Diagnosis",
     "Error",
     "ExistsError",
     "ExportError",
@@ -65,6 +67,7 @@ __all__ = [
     "MappingError",
     "MemberReport",
     "MismatchError",
+    "ModuleDiagnosis",
     "NotFoundError",
     "PickledValue",
     "Plan",
@@ -74,6 +77,7 @@ __all__ = [
     "SavedTensor",
     "SetPlan",
     "SetReport",
+    "Status",
     "Tensor",
     "Validation",
     "VerifyReport",
@@ -81,6 +85,7 @@ __all__ = [
     "__version__",
     "cut",
     "cut_bytes",
+    "diagnose",
     "inspect",
     "open_checkpoint",
     "plan",

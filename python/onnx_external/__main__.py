@@ -1,7 +1,7 @@
-"""`python -m onnx_external save|verify|inspect|cut|export|validate ...`.
+"""`python -m onnx_external save|verify|inspect|cut|export|validate|diagnose ...`.
 
-The first four are the native commands of this installation; docs/python-export.md and
-docs/python-validate.md have the others.
+The first four are the native commands of this installation; docs/python-export.md,
+docs/python-validate.md and docs/python-diagnose.md have the others.
 """
 
 import os
@@ -22,8 +22,12 @@ def main() -> int:
         from .validate.command import main as validate
 
         return validate(sys.argv[2:])
+    if sys.argv[1:2] == ["diagnose"]:
+        from .diagnose.command import main as diagnose
+
+        return diagnose(sys.argv[2:])
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
-        names = "|".join([*COMMANDS, "export", "validate"])
+        names = "|".join([*COMMANDS, "export", "validate", "diagnose"])
         print(f"usage: python -m onnx_external {names} [arguments]", file=sys.stderr)
         return 2
     name = COMMANDS[sys.argv[1]]

@@ -15,7 +15,7 @@ from ..meter import Meter
 from .inputs import Given, InputSet
 from .references import ModuleReference
 
-__all__ = ["Folder", "is_transformers", "opened"]
+__all__ = ["Folder", "graph_of", "is_transformers", "opened"]
 
 _MORE = 5
 """Words that the second set has more than the first; and it has one row more."""
@@ -119,6 +119,12 @@ def _folder_of(
         raise NotFoundError(f"{path}: has neither config.json nor a model (.onnx)")
     source = Path(against if against is not None else path)
     return Folder(models, source, task, dtype, inputs, not _static(models))
+
+
+def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str | None) -> Graph:
+    """Return what one graph is compared with."""
+    folder = _folder_of(model, against, inputs, task, dtype)
+    return folder.graphs()[Path(model).stem]
 
 
 def _static(models: Mapping[str, Path]) -> bool:

@@ -115,15 +115,16 @@ class Validation:
             own["ok"] = graph.ok
             for output, each in zip(graph.outputs, own["outputs"], strict=True):
                 each["ok"], each["share"] = output.ok, output.share
-        plain: dict[str, Any] = _finite({"ok": self.ok, **found})
+        plain: dict[str, Any] = finite({"ok": self.ok, **found})
         return plain
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return the same with strings for numbers that are not finite, which JSON does not have."""
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -74,15 +74,25 @@ class Session:
         model: a path, or the bytes of a model.
         providers: as provider_names() returns them.
         name: what errors call it.
+        folder: where the external data of bytes is.
     """
 
-    def __init__(self, model: str | os.PathLike[str] | bytes, providers: list[Any], name: str):
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        providers: list[Any],
+        name: str,
+        folder: str | None = None,
+    ) -> None:
         self.name = name
         if not isinstance(model, bytes) and not os.path.isfile(model):
             raise NotFoundError(f"{name}: not found")
         runtime = _runtime()
         options = runtime.SessionOptions()
         options.log_severity_level = 4  # the error below has its message
+        if folder is not None:
+            key = "session.model_external_initializers_file_folder_path"
+            options.add_session_config_entry(key, os.path.abspath(folder))
         source = model if isinstance(model, bytes) else os.fspath(model)
         try:
             self._session = runtime.InferenceSession(source, options, providers=providers)

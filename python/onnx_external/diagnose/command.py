@@ -1,0 +1,62 @@
+"""`python -m onnx_external diagnose MODEL --against FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from ..errors import Error
+
+__all__ = ["main"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m onnx_external diagnose",
+        description="Name the first module of an exported model that computes something else than "
+        "transformers' own.",
+        epilog="Exit codes: 0 nothing is wrong, 1 a module is, 2 it could not be run or compared.",
+    )
+    parser.add_argument("model", help="a graph that `export` wrote, e.g. out/prefill.onnx")
+    parser.add_argument(
+        "-a", "--against", required=True, metavar="FOLDER", help="what it was exported from"
+    )
+    parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
+    parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
+    parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
+    parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
+    parser.add_argument("--dtype", help="the float type that the graph computes in")
+    parser.add_argument("--json", action="store_true", help="the report as a JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the last sentence")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    given = _parser().parse_args(arguments)
+    from .diagnosing import diagnose
+
+    try:
+        report = diagnose(
+            given.model,
+            given.against,
+            atol=given.atol,
+            rtol=given.rtol,
+            providers=given.provider,
+            task=given.task,
+            dtype=given.dtype,
+        )
+    except Error as error:
+        print(f"diagnose: error: {error}", file=sys.stderr)
+        return 2
+    if given.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        if not given.quiet:
+            print(report.tree())
+            for note in report.notes:
+                print(note)
+        print(report.sentence)
+    return 0 if report.ok else 1

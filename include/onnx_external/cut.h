@@ -88,7 +88,7 @@ struct CutFileOptions {
 };
 
 // Writes a piece beside its model, completely or not at all. Its metadata_props have the entry
-// kCutFromKey, which names the parent with its size and CRC-32, so that verify_model() notices when
+// "onnx_external.cut_from", which names the parent with its size and CRC-32, so that verify_model() notices when
 // the parent was replaced. Saves into the folder treat it as any model that refers to data: what it
 // needs is not removed. Errors as for cut_model() and Model::load(); kInvalidArgument if
 // `piece_path` is not in the folder of the model, because loaders refuse locations outside a
@@ -98,7 +98,5 @@ struct CutFileOptions {
                                                const std::filesystem::path& piece_path,
                                                const CutOptions& options,
                                                const CutFileOptions& file_options = {});
-
-inline constexpr const char* kCutFromKey = "onnx_external.cut_from";
 
 }  // namespace onnx_external

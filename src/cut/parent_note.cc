@@ -6,7 +6,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "onnx_external/cut.h"
+#include "onnx/model_edits.h"
 
 namespace onnx_external {
 namespace {

@@ -149,13 +149,12 @@ class PieceMaker {
 
   void replace_metadata(const std::string& note) {
     const onnx::ModelProto& proto = model_.proto();
-    filter(proto.metadata_props(),
-           [&](int i) { return proto.metadata_props(i).key() != kCutFromKey; });
+    remove_parent_note(model_, edits_);
     if (note.empty()) {
       return;
     }
     onnx::StringStringEntryProto entry;
-    entry.set_key(kCutFromKey);
+    entry.set_key(std::string(kCutFromKey));
     entry.set_value(note);
     constexpr int kField = onnx::ModelProto::kMetadataPropsFieldNumber;
     ModelText& text = edits_.added[{&proto, kField}];

@@ -241,6 +241,14 @@ Status attach(const Model& model, std::span<const Attachment> attachments, Match
   return {};
 }
 
+void remove_parent_note(const Model& model, ModelEdits& edits) {
+  for (const onnx::StringStringEntryProto& entry : model.proto().metadata_props()) {
+    if (entry.key() == kCutFromKey) {
+      edits.removed.insert(&entry);
+    }
+  }
+}
+
 void relocate(const Model& model, std::size_t external_tensor, const TensorData& data,
               ModelEdits& edits) {
   replace_data(ModelAccess::external_proto(model, external_tensor), data, edits);

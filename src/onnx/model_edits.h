@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -26,7 +27,8 @@ struct ModelEdits {
   using Field = std::pair<const Message*, int>;
 
   std::unordered_map<const Message*, ModelText> replaced;  // tensors, without their headers
-  // Nodes, values, tensors and annotations of graphs; functions, training and metadata of the model.
+  // Nodes, values, tensors and annotations of graphs; functions, training and metadata of the
+  // model.
   std::unordered_set<const Message*> removed;
   // Of graphs and of the model, with headers; comes after what the field holds.
   std::map<Field, ModelText> added;
@@ -52,6 +54,11 @@ struct Attachment {
 // graph defines a new name already; the edits are then unchanged.
 [[nodiscard]] Status attach(const Model& model, std::span<const Attachment> attachments,
                             MatchedInputs inputs, ModelEdits& edits);
+
+// The entry of metadata_props by which a piece of a model names its parent (cut/parent_note.h).
+inline constexpr std::string_view kCutFromKey = "onnx_external.cut_from";
+// Removes that entry: what a save writes is no piece.
+void remove_parent_note(const Model& model, ModelEdits& edits);
 
 // Gives external_tensors()[i] a new place, in a file or in the model. Requires: i is in the list.
 void relocate(const Model& model, std::size_t external_tensor, const TensorData& data,

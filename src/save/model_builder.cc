@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/try.h"
+#include "onnx/model_edits.h"
 #include "onnx/model_pieces.h"
 #include "onnx/model_source.h"
 #include "save/known_bytes.h"
@@ -24,6 +25,7 @@ Result<ModelPieces> ModelBuilder::build(MatchedInputs inputs,
     }
   }
   TRY(attach(model_, placed.attachments, inputs, placed.edits));
+  remove_parent_note(model_, placed.edits);
   return model_pieces(model_, std::move(placed.edits));
 }
 

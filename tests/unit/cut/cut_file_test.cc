@@ -5,9 +5,10 @@
 
 #include "base/directory.h"
 #include "cut/parent_note.h"
+#include "onnx/model_edits.h"
 #include "onnx_external/cut.h"
-#include "support/zip_builder.h"
 #include "support/temp_dir.h"
+#include "support/zip_builder.h"
 #include "unit/cut/cut_support.h"
 
 namespace onnx_external {
@@ -159,7 +160,7 @@ TEST(ParentNote, IsReadStrictly) {
   const auto read = [](const std::string& text) {
     onnx::ModelProto model;
     auto* entry = model.add_metadata_props();
-    entry->set_key(kCutFromKey);
+    entry->set_key(std::string(kCutFromKey));
     entry->set_value(text);
     return read_parent_note(model);
   };

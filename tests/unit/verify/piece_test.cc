@@ -98,6 +98,17 @@ TEST_F(VerifyPiece, KeepsTheDataThatItNeedsWhenItsParentIsSavedAgain) {
   EXPECT_FALSE(fs::exists(folder() / "initializers/transformer.wte.weight"));
 }
 
+TEST_F(VerifyPiece, ThatIsSavedElsewhereIsAModelOfItsOwn) {
+  const SaveTarget target{.folder = folder() / "other"};
+  const auto report = relayout_model(target, piece());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(report->verified);
+  const auto verified = verify_model(folder() / "other/model.onnx");
+  ASSERT_THAT(verified, IsOk());
+  EXPECT_THAT(codes(*verified), IsEmpty());
+  EXPECT_TRUE(verified->used_manifest);
+}
+
 TEST_F(VerifyPiece, WithADamagedNoteIsReported) {
   onnx::ModelProto model;
   ASSERT_TRUE(model.ParseFromString(read_text(piece())));

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/memory_file.h"
 #include "onnx/inline_data.h"
 #include "onnx/tensor_list.h"
 #include "onnx/wire_scan.h"
+#include "onnx_external/cut.h"
 #include "onnx_external/model.h"
 #include "verify/external_entry.h"
 
@@ -59,6 +62,34 @@ void scan(std::string_view bytes) {
   }
 }
 
+// A piece is a model, with as many nodes as its report says. It is not put into the memory file:
+// the model that it is cut from still reads that.
+void cut_by(const Model& model, const CutOptions& options) {
+  const auto piece = cut_model(model, options);
+  onnx::ModelProto proto;
+  if (piece) {
+    require(proto.ParseFromString(piece->model) &&
+            static_cast<std::uint64_t>(proto.graph().node_size()) == piece->report.nodes);
+    require(Model::from_proto(std::move(proto), "").has_value());
+  }
+}
+
+void cut_pieces(const Model& model) {
+  CutOptions between;
+  between.inputs = model.facts().graph_inputs;
+  for (const auto& output : model.proto().graph().output()) {
+    between.outputs.push_back(output.name());
+  }
+  cut_by(model, between);
+  constexpr std::size_t kMostModules = 3;
+  const std::vector<std::string>& modules = model.facts().modules;
+  for (std::size_t i = 0; i < std::min(modules.size(), kMostModules); ++i) {
+    CutOptions options;
+    options.module = modules[i];
+    cut_by(model, options);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -69,6 +100,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   read_numbers(*model);
   check_entries(model->proto());
+  cut_pieces(*model);
   const auto bytes = model->serialize();
   require(bytes.has_value());
   const auto again = Model::load(memory_path(bytes->data(), bytes->size()));

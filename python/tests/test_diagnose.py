@@ -167,6 +167,26 @@ def test_a_wrong_constant_and_a_wrong_operation_are_named(models: Any, tmp_path:
     assert report.first is not None and report.first.name == f"{BERT}.attention.self"
 
 
+def test_a_module_that_computes_in_float16_inside_is_sound(tmp_path: Path) -> None:
+    class Inside(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(64, 64).half()
+
+        def forward(self, x: Any) -> Any:
+            return self.first(x.half()).float() * 3
+
+    torch.manual_seed(3)
+    outer = torch.nn.Sequential(torch.nn.Linear(8, 64), Inside(), torch.nn.Tanh()).eval()
+    x = torch.randn(5, 8)
+    torch.onnx.export(outer, (x,), dynamo=True, verbose=False).save(tmp_path / "model.onnx")
+    assert oe.diagnose(tmp_path / "model.onnx", outer, x).ok
+    with torch.no_grad():
+        outer[1].first.weight[3, 4] += 2
+    report = oe.diagnose(tmp_path / "model.onnx", outer, x)
+    assert report.first is not None and report.first.name == "1.first"
+
+
 def test_the_command_names_the_module_last(models: Any, tmp_path: Path) -> None:
     exported = models("vit")
     line = [sys.executable, "-m", "onnx_external", "diagnose", exported.out / "model.onnx"]

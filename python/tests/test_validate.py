@@ -91,6 +91,7 @@ def test_the_default_tolerance_grows_with_the_values() -> None:
     assert not compare("y", small + off, small).ok
     assert compare("y", large + off, large).ok
     assert not compare("y", large + off, large, atol=1e-4).ok
+    assert compare("y", small + off, small, others=["float16"]).ok
 
 
 def test_a_relative_difference_is_to_the_expected_size_or_to_atol() -> None:

@@ -28,7 +28,8 @@ class _Work:
     model: str
     whole: Session
     providers: list[Any]
-    tolerance: tuple[float | None, float | None]
+    tolerance: tuple[float | None, float | None, set[str]]
+    """atol, rtol, and the float types of all modules: one may compute in float16 inside."""
     feeds: list[dict[str, Value]]
     """The model's inputs, by input set."""
     folder: Path
@@ -139,7 +140,7 @@ def _reference(
             f"against: expected a module of torch or a folder of transformers, not {against!r}; "
             "nothing else has modules whose values can be recorded"
         )
-    if not inputs:
+    if inputs is None or (isinstance(inputs, list) and not inputs):
         raise InvalidArgumentError("inputs: give at least one set, as the module takes it")
     return ModuleReference(against), _calls(inputs), []
 
@@ -191,8 +192,9 @@ def diagnose(
         feeds.append(whole.feed(feed, f"input set {number}"))
         taken.append(call)
     with tempfile.TemporaryDirectory() as folder:
-        work = _Work(path, whole, chosen, (atol, rtol), feeds, Path(folder))
+        work = _Work(path, whole, chosen, (atol, rtol, set()), feeds, Path(folder))
         recorded = record(reference.module, taken, work.folder)
+        work.tolerance[2].update(*(each.float_types for each in recorded))
         pieces = _pieces(recorded, work)
         values = _boundaries(pieces, work)
         modules = [_diagnosed(each, pieces.get(each.name), values, work) for each in recorded]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def run_piece(
     recorded: Recorded,
     number: int,
     model: Mapping[str, Value],
-    tolerance: tuple[float | None, float | None],
+    tolerance: tuple[float | None, float | None, Collection[str]],
 ) -> list[Comparison]:
     """Compare what a piece gives on recorded inputs with what the module gave.
 
@@ -136,7 +136,7 @@ def run_piece(
         recorded: its module.
         number: the input set.
         model: the values of the piece's inputs, as the model computes them.
-        tolerance: atol and rtol, as compare() takes them.
+        tolerance: atol, rtol and the types of other values, as compare() takes them.
     """
     given = _inputs(piece, recorded, number, model)
     got = session.run(session.feed(given, f"input set {number}"), f"input set {number}")

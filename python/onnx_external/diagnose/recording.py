@@ -36,6 +36,8 @@ class Recorded:
     """By input set."""
     files: dict[tuple[int, str], list[Path]] = field(default_factory=dict)
     """By input set and side ("input", "output")."""
+    float_types: set[str] = field(default_factory=set)
+    """Of all that was recorded, also where its values were not."""
 
     def values(self, number: int, side: str) -> list[Array]:
         """Return the arrays of one set, mapped."""
@@ -45,6 +47,8 @@ class Recorded:
         """Write the tensors of a value; numpy's files hold no bfloat16 and nothing narrower."""
         files = self.files.setdefault((number, side), [])
         for _, tensor in leaves(value):
+            if tensor.is_floating_point():
+                self.float_types.add(str(tensor.dtype).removeprefix("torch."))
             array = from_torch(tensor)
             if array.dtype.kind in "fiub":
                 path = folder / f"{self.number}.{number}.{side}.{len(files)}.npy"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,16 +42,17 @@ _COARSEST = Tolerance(0.25, 0.25)
 """Of types of 8 bits."""
 
 
-def default_tolerance(got: Array, want: Array) -> Tolerance:
-    """Return the tolerance of the coarser of two types; integers, bools and strings are exact.
+def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
+    """Return the tolerance of the coarsest type; integers, bools and strings are exact.
 
-    A small element is a sum of larger ones, so `atol` grows with the values that are expected.
+    `others` are types of values that the arrays were computed from, if these may be coarser. A
+    small element is a sum of larger ones, so `atol` grows with the values that are expected.
     """
     if kind_of(want) not in ("float", "complex"):
         return _EXACT
-    found = [_DEFAULTS.get(str(each.dtype), _COARSEST) for each in (got, want)]
-    coarser = max(found, key=lambda each: each.atol)
-    return Tolerance(coarser.atol * max(1.0, _root_mean_square(want)), coarser.rtol)
+    types = (str(got.dtype), str(want.dtype), *others)
+    coarsest = max((_DEFAULTS.get(each, _COARSEST) for each in types), key=lambda each: each.atol)
+    return Tolerance(coarsest.atol * max(1.0, _root_mean_square(want)), coarsest.rtol)
 
 
 def _root_mean_square(array: Array) -> float:
@@ -235,7 +236,12 @@ def _problem(got: Value, want: Value) -> str | None:
 
 
 def compare(
-    output: str, got: Value, want: Value, atol: float | None = None, rtol: float | None = None
+    output: str,
+    got: Value,
+    want: Value,
+    atol: float | None = None,
+    rtol: float | None = None,
+    others: Collection[str] = (),
 ) -> Comparison:
     """Compare two arrays, or None for one that there is not.
 
@@ -243,8 +249,9 @@ def compare(
         output: the name for the report.
         got: what the model gave.
         want: what was expected.
-        atol: for floats; by default that of the coarser type.
+        atol: for floats; by default that of the coarsest type.
         rtol: likewise.
+        others: types that count as well, as default_tolerance() takes them.
     """
     found = Comparison(output, problem=_problem(got, want))
     if got is not None:
@@ -252,7 +259,7 @@ def compare(
     if want is not None:
         found.expected_dtype, found.expected_shape = type_name(want), list(want.shape)
     if found.problem is None:
-        tolerance = default_tolerance(got, want)
+        tolerance = default_tolerance(got, want, others)
         if tolerance is not _EXACT:
             tolerance = Tolerance(
                 tolerance.atol if atol is None else atol, tolerance.rtol if rtol is None else rtol

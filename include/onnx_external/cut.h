@@ -88,10 +88,10 @@ struct CutFileOptions {
 };
 
 // Writes a piece beside its model, completely or not at all. Its metadata_props have the entry
-// "onnx_external.cut_from", which names the parent with its size and CRC-32, so that verify_model() notices when
-// the parent was replaced. Saves into the folder treat it as any model that refers to data: what it
-// needs is not removed. Errors as for cut_model() and Model::load(); kInvalidArgument if
-// `piece_path` is not in the folder of the model, because loaders refuse locations outside a
+// "onnx_external.cut_from", which names the parent with its size and CRC-32, so that verify_model()
+// notices when the parent was replaced. Saves into the folder treat it as any model that refers to
+// data: what it needs is not removed. Errors as for cut_model() and Model::load(); kInvalidArgument
+// if `piece_path` is not in the folder of the model, because loaders refuse locations outside a
 // model's folder, or does not end with ".onnx", since a save looks for data in use in such files
 // only; kAlreadyExists; kIo also if a save is at work in the folder.
 [[nodiscard]] Result<CutReport> cut_model_file(const std::filesystem::path& model_path,

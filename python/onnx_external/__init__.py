@@ -17,7 +17,6 @@ from ._core import version as __version__
 from .checkpoint import Checkpoint, Tensor, open_checkpoint
 from .classes import PickledValue, register_class, unregister_class
 from .cut import cut, cut_bytes
-from .diagnose import Diagnosis, ModuleDiagnosis, Status, diagnose
 from .errors import (
     CancelledError,
     Error,
@@ -43,13 +42,25 @@ from .reports import (
     VerifyReport,
 )
 from .save import Plan, SetPlan, plan, save, save_model_with_external_data
-from .validate import Validation, validate
 from .verify import inspect, verify
 from .writer import Writer
 
 if TYPE_CHECKING:
     from . import torch as torch
     from . import transformers as transformers
+    from .diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
+    from .validation import Validation, validate
+
+# Names that are imported when they are first asked for, and where they are: what few programs use
+# does not make `import onnx_external` longer.
+_LATER = {
+    "Diagnosis": "diagnosis",
+    "ModuleDiagnosis": "diagnosis",
+    "Status": "diagnosis",
+    "diagnose": "diagnosis",
+    "Validation": "validation",
+    "validate": "validation",
+}
 
 __all__ = [
     "CancelledError",
@@ -99,7 +110,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the parts that need torch when they are first asked for."""
+    """Import the parts that are not always needed, or need torch."""
     if name in ("torch", "transformers"):
         return import_module(f".{name}", __name__)
+    if name in _LATER:
+        globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,11 +19,11 @@ def main() -> int:
 
         return export(sys.argv[2:])
     if sys.argv[1:2] == ["validate"]:
-        from .validate.command import main as validate
+        from .validation.command import main as validate
 
         return validate(sys.argv[2:])
     if sys.argv[1:2] == ["diagnose"]:
-        from .diagnose.command import main as diagnose
+        from .diagnosis.command import main as diagnose
 
         return diagnose(sys.argv[2:])
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:

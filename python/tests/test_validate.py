@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external.validate.comparing import compare
+from onnx_external.validation.comparing import compare
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Error, InvalidArgumentError
-from ..validate.folders import graph_of, is_transformers
-from ..validate.references import ModuleReference
-from ..validate.running import Session, provider_names
-from ..validate.values import Value
+from ..validation.folders import graph_of, is_transformers
+from ..validation.references import ModuleReference
+from ..validation.running import Session, provider_names
+from ..validation.values import Value
 from .pieces import Boundary, Piece, cut_piece, run_piece
 from .recording import Call, Recorded, record
 from .reports import WRONG, Diagnosis, ModuleDiagnosis, Status

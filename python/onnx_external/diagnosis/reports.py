@@ -6,8 +6,8 @@ import enum
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..validate.comparing import Comparison
-from ..validate.reports import finite
+from ..validation.comparing import Comparison
+from ..validation.reports import finite
 
 __all__ = ["Diagnosis", "ModuleDiagnosis", "Status"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError
-from ..validate.references import leaves
-from ..validate.running import first_line
-from ..validate.values import Array, from_torch
+from ..validation.references import leaves
+from ..validation.running import first_line
+from ..validation.values import Array, from_torch
 
 __all__ = ["Call", "Recorded", "record"]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..cut import cut_bytes
 from ..errors import NotFoundError
-from ..validate.comparing import Comparison, compare
-from ..validate.running import Session
-from ..validate.values import Array, Value, kind_of
+from ..validation.comparing import Comparison, compare
+from ..validation.running import Session
+from ..validation.values import Array, Value, kind_of
 from .recording import Recorded
 
 __all__ = ["Boundary", "Piece", "cut_piece", "run_piece"]

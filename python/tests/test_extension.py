@@ -33,6 +33,18 @@ def test_any_order_of_imports_works(tiny: Path, tmp_path: Path) -> None:
     assert (orders.stdout, orders.returncode) == ("120\n", 0), orders.stderr
 
 
+def test_what_few_programs_use_is_imported_when_it_is_asked_for() -> None:
+    program = (
+        "import sys, onnx_external as oe;"
+        "print([name for name in sys.modules if name.startswith('onnx_external.')"
+        " and name.split('.')[1] in ('diagnosis', 'validation')]);"
+        "import onnx_external.diagnosis;"
+        "print(callable(oe.validate), callable(oe.diagnose), oe.Status.OK.name)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert printed.stdout.decode().split("\n")[:2] == ["[]", "True True OK"]
+
+
 def test_importing_takes_numpy_and_nothing_else() -> None:
     program = (
         "import sys, numpy; before = set(sys.modules); import onnx_external;"

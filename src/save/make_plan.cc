@@ -15,6 +15,7 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/model_access.h"
+#include "save/file_names.h"
 #include "save/layout.h"
 #include "save/link.h"
 #include "save/output_names.h"

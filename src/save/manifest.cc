@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/derivation_json.h"
+#include "onnx_external/plan.h"
 #include "save/file_names.h"
 #include "save/manifest_options.h"
 #include "tensor/recipe_json.h"

@@ -7,6 +7,14 @@ oe.transformers.export("llama/", "out", layout="link")
 ```
 """
 
+import torch
+
 from .exporting import ModelReport, export
 
 __all__ = ["ModelReport", "export"]
+
+# torch lists the functions that make tensors when it first needs them, for good. from_pretrained()
+# replaces torch.linspace for a while: if it came first, torch.device("meta") would never again
+# apply to the real one.
+with torch.device("meta"):
+    torch.empty(0)

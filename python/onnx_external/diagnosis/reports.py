@@ -25,7 +25,10 @@ class Status(enum.Flag):
     NOINPUT = enum.auto()
     """There was nothing to run or compare."""
     CHILDC = enum.auto()
-    """A module inside of it is wrong."""
+    """The rest holds with modules inside of it replaced: by what they gave in the reference, or by
+    custom operators."""
+    CUSTOM = enum.auto()
+    """It was replaced, so that the modules around it could be judged."""
 
     def __str__(self) -> str:
         """Return the names, e.g. "DISC CHILDC"."""
@@ -43,6 +46,8 @@ class ModuleDiagnosis:
     """Empty for the model itself."""
     cls: str
     status: Status
+    step: str = ""
+    """The step that failed, of FAIL."""
     reason: str = ""
     """Of FAIL and NOINPUT."""
     order: int = -1

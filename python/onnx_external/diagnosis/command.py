@@ -6,8 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..errors import Error
+from .reports import Diagnosis
 
 __all__ = ["main"]
 
@@ -28,17 +30,34 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type that the graph computes in")
+    parser.add_argument("--svg", metavar="FILE", help="draw the modules, for a browser")
+    parser.add_argument("--overwrite", action="store_true", help="let --svg replace a picture")
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the last sentence")
     return parser
+
+
+def _print(report: Diagnosis, given: argparse.Namespace) -> None:
+    if given.json:
+        print(json.dumps(report.to_dict(), indent=2))
+        return
+    if not given.quiet:
+        print(report.tree())
+        for note in report.notes:
+            print(note)
+    print(report.sentence)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     given = _parser().parse_args(arguments)
     from .diagnosing import diagnose
+    from .picture_file import check_target, write_picture
 
+    svg = None if given.svg is None else Path(given.svg)
     try:
+        if svg is not None:
+            check_target(svg, given.overwrite)
         report = diagnose(
             given.model,
             given.against,
@@ -48,15 +67,10 @@ def main(arguments: Sequence[str]) -> int:
             task=given.task,
             dtype=given.dtype,
         )
+        _print(report, given)
+        if svg is not None:
+            write_picture(svg, report.svg())
     except Error as error:
         print(f"diagnose: error: {error}", file=sys.stderr)
         return 2
-    if given.json:
-        print(json.dumps(report.to_dict(), indent=2))
-    else:
-        if not given.quiet:
-            print(report.tree())
-            for note in report.notes:
-                print(note)
-        print(report.sentence)
     return 0 if report.ok else 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..validation.comparing import Comparison
 from ..validation.reports import finite
+from .picture import picture
 
 __all__ = ["Diagnosis", "ModuleDiagnosis", "Status"]
 
@@ -107,6 +108,10 @@ class Diagnosis:
     def tree(self) -> str:
         """Return a line for each module."""
         return "\n".join(map(_line, self.modules))
+
+    def svg(self) -> str:
+        """Return a picture of the tree: an SVG document."""
+        return picture(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings."""

@@ -18,7 +18,7 @@ std::string help_text() {
   return fmt::format(
       R"(cut-external writes a piece of an ONNX model beside it; weights stay where they are.
 
-usage: cut-external MODEL.onnx -o PIECE.onnx --module NAME [options]
+usage: cut-external MODEL.onnx -o PIECE.onnx --module NAME [--without NAMES] [options]
        cut-external MODEL.onnx -o PIECE.onnx --inputs NAMES --outputs NAMES [options]
 
 examples:
@@ -29,6 +29,8 @@ input:
   MODEL.onnx             the model; its data files are not read
   --module NAME          take the nodes that the exporter made for this module
                          (inspect-external MODEL.onnx --modules lists them)
+  --without NAMES        leave out the nodes of these modules in it, separated by commas
+                         (repeatable); what they compute becomes inputs. Without --module: of all
   --inputs NAMES         values that the piece takes as inputs, separated by commas (repeatable)
   --outputs NAMES        values that it computes from them, likewise
 
@@ -62,10 +64,13 @@ void set_up(CommandLine& line, Arguments& arguments) {
   line.value("MODEL", arguments.model);
   line.value("-o,--output", arguments.piece);
   line.value("--module", arguments.options.module);
+  add_name_list(line, "--without", arguments.options.without);
   add_name_list(line, "--inputs", arguments.options.inputs);
   add_name_list(line, "--outputs", arguments.options.outputs);
   line.excludes("--module", "--inputs");
   line.excludes("--module", "--outputs");
+  line.excludes("--without", "--inputs");
+  line.excludes("--without", "--outputs");
   line.needs("--inputs", "--outputs");
   line.flag("--overwrite", [&] { arguments.file.overwrite = Overwrite::kAllow; });
   line.flag("--no-fsync", [&] { arguments.file.sync = Sync::kNone; });
@@ -79,7 +84,9 @@ std::string what_is_missing(const Arguments& arguments) {
   if (arguments.piece.empty()) {
     return "no -o PIECE.onnx is given";
   }
-  const bool selects = !arguments.options.module.empty() || !arguments.options.outputs.empty();
+  const CutOptions& options = arguments.options;
+  const bool selects =
+      !options.module.empty() || !options.without.empty() || !options.outputs.empty();
   return selects ? "" : "neither --module nor --outputs is given";
 }
 

@@ -11,7 +11,9 @@
 // (pkg.torch.onnx.name_scopes or namespace in the metadata of the nodes, or names like
 // "/layer1/conv/Conv"). A name that no node states may be that of a container ("model.layers"): it
 // means the modules in it. Nodes of no module that stand between two nodes of it come along. A
-// module that is called several times is one piece, with the inputs and outputs of all calls.
+// module that is called several times is one piece, with the inputs and outputs of all calls. It
+// may be without some of the modules in it: what these compute is then given to the piece, and what
+// they read is among its outputs.
 //
 // By values: the nodes that compute the outputs from the inputs. It is refused if an output depends
 // on anything else that only the caller can give.
@@ -38,13 +40,15 @@
 
 namespace onnx_external {
 
-// Either `module`, or `outputs` with or without `inputs`.
+// Either `module`, or `without`, or both; or `outputs` with or without `inputs`.
 struct CutOptions {
-  std::string module;
+  std::string module;  // "" beside `without`: the model itself
   // Names of values of the main graph. No name may be there twice. An initializer named as an input
   // is left out, so that the caller gives its value.
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
+  // Modules inside of `module` whose nodes the piece does not have.
+  std::vector<std::string> without;
 };
 
 // What a piece has. A plain value.
@@ -74,11 +78,12 @@ struct Piece {
 //
 // kInvalidArgument if `options` name no module and no output, or both, a name twice, an output that
 // no node makes, an input that no output depends on or that stands beside a value which its node
-// makes as well; kNotFound for a module or value that the main graph does not have, and the nearest
-// names are listed; kMismatch if the inputs do not cut the outputs off from a graph input, which is
-// named; kUnsupported for what lies inside a subgraph, for an input of unknown type, and for a
-// model whose data is in memory (kLooseLocation); kCorrupt if a value is defined twice or by
-// nothing, or the nodes are not in topological order.
+// makes as well, a module in `without` that has no node in `module`; kNotFound for a module or
+// value that the main graph does not have, and the nearest names are listed; kMismatch if the
+// inputs do not cut the outputs off from a graph input, which is named; kUnsupported for what lies
+// inside a subgraph, for an input of unknown type, and for a model whose data is in memory
+// (kLooseLocation); kCorrupt if a value is defined twice or by nothing, or the nodes are not in
+// topological order.
 [[nodiscard]] Result<Piece> cut_model(const Model& model, const CutOptions& options);
 
 struct CutFileOptions {

@@ -25,15 +25,16 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-CutOptions options_of(std::string module, Names inputs, Names outputs) {
-  return CutOptions{std::move(module), std::move(inputs), std::move(outputs)};
+CutOptions options_of(std::string module, Names inputs, Names outputs, Names without) {
+  return CutOptions{std::move(module), std::move(inputs), std::move(outputs), std::move(without)};
 }
 
 std::string cut(nb::object model, nb::object piece, std::string module, Names inputs, Names outputs,
-                bool overwrite, bool sync) {
+                Names without, bool overwrite, bool sync) {
   const std::filesystem::path parent = path_of(model);
   const std::filesystem::path target = path_of(piece);
-  const CutOptions options = options_of(std::move(module), std::move(inputs), std::move(outputs));
+  const CutOptions options =
+      options_of(std::move(module), std::move(inputs), std::move(outputs), std::move(without));
   const CutFileOptions file{overwrite ? Overwrite::kAllow : Overwrite::kRefuse,
                             sync ? Sync::kFiles : Sync::kNone};
   auto report = [&] {
@@ -50,9 +51,10 @@ Result<Piece> cut_file(const std::filesystem::path& path, const CutOptions& opti
 }
 
 std::tuple<nb::bytes, std::string> cut_bytes(nb::object model, std::string module, Names inputs,
-                                             Names outputs) {
+                                             Names outputs, Names without) {
   const std::filesystem::path path = path_of(model);
-  const CutOptions options = options_of(std::move(module), std::move(inputs), std::move(outputs));
+  const CutOptions options =
+      options_of(std::move(module), std::move(inputs), std::move(outputs), std::move(without));
   auto piece = [&] {
     const nb::gil_scoped_release unlocked;
     return cut_file(path, options);
@@ -65,9 +67,9 @@ std::tuple<nb::bytes, std::string> cut_bytes(nb::object model, std::string modul
 
 void bind_cut(nb::module_& module) {
   module.def("cut", &cut, nb::arg("model"), nb::arg("piece"), nb::arg("module"), nb::arg("inputs"),
-             nb::arg("outputs"), nb::arg("overwrite"), nb::arg("sync"));
+             nb::arg("outputs"), nb::arg("without"), nb::arg("overwrite"), nb::arg("sync"));
   module.def("cut_bytes", &cut_bytes, nb::arg("model"), nb::arg("module"), nb::arg("inputs"),
-             nb::arg("outputs"));
+             nb::arg("outputs"), nb::arg("without"));
 }
 
 }  // namespace onnx_external::python

@@ -86,9 +86,10 @@ def cut(
     module: str,
     inputs: list[str],
     outputs: list[str],
+    without: list[str],
     overwrite: bool,
     sync: bool,
 ) -> str: ...
 def cut_bytes(
-    model: _Path, module: str, inputs: list[str], outputs: list[str]
+    model: _Path, module: str, inputs: list[str], outputs: list[str], without: list[str]
 ) -> tuple[bytes, str]: ...

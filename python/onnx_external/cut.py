@@ -25,6 +25,7 @@ def cut(
     module: str | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
     overwrite: bool = False,
     sync: bool = True,
 ) -> reports.CutReport:
@@ -36,6 +37,8 @@ def cut(
         module: take the nodes that the exporter made for this module: "model.layers.3".
         inputs: instead of a module: values that the piece takes as inputs.
         outputs: values that it computes from them.
+        without: modules inside of `module` (or of the model, if none is given) whose nodes the
+            piece does not have; what they compute becomes inputs.
         overwrite: replace an older piece.
         sync: wait until the piece is on the disk.
     """
@@ -49,6 +52,7 @@ def cut(
             module or "",
             _names("inputs", inputs),
             _names("outputs", outputs),
+            _names("without", without),
             overwrite,
             sync,
         )
@@ -61,6 +65,7 @@ def cut_bytes(
     module: str | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
 ) -> tuple[bytes, reports.CutReport]:
     """Return the piece as a serialized model, and its report; nothing is written.
 
@@ -69,6 +74,10 @@ def cut_bytes(
     arguments are those of cut().
     """
     data, text = _core.cut_bytes(
-        model, module or "", _names("inputs", inputs), _names("outputs", outputs)
+        model,
+        module or "",
+        _names("inputs", inputs),
+        _names("outputs", outputs),
+        _names("without", without),
     )
     return data, reports.cut_report(text)

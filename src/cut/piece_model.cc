@@ -19,13 +19,14 @@ namespace {
 
 Result<CutSelection> select(const ValueGraph& graph, const CutOptions& options) {
   const bool by_values = !options.inputs.empty() || !options.outputs.empty();
-  if (options.module.empty() == !by_values) {
+  const bool by_module = !options.module.empty() || !options.without.empty();
+  if (by_module == by_values) {
     return fail(ErrorCode::kInvalidArgument,
                 by_values ? "a module and values are named; name one or the other"
                           : "neither a module nor outputs of the piece are named");
   }
-  if (!by_values) {
-    return select_module(graph, options.module);
+  if (by_module) {
+    return select_module(graph, options.module, options.without);
   }
   if (options.outputs.empty()) {
     return fail(ErrorCode::kInvalidArgument, "no output of the piece is named");

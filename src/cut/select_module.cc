@@ -20,11 +20,15 @@ enum class Side : std::uint8_t { kOutside, kInside, kUnknown };  // kUnknown: of
 // Whether one of the modules that a node lies in is the one that is meant.
 class ModuleName {
  public:
-  // `as_container`: means the modules in it.
+  // `as_container`: means the modules in it. The empty name is that of the model itself, in which
+  // all nodes lie.
   ModuleName(const std::string& name, bool as_container)
       : name_(name), inner_(as_container ? name + "." : "") {}
 
   [[nodiscard]] Side side_of(const onnx::NodeProto& node) const {
+    if (name_.empty()) {
+      return Side::kInside;
+    }
     const std::vector<std::string> scopes = module_scopes(node);
     if (scopes.empty()) {
       return Side::kUnknown;
@@ -67,14 +71,50 @@ Error no_such_module(const ValueGraph& graph, const std::string& module) {
   return not_found_error("no node was made for the module " + quote(module), module, known);
 }
 
+// Where each node of the main graph stands relative to a module. kNotFound if no node was made for
+// it; kUnsupported if one lies inside a subgraph of a node outside.
+class Sides {
+ public:
+  [[nodiscard]] static Result<std::vector<Side>> of(const ValueGraph& graph,
+                                                    const std::string& module) {
+    for (const bool as_container : {false, true}) {
+      std::vector<Side> sides(graph.node_count());
+      TRY_ASSIGN(const bool found, find(graph, ModuleName(module, as_container), module, sides));
+      if (found) {
+        return sides;
+      }
+    }
+    return fail(no_such_module(graph, module));
+  }
+
+ private:
+  static Result<bool> find(const ValueGraph& graph, const ModuleName& name,
+                           const std::string& module, std::vector<Side>& sides) {
+    bool found = false;
+    for (NodeId node = 0; node < graph.node_count(); ++node) {
+      const onnx::NodeProto& proto = graph.graph().node(static_cast<int>(node));
+      sides[node] = name.side_of(proto);
+      found = found || sides[node] == Side::kInside;
+      if (sides[node] != Side::kInside && name.is_hidden_in(proto)) {
+        return fail(ErrorCode::kUnsupported,
+                    "nodes of the module " + quote(module) + " are inside a subgraph of " +
+                        graph.node_text(node) +
+                        ", and a piece cannot begin or end there; cut a module that holds that "
+                        "node");
+      }
+    }
+    return found;
+  }
+};
+
 class ModuleCut {
  public:
-  explicit ModuleCut(const ValueGraph& graph) : graph_(graph), sides_(graph.node_count()) {
+  explicit ModuleCut(const ValueGraph& graph) : graph_(graph) {
     selection_.nodes.resize(graph.node_count());
   }
 
-  Result<CutSelection> select(const std::string& module) {
-    TRY(find_nodes(module));
+  Result<CutSelection> select(const std::string& module, const std::vector<std::string>& without) {
+    TRY(find_nodes(module, without));
     take_nodes_between();
     list_outputs();
     if (selection_.outputs.empty()) {
@@ -88,34 +128,28 @@ class ModuleCut {
   }
 
  private:
-  Status find_nodes(const std::string& module) {
-    for (const bool as_container : {false, true}) {
-      TRY_ASSIGN(const bool found, find_nodes(ModuleName(module, as_container), module));
-      if (found) {
-        return {};
+  Status find_nodes(const std::string& module, const std::vector<std::string>& without) {
+    TRY_ASSIGN(sides_, Sides::of(graph_, module));
+    for (const std::string& inner : without) {
+      TRY_ASSIGN(const auto inside, Sides::of(graph_, inner));
+      bool found = false;
+      for (NodeId node = 0; node < graph_.node_count(); ++node) {
+        if (inside[node] == Side::kInside && sides_[node] == Side::kInside) {
+          sides_[node] = Side::kOutside;
+          found = true;
+        }
       }
-    }
-    return fail(no_such_module(graph_, module));
-  }
-
-  Result<bool> find_nodes(const ModuleName& name, const std::string& module) {
-    bool found = false;
-    for (NodeId node = 0; node < graph_.node_count(); ++node) {
-      const onnx::NodeProto& proto = graph_.graph().node(static_cast<int>(node));
-      sides_[node] = name.side_of(proto);
-      found = found || sides_[node] == Side::kInside;
-      if (sides_[node] != Side::kInside && name.is_hidden_in(proto)) {
-        return fail(ErrorCode::kUnsupported,
-                    "nodes of the module " + quote(module) + " are inside a subgraph of " +
-                        graph_.node_text(node) +
-                        ", and a piece cannot begin or end there; cut a module that holds that "
-                        "node");
+      if (!found) {
+        return fail(ErrorCode::kInvalidArgument, "the module " + quote(inner) +
+                                                     ", which the piece should be without, has no "
+                                                     "node in " +
+                                                     quote(module));
       }
     }
     for (NodeId node = 0; node < graph_.node_count(); ++node) {
       selection_.nodes[node] = sides_[node] == Side::kInside;
     }
-    return found;
+    return {};
   }
 
   // Nodes of no module, on a way from a node of the module to another over such nodes alone.
@@ -232,8 +266,9 @@ class ModuleCut {
 
 }  // namespace
 
-Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module) {
-  return ModuleCut(graph).select(module);
+Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module,
+                                   const std::vector<std::string>& without) {
+  return ModuleCut(graph).select(module, without);
 }
 
 }  // namespace onnx_external

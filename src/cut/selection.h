@@ -17,10 +17,11 @@ struct CutSelection {
   std::vector<ValueId> fed_back;
 };
 
-// Both as cut_model() describes; errors too. A result is consistent: each value that a selected
-// node reads is an input, made by a selected node, or an initializer.
-[[nodiscard]] Result<CutSelection> select_module(const ValueGraph& graph,
-                                                 const std::string& module);
+// Both as cut_model() describes; errors too. An empty `module` is the model itself. A result is
+// consistent: each value that a selected node reads is an input, made by a selected node, or an
+// initializer.
+[[nodiscard]] Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module,
+                                                 const std::vector<std::string>& without);
 [[nodiscard]] Result<CutSelection> select_between(const ValueGraph& graph,
                                                   const std::vector<std::string>& inputs,
                                                   const std::vector<std::string>& outputs);

@@ -523,7 +523,7 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
 std::string cut_text(const std::filesystem::path& piece, const CutReport& report, Lists lists) {
   std::string out = names_line("inputs", report.inputs, lists) +
                     names_line("outputs", report.outputs, lists) +
-                    names_line("inputs that depend on outputs, because the module is called again",
+                    names_line("inputs that the model computes from outputs of the piece",
                                report.fed_back, lists) +
                     names_line("outputs of unknown type", report.untyped, lists);
   return out +

@@ -89,7 +89,7 @@ TEST_F(CutFile, IsTheModelInMemoryWithANoteOfItsParent) {
 
 TEST_F(CutFile, OfAPieceNamesThatPieceAlone) {
   ASSERT_THAT(cut_to("piece.onnx"), IsOk());
-  options_ = {"", {"a"}, {"b"}};
+  options_ = {"", {"a"}, {"b"}, {}};
   ASSERT_THAT(cut_model_file(dir_.path() / "piece.onnx", dir_.path() / "small.onnx", options_),
               IsOk());
   onnx::ModelProto piece;

@@ -56,6 +56,45 @@ TEST(CutModule, MayBeInsideAnother) {
   EXPECT_THAT(piece->report.outputs, ElementsAre("layers.0/m"));
 }
 
+Result<Piece> cut_without(const onnx::ModelProto& model, std::string module,
+                          std::vector<std::string> without) {
+  CutOptions options;
+  options.module = std::move(module);
+  options.without = std::move(without);
+  return cut(model, options);
+}
+
+TEST(CutModule, MayBeWithoutModulesInsideOfIt) {
+  GraphBuilder b;
+  add_layers(b);
+  const auto layer = cut_without(b.model(), "layers.1", {"layers.1.fc"});
+  EXPECT_THAT(nodes_of(layer), ElementsAre("Add_3"));
+  EXPECT_THAT(layer->report.inputs, ElementsAre("layers.1/m", "mask"));
+  EXPECT_EQ(layer->report.weight_bytes, 0U);
+  const auto whole = cut_without(b.model(), "", {"layers.0.fc", "layers.1"});
+  EXPECT_THAT(nodes_of(whole), ElementsAre("Add_1"));
+  EXPECT_THAT(whole->report.outputs, ElementsAre("layers.0/s"));
+  const auto around = cut_without(b.model(), "layers", {"layers.0.fc", "layers.1.fc"});
+  EXPECT_THAT(nodes_of(around), ElementsAre("Add_1", "Add_3"));
+  EXPECT_THAT(around->report.outputs, ElementsAre("layers.0/s", "layers.1/s"));
+  EXPECT_THAT(around->report.fed_back, ElementsAre("layers.1/m"));
+}
+
+TEST(CutModule, CannotBeWithoutModulesOutsideOfIt) {
+  GraphBuilder b;
+  add_layers(b);
+  EXPECT_THAT(cut_without(b.model(), "layers.0", {"layers.1.fc"}),
+              FailsWith(ErrorCode::kInvalidArgument, "has no node in 'layers.0'"));
+  EXPECT_THAT(cut_without(b.model(), "layers.0", {"layers.0.fd"}),
+              FailsWith(ErrorCode::kNotFound, "'layers.0.fc'"));
+  EXPECT_THAT(cut_without(b.model(), "layers.0", {"layers.0"}),
+              FailsWith(ErrorCode::kInvalidArgument, "nothing outside"));
+  CutOptions both;
+  both.without = {"layers.0"};
+  both.outputs = {"layers.0/s"};
+  EXPECT_THAT(cut(b.model(), both), FailsWith(ErrorCode::kInvalidArgument, "one or the other"));
+}
+
 TEST(CutModule, MayBeAContainerThatIsNeverCalled) {
   GraphBuilder b;
   add_layers(b);

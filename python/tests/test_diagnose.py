@@ -141,9 +141,10 @@ def test_the_module_with_a_wrong_weight_is_named(
     folder = exported.changed(tmp_path, change)
     report = oe.diagnose(exported.out / f"{graph}.onnx", folder)
     assert not report.ok and report.first is not None and report.first.name == wrong
-    assert report.first.status == oe.Status.DISC and wrong in report.sentence
+    assert report.first.status == oe.Status.DISC | oe.Status.CUSTOM and wrong in report.sentence
     parent = next(each for each in report.modules if each.name == wrong.rpartition(".")[0])
-    assert parent.status & oe.Status.CHILDC
+    assert parent.status == oe.Status.OK | oe.Status.CHILDC and parent.replaced
+    assert all("swap" in str(change) or each.name == wrong for each in report.wrong)
     before = [each for each in report.modules if 0 <= each.order < report.first.order]
     assert before and all(not each.status & oe.Status.DISC for each in before)
 
@@ -203,7 +204,7 @@ def test_the_command_names_the_module_last(models: Any, tmp_path: Path) -> None:
     document = json.loads(run("--against", folder, "--json").stdout)
     assert document["first"] == "classifier" and document["ok"] is False
     statuses = {each["name"]: each["status"] for each in document["modules"]}
-    assert statuses["classifier"] == "DISC" and statuses[""] == "DISC CHILDC"
+    assert statuses["classifier"] == "DISC CUSTOM" and statuses[""] == "OK CHILDC"
     done = run("--against", tmp_path)
     assert done.returncode == 2 and "diagnose: error:" in done.stderr
 

@@ -30,6 +30,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type that the graph computes in")
+    parser.add_argument(
+        "--strategy",
+        default="always",
+        choices=["always", "failing", "local"],
+        help="look into modules always (default), only if they go wrong, or always, and judge each "
+        "by its own operations",
+    )
+    parser.add_argument(
+        "--opaque",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="do not look into this module, or modules of this class (repeatable)",
+    )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="run modules also on what the model computes before them: where differences pile up",
+    )
     parser.add_argument("--svg", metavar="FILE", help="draw the modules, for a browser")
     parser.add_argument("--overwrite", action="store_true", help="let --svg replace a picture")
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
@@ -43,22 +62,26 @@ def _print(report: Diagnosis, given: argparse.Namespace) -> None:
         return
     if not given.quiet:
         print(report.tree())
-        for note in report.notes:
-            print(note)
+        for remark in report.remarks:
+            print(remark)
     print(report.sentence)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
-    given = _parser().parse_args(arguments)
-    from .diagnosing import diagnose
-    from .picture_file import check_target, write_picture
+def _shown(name: str, number: int, count: int) -> None:
+    """Write which module is judged, over the line before."""
+    _line(f"{number}/{count} {name}"[:78])
 
-    svg = None if given.svg is None else Path(given.svg)
+
+def _line(text: str) -> None:
+    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _diagnosed(given: argparse.Namespace) -> Diagnosis:
+    from .diagnosing import diagnose
+
+    progress = _shown if sys.stderr.isatty() and not given.quiet else None
     try:
-        if svg is not None:
-            check_target(svg, given.overwrite)
-        report = diagnose(
+        return diagnose(
             given.model,
             given.against,
             atol=given.atol,
@@ -66,11 +89,30 @@ def main(arguments: Sequence[str]) -> int:
             providers=given.provider,
             task=given.task,
             dtype=given.dtype,
+            strategy=given.strategy,
+            opaque=given.opaque,
+            follow=given.follow,
+            progress=progress,
         )
-        _print(report, given)
+    finally:
+        if progress is not None:
+            _line("")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    given = _parser().parse_args(arguments)
+    from .picture_file import check_target, write_picture
+
+    svg = None if given.svg is None else Path(given.svg)
+    try:
+        if svg is not None:
+            check_target(svg, given.overwrite)
+        report = _diagnosed(given)
         if svg is not None:
             write_picture(svg, report.svg())
     except Error as error:
         print(f"diagnose: error: {error}", file=sys.stderr)
         return 2
+    _print(report, given)
     return 0 if report.ok else 1

@@ -1,4 +1,4 @@
-"""A module's piece of the model, run on what the module took."""
+"""Pieces of the model, one for each module, and what they run on."""
 
 from __future__ import annotations
 
@@ -15,27 +15,41 @@ from ..errors import NotFoundError
 from ..validation.comparing import Comparison, compare
 from ..validation.running import Session
 from ..validation.values import Array, Value, kind_of
-from .recording import Recorded
+from .spill import Spilled, can_spill, spill
 
-__all__ = ["Boundary", "Piece", "cut_piece", "run_piece"]
+__all__ = ["Boundary", "Piece", "compare_outputs", "cut_piece", "is_equal", "load", "stand_ins"]
+
+_LARGE = 128 << 20
+"""Bytes of weights from which a piece is loaded without copies of them."""
+
+Tolerance = tuple[float | None, float | None, Collection[str]]
+"""atol, rtol, and the types of other values, as compare() takes them."""
 
 
 @dataclass
 class Piece:
-    """The model of one module."""
+    """The model of one module, or of a part of it."""
 
     data: Any
     """Its bytes, or the path of the whole model."""
     inputs: list[str]
+    outputs: list[str]
+    weight_bytes: int
 
 
-def cut_piece(model: str, name: str) -> Piece | None:
+def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | None:
     """Cut a module out of a model; None if no node of the model was made for it."""
     try:
-        data, report = cut_bytes(model, module=name)
+        data, report = cut_bytes(model, module=name, without=list(without))
     except NotFoundError:
         return None
-    return Piece(data, list(report.inputs))
+    return Piece(data, report.inputs, report.outputs, report.weight_bytes)
+
+
+def load(piece: Piece, providers: list[Any], name: str, folder: str) -> Session:
+    """Load a piece: a large one with its weights mapped, and as the model states it."""
+    where = folder if isinstance(piece.data, bytes) else None
+    return Session(piece.data, providers, name, where, lean=piece.weight_bytes >= _LARGE)
 
 
 class Boundary:
@@ -44,38 +58,46 @@ class Boundary:
     _AT_ONCE = 64
     """Values that one run of the model gives, and memory holds."""
 
-    def __init__(self, model: str, results: Sequence[str], providers: list[Any]) -> None:
-        self._model, self._results, self._providers = model, results, providers
+    def __init__(
+        self,
+        model: str,
+        whole: Session,
+        feeds: Sequence[Mapping[str, Value]],
+        providers: list[Any],
+        folder: Path,
+    ) -> None:
+        self._model, self._results, self._providers = model, whole.output_names, providers
+        self._folder, self._count = folder, 0
+        self._known: list[dict[str, Value | Spilled]] = [dict(feed) for feed in feeds]
+        self._feeds = feeds
 
-    def values(
-        self, names: Sequence[str], feed: Mapping[str, Value], folder: Path
-    ) -> dict[str, Value]:
-        """Return them by name; arrays are mapped.
-
-        Args:
-            names: of values and inputs of the model.
-            feed: the model's inputs.
-            folder: for the values.
-        """
-        found = {name: feed[name] for name in names if name in feed}
-        inside = [name for name in names if name not in feed]
+    def fetch(self, names: Collection[str]) -> None:
+        """Compute values of the model that are not known yet, in all input sets."""
+        inside = sorted(name for name in set(names) if name not in self._known[0])
         for start in range(0, len(inside), self._AT_ONCE):
-            part = inside[start : start + self._AT_ONCE]
-            for number, (name, value) in enumerate(self._run(part, feed).items(), start):
-                found[name] = value
-                if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-                    path = folder / f"boundary.{number}.npy"
-                    np.save(path, value, allow_pickle=False)
-                    found[name] = np.load(path, mmap_mode="r")
-        return found
+            self._compute(inside[start : start + self._AT_ONCE])
 
-    def _run(self, names: list[str], feed: Mapping[str, Value]) -> dict[str, Value]:
+    def values(self, names: Sequence[str], number: int) -> dict[str, Value]:
+        """Return values of one input set by name; arrays are mapped."""
+        self.fetch(names)
+        known = self._known[number]
+        found = {name: known[name] for name in names}
+        return {n: each.read() if isinstance(each, Spilled) else each for n, each in found.items()}
+
+    def _compute(self, names: list[str]) -> None:
         # With the model's own outputs: they depend on all of its inputs, which a cut asks for.
         outputs = [*names, *(name for name in self._results if name not in names)]
-        data, _ = cut_bytes(self._model, inputs=list(feed), outputs=outputs)
-        session = Session(data, self._providers, self._model, os.path.dirname(self._model))
-        got = session.run(session.feed(feed, "its inputs"), "its inputs")
-        return {name: got[name] for name in names}
+        data, report = cut_bytes(self._model, inputs=list(self._feeds[0]), outputs=outputs)
+        piece = Piece(data, report.inputs, report.outputs, report.weight_bytes)
+        session = load(piece, self._providers, self._model, os.path.dirname(self._model))
+        for known, feed in zip(self._known, self._feeds, strict=True):
+            got = session.run(session.feed(feed, "its inputs"), "its inputs")
+            for name in names:
+                value = got.pop(name)
+                if can_spill(value):
+                    self._count += 1
+                    value = spill(value, self._folder / f"boundary.{self._count}")
+                known[name] = value
 
 
 def _distance(one: Array, other: Array) -> float:
@@ -85,9 +107,10 @@ def _distance(one: Array, other: Array) -> float:
     if not one.size:
         return 0.0
     with np.errstate(all="ignore"):
-        left, right = one.astype(np.float64), other.astype(np.float64)
-        difference = float(np.sqrt(np.mean((left - right) ** 2)))
-        size = float(np.sqrt(np.mean(right**2)))
+        wide = np.complex128 if kind_of(one) == "complex" else np.float64
+        left, right = one.astype(wide), other.astype(wide)
+        difference = float(np.sqrt(np.mean(np.abs(left - right) ** 2)))
+        size = float(np.sqrt(np.mean(np.abs(right) ** 2)))
     if not np.isfinite(difference):
         return _FAR
     return min(difference / max(size, 1e-12), _FAR)
@@ -99,52 +122,75 @@ _SAME = 0.5
 """A value of the model stands for a recorded one if it is not farther from it than this."""
 
 
-def _inputs(
-    piece: Piece, recorded: Recorded, number: int, model: Mapping[str, Value]
-) -> dict[str, Value]:
-    """For each input the recorded value that it stands for, else the model's own.
+def stand_ins(
+    own: Mapping[str, Value], candidates: Sequence[Array], model_is_right: bool
+) -> dict[str, Array]:
+    """Return the recorded value that a value of the model stands for; not all stand for one.
 
-    A piece has inputs that its module has not: sizes, masks that were converted before.
-    """
-    given = {}
-    candidates = recorded.values(number, "input")
-    for name in piece.inputs:
-        own = given[name] = model[name]
-        if isinstance(own, np.ndarray):
-            far = [_distance(own, each) for each in candidates]
-            if far and min(far) <= _SAME:
-                given[name] = np.asarray(candidates[far.index(min(far))])
-    return given
-
-
-def run_piece(
-    piece: Piece,
-    session: Session,
-    recorded: Recorded,
-    number: int,
-    model: Mapping[str, Value],
-    tolerance: tuple[float | None, float | None, Collection[str]],
-) -> list[Comparison]:
-    """Compare what a piece gives on recorded inputs with what the module gave.
-
-    Each recorded output is compared with the nearest value of its shape that the piece gives; one
-    that the model does not have, since other nodes took its place, is not compared.
+    It is the nearest one. If the model goes wrong, its value may be far from all that was recorded;
+    then the most similar one of its shape is taken that nothing else stands for.
 
     Args:
-        piece: the piece.
-        session: it, loaded.
-        recorded: its module.
-        number: the input set.
-        model: the values of the piece's inputs, as the model computes them.
-        tolerance: atol, rtol and the types of other values, as compare() takes them.
+        own: values of the model by name.
+        candidates: what was recorded.
+        model_is_right: what is far from all candidates stands for none.
     """
-    given = _inputs(piece, recorded, number, model)
-    got = session.run(session.feed(given, f"input set {number}"), f"input set {number}")
-    arrays = {name: each for name, each in got.items() if isinstance(each, np.ndarray)}
+    found, taken, lost = {}, set(), []
+    for name, value in own.items():
+        if not can_spill(value):
+            continue
+        far = [_distance(value, each) for each in candidates]
+        nearest = min(far, default=float("inf"))
+        if nearest <= _SAME:
+            place = far.index(nearest)
+            found[name] = candidates[place]
+            taken.add(place)
+        elif kind_of(value) == "float" and not model_is_right:
+            lost += [(name, place) for place, each in enumerate(far) if each <= _FAR]
+    ranked = sorted(lost, key=lambda pair: -_similarity(own[pair[0]], candidates[pair[1]]))
+    for name, place in ranked:
+        if name not in found and place not in taken:
+            found[name] = candidates[place]
+            taken.add(place)
+    return found
+
+
+def _similarity(one: Array, other: Array) -> float:
+    """The cosine of the angle between two arrays of one shape."""
+    with np.errstate(all="ignore"):
+        left, right = (each.astype(np.float64).reshape(-1) for each in (one, other))
+        size = float(np.linalg.norm(left) * np.linalg.norm(right))
+        cosine = float(np.dot(left, right)) / size if size else 0.0
+    return cosine if np.isfinite(cosine) else -1.0
+
+
+def compare_outputs(
+    got: Mapping[str, Value],
+    wanted: Sequence[Array],
+    handed_on: Sequence[Array],
+    tolerance: Tolerance,
+) -> list[Comparison]:
+    """Compare what a piece gives with what was recorded.
+
+    Each recorded value is compared with the nearest one of its shape that the piece gives. One that
+    the model does not have is not compared: other nodes took its place, or the module hands on
+    what it was given.
+    """
+    arrays = {name: each for name, each in got.items() if can_spill(each)}
     found = []
-    for want in recorded.values(number, "output"):
+    for want in wanted:
         far = {name: _distance(each, want) for name, each in arrays.items()}
         nearest = min(far, key=lambda name: far[name], default=None)
-        if nearest is not None and far[nearest] <= _FAR:
-            found.append(compare(nearest, arrays[nearest], np.asarray(want), *tolerance))
+        if nearest is None or far[nearest] > _FAR:
+            continue
+        if far[nearest] > _SAME and any(is_equal(want, each) for each in handed_on):
+            continue
+        found.append(compare(nearest, arrays[nearest], want, *tolerance))
     return found
+
+
+def is_equal(one: Array, other: Array) -> bool:
+    """Return whether two arrays have the same type, shape and elements."""
+    return (
+        one.shape == other.shape and one.dtype == other.dtype and bool(np.array_equal(one, other))
+    )

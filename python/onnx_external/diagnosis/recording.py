@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import RunError
 from ..validation.references import leaves
 from ..validation.running import first_line
 from ..validation.values import Array, from_torch
+from .reports import ValueForm
+from .spill import Spilled, can_spill, spill
 
-__all__ = ["Call", "Recorded", "record"]
+__all__ = ["MOST_CALLS", "Call", "Recorded", "record"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module is called with."""
+
+MOST_CALLS = 64
+"""Calls of one module in one run whose values are recorded."""
+
+_Place = tuple[int, str]
+"""An input set, and "input" or "output"."""
 
 
 @dataclass
@@ -34,26 +41,55 @@ class Recorded:
     """When it first returned, among all modules; -1: it was never called."""
     calls: dict[int, int] = field(default_factory=dict)
     """By input set."""
-    files: dict[tuple[int, str], list[Path]] = field(default_factory=dict)
-    """By input set and side ("input", "output")."""
     float_types: set[str] = field(default_factory=set)
     """Of all that was recorded, also where its values were not."""
+    _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
+    _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
+    """Of the first call: type and shape by path."""
 
     def values(self, number: int, side: str) -> list[Array]:
-        """Return the arrays of one set, mapped."""
-        return [np.load(path, mmap_mode="r") for path in self.files.get((number, side), [])]
+        """Return the arrays of one set, of all calls, mapped."""
+        return [each.read() for each in self._files.get((number, side), [])]
 
-    def spill(self, folder: Path, number: int, side: str, value: Any) -> None:
-        """Write the tensors of a value; numpy's files hold no bfloat16 and nothing narrower."""
-        files = self.files.setdefault((number, side), [])
-        for _, tensor in leaves(value):
+    def forms(self, side: str) -> list[ValueForm]:
+        """Return what the module takes or gives in its first call, with the shape in each set."""
+        found: dict[str, ValueForm] = {}
+        for (_, where), forms in sorted(self._forms.items()):
+            if where == side:
+                for path, (dtype, shape) in forms.items():
+                    found.setdefault(path, ValueForm(path, dtype, [])).shapes.append(shape)
+        return list(found.values())
+
+    def write(self, folder: Path, number: int, side: str, value: Any) -> None:
+        """Write the tensors of a value of the call that is running."""
+        call = self.calls.get(number, 0)
+        if call >= MOST_CALLS:
+            return
+        files = self._files.setdefault((number, side), [])
+        for path, tensor in leaves(value):
+            dtype = str(tensor.dtype).removeprefix("torch.")
             if tensor.is_floating_point():
-                self.float_types.add(str(tensor.dtype).removeprefix("torch."))
+                self.float_types.add(dtype)
+            if call == 0:
+                forms = self._forms.setdefault((number, side), {})
+                forms[path or "output"] = (dtype, list(tensor.shape))
             array = from_torch(tensor)
-            if array.dtype.kind in "fiub":
-                path = folder / f"{self.number}.{number}.{side}.{len(files)}.npy"
-                np.save(path, array, allow_pickle=False)
-                files.append(path)
+            if can_spill(array):
+                where = folder / f"{self.number}.{number}.{side}.{len(files)}"
+                files.append(spill(array, where))
+
+
+def _named(module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of a call by name; by place where there is none."""
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {str(number): value for number, value in enumerate(args)} | dict(kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind == inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
 
 
 class _Hooks:
@@ -64,18 +100,18 @@ class _Hooks:
         self.number = 0
 
     def before(self, recorded: Recorded) -> Any:
-        def hook(_: Any, args: Any, kwargs: Any) -> None:
-            recorded.spill(self._folder, self.number, "input", (args, kwargs))
+        def hook(module: Any, args: Any, kwargs: Any) -> None:
+            recorded.write(self._folder, self.number, "input", _named(module, args, kwargs))
 
         return hook
 
     def after(self, recorded: Recorded) -> Any:
         def hook(_: Any, args: Any, kwargs: Any, result: Any) -> None:
+            recorded.write(self._folder, self.number, "output", result)
             recorded.calls[self.number] = recorded.calls.get(self.number, 0) + 1
             if recorded.order < 0:
                 recorded.order = self._order
             self._order += 1
-            recorded.spill(self._folder, self.number, "output", result)
 
         return hook
 

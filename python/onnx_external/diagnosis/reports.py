@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..validation.comparing import Comparison
 from ..validation.reports import finite
 from .picture import picture
 
-__all__ = ["Diagnosis", "ModuleDiagnosis", "Status"]
+__all__ = ["WRONG", "Diagnosis", "ModuleDiagnosis", "Status", "ValueForm", "is_inside"]
 
 
 class Status(enum.Flag):
@@ -40,6 +41,33 @@ WRONG = Status.DISC | Status.FAIL
 
 
 @dataclass
+class ValueForm:
+    """Type and shapes of a value that a module takes or gives."""
+
+    name: str
+    """Of the argument, with the path of a tensor inside of it."""
+    dtype: str
+    shapes: list[list[int]]
+    """One for each input set, of the module's first call."""
+
+    @property
+    def dynamic(self) -> list[int]:
+        """The dimensions that differ between input sets: guessed to be dynamic."""
+        ranks = {len(shape) for shape in self.shapes}
+        if len(ranks) != 1:
+            return []
+        sizes = zip(*self.shapes, strict=True)
+        return [place for place, each in enumerate(sizes) if len(set(each)) > 1]
+
+    def __str__(self) -> str:
+        """Return e.g. "float32[2|3,8|13,64]": sizes of dynamic dimensions by input set."""
+        shape = [str(size) for size in self.shapes[0]]
+        for place in self.dynamic:
+            shape[place] = "|".join(str(each[place]) for each in self.shapes)
+        return f"{self.dtype}[{','.join(shape)}]"
+
+
+@dataclass
 class ModuleDiagnosis:
     """One module."""
 
@@ -53,14 +81,24 @@ class ModuleDiagnosis:
     """Of FAIL and NOINPUT."""
     order: int = -1
     """When it first returned, among all modules."""
+    inputs: list[ValueForm] = field(default_factory=list)
+    outputs: list[ValueForm] = field(default_factory=list)
     sets: list[list[Comparison]] = field(default_factory=list)
     """Its outputs, by input set."""
+    replaced: list[list[Comparison]] = field(default_factory=list)
+    """Likewise, where wrong modules inside of it give what they gave in the reference."""
+    followed: list[list[Comparison]] = field(default_factory=list)
+    """Likewise, where it takes what the model computes before it."""
 
     @property
     def worst(self) -> Comparison | None:
         """The output with the largest share of elements that do not agree."""
-        every = [each for compared in self.sets for each in compared]
-        return max(every, key=lambda each: (each.share, each.max_abs or 0.0), default=None)
+        return _worst(self.sets or self.replaced)
+
+
+def _worst(sets: list[list[Comparison]]) -> Comparison | None:
+    every = [each for compared in sets for each in compared]
+    return max(every, key=lambda each: (each.share, each.max_abs or 0.0), default=None)
 
 
 @dataclass
@@ -74,12 +112,24 @@ class Diagnosis:
     """What was left out, and why."""
 
     @property
-    def first(self) -> ModuleDiagnosis | None:
-        """The first module that goes wrong, although none inside of it does."""
-        wrong = [
-            each for each in self.modules if each.status & WRONG and not each.status & Status.CHILDC
+    def wrong(self) -> list[ModuleDiagnosis]:
+        """The modules that go wrong by themselves, in the order in which they return.
+
+        One that is wrong only as long as modules inside of it are is not among them.
+        """
+        wrong = [each for each in self.modules if each.status & WRONG]
+        names = [each.name for each in wrong]
+        own = [
+            each
+            for each in wrong
+            if each.status & Status.CHILDC or not any(is_inside(one, each.name) for one in names)
         ]
-        return min(wrong, key=lambda each: each.order, default=None)
+        return sorted(own, key=lambda each: each.order)
+
+    @property
+    def first(self) -> ModuleDiagnosis | None:
+        """The first module that goes wrong."""
+        return next(iter(self.wrong), None)
 
     @property
     def ok(self) -> bool:
@@ -98,16 +148,26 @@ class Diagnosis:
             compared = sum(bool(each.status & Status.OK) for each in self.modules)
             return f"No module of {compared} that were compared goes wrong."
         worst = first.worst
-        how = first.reason
+        how = first.reason and f"{first.step}: {first.reason}"
         if not how and worst is not None:
-            how = f"{worst.beyond} of {worst.elements} elements of {worst.output} do not agree"
+            how = worst.problem or (
+                f"{worst.beyond} of {worst.elements} elements of {worst.output} do not agree"
+            )
             if worst.max_abs:
                 how += f", by {worst.max_abs:.3g} at most"
         return f"The first module that goes wrong is {_title(first)}: {how}."
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said before the sentence: the other modules that are wrong, and notes."""
+        others = [_title(each) for each in self.wrong[1:]]
+        if len(others) > _SHOWN:
+            others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
+        return [*([f"Also wrong: {', '.join(others)}."] if others else []), *self.notes]
+
     def tree(self) -> str:
-        """Return a line for each module."""
-        return "\n".join(map(_line, self.modules))
+        """Return a heading and a line for each module."""
+        return "\n".join(_rows(self.modules))
 
     def svg(self) -> str:
         """Return a picture of the tree: an SVG document."""
@@ -115,13 +175,14 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings."""
-        modules = [{**asdict(each), "status": str(each.status)} for each in self.modules]
+        modules = [_document(each) for each in self.modules]
         first = None if self.first is None else self.first.name
         found: dict[str, Any] = finite(
             {
                 "ok": self.ok,
                 "model": self.model,
                 "first": first,
+                "wrong": [each.name for each in self.wrong],
                 "sentence": self.sentence,
                 "notes": self.notes,
                 "modules": modules,
@@ -130,16 +191,59 @@ class Diagnosis:
         return found
 
 
+_SHOWN = 5
+"""Other wrong modules that are named."""
+
+
+def is_inside(name: str, outer: str) -> bool:
+    """Return whether a module is inside of another one; all are inside of the model, ""."""
+    return name != outer and name.startswith(f"{outer}." if outer else "")
+
+
+def _document(module: ModuleDiagnosis) -> dict[str, Any]:
+    found = {**asdict(module), "status": str(module.status)}
+    for side in ("inputs", "outputs"):
+        forms: list[ValueForm] = getattr(module, side)
+        found[side] = [{**asdict(each), "dynamic": each.dynamic} for each in forms]
+    return found
+
+
 def _title(module: ModuleDiagnosis) -> str:
     return f"{module.name} ({module.cls})" if module.name else f"the model itself ({module.cls})"
 
 
-def _line(module: ModuleDiagnosis) -> str:
+def _name(module: ModuleDiagnosis) -> str:
     depth = module.name.count(".") + 1 if module.name else 0
-    told = f"{'  ' * depth}{module.name.rpartition('.')[2] or '(model)'} {module.cls}"
-    told = f"{told:<60} {module.status!s:<12}"
-    worst = module.worst
-    if worst is not None:
-        told += f" {'-' if worst.max_abs is None else format(worst.max_abs, '.3g'):>9}"
-        told += f" {worst.expected_dtype}{worst.expected_shape}".replace(", ", ",")
-    return f"{told} {module.reason}".rstrip()
+    return f"{'  ' * depth}{module.name.rpartition('.')[2] or '(model)'} {module.cls}"
+
+
+def _number(sets: list[list[Comparison]]) -> str:
+    worst = _worst(sets)
+    if worst is None or (worst.max_abs is None and not worst.problem):
+        return "-"
+    return "shape" if worst.max_abs is None else f"{worst.max_abs:.3g}"
+
+
+def _forms(forms: Sequence[ValueForm]) -> str:
+    more = f" +{len(forms) - 1}" if len(forms) > 1 else ""
+    return f"{forms[0]}{more}" if forms else "-"
+
+
+def _rows(modules: Sequence[ModuleDiagnosis]) -> list[str]:
+    """A table, whose columns are as wide as what is in them."""
+    follows = any(each.followed for each in modules)
+    table = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
+    for each in modules:
+        told = each.reason
+        if not told and each.inputs + each.outputs:
+            told = f"{_forms(each.inputs)} -> {_forms(each.outputs)}"
+        followed = [_number(each.followed)] if follows else []
+        step = f"{each.step}:" if each.step else ""
+        row = [_name(each), str(each.status), _number(each.sets or each.replaced)]
+        table.append([*row, *followed, step, told])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -75,6 +75,8 @@ class Session:
         providers: as provider_names() returns them.
         name: what errors call it.
         folder: where the external data of bytes is.
+        lean: leave weights in their mapped files: they are neither copied into another order nor
+            folded, and no node is optimized.
     """
 
     def __init__(
@@ -83,8 +85,10 @@ class Session:
         providers: list[Any],
         name: str,
         folder: str | None = None,
+        lean: bool = False,
     ) -> None:
         self.name = name
+        self.given_providers = providers
         if not isinstance(model, bytes) and not os.path.isfile(model):
             raise NotFoundError(f"{name}: not found")
         runtime = _runtime()
@@ -93,6 +97,10 @@ class Session:
         if folder is not None:
             key = "session.model_external_initializers_file_folder_path"
             options.add_session_config_entry(key, os.path.abspath(folder))
+        if lean:
+            options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            options.enable_cpu_mem_arena = False
         source = model if isinstance(model, bytes) else os.fspath(model)
         try:
             self._session = runtime.InferenceSession(source, options, providers=providers)

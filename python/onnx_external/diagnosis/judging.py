@@ -1,0 +1,200 @@
+"""Whether a module's piece of the model gives what the module gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import Error
+from ..validation.comparing import Comparison, compare
+from ..validation.running import Session
+from .pieces import (
+    Boundary,
+    Piece,
+    Tolerance,
+    compare_outputs,
+    cut_piece,
+    is_equal,
+    load,
+    stand_ins,
+)
+from .recording import MOST_CALLS, Recorded
+from .reports import ModuleDiagnosis, Status
+
+__all__ = ["Judge", "Outcome"]
+
+
+@dataclass
+class Outcome:
+    """What running one piece showed."""
+
+    status: Status
+    step: str = ""
+    reason: str = ""
+    sets: list[list[Comparison]] = field(default_factory=list)
+    followed: list[list[Comparison]] = field(default_factory=list)
+
+
+class Judge:
+    """Cuts pieces out of one model, and runs them on what was recorded.
+
+    Args:
+        model: its path.
+        whole: it, loaded.
+        root: it as the piece of the outermost module.
+        boundary: values inside of it.
+        count: how many input sets there are.
+        tolerance: of all comparisons.
+        follow: run each piece on what the model computes before it, too.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        whole: Session,
+        root: Piece,
+        boundary: Boundary,
+        count: int,
+        tolerance: Tolerance,
+        follow: bool,
+    ) -> None:
+        self._model, self._whole, self._root, self._boundary = model, whole, root, boundary
+        self._count, self._tolerance, self._follow = count, tolerance, follow
+        self._pieces: dict[str, Piece | Error | None] = {"": root}
+        self.model_is_right = False
+        """Whether its values before a module can be trusted."""
+
+    def piece(self, name: str) -> Piece | Error | None:
+        """A module's piece, why it cannot be cut, or None if the model has none of its nodes."""
+        if name not in self._pieces:
+            try:
+                self._pieces[name] = cut_piece(self._model, name)
+            except Error as error:
+                self._pieces[name] = error
+        return self._pieces[name]
+
+    def fetch(self, modules: Sequence[Recorded]) -> None:
+        """Compute what the pieces of modules need, in as few runs of the model as possible."""
+        pieces = [self.piece(each.name) for each in modules if each.order >= 0]
+        self._boundary.fetch(
+            [name for each in pieces if isinstance(each, Piece) for name in each.inputs]
+        )
+
+    def whole(self, recorded: Recorded) -> ModuleDiagnosis:
+        """Judge a module with all that is inside of it."""
+        found = self._judged(recorded, [])
+        return ModuleDiagnosis(
+            recorded.name,
+            recorded.cls,
+            found.status,
+            found.step,
+            found.reason,
+            recorded.order,
+            recorded.forms("input"),
+            recorded.forms("output"),
+            found.sets,
+            followed=found.followed,
+        )
+
+    def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
+        """Judge the operations of a module around some modules inside of it.
+
+        What these gave in the reference is given to the piece, and what they took there is expected
+        of it.
+        """
+        return self._judged(recorded, replaced)
+
+    def _judged(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
+        if recorded.order < 0:
+            return Outcome(Status.NOINPUT, reason="it was not called")
+        if max(recorded.calls.values()) > MOST_CALLS:
+            return Outcome(
+                Status.NOINPUT, reason=f"it was called more than {MOST_CALLS} times in one run"
+            )
+        found, step = Outcome(Status.OK), "cut"
+        try:
+            piece = self._cut(recorded.name, replaced)
+            if piece is None:
+                reason = "no node of the model was made for it"
+                return Outcome(Status.NOINPUT, reason=reason)
+            step = "load"
+            session = self._load(recorded.name, piece)
+            step = "run"
+            for number in range(self._count):
+                self._run(recorded, replaced, piece, session, number, found)
+        except Error as error:
+            return Outcome(Status.FAIL, step, str(error).partition("\n")[0])
+        every = [each for compared in found.sets for each in compared]
+        if not every:
+            reason = "no operation of its own" if replaced else "the model has none of its outputs"
+            return Outcome(Status.NOINPUT, reason=reason)
+        if not all(each.ok for each in every):
+            found.status = Status.DISC
+        return found
+
+    def _cut(self, name: str, replaced: Sequence[Recorded]) -> Piece | None:
+        if replaced:
+            return cut_piece(self._model, name, [each.name for each in replaced])
+        piece = self.piece(name)
+        if isinstance(piece, Error):
+            raise piece
+        return piece
+
+    def _load(self, name: str, piece: Piece) -> Session:
+        if piece is self._root:
+            return self._whole
+        return load(piece, self._providers, name, os.path.dirname(self._model))
+
+    @property
+    def _providers(self) -> list[Any]:
+        return self._whole.given_providers
+
+    def _run(
+        self,
+        recorded: Recorded,
+        replaced: Sequence[Recorded],
+        piece: Piece,
+        session: Session,
+        number: int,
+        found: Outcome,
+    ) -> None:
+        own, what = self._boundary.values(piece.inputs, number), f"input set {number}"
+        given = {**own, **self._stand_ins(recorded, own, number, "input")}
+        for each, inner in self._pieces_of(replaced):
+            made = {name: own[name] for name in inner.outputs if name in own}
+            given |= self._stand_ins(each, made, number, "output")
+        inside = [array for each in replaced for array in each.values(number, "output")]
+        wanted = [
+            each
+            for each in recorded.values(number, "output")
+            if not any(is_equal(each, other) for other in inside)
+        ]
+        got = session.run(session.feed(given, what), what)
+        taken = recorded.values(number, "input")
+        compared = compare_outputs(got, wanted, taken, self._tolerance)
+        for each, inner in self._pieces_of(replaced):
+            compared += self._compare_inputs(each, inner, number, got)
+        found.sets.append(compared)
+        if self._follow and not replaced:
+            got = session.run(session.feed(own, what), what)
+            found.followed.append(compare_outputs(got, wanted, taken, self._tolerance))
+
+    def _stand_ins(
+        self, recorded: Recorded, own: dict[str, Any], number: int, side: str
+    ) -> dict[str, Any]:
+        return stand_ins(own, recorded.values(number, side), self.model_is_right)
+
+    def _pieces_of(self, modules: Sequence[Recorded]) -> list[tuple[Recorded, Piece]]:
+        pieces = [(each, self.piece(each.name)) for each in modules]
+        return [(each, piece) for each, piece in pieces if isinstance(piece, Piece)]
+
+    def _compare_inputs(
+        self, replaced: Recorded, inner: Piece, number: int, got: dict[str, Any]
+    ) -> list[Comparison]:
+        """Compare what a replaced module takes, as far as the piece around it computes that."""
+        names = [name for name in inner.inputs if name in got]
+        own = self._boundary.values(names, number)
+        wanted = self._stand_ins(replaced, own, number, "input")
+        return [compare(name, got[name], want, *self._tolerance) for name, want in wanted.items()]

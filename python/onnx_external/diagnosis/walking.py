@@ -1,0 +1,139 @@
+"""In which order modules are judged, and which are replaced to judge those around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal
+
+from .judging import Judge
+from .recording import Recorded
+from .reports import WRONG, ModuleDiagnosis, Status, is_inside
+
+__all__ = ["Strategy", "Walk"]
+
+Strategy = Literal["always", "failing", "local"]
+"""Whether modules inside of a module are looked into: always, only if it goes wrong, or always,
+while each is judged by its own operations alone."""
+
+
+class Walk:
+    """Judges modules from the outermost one on.
+
+    Args:
+        judge: judges one.
+        modules: all of them, a module before those inside of it.
+        strategy: which are looked into.
+        opaque: names of modules, or of their classes, that are not looked into.
+        progress: is called with a module's name, its number and how many there are.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        modules: Sequence[Recorded],
+        strategy: Strategy,
+        opaque: Collection[str],
+        progress: Callable[[str, int, int], object] | None,
+    ) -> None:
+        self._judge, self._strategy, self._progress = judge, strategy, progress
+        self._found: dict[str, ModuleDiagnosis] = {}
+        closed = [each.name for each in modules if opaque and {each.name, each.cls} & {*opaque}]
+        self._modules = [
+            each for each in modules if not any(is_inside(each.name, outer) for outer in closed)
+        ]
+        self._inner = self._tree()
+
+    def _tree(self) -> dict[str, list[Recorded]]:
+        """By module: the modules directly inside of it."""
+        inner: dict[str, list[Recorded]] = {each.name: [] for each in self._modules}
+        for each in self._modules:
+            outer = each.name
+            while outer:
+                outer = outer.rpartition(".")[0]
+                if outer in inner:
+                    inner[outer].append(each)
+                    break
+        return inner
+
+    def run(self) -> list[ModuleDiagnosis]:
+        """Return a diagnosis of each module that was looked into."""
+        root = self._modules[0]
+        self._root = self._judge.whole(root)
+        self._judge.model_is_right = bool(self._root.status & Status.OK)
+        if self._strategy != "failing":
+            self._judge.fetch(self._modules)
+        self._visit(root)
+        return [self._found[each.name] for each in self._modules if each.name in self._found]
+
+    def _visit(self, module: Recorded) -> None:
+        if self._progress is not None:
+            self._progress(module.name, len(self._found) + 1, len(self._modules))
+        inner = self._inner[module.name]
+        if self._strategy == "local":
+            found = self._alone(module)
+        elif module.name:
+            found = self._judge.whole(module)
+        else:
+            found = self._root
+        self._found[module.name] = found
+        if self._strategy == "failing" and found.status & Status.OK:
+            return
+        for each in inner:
+            self._visit(each)
+        if self._strategy != "local" and found.status & WRONG:
+            self._replace_wrong(module, found)
+
+    def _called(self, module: Recorded) -> list[Recorded]:
+        """The outermost modules inside of a module that were called, and have nodes."""
+        called = []
+        for each in self._inner[module.name]:
+            if each.order < 0:
+                called += self._called(each)
+            elif self._judge.piece(each.name) is not None:
+                called.append(each)
+        return called
+
+    def _alone(self, module: Recorded) -> ModuleDiagnosis:
+        """Judge the operations of a module itself."""
+        inner = self._called(module) if module.order >= 0 else []
+        if not inner:
+            return self._judge.whole(module)
+        outcome = self._judge.around(module, inner)
+        return ModuleDiagnosis(
+            module.name,
+            module.cls,
+            outcome.status | Status.CHILDC,
+            outcome.step,
+            outcome.reason,
+            module.order,
+            module.forms("input"),
+            module.forms("output"),
+            replaced=outcome.sets,
+        )
+
+    def _wrong(self, module: Recorded) -> list[Recorded]:
+        """The outermost modules inside of a module that are wrong."""
+        wrong = []
+        for each in self._inner[module.name]:
+            found = self._found.get(each.name)
+            if found is not None and found.status & WRONG:
+                wrong.append(each)
+            elif found is not None:
+                wrong += self._wrong(each)
+        return wrong
+
+    def _replace_wrong(self, module: Recorded, found: ModuleDiagnosis) -> None:
+        """Judge a wrong module again, around those inside of it that are wrong."""
+        wrong = self._wrong(module)
+        cut = [each for each in wrong if self._found[each.name].step != "cut"]
+        if not wrong or len(cut) < len(wrong):
+            return
+        outcome = self._judge.around(module, wrong)
+        if outcome.status == Status.FAIL:
+            return
+        # Without an operation of its own that is left, nothing else can be wrong.
+        right = not outcome.status & WRONG
+        found.status = (Status.OK if right else Status.DISC) | Status.CHILDC
+        found.replaced = outcome.sets
+        for each in wrong:
+            self._found[each.name].status |= Status.CUSTOM

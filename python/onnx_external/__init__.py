@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import transformers as transformers
     from .diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
+    from .diagnosis.export_diagnosing import diagnose_export
+    from .diagnosis.export_reports import ExportDiagnosis
     from .validation import Validation, validate
 
 # Names that are imported when they are first asked for, and where they are: what few programs use
@@ -57,7 +59,9 @@ _LATER = {
     "Diagnosis": "diagnosis",
     "ModuleDiagnosis": "diagnosis",
     "Status": "diagnosis",
+    "ExportDiagnosis": "diagnosis.export_reports",
     "diagnose": "diagnosis",
+    "diagnose_export": "diagnosis.export_diagnosing",
     "Validation": "validation",
     "validate": "validation",
 }
@@ -69,6 +73,7 @@ __all__ = [
     "Diagnosis",
     "Error",
     "ExistsError",
+    "ExportDiagnosis",
     "ExportError",
     "Finding",
     "FormatError",
@@ -97,6 +102,7 @@ __all__ = [
     "cut",
     "cut_bytes",
     "diagnose",
+    "diagnose_export",
     "inspect",
     "open_checkpoint",
     "plan",

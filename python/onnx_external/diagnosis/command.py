@@ -1,4 +1,4 @@
-"""`python -m onnx_external diagnose MODEL --against FOLDER`."""
+"""`python -m onnx_external diagnose MODEL --against FOLDER`, or of a folder alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import Error
+from ..errors import Error, ExportError, InvalidArgumentError
 from .reports import Diagnosis
 
 __all__ = ["main"]
@@ -18,13 +18,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m onnx_external diagnose",
         description="Name the first module of an exported model that computes something else than "
-        "transformers' own.",
+        "transformers' own; or, of a folder of transformers, the first that does not export.",
         epilog="Exit codes: 0 nothing is wrong, 1 a module is, 2 it could not be run or compared.",
     )
-    parser.add_argument("model", help="a graph that `export` wrote, e.g. out/prefill.onnx")
     parser.add_argument(
-        "-a", "--against", required=True, metavar="FOLDER", help="what it was exported from"
+        "model", help="a graph that `export` wrote, e.g. out/prefill.onnx, or a folder"
     )
+    parser.add_argument("-a", "--against", metavar="FOLDER", help="what a graph was exported from")
+    parser.add_argument("--exporter", help="of a folder: export, onnx (default) or torchscript")
     parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
     parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
@@ -32,10 +33,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", help="the float type that the graph computes in")
     parser.add_argument(
         "--strategy",
-        default="always",
         choices=["always", "failing", "local"],
-        help="look into modules always (default), only if they go wrong, or always, and judge each "
-        "by its own operations",
+        help="look into modules always (default), only if they go wrong (default for a folder), or "
+        "always, and judge each by its own operations",
     )
     parser.add_argument(
         "--opaque",
@@ -76,9 +76,13 @@ def _line(text: str) -> None:
     print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _diagnosed(given: argparse.Namespace) -> Diagnosis:
+def _compared(given: argparse.Namespace) -> Diagnosis:
     from .diagnosing import diagnose
 
+    if given.exporter:
+        raise InvalidArgumentError(
+            "--exporter: this says how a folder is exported, and goes without --against"
+        )
     progress = _shown if sys.stderr.isatty() and not given.quiet else None
     try:
         return diagnose(
@@ -89,9 +93,37 @@ def _diagnosed(given: argparse.Namespace) -> Diagnosis:
             providers=given.provider,
             task=given.task,
             dtype=given.dtype,
-            strategy=given.strategy,
+            strategy=given.strategy or "always",
             opaque=given.opaque,
             follow=given.follow,
+            progress=progress,
+        )
+    finally:
+        if progress is not None:
+            _line("")
+
+
+def _exported(given: argparse.Namespace) -> Diagnosis:
+    if given.model.endswith(".onnx") or given.provider or given.follow:
+        raise InvalidArgumentError(
+            f"{given.model}: --against FOLDER says what a graph was exported from; --provider and "
+            "--follow are for graphs"
+        )
+    try:
+        from .export_diagnosing import diagnose_export
+    except ImportError as error:
+        raise ExportError(f"{given.model}: this needs torch and transformers: {error}") from error
+    progress = _shown if sys.stderr.isatty() and not given.quiet else None
+    try:
+        return diagnose_export(
+            given.model,
+            exporter=given.exporter or "onnx",
+            strategy=given.strategy or "failing",
+            opaque=given.opaque,
+            atol=given.atol,
+            rtol=given.rtol,
+            task=given.task,
+            dtype=given.dtype,
             progress=progress,
         )
     finally:
@@ -108,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if svg is not None:
             check_target(svg, given.overwrite)
-        report = _diagnosed(given)
+        report = _compared(given) if given.against is not None else _exported(given)
         if svg is not None:
             write_picture(svg, report.svg())
     except Error as error:

@@ -79,10 +79,10 @@ class Recorded:
                 files.append(spill(array, where))
 
 
-def _named(module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+def _named(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments of a call by name; by place where there is none."""
     try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        bound = inspect.signature(method).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return {str(number): value for number, value in enumerate(args)} | dict(kwargs)
     found: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class _Hooks:
 
     def before(self, recorded: Recorded) -> Any:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
-            recorded.write(self._folder, self.number, "input", _named(module, args, kwargs))
+            recorded.write(self._folder, self.number, "input", _named(module.forward, args, kwargs))
 
         return hook
 

@@ -15,7 +15,7 @@ from ..meter import Meter
 from .inputs import Given, InputSet
 from .references import ModuleReference
 
-__all__ = ["Folder", "graph_of", "is_transformers", "opened"]
+__all__ = ["Folder", "example_graphs", "graph_of", "is_transformers", "opened"]
 
 _MORE = 5
 """Words that the second set has more than the first; and it has one row more."""
@@ -58,6 +58,22 @@ def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
     return found
 
 
+def example_graphs(
+    model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
+) -> tuple[dict[str, dict[str, tuple[Any, dict[str, Any]]]], list[str]]:
+    """Return the graphs of a model with two input sets, "example" and "longer", and what is not."""
+    from ..transformers.exporting import graph_modules
+    from ..transformers.inputs import sample_inputs
+
+    first = dict(inputs or sample_inputs(model, model.can_generate()))
+    parts, notes = {"example": graph_modules(model, first, dynamic)}, []
+    try:
+        parts["longer"] = graph_modules(model, _longer(first, model), dynamic)
+    except Error as error:
+        notes.append(f"longer is left out: {error}")
+    return parts, notes
+
+
 @dataclass
 class Folder:
     """The graphs of a model, and where transformers' model is."""
@@ -78,18 +94,10 @@ class Folder:
             ExportError: transformers cannot load it, or it does not run.
             InvalidArgumentError: it has no part of a graph's name.
         """
-        from ..transformers.exporting import graph_modules
-        from ..transformers.inputs import sample_inputs
         from .transformers_reference import TransformersReference, loaded
 
         self._module = model = loaded(self.source, self.task, self.dtype)
-        first = dict(self.inputs or sample_inputs(model, model.can_generate()))
-        parts = {"example": graph_modules(model, first, self.dynamic)}
-        notes = []
-        try:
-            parts["longer"] = graph_modules(model, _longer(first, model), self.dynamic)
-        except Error as error:
-            notes.append(f"longer is left out: {error}")
+        parts, notes = example_graphs(model, self.inputs, self.dynamic)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():
             if name not in parts["example"]:

@@ -1,0 +1,380 @@
+"""Modules that are custom operators of torch for a while, so that what is around them exports."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ..errors import ExportError
+from .capturing import Captured, Stored, exchanged, replaced
+from .guessed_shapes import Size, guess_size
+
+__all__ = ["DOMAIN", "CustomOperators", "NoOperatorError", "ShapeFunction", "why_not"]
+
+ShapeFunction = Callable[..., Any]
+"""Called with the number of an output and the module's arguments; returns the output's shape, or
+None if it is to be guessed."""
+
+DOMAIN = "onnx_external.custom"
+"""Of the nodes that stand for custom operators in a graph of ONNX."""
+
+_numbers = itertools.count()
+
+
+class NoOperatorError(ExportError):
+    """A module cannot be a custom operator."""
+
+
+@dataclass
+class _Output:
+    """One tensor that a custom operator gives."""
+
+    dtype: torch.dtype
+    device: torch.device
+    sizes: list[Size] | None
+    """None if only a function of the user knows them."""
+
+
+def _is_size(leaf: Any) -> bool:
+    return isinstance(leaf, (int, torch.SymInt)) and not isinstance(leaf, bool)
+
+
+_Place = tuple[int, int]
+"""Of a size: which leaf of the arguments, and which dimension; -1 for an integer."""
+
+
+def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
+    """All sizes of a call's inputs: those of tensors, and arguments that are integers."""
+    found: dict[_Place, int] = {}
+    forms = iter(stored.forms)
+    for leaf, is_tensor in enumerate(stored.is_tensor):
+        if is_tensor:
+            found |= {(leaf, dim): size for dim, size in enumerate(next(forms)[0])}
+        elif _is_size(stored.others[leaf]):
+            found[leaf, -1] = int(stored.others[leaf] or 0)
+    return found
+
+
+class _Sizes:
+    """The sizes of a call, as Size.of() looks them up."""
+
+    def __init__(self, operator: _Operator, leaves: Sequence[Any]) -> None:
+        self._operator, self._leaves = operator, leaves
+
+    def __getitem__(self, place: int) -> Any:
+        leaf, dim = self._operator.places[place]
+        found = self._leaves[leaf] if leaf < len(self._leaves) else None
+        if dim < 0 and _is_size(found):
+            return found
+        if not isinstance(found, torch.Tensor) or not 0 <= dim < found.dim():
+            self._operator.refuse("it is called with other arguments than those that were recorded")
+        return found.shape[dim]  # type: ignore[union-attr]
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except Exception:  # objects of the user's
+        return False
+
+
+class _Operator:
+    """The custom operator of one module."""
+
+    def __init__(self, captured: Captured, function: ShapeFunction | None) -> None:
+        self.captured, self._function = captured, function
+        self.title = f"{captured.name} ({captured.cls})"
+        calls = [captured.calls[number] for number in sorted(captured.calls)]
+        self._first = calls[0]
+        self._results = [self._first.result, *self._first.changed.values()]
+        every = [[call.result, *call.changed.values()] for call in calls]
+        for other in every[1:]:
+            self._refuse_other_form(other)
+        inputs = [_recorded_sizes(call.inputs) for call in calls]
+        self.places = list(inputs[0])
+        if any(list(sizes) != list(inputs[0]) for sizes in inputs):
+            self.refuse("its arguments have other structures in other input sets")
+        forms = [[form for stored in results for form in stored.forms] for results in every]
+        if not forms[0]:
+            self.refuse("it gives no tensor")
+        self.outputs = [
+            self._output(number, [each[number] for each in forms], inputs)
+            for number in range(len(forms[0]))
+        ]
+
+    def refuse(self, why: str) -> None:
+        """Say why there is none."""
+        raise NoOperatorError(f"no custom operator can take the place of {self.title}: {why}")
+
+    def _refuse_other_form(self, results: Sequence[Stored]) -> None:
+        for one, other in itertools.zip_longest(self._results, results):
+            if one is None or other is None or one.is_tensor != other.is_tensor:
+                self.refuse("its results have other structures in other input sets")
+            elif not all(map(_same, one.others, other.others)):
+                self.refuse("its results hold values that differ among the input sets")
+
+    def _output(
+        self, number: int, forms: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]
+    ) -> _Output:
+        shapes = [shape for shape, _, _ in forms]
+        _, dtype, device = forms[0]
+        if len({(len(shape), other) for shape, other, _ in forms}) > 1:
+            self.refuse(f"its output {number} has other types or ranks in other input sets")
+        calls = [list(sizes.values()) for sizes in inputs]
+        sizes: list[Size] = []
+        for dim in range(len(shapes[0])):
+            wanted = [shape[dim] for shape in shapes]
+            preferred = [i for i, (_, each) in enumerate(self.places) if each == dim]
+            size = guess_size(calls, wanted, preferred)
+            if size is None:
+                if self._function is not None:
+                    return _Output(dtype, device, None)
+                self.refuse(
+                    f"dimension {dim} of its output {number} is {', '.join(map(str, wanted))} in "
+                    "the input sets, which is no sum, difference or product of the sizes of its "
+                    "inputs; shape_functions={name: function} tells it"
+                )
+            else:
+                sizes.append(size)
+        return _Output(dtype, device, sizes)
+
+    def empty(self, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
+        """Outputs without values, for a trace."""
+        sizes = _Sizes(self, leaves)
+        found = []
+        for number, output in enumerate(self.outputs):
+            shape = None
+            if self._function is not None:
+                args, kwargs = pytree.tree_unflatten(leaves, spec)
+                shape = self._function(number, *args, **kwargs)
+                shape = shape.shape if isinstance(shape, torch.Tensor) else shape
+            if shape is None and output.sizes is None:
+                self.refuse(f"its shape function gives no shape for output {number}")
+            if shape is None:
+                assert output.sizes is not None
+                shape = [size.of(sizes) for size in output.sizes]
+            found.append(torch.empty(tuple(shape), dtype=output.dtype, device=output.device))
+        return found
+
+    def run(self, method: Any, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
+        """The module itself; operators may not give what they were given."""
+        arguments = pytree.tree_unflatten(
+            [each.clone() if isinstance(each, torch.Tensor) else each for each in leaves], spec
+        )
+        args, kwargs = arguments
+        with torch.no_grad():
+            values = [method(*args, **kwargs)]
+        values += [exchanged(arguments)[place] for place in self._first.changed]
+        tensors = [each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)]
+        return [each.detach().clone(memory_format=torch.contiguous_format) for each in tensors]
+
+    def rebuild(self, tensors: Sequence[Any], arguments: Any) -> Any:
+        """The result of tensors; what the module did to its arguments is done to them."""
+        rest, values = iter(tensors), []
+        for stored in self._results:
+            leaves = [
+                next(rest) if is_tensor else other
+                for is_tensor, other in zip(stored.is_tensor, stored.others, strict=True)
+            ]
+            values.append(pytree.tree_unflatten(leaves, stored.spec))
+        given = exchanged(arguments)
+        for place, value in zip(self._first.changed, values[1:], strict=True):
+            if not _put(given[place], value):
+                self.refuse(f"it changes an argument of type {type(value).__name__} in place")
+        return values[0]
+
+
+def _put(target: Any, value: Any) -> bool:
+    """Let an argument have the contents of another value."""
+    if isinstance(target, torch.Tensor):
+        target.copy_(value)
+    elif isinstance(target, dict):
+        target.clear()
+        target.update(value)
+    elif isinstance(target, list):
+        target[:] = value
+    elif isinstance(target, tuple):
+        return all(_put(*each) for each in zip(target, value, strict=True))
+    elif hasattr(target, "__dict__"):
+        vars(target).clear()
+        vars(target).update(vars(value))
+    else:
+        return _same(target, value)
+    return True
+
+
+def _is_input(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) or _is_size(leaf)
+
+
+@dataclass
+class _Variant:
+    """The operator for one structure of a module's arguments."""
+
+    of: _Operator
+    name: str
+    form: str
+    """For each leaf of the arguments: "t" a tensor, "s" an integer, "o" something else."""
+    spec: Any
+    rest: list[Any]
+    """The leaves that are something else."""
+    operator: Any = None
+
+    def leaves(self, inputs: Sequence[Any]) -> list[Any]:
+        """Put the inputs into their places."""
+        given = iter(inputs)
+        return [e if k == "o" else next(given) for k, e in zip(self.form, self.rest, strict=True)]
+
+
+class CustomOperators:
+    """While it is entered, the methods of modules are custom operators; nothing of it stays."""
+
+    def __init__(
+        self,
+        modules: Sequence[Captured],
+        functions: Mapping[Any, ShapeFunction],
+        torchscript: bool = False,
+    ) -> None:
+        self._torchscript = torchscript
+        self._operators = [_Operator(each, _function_of(each, functions)) for each in modules]
+        self._variants: list[_Variant] = []
+        self.nodes: dict[Any, Callable[..., Any]] = {}
+        """How torch.onnx converts each operator."""
+
+    def __enter__(self) -> CustomOperators:
+        """Replace the methods."""
+        self._space = f"onnx_external_{next(_numbers)}"
+        with contextlib.ExitStack() as stack:
+            if self._operators:
+                self._library = torch.library.Library(self._space, "FRAGMENT")
+                stack.callback(self._library._destroy)
+            for each in self._operators:
+                found = each.captured
+                by = self._method(each, getattr(found.module, found.method))
+                stack.enter_context(replaced(found.module, found.method, by))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Put the methods back, and forget the operators."""
+        self._stack.close()
+        self._variants.clear()
+        self.nodes.clear()
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """The domain of the operators, as torch.onnx's older exporter takes it."""
+        return {self._space: 1} if self._operators else {}
+
+    def _method(self, operator: _Operator, method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            variant = self._variant(operator, method, leaves, spec)
+            given = variant.operator(*(each for each in leaves if _is_input(each)))
+            results = [given] if isinstance(given, torch.Tensor) else list(given)
+            return operator.rebuild(results, (args, kwargs))
+
+        call.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return call
+
+    def _variant(self, operator: _Operator, method: Any, leaves: list[Any], spec: Any) -> _Variant:
+        """The operator for arguments of this structure, with these values that are no inputs."""
+        form = "".join(
+            "t" if isinstance(e, torch.Tensor) else "s" if _is_size(e) else "o" for e in leaves
+        )
+        rest = [None if _is_input(each) else each for each in leaves]
+        for each in self._variants:
+            if (
+                each.of is operator
+                and each.form == form
+                and each.spec == spec
+                and all(map(_same, each.rest, rest))
+            ):
+                return each
+        name = re.sub(r"\W", "_", operator.captured.name)
+        name = f"m{name}" if name[:1].isdigit() else name
+        if any(each.name == name for each in self._variants):
+            name = f"{name}_{len(self._variants)}"
+        variant = _Variant(operator, name, form, spec, rest)
+        self._define(variant, method)
+        variant.operator = getattr(getattr(torch.ops, self._space), name).default
+        self.nodes[variant.operator] = _node(name, len(operator.outputs))
+        self._variants.append(variant)
+        return variant
+
+    def _define(self, variant: _Variant, method: Any) -> None:
+        kinds = {"t": "Tensor", "s": "SymInt"}
+        inputs = [f"{kinds[kind]} a{i}" for i, kind in enumerate(variant.form.replace("o", ""))]
+        operator, count = variant.of, len(variant.of.outputs)
+        given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
+        self._library.define(f"{variant.name}({', '.join(inputs)}) -> {given}")
+
+        def kernel(*args: Any) -> Any:
+            results = operator.run(method, variant.leaves(args), variant.spec)
+            return results[0] if count == 1 else tuple(results)
+
+        def fake(*args: Any) -> Any:
+            results = operator.empty(variant.leaves(args), variant.spec)
+            return results[0] if count == 1 else tuple(results)
+
+        self._library.impl(variant.name, kernel, "CompositeExplicitAutograd")
+        title = f"{self._space}::{variant.name}"
+        torch.library.register_fake(title, fake, lib=self._library)
+        if self._torchscript:
+            torch.onnx.register_custom_op_symbolic(title, _symbolic(title, count), 9)
+            self._stack.callback(torch.onnx.unregister_custom_op_symbolic, title, 9)
+
+
+def why_not(captured: Captured, functions: Mapping[Any, ShapeFunction]) -> str:
+    """Return why a module cannot be a custom operator; empty if it can."""
+    try:
+        _Operator(captured, _function_of(captured, functions))
+    except NoOperatorError as error:
+        return str(error)
+    return ""
+
+
+def _function_of(
+    captured: Captured, functions: Mapping[Any, ShapeFunction]
+) -> ShapeFunction | None:
+    for key in (captured.name, type(captured.module), captured.cls):
+        if key in functions:
+            return functions[key]
+    return None
+
+
+def _symbolic(title: str, outputs: int) -> Callable[..., Any]:
+    """What makes a node of ONNX for torch.onnx's older exporter."""
+
+    def convert(graph: Any, *args: Any) -> Any:
+        return graph.op(title, *args, outputs=outputs)
+
+    return convert
+
+
+def _node(name: str, outputs: int) -> Callable[..., Any]:
+    """What makes a node of ONNX for a custom operator."""
+
+    def convert(*args: Any) -> Any:
+        import onnx_ir
+        import onnxscript
+        from torch.onnx._internal.exporter import _tensors
+
+        recorder = onnxscript.evaluator.default()  # type: ignore[attr-defined]
+        given = [
+            recorder.opset.Constant(value_int=each) if isinstance(each, int) else each
+            for each in args
+        ]
+        made = [_tensors.SymbolicTensor(recorder.opset) for _ in range(outputs)]
+        recorder.nodes.append(onnx_ir.Node(DOMAIN, name, given, outputs=made, version=1))
+        return made[0] if outputs == 1 else made
+
+    return convert

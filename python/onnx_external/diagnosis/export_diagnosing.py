@@ -1,0 +1,320 @@
+"""oe.diagnose_export."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import InvalidArgumentError, NotFoundError
+from ..validation.folders import example_graphs, is_transformers
+from ..validation.references import ModuleReference
+from .attempts import EXPORTERS, Attempts, Outcome
+from .capturing import Captured, capture
+from .custom_operators import ShapeFunction, why_not
+from .diagnosing import _calls
+from .dynamic_dimensions import named_dimensions
+from .export_reports import ExportDiagnosis, ExportedModule
+from .recording import Call
+from .reports import WRONG, Status, is_inside
+from .surroundings import Surroundings, TransformersSurroundings, conversions_kept, register_caches
+
+__all__ = ["STRATEGIES", "diagnose_export"]
+
+Progress = Callable[[str, int, int], object] | None
+
+STRATEGIES = ("failing", "always", "local")
+
+
+def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
+    return any(key in opaque for key in (captured.name, captured.cls, type(captured.module)))
+
+
+@dataclass
+class _Tree:
+    """The modules of a model while they are judged."""
+
+    captured: list[Captured]
+    attempts: Attempts
+    strategy: str
+    opaque: Collection[Any]
+    progress: Progress
+    found: dict[str, ExportedModule] = field(default_factory=dict)
+    shapes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for each in self.captured:
+            reason = "" if each.called else "it was not called"
+            reason = reason if each.method else "it is not traced"
+            status = Status.NONE if each.called else Status.NOINPUT
+            self.found[each.name] = ExportedModule(
+                each.name,
+                each.cls,
+                status,
+                reason=reason,
+                order=each.order,
+                inputs=each.forms("input"),
+                outputs=each.forms("output"),
+            )
+
+    def children(self, of: Captured) -> list[Captured]:
+        """The nearest modules inside of a module that were called."""
+        prefix = f"{of.name}." if of.name else ""
+        nearest: list[Captured] = []
+        for each in self.captured:  # a module stands before those inside of it
+            if each is of or not each.name.startswith(prefix) or not each.called:
+                continue
+            if not any(each.name.startswith(f"{other.name}.") for other in nearest):
+                nearest.append(each)
+        return nearest
+
+    def opaque_in(self, of: Captured) -> Iterator[Captured]:
+        """The opaque modules inside of a module, without those inside of each other."""
+        for each in self.children(of):
+            if _is_opaque(each, self.opaque):
+                yield each
+            else:
+                yield from self.opaque_in(each)
+
+    def attempt(self, captured: Captured, instead: Sequence[Captured]) -> Outcome:
+        """Try a module, and write down how it ended."""
+        if self.progress is not None:
+            called = [each.name for each in self.captured if each.called]
+            self.progress(captured.name, called.index(captured.name) + 1, len(called))
+        outcome = self.attempts.attempt(captured, instead)
+        found = self.found[captured.name]
+        custom = found.status & Status.CUSTOM
+        judged = instead and not outcome.unjudged
+        found.status = outcome.status | custom | (Status.CHILDC if judged else Status.NONE)
+        found.step, found.reason, found.sets = outcome.step, outcome.reason, outcome.sets
+        found.instead, found.notes = [each.name for each in instead], outcome.notes
+        for each in instead:
+            self.found[each.name].status |= Status.CUSTOM
+        if captured.name not in self.shapes:
+            self.shapes[captured.name] = self.attempts.dynamic_shapes(captured)
+            found.dynamic = named_dimensions(self.shapes[captured.name])
+        return outcome
+
+    def judge(self, captured: Captured) -> list[Captured]:
+        """Try a module, and those inside of it if that is needed.
+
+        Returns the modules that have to be replaced, so that what is around this one exports.
+        """
+        opaque = list(self.opaque_in(captured))
+        outcome = self.attempt(captured, opaque)
+        fails = bool(outcome.status & WRONG)
+        if not fails and self.strategy != "always":
+            return opaque
+        inside = (each for each in self.children(captured) if not _is_opaque(each, self.opaque))
+        wrong = [each for child in inside for each in self.judge(child)]
+        instead = list({each.name: each for each in (*wrong, *opaque)}.values())
+        if not fails:
+            return opaque
+        if len(instead) > len(opaque):
+            outcome = self.attempt(captured, instead)
+        return [captured] if outcome.status & WRONG else instead
+
+    def judge_locally(self) -> None:
+        """Try every module with those inside of it replaced, as far as they can be."""
+        left_out: list[str] = []
+        for each in self.captured:
+            if any(is_inside(each.name, name) for name in left_out) or not each.called:
+                continue
+            if _is_opaque(each, self.opaque):
+                left_out.append(each.name)
+                continue
+            inside = self.children(each)
+            why = {child.name: why_not(child, self.attempts.functions) for child in inside}
+            self.attempt(each, [child for child in inside if not why[child.name]])
+            self.found[each.name].notes += filter(None, why.values())
+
+    def judged(self) -> list[ExportedModule]:
+        """Judge all modules, and return them."""
+        if self.strategy == "local":
+            self.judge_locally()
+        else:
+            self.judge(self.captured[0])
+        for each in self.found.values():
+            if each.status == Status.NONE:
+                each.reason = "it was not tried, since what is around it exports"
+            elif each.status == Status.CUSTOM:
+                each.reason = "it is opaque"
+        return list(self.found.values())
+
+
+@dataclass
+class _Model:
+    """What is diagnosed: a module, and what it is called with."""
+
+    title: str
+    module: Any
+    calls: list[Call]
+    surroundings: Surroundings = field(default_factory=Surroundings)
+
+
+def _of_module(module: Any, inputs: Any) -> _Model:
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgumentError(
+            f"module: expected a module of torch or a folder of transformers, not {module!r}"
+        )
+    if inputs is None or (isinstance(inputs, list) and not inputs):
+        raise InvalidArgumentError("inputs: give at least one set, as the module takes it")
+    ModuleReference(module)  # which refuses one in training mode
+    if any(cls.__module__.startswith("transformers.") for cls in type(module).__mro__):
+        register_caches(module)
+    return _Model(type(module).__name__, module, _calls(inputs))
+
+
+def _of_folder(
+    folder: Any, inputs: Any, task: str | None, dtype: str | None, dynamic: bool, notes: list[str]
+) -> Iterator[_Model]:
+    """The graphs that oe.transformers.export would make."""
+    from ..validation.transformers_reference import loaded
+
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidArgumentError(
+            "inputs: for a model of transformers these are a dict of tensors, as "
+            "oe.transformers.export() takes them"
+        )
+    model = loaded(Path(folder), task, dtype)
+    register_caches(model)
+    parts, left_out = example_graphs(model, inputs, dynamic)
+    notes += left_out
+    for name, (module, _) in parts["example"].items():
+        surroundings = TransformersSurroundings(module)
+        calls = [surroundings.prepared(each[name][1]) for each in parts.values()]
+        yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
+
+
+def _refuse_unknown(
+    module: Any, opaque: Collection[Any], named: Mapping[str, Mapping[Any, Any]]
+) -> None:
+    """Names that no module has are mistakes."""
+    known: set[Any] = set()
+    for name, each in module.named_modules():
+        known |= {name, type(each).__name__, *type(each).__mro__}
+    for option, keys in {"opaque": opaque, **named}.items():
+        for key in keys:
+            if key not in known:
+                raise InvalidArgumentError(
+                    f"{option}: {key!r} is neither the name nor the class of a module of "
+                    f"{type(module).__name__}"
+                )
+
+
+def diagnose_export(
+    module: Any,
+    inputs: Any = None,
+    *,
+    exporter: str = "onnx",
+    strategy: str = "failing",
+    opaque: Collection[Any] = (),
+    traced_method: Mapping[Any, str] | None = None,
+    shape_functions: Mapping[Any, ShapeFunction] | None = None,
+    dynamic: bool = True,
+    atol: float | None = None,
+    rtol: float | None = None,
+    run: bool = True,
+    task: str | None = None,
+    dtype: str | None = None,
+    progress: Progress = None,
+) -> ExportDiagnosis:
+    """Find the modules that keep a model from being exported.
+
+    Args:
+        module: a module of torch in eval mode, or a folder of transformers; of its graphs, as
+            oe.transformers.export() makes them, the first that fails is diagnosed.
+        inputs: as for oe.diagnose(). Sizes that differ among two or more sets vary.
+        exporter: "export" (torch.export.export), "onnx" (then torch.onnx.export and ONNX Runtime)
+            or "torchscript" (torch.onnx.export with dynamo=False, and ONNX Runtime).
+        strategy: "failing" looks into a module if it fails, "always" into each, and "local" tries
+            each with those inside of it replaced by custom operators.
+        opaque: names or classes of modules that are custom operators in every attempt.
+        traced_method: by name or class of a module, the method that is exported in the place of
+            forward; if it is empty, the module is not tried by itself.
+        shape_functions: by name or class of a module, the shapes of its outputs if it is a custom
+            operator: f(number of the output, *args, **kwargs) returns one, or None to have it
+            guessed.
+        dynamic: sizes vary; else only the first set is used.
+        atol: as for oe.validate().
+        rtol: likewise.
+        run: run what was exported, and compare.
+        task: of a folder, as for oe.transformers.export().
+        dtype: likewise.
+        progress: is called with the name of each module before it is tried, its number, and how
+            many there are. An exception stops the work.
+
+    Raises:
+        RunError: the module itself does not run.
+        Error: everything else that keeps the model from being diagnosed.
+    """
+    for option, value, allowed in (
+        ("exporter", exporter, EXPORTERS),
+        ("strategy", strategy, STRATEGIES),
+    ):
+        if value not in allowed:
+            raise InvalidArgumentError(f"{option}: {value!r} is none of {', '.join(allowed)}")
+    if isinstance(opaque, str):
+        opaque = (opaque,)
+    notes: list[str] = []
+    models: Iterator[_Model]
+    if is_transformers(module):
+        models = _of_folder(module, inputs, task, dtype, dynamic, notes)
+    elif isinstance(module, (str, os.PathLike)):
+        raise NotFoundError(f"{os.fspath(module)}: is no folder with a config.json of transformers")
+    elif task is not None or dtype is not None:
+        raise InvalidArgumentError("task, dtype: these are for a folder of transformers")
+    else:
+        models = iter([_of_module(module, inputs)])
+    report = None
+    for model in models:
+        _refuse_unknown(
+            model.module,
+            opaque,
+            {"traced_method": traced_method or {}, "shape_functions": shape_functions or {}},
+        )
+        attempts = Attempts(
+            exporter, run, dynamic, (atol, rtol, set()), model.surroundings, shape_functions or {}
+        )
+        if report is not None:
+            notes.append(f"{report.model} exports")
+        report = _diagnosed(model, attempts, strategy, opaque, traced_method or {}, progress)
+        if not report.ok:
+            break
+    assert report is not None
+    report.notes += notes
+    return report
+
+
+def _diagnosed(
+    model: _Model,
+    attempts: Attempts,
+    strategy: str,
+    opaque: Collection[Any],
+    traced: Mapping[Any, str],
+    progress: Progress,
+) -> ExportDiagnosis:
+    with tempfile.TemporaryDirectory() as folder:
+        with model.surroundings.recording():
+            captured = capture(model.module, model.calls, Path(folder), traced)
+        if not captured[0].called or _is_opaque(captured[0], opaque):
+            raise InvalidArgumentError(
+                "opaque, traced_method: the model itself is neither opaque nor left out"
+            )
+        for each in captured:
+            attempts.tolerance[2].update(each.float_types)
+        tree = _Tree(captured, attempts, strategy, opaque, progress)
+        with conversions_kept():
+            modules = tree.judged()
+    return ExportDiagnosis(
+        model.title,
+        list(modules),
+        exporter=attempts.exporter,
+        strategy=strategy,
+        shapes=tree.shapes,
+    )

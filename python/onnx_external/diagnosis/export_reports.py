@@ -1,0 +1,175 @@
+"""What a diagnosis of an export found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import InvalidArgumentError
+from .reports import (
+    WRONG,
+    Diagnosis,
+    ModuleDiagnosis,
+    Status,
+    _forms,
+    _name,
+    _number,
+    _title,
+    is_inside,
+)
+
+__all__ = ["ExportDiagnosis", "ExportedModule"]
+
+
+@dataclass
+class ExportedModule(ModuleDiagnosis):
+    """One module, and how it was exported."""
+
+    dynamic: list[str] = field(default_factory=list)
+    """Sizes of its inputs that vary, such as "x[0]"."""
+    instead: list[str] = field(default_factory=list)
+    """The modules inside of it that were custom operators."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tried(self) -> bool:
+        """Whether it was exported by itself."""
+        return bool(self.status & (Status.OK | WRONG))
+
+
+@dataclass
+class ExportDiagnosis(Diagnosis):
+    """The tree of modules of one model, of which some may not export."""
+
+    exporter: str = ""
+    strategy: str = ""
+    shapes: dict[str, Any] = field(default_factory=dict, repr=False)
+    """dynamic_shapes() of the modules that were exported by themselves."""
+
+    def _exported(self) -> list[ExportedModule]:
+        return [each for each in self.modules if isinstance(each, ExportedModule)]
+
+    @property
+    def sentence(self) -> str:
+        """The first module that does not export, in one sentence."""
+        wrong = self.wrong
+        if not wrong:
+            return self._sound()
+        first = wrong[0]
+        if first.status & Status.FAIL:
+            does = "that does not export"
+            how = f"{first.step}: {first.reason}"
+        else:
+            does, how = "that computes something else when it is exported", _difference(first)
+        others = len(wrong) - 1
+        more = f"; {others} other{'s' if others > 1 else ''} as well" if others else ""
+        return f"The first module {does} is {_title(first)}: {how}{more}."
+
+    def _sound(self) -> str:
+        tried = [each for each in self._exported() if each.tried]
+        if not tried:
+            return "No module was exported."
+        custom = [each.name for each in self.modules if each.status & Status.CUSTOM]
+        told = f"all {len(tried)} modules that were tried export"
+        if len(tried) == 1:
+            told = f"{_title(tried[0])} exports"
+        if custom and self.strategy != "local":
+            told += f", with custom operators for {', '.join(custom)}"
+        return f"{told[0].upper()}{told[1:]}."
+
+    def dynamic_shapes(self, name: str = "") -> Any:
+        """Return the `dynamic_shapes` with which a module was exported, for torch.export.export.
+
+        Args:
+            name: the module's; empty for the model itself.
+        """
+        if name not in self.shapes:
+            raise InvalidArgumentError(f"{name!r} is no module that was exported by itself")
+        return self.shapes[name]
+
+    def _shown(self) -> set[str]:
+        """Modules that were tried or replaced, those around them, and what was never called."""
+        exported = self._exported()
+        shown = {each.name for each in exported if each.tried or each.status & Status.CUSTOM}
+        called = [each.name for each in exported if each.order >= 0]
+        around = {name for each in shown for name in _ancestors(each)}
+        for each in exported:
+            inside = any(is_inside(name, each.name) for name in called)
+            nearest = next((name for name in _ancestors(each.name) if name in called), None)
+            if each.status & Status.NOINPUT and not inside and nearest in around:
+                shown.add(each.name)
+        return shown.union(*map(_ancestors, shown))
+
+    def tree(self) -> str:
+        """Return a heading, and a line for each module that was tried, and for what is around it.
+
+        What is wrong has the step, the reason and the sizes that vary below it.
+        """
+        shown = self._shown()
+        modules = [each for each in self._exported() if each.name in shown]
+        rows = [["module", "status", "difference", ""]]
+        for each in modules:
+            holds = any(is_inside(name, each.name) for name in shown)
+            rows.append([_name(each), *_row(each, holds)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for number, row in enumerate(rows):
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            lines.append("  ".join(cells).rstrip())
+            if number:
+                indent = " " * (len(row[0]) - len(row[0].lstrip()) + 4)
+                lines += [f"{indent}{line}" for line in _details(modules[number - 1])]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists; numbers that are not finite are strings."""
+        found = super().to_dict()
+        modules = found.pop("modules")
+        return {
+            **found,
+            "exporter": self.exporter,
+            "strategy": self.strategy,
+            "modules": modules,
+        }
+
+
+_AT = re.compile(r", at (\S+:\d+, in )")
+"""Where a reason goes over to the line of source that it is about."""
+
+
+def _ancestors(name: str) -> Iterator[str]:
+    """From the nearest to the model itself."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _difference(module: ModuleDiagnosis) -> str:
+    worst = module.worst
+    if worst is None:
+        return "its outputs do not agree"
+    if worst.problem:
+        return f"{worst.output}: {worst.problem}"
+    told = f"{worst.beyond} of {worst.elements} elements of {worst.output} do not agree"
+    return f"{told}, by {worst.max_abs:.3g} at most" if worst.max_abs else told
+
+
+def _row(module: ExportedModule, holds: bool) -> list[str]:
+    """Status, difference, and forms; nothing for one that is there for those inside of it."""
+    if module.status & Status.NOINPUT:
+        return ["", "", ""] if holds else [str(module.status), "-", module.reason]
+    forms = f"{_forms(module.inputs)} -> {_forms(module.outputs)}"
+    return [str(module.status), _number(module.sets), forms if module.tried else module.reason]
+
+
+def _details(module: ExportedModule) -> list[str]:
+    found = []
+    if module.status & Status.FAIL:
+        found += _AT.sub(r"\n  at \1", f"{module.step}: {module.reason}").split("\n")
+    elif module.status & Status.DISC:
+        found.append(_difference(module))
+    if module.status & WRONG and module.dynamic:
+        found.append(f"varies: {', '.join(module.dynamic)}")
+    return found + (module.notes if module.status & WRONG else [])

@@ -1,0 +1,118 @@
+"""Why an exporter refused a module, in a line, with the line of its source."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import Error
+from .surroundings import silent
+
+__all__ = ["chain", "reason_of"]
+
+_NOT_THE_USERS = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (torch.__file__, str(Path(__file__).parent))
+)
+"""Folders of torch, and of this package."""
+_OTHERS = re.compile(
+    r"[/\\](onnxscript|onnx_ir|onnxruntime|numpy|contextlib\.py|transformers[/\\](exporters|utils))\b"
+)
+_NODE = re.compile(r"translating node %?(\w+)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_ADVICE = re.compile(
+    r"For more information|If you're using mark_dynamic|If you're using Dim|To register|"
+    r"Failure message|\(unhinted|For more information about this error|You can suppress"
+)
+"""Where torch's sentences about a fault go over to advice."""
+_CONSTRAINT = re.compile(r"-\s+(You marked .*? to be a constant \(\d+\))")
+_LONGEST = 300
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, and what it was caused by."""
+    found: BaseException | None = error
+    while found is not None:
+        yield found
+        found = found.__cause__
+
+
+def _is_users(path: str) -> bool:
+    return not (
+        path.startswith("<") or path.startswith(_NOT_THE_USERS) or _OTHERS.search(path) is not None
+    )
+
+
+def _told(path: str, line: int, function: str) -> str:
+    code = linecache.getline(path, line).strip()
+    place = f"{os.path.basename(path)}:{line}, in {function}"
+    return f"{place}: {code}" if code else place
+
+
+def _raised_at(error: BaseException) -> str:
+    """The innermost line that is neither torch's nor this package's."""
+    found = ""
+    for each in traceback.extract_tb(error.__traceback__):
+        if _is_users(each.filename) and each.lineno is not None:
+            found = _told(each.filename, each.lineno, each.name)
+    return found
+
+
+def _made_at(program: Any, name: str) -> str:
+    """The line that made the node of a program."""
+    for node in program.graph.nodes:
+        if node.name == name:
+            frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+            users = [each for each in frames if _is_users(each[0])]
+            return _told(users[-1][0], int(users[-1][1]), users[-1][2]) if users else ""
+    return ""
+
+
+def _node_at(text: str, program: Any) -> str:
+    """The line that made a node that cannot be converted."""
+    match = _NODE.search(text)
+    if match is None or program is None:
+        return ""
+    place = _made_at(program, match[1])
+    if not place:  # torch.onnx has taken the operators apart before
+        with contextlib.suppress(Exception), silent():
+            place = _made_at(program.run_decompositions(), match[1])
+    return place
+
+
+def _sentence(error: BaseException) -> str:
+    """What the error says, without its advice."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    constraint = _CONSTRAINT.search(text)
+    line = constraint[1] if constraint else lines[0] if lines else "no message"
+    line = _ADVICE.split(line)[0].strip().rstrip(".!;: (")
+    line = re.sub(r"<OpOverload\(op='([^']+)', overload='([^']+)'\)>", r"\1.\2", line)
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+
+
+def reason_of(error: BaseException, program: Any, inside_model: bool) -> str:
+    """Return the innermost error's first sentence, and the user's line that it is about.
+
+    Args:
+        error: what the exporter raised.
+        program: the exported program, if there is one.
+        inside_model: whether the error was raised while the module's own code ran.
+    """
+    every = list(chain(error))
+    inner = every[-1]
+    if isinstance(inner, Error):
+        return str(inner).partition("\n")[0]
+    text = f"{type(inner).__name__}: {_sentence(inner)}"
+    place = _raised_at(inner) if inside_model else ""
+    if not place:
+        place = next(filter(None, (_node_at(str(each), program) for each in every)), "")
+    return f"{text}, at {place}" if place else text

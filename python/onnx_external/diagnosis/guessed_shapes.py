@@ -1,0 +1,109 @@
+"""Sizes of a module's outputs as functions of the sizes of its inputs, guessed from its calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["Size", "guess_size"]
+
+
+_MOST = 16
+"""Sizes that vary of which three are combined."""
+
+
+class Sizes(Protocol):
+    """The sizes of a call's inputs, by their place."""
+
+    def __getitem__(self, place: int, /) -> Any:
+        """Return one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Size:
+    """A constant, or up to three sizes of the inputs, times and plus constants."""
+
+    first: int | None = None
+    """The place of a size among those of the inputs."""
+    operation: str = ""
+    """What is done with the second size: "+", "-" or "*"."""
+    second: int | None = None
+    factor: int | None = None
+    """The place of a size that the sum, difference or product is multiplied by."""
+    times: int = 1
+    divided: int = 1
+    plus: int = 0
+
+    def of(self, sizes: Sizes) -> Any:
+        """Return the value for sizes of inputs, which may be torch's symbols."""
+        if self.first is None:
+            return self.plus
+        value = sizes[self.first]
+        if self.second is not None:
+            other = sizes[self.second]
+            if self.operation == "+":
+                value = value + other
+            elif self.operation == "-":
+                value = value - other
+            else:
+                value = value * other
+        if self.factor is not None:
+            value = value * sizes[self.factor]
+        if self.times != 1:
+            value = value * self.times
+        if self.divided != 1:
+            value = value // self.divided
+        return value + self.plus if self.plus else value
+
+
+def _scaled(base: Size, values: Sequence[int], wanted: Sequence[int]) -> Iterator[Size]:
+    """The base, then with the constants that could fit the first call."""
+    yield base
+    first, want = values[0], wanted[0]
+    parts = (base.first, base.operation, base.second, base.factor)
+    if first and want and want % first == 0:
+        yield Size(*parts, times=want // first)
+    if first and want and first % want == 0:
+        yield Size(*parts, divided=first // want)
+    yield Size(*parts, plus=want - first)
+
+
+def _candidates(
+    calls: Sequence[Sequence[int]], wanted: Sequence[int], preferred: Sequence[int]
+) -> Iterator[Size]:
+    """From the simplest on. A size that no call changes is a constant, and is no candidate."""
+    vary = [place for place in range(len(calls[0])) if len({call[place] for call in calls}) > 1]
+    vary.sort(key=lambda place: (place not in preferred, place))
+    for place in vary:
+        yield Size(place)
+    for place in vary:
+        yield from _scaled(Size(place), [call[place] for call in calls], wanted)
+    for one, other in itertools.permutations(vary, 2):
+        for operation in "-" if one > other else "+-*":
+            base = Size(one, operation, other)
+            yield from _scaled(base, [base.of(call) for call in calls], wanted)
+    for one, other, factor in itertools.permutations(vary[:_MOST], 3):
+        for operation in "-" if one > other else "+-*":
+            base = Size(one, operation, other, factor)
+            yield from _scaled(base, [base.of(call) for call in calls], wanted)
+
+
+def guess_size(
+    calls: Sequence[Sequence[int]], wanted: Sequence[int], preferred: Sequence[int] = ()
+) -> Size | None:
+    """Return the simplest function that gives a size of an output in all calls; None if none does.
+
+    Args:
+        calls: the sizes of the inputs, by call.
+        wanted: the size of the output, by call.
+        preferred: places of sizes that are tried first.
+    """
+    if len(set(wanted)) == 1:
+        return Size(plus=wanted[0])
+    for each in _candidates(calls, wanted, preferred):
+        if all(each.of(call) == want for call, want in zip(calls, wanted, strict=True)):
+            return each
+    return None

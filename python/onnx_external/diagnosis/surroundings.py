@@ -1,0 +1,148 @@
+"""What is changed in torch and transformers while a module is traced and converted."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..torch.skeleton import quiet
+from .capturing import replaced
+from .recording import Call
+
+__all__ = [
+    "Surroundings",
+    "TransformersSurroundings",
+    "conversions_kept",
+    "register_caches",
+    "silent",
+]
+
+
+@contextlib.contextmanager
+def silent(everything: bool = False) -> Iterator[None]:
+    """Keep what exporters print and log from the caller's terminal.
+
+    Args:
+        everything: also what C++ writes to the standard error.
+    """
+    before = logging.root.manager.disable
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet())
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        if everything:
+            kept = os.dup(2)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 2)
+            with open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), 2)
+        logging.disable(logging.CRITICAL)
+        stack.callback(logging.disable, before)
+        yield
+
+
+@contextlib.contextmanager
+def conversions_kept() -> Iterator[None]:
+    """Let torch.onnx read its functions once; it reads them anew for each graph, in a second."""
+    try:
+        from torch.onnx._internal._lazy_import import onnxscript_apis
+
+        functions = functools.cache(onnxscript_apis.get_torchlib_ops)
+    except (ImportError, AttributeError):  # another torch, or no onnxscript
+        yield
+        return
+    with replaced(onnxscript_apis, "get_torchlib_ops", functions):
+        yield
+
+
+class Surroundings:
+    """Nothing is changed: as oe.torch.export does it."""
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within it the reference runs."""
+        yield
+
+    @contextlib.contextmanager
+    def tracing(self, onnx: bool) -> Iterator[None]:
+        """Within it modules are traced, converted and run."""
+        yield
+
+    def conversions(self) -> dict[Any, Any]:
+        """Return torch.onnx.export's custom_translation_table."""
+        return {}
+
+    def exported(self, program: Any) -> None:
+        """Change a program before it is converted."""
+
+    def converted(self, program: Any) -> None:
+        """Change a graph after it was converted."""
+
+
+class TransformersSurroundings(Surroundings):
+    """As transformers.exporters does it, and with it oe.transformers.export."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._flags: dict[str, Any] = {}
+
+    def prepared(self, given: Mapping[str, Any]) -> Call:
+        """Return what the model is called with: what is not for a trace is computed before."""
+        from transformers.exporters.utils import prepare_for_export
+
+        _, inputs, self._flags = prepare_for_export(self._model, dict(given))
+        return (), dict(inputs)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within it the model gives what the trace will give."""
+        from transformers.exporters import exporter_dynamo
+
+        with exporter_dynamo.patch_model_config(self._model, self._flags):
+            yield
+
+    @contextlib.contextmanager
+    def tracing(self, onnx: bool) -> Iterator[None]:
+        """Within it transformers' patches are applied."""
+        from transformers.exporters import exporter_dynamo, utils
+
+        with contextlib.ExitStack() as stack:
+            if onnx:
+                from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
+
+                stack.enter_context(utils.apply_patches("onnx"))
+            stack.enter_context(utils.apply_patches("dynamo"))
+            stack.enter_context(exporter_dynamo.reset_model_state(self._model))
+            stack.enter_context(exporter_dynamo.patch_model_config(self._model, self._flags))
+            yield
+
+    def conversions(self) -> dict[Any, Any]:
+        """Return transformers' own."""
+        from transformers.exporters import exporter_onnx
+
+        return dict(exporter_onnx._ONNX_TRANSLATION_TABLE)
+
+    def exported(self, program: Any) -> None:
+        """Repair nodes that torch.onnx does not convert."""
+        from transformers.exporters.utils import apply_fx_node_fixes
+
+        apply_fx_node_fixes("onnx", program.graph_module)
+
+    def converted(self, program: Any) -> None:
+        """Repair nodes that ONNX Runtime does not take."""
+        from transformers.exporters.exporter_onnx import apply_onnx_ir_fixes
+
+        apply_onnx_ir_fixes(program)
+
+
+def register_caches(model: Any) -> None:
+    """Let torch look into the caches of transformers."""
+    from transformers.exporters.exporter_dynamo import register_cache_pytrees_for_model
+
+    with silent():
+        register_cache_pytrees_for_model(model)

@@ -131,7 +131,7 @@ class Node:
     @property
     def shade(self) -> str:
         """Its key in SHADES."""
-        if "CHILDC" in self.words:
+        if {"OK", "CHILDC"} <= self.words and any(each.worst in WRONG for each in self.inside):
             return "i"
         if "FAIL" in self.words:
             return "x"

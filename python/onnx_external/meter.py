@@ -1,14 +1,15 @@
-"""Time and memory of the steps of some work."""
+"""Time and memory of the steps of some work, and the versions of what took part in it."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Meter", "Step", "Stepwise", "anonymous_memory"]
+__all__ = ["Meter", "Step", "Stepwise", "anonymous_memory", "versions"]
 
 _EVERY = 0.02
 """Seconds between two looks at the memory."""
@@ -50,6 +51,17 @@ def anonymous_memory() -> int | None:
     except OSError:
         pass
     return None
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 class _Peak:

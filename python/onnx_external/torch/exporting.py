@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..checkpoint import open_checkpoint
-from ..meter import Meter, Step, Stepwise
+from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
 from ..save import StrPath, save
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportReport", "Source", "export", "skeleton"]
 
-_PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
+PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
+"""What takes part in an export."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,6 @@ class ExportReport(Stepwise):
         sources = {name: asdict(source) for name, source in self.sources.items()}
         steps = [asdict(step) for step in self.steps]
         return {**parts, "sources": sources, "steps": steps, "save": self.save.to_dict()}
-
-
-def versions() -> dict[str, str]:
-    """The versions of what takes part in an export, as far as it is installed."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
@@ -243,7 +232,7 @@ def export(
         path=report.model,
         sources=sources_of(made, report),
         steps=meter.steps,
-        versions=versions(),
+        versions=versions(PACKAGES),
         patches=[],
         left=made.left,
         save=report,

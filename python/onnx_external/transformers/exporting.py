@@ -14,11 +14,11 @@ import torch
 import transformers
 
 from ..errors import Error, ExportError, NotFoundError
-from ..meter import Meter, Step, Stepwise
+from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
 from ..save import StrPath
-from ..torch.exporting import Source, optimized, sources_of, versions
+from ..torch.exporting import PACKAGES, Source, optimized, sources_of
 from ..torch.programs import first_line
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import ZeroProducts, has_no_data
@@ -312,7 +312,7 @@ def export(
         unused_keys=loaded.unused,
         copied=saves.copied,
         steps=meter.steps,
-        versions=versions(),
+        versions=versions(PACKAGES),
         patches=_patches(),
         left={name: graph.skeleton.left for name, graph in graphs.items()},
         fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgumentError, ReadWriteError
-from ..meter import Meter, anonymous_memory
+from ..meter import Meter, anonymous_memory, versions
 from ..save import StrPath
 from .comparing import compare, flattened
 from .folders import Folder, is_transformers, opened
@@ -42,16 +41,6 @@ class _Settings:
     memory: bool
     dump: Path | None
     meter: Meter = field(default_factory=Meter)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _is_path(value: Any) -> bool:
@@ -273,7 +262,7 @@ def _validated(
             raise InvalidArgumentError(f"{', '.join(given)}: this is for a folder of transformers")
         graphs = [_one_model(model, against, inputs, making, settings)]
     dump = None if settings.dump is None else str(settings.dump)
-    return Validation(graphs, dump, exported, settings.meter.steps, _versions())
+    return Validation(graphs, dump, exported, settings.meter.steps, versions(_PACKAGES))
 
 
 def validate(

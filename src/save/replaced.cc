@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/external_data.h"
+#include "save/notes.h"
 
 namespace onnx_external {
 namespace {
@@ -14,11 +15,7 @@ constexpr std::size_t kCrcDigits = 8;
 }  // namespace
 
 std::string replaced_text(const ModelIdentity& model) {
-  std::string text(kReplacedMagic);
-  return text.append(hex_text(model.crc32))
-      .append(" ")
-      .append(std::to_string(model.bytes))
-      .append("\n");
+  return std::string(kReplacedMagic) + identity_text(model) + "\n";
 }
 
 namespace {
@@ -40,21 +37,8 @@ std::optional<ModelIdentity> parse_replaced(std::string_view text) {
 }  // namespace
 
 Result<std::optional<ModelIdentity>> read_replaced(const Directory& staging) {
-  const std::string name(kReplacedName);
-  TRY_ASSIGN(const auto kind, staging.kind_of(name));
-  if (kind != EntryKind::kFile) {
-    return std::nullopt;
-  }
-  const auto file = open_plain(staging, name);
-  if (!file && file.error().code == ErrorCode::kNotFound) {
-    return std::nullopt;  // gone meanwhile
-  }
-  TRY(file);
-  if ((*file)->size() > kMaxNoteBytes) {
-    return std::nullopt;
-  }
-  TRY_ASSIGN(const auto text, read_file(**file, kMaxNoteBytes));
-  return parse_replaced(text);
+  TRY_ASSIGN(const auto text, read_note(staging, kReplacedName, kMaxNoteBytes));
+  return text ? parse_replaced(*text) : std::nullopt;
 }
 
 }  // namespace onnx_external

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/external_data.h"
+#include "save/notes.h"
 #include "save/output_names.h"
 
 namespace onnx_external {
@@ -88,10 +89,6 @@ std::optional<SetNote> parse_set_note(std::string_view text) {
                                                              : std::nullopt;
 }
 
-std::string identity_text(const ModelIdentity& model) {
-  return fmt::format("{} {}", hex_text(model.crc32), model.bytes);
-}
-
 }  // namespace
 
 std::string set_note_text(const SetNote& note) {
@@ -106,21 +103,8 @@ std::string set_note_text(const SetNote& note) {
 }
 
 Result<std::optional<SetNote>> read_set_note(const Directory& staging) {
-  const std::string name(kSetNoteName);
-  TRY_ASSIGN(const auto kind, staging.kind_of(name));
-  if (kind != EntryKind::kFile) {
-    return std::nullopt;
-  }
-  const auto file = open_plain(staging, name);
-  if (!file && file.error().code == ErrorCode::kNotFound) {
-    return std::nullopt;  // gone meanwhile
-  }
-  TRY(file);
-  if ((*file)->size() > kMaxSetNoteBytes) {
-    return std::nullopt;
-  }
-  TRY_ASSIGN(const auto text, read_file(**file, kMaxSetNoteBytes));
-  return parse_set_note(text);
+  TRY_ASSIGN(const auto text, read_note(staging, kSetNoteName, kMaxSetNoteBytes));
+  return text ? parse_set_note(*text) : std::nullopt;
 }
 
 std::size_t published_models(const Directory& out, const SetNote& note) {

@@ -7,19 +7,16 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/name_map.h"
 #include "base/text.h"
-#include "common/documents.h"
 #include "common/output.h"
-#include "inspect/module_tree.h"
 
 namespace onnx_external {
 namespace {
 
-constexpr std::size_t kListedNames = 5;
 constexpr std::uint64_t kMinRatedBytes = 10'000'000;
 
 // "label: a, b ... and 5 more (-v lists all)"; nothing for an empty list.
@@ -62,7 +59,7 @@ std::string overlaid_text(const std::vector<OverlaidTensor>& tensors, Lists list
 }
 
 // "unused module: decoder (12 keys)", one line per module.
-std::string modules_text(const SaveReport& report, Lists lists) {
+std::string unused_modules_text(const SaveReport& report, Lists lists) {
   const std::size_t all = report.unused_modules.size();
   const std::size_t most = lists == Lists::kFull ? all : std::min(all, kListedNames);
   std::string out;
@@ -99,7 +96,7 @@ std::vector<std::string> single_keys(const SaveReport& report) {
 
 // The lines about names without a partner, in both reports of save-external.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
-  return overlaid_text(report.overlaid, lists) + modules_text(report, lists) +
+  return overlaid_text(report.overlaid, lists) + unused_modules_text(report, lists) +
          names_line("unused keys", single_keys(report), lists) +
          names_line("baked into the graph", report.baked_keys, lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
@@ -187,219 +184,6 @@ std::string data_folder(const SaveReport& report) {
     }
   }
   return folders.size() == 1 ? (report.model.parent_path() / *folders.begin()).string() : "";
-}
-
-std::string shape_and_type(const InspectedTensor& tensor) {
-  return tensor.dtype + " " + shape_text(tensor.shape);
-}
-
-// The same short names as for tensors.
-std::string type_name(std::int32_t elem_type) {
-  if (elem_type == 0) {
-    return "type not stated";
-  }
-  const auto dtype = dtype_from_onnx(elem_type);
-  return dtype ? std::string(torch_name(*dtype)) : ascii_lower(onnx_type_name(elem_type));
-}
-
-std::string slot_shape(const Slot& slot) {
-  if (!slot.shape) {
-    return "shape not stated";
-  }
-  std::string out = "[";
-  for (const auto& dim : *slot.shape) {
-    out += (out.size() == 1 ? "" : ", ") + (dim ? std::to_string(*dim) : "?");
-  }
-  return out + "]";
-}
-
-// "checkpoint.pt @64: strides [1, 8], neg".
-std::string view_text(const InspectedView& view) {
-  std::vector<std::string> traits;
-  if (!view.strides.empty()) {
-    traits.push_back((view.expanded ? "expanded, strides " : "strides ") +
-                     shape_text(view.strides));
-  }
-  for (const auto& [name, is_so] : {std::pair("conj", view.conj),
-                                    {"neg", view.neg},
-                                    {"deflated", view.deflated},
-                                    {"big-endian", view.big_endian}}) {
-    if (is_so) {
-      traits.emplace_back(name);
-    }
-  }
-  const std::string place =
-      view.file.empty() ? "computed" : fmt::format("{} @{}", shown(view.file), view.offset);
-  return traits.empty() ? place : fmt::format("{}: {}", place, fmt::join(traits, ", "));
-}
-
-std::string place_text(const InspectedTensor& tensor) {
-  if (!tensor.problem.empty()) {
-    return "problem: " + shown(tensor.problem);
-  }
-  if (tensor.view) {
-    return view_text(*tensor.view);
-  }
-  return tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset) : "-";
-}
-
-std::string inspect_table(const Inspection& inspection) {
-  const bool digests = std::any_of(inspection.tensors.begin(), inspection.tensors.end(),
-                                   [](const InspectedTensor& t) { return !t.sha256.empty(); });
-  std::vector<std::vector<std::string>> rows{{"name", "type", "size", "place"}};
-  if (digests) {
-    rows.front().emplace_back("sha256");
-  }
-  for (const InspectedTensor& tensor : inspection.tensors) {
-    rows.push_back(
-        {shown(tensor.name), shape_and_type(tensor), size_text(tensor.nbytes), place_text(tensor)});
-    if (digests) {
-      rows.back().push_back(tensor.sha256);
-    }
-  }
-  return table_text(rows, {2});
-}
-
-// The modules as a table, indented by depth.
-std::string tree_table(const Inspection& inspection) {
-  const std::vector<ModuleNode> tree = make_module_tree(inspection.tensors);
-  std::vector<std::vector<std::string>> rows{{"module", "tensors", "size", "part"}};
-  std::vector<std::pair<std::size_t, std::size_t>> open{{0, 0}};  // (node, depth)
-  while (!open.empty()) {
-    const auto [index, depth] = open.back();
-    open.pop_back();
-    const ModuleNode& node = tree[index];
-    const double part = inspection.bytes == 0 ? 0
-                                              : 100 * static_cast<double>(node.bytes) /
-                                                    static_cast<double>(inspection.bytes);
-    rows.push_back({std::string(2 * depth, ' ') + (depth == 0 ? "." : shown(node.label)),
-                    std::to_string(node.tensor_count), size_text(node.bytes),
-                    fmt::format("{:.1f} %", part)});
-    for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) {
-      if (!tree[*child].is_tensor()) {
-        open.emplace_back(*child, depth + 1);
-      }
-    }
-  }
-  return table_text(rows, {1, 2, 3});
-}
-
-// "torch-zip: 17 tensors, 5.34 kB; version 3, pickle protocol 2, little-endian; 1 file, 9.01 kB".
-std::string summary_line(const Inspection& inspection) {
-  std::vector<std::string> facts;
-  if (!inspection.version.empty()) {
-    facts.push_back((inspection.format == kModelFormat ? "" : "version ") +
-                    shown(inspection.version));
-  }
-  if (!inspection.producer.empty()) {
-    facts.push_back("by " + shown(inspection.producer));
-  }
-  if (inspection.pickle_protocol) {
-    facts.push_back(fmt::format("pickle protocol {}", *inspection.pickle_protocol));
-  }
-  if (!inspection.byte_order.empty()) {
-    facts.push_back(inspection.byte_order == "mixed" ? "both byte orders"
-                                                     : inspection.byte_order + "-endian");
-  }
-  return fmt::format("{}: {}, {}; {}{}{}, {}\n", inspection.format,
-                     count_text(inspection.tensors.size(), "tensor"), size_text(inspection.bytes),
-                     fmt::join(facts, ", "), facts.empty() ? "" : "; ",
-                     count_text(inspection.files, "file"), size_text(inspection.file_bytes));
-}
-
-// What is known about the bytes if every range is the checkpoint's own.
-std::string own_ranges_text(const VerifyReport& report) {
-  const std::uint64_t known = report.linked - report.linked_without_crc;
-  if (known == 0) {
-    return "it records no CRC-32 to check their bytes by";
-  }
-  return report.linked_without_crc == 0
-             ? "their bytes have the CRC-32 that it records"
-             : fmt::format("the bytes of {} have the CRC-32 that it records, {} have none", known,
-                           report.linked_without_crc);
-}
-
-// What the manifest alone proves.
-std::string recorded_text(const VerifyReport& report) {
-  const std::uint64_t known = report.tensors - report.linked_without_crc;
-  if (report.linked_without_crc == 0) {
-    return "every byte is what the manifest recorded";
-  }
-  return known == 0 ? "ranges only: all are linked to a checkpoint that records no CRC-32"
-                    : fmt::format(
-                          "{} are what the manifest recorded; of {} that are linked without "
-                          "a recorded CRC-32 only the ranges were checked",
-                          known, report.linked_without_crc);
-}
-
-std::string compared_text(const VerifyReport& report) {
-  const std::string how =
-      report.compared_by_manifest == 0 ? ""
-      : report.compared_by_manifest == report.compared
-          ? ", which is which by the manifest's record"
-          : fmt::format(", {} of them by the manifest's record", report.compared_by_manifest);
-  const std::string converted =
-      report.converted == 0
-          ? ""
-          : fmt::format(", {} converted to another type", count_text(report.converted, "tensor"));
-  if (report.compared == report.tensors && report.linked == report.tensors && report.tensors > 0) {
-    return "every range is the checkpoint's own" + how + "; " + own_ranges_text(report);
-  }
-  if (report.compared == report.tensors && report.inline_compared == report.inline_tensors &&
-      report.tensors + report.inline_tensors > 0) {
-    return "every byte equals the checkpoint's" + converted + how;
-  }
-  return fmt::format("{} of {} compared with the checkpoint{}; {} not in it", report.compared,
-                     count_text(report.tensors, "external tensor"), how,
-                     report.tensors - report.compared);
-}
-
-// A message without the path of the file that it is about.
-std::string_view cause_of(const Finding& finding) {
-  const std::string_view message = finding.message;
-  const std::string path = finding.file + ": ";
-  const std::size_t place = finding.file.empty() ? std::string::npos : message.find(path);
-  return place == std::string::npos ? message : message.substr(place + path.size());
-}
-
-// "open-slot: 21 tensors: 'a', 'b', ... and 16 more: nodes read it, and nothing defines it".
-std::string cause_text(const std::vector<const Finding*>& findings, Names listed) {
-  const Finding& first = *findings.front();
-  if (findings.size() == 1) {
-    return finding_text(first) + "\n";
-  }
-  std::set<std::string_view> files;
-  std::vector<std::string> names;
-  names.reserve(findings.size());
-  for (const Finding* finding : findings) {
-    files.insert(finding->file);
-    names.push_back(finding->tensor.empty() ? finding->file : finding->tensor);
-  }
-  const bool is_of_one_file = files.size() == 1 && !first.file.empty() && !first.tensor.empty();
-  const std::size_t most = listed == Names::kAll ? names.size() : kListedNames;
-  return fmt::format("{}: {}: {}{}: {}\n", finding_code_name(first.code),
-                     count_text(findings.size(), first.tensor.empty() ? "file" : "tensor"),
-                     quote_list(names, most), is_of_one_file ? ": " + quote(first.file) : "",
-                     cause_of(first));
-}
-
-// Groups findings by cause, in the order in which each cause first occurs.
-std::string findings_text(const std::vector<Finding>& findings, Names listed) {
-  std::map<std::tuple<FindingCode, bool, std::string_view>, std::size_t> known;
-  std::vector<std::vector<const Finding*>> causes;
-  for (const Finding& finding : findings) {
-    const std::tuple cause(finding.code, finding.tensor.empty(), cause_of(finding));
-    const auto [place, is_new] = known.try_emplace(cause, causes.size());
-    if (is_new) {
-      causes.emplace_back();
-    }
-    causes[place->second].push_back(&finding);
-  }
-  std::string out;
-  for (const auto& cause : causes) {
-    out += cause_text(cause, listed);
-  }
-  return out;
 }
 
 }  // namespace
@@ -491,35 +275,6 @@ std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
          leftovers_text(shared, lists) + left_data_text(shared, lists);
 }
 
-std::string verify_text(const std::filesystem::path& model, const VerifyReport& report,
-                        Compared compared, Names names) {
-  std::string out = findings_text(report.findings, names);
-  const std::string how = compared == Compared::kCheckpoint ? compared_text(report)
-                          : report.used_manifest            ? recorded_text(report)
-                          : report.tensors == 0             ? "nothing to verify"
-                                                : "structure only: no manifest, and no --against";
-  const std::string inline_ones = report.tensors > 0 || report.inline_tensors == 0
-                                      ? ""
-                                      : fmt::format(", {} inside the model", report.inline_tensors);
-  const std::string unseen = report.inline_uncompared == 0
-                                 ? ""
-                                 : fmt::format("; {} with data inside the model {} not compared",
-                                               count_text(report.inline_uncompared, "initializer"),
-                                               report.inline_uncompared == 1 ? "was" : "were");
-  if (report.without_length > 0) {
-    out += fmt::format(
-        "warning: {} no length in external_data: some readers take the rest of the file, or refuse "
-        "the model; save it anew with save-external\n",
-        report.without_length == 1 ? "1 tensor has"
-                                   : fmt::format("{} tensors have", report.without_length));
-  }
-  return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
-                           count_text(report.tensors, "external tensor"), inline_ones,
-                           size_text(report.bytes),
-                           report.ok() ? fmt::format("ok; {}{}", how, unseen)
-                                       : count_text(report.findings.size(), "finding"));
-}
-
 std::string cut_text(const std::filesystem::path& piece, const CutReport& report, Lists lists) {
   std::string out = names_line("inputs", report.inputs, lists) +
                     names_line("outputs", report.outputs, lists) +
@@ -533,56 +288,6 @@ std::string cut_text(const std::filesystem::path& piece, const CutReport& report
                      report.data_files.empty() ? "the piece"
                                                : count_text(report.data_files.size(), "data file"),
                      size_text(report.model_bytes));
-}
-
-std::string inspect_text(const Inspection& inspection, Listing listing) {
-  std::string out;
-  if (!inspection.tensors.empty()) {
-    out = listing == Listing::kTree ? tree_table(inspection) : inspect_table(inspection);
-  }
-  for (const Slot& slot : inspection.open_slots) {
-    out += fmt::format("open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
-                       type_name(slot.elem_type), slot_shape(slot));
-  }
-  for (const auto& [name, first] : inspection.tied) {
-    out += fmt::format("tied: {} shares {}\n", shown(name), shown(first));
-  }
-  for (const auto& [dropped, kept] : inspection.tied_names) {
-    out += fmt::format("tied: {} was left out for {}\n", shown(dropped), shown(kept));
-  }
-  for (const OpaqueObject& object : inspection.opaque_objects) {
-    out += fmt::format("object: {}: {}, not read\n", quote(object.path), quote(object.type));
-  }
-  for (const RefusedTensor& refused : inspection.refused_tensors) {
-    out += fmt::format("refused: {}: {}\n", quote(refused.path), refused.reason);
-  }
-  if (inspection.refusal) {
-    out += "save-external would refuse it: " + error_text(*inspection.refusal, Lists::kShort);
-  }
-  return out + summary_line(inspection);
-}
-
-std::string modules_text(const ModuleList& list) {
-  constexpr std::size_t kMostDepth = 32;
-  std::vector<std::string> labels;
-  std::size_t width = 0;
-  for (const ModuleFacts& module : list.modules) {
-    const auto dots =
-        static_cast<std::size_t>(std::count(module.name.begin(), module.name.end(), '.'));
-    labels.push_back(std::string(2 * std::min(dots, kMostDepth), ' ') + shown(module.name));
-    width = std::max(width, labels.back().size());
-  }
-  std::string out;
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    const ModuleFacts& module = list.modules[i];
-    out += fmt::format("{:<{}}  {:>12}  {:>16}  {:>9}\n", labels[i], width,
-                       count_text(module.nodes, "node"),
-                       fmt::format("{} parameters", module.parameters), size_text(module.bytes));
-  }
-  return out + fmt::format("{}, {}, {} parameters, {}; {} of no module\n",
-                           count_text(list.modules.size(), "module"),
-                           count_text(list.all.nodes, "node"), list.all.parameters,
-                           size_text(list.all.bytes), count_text(list.unassigned, "node"));
 }
 
 std::string speed_text(std::uint64_t bytes, double seconds) {

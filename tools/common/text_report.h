@@ -1,6 +1,8 @@
 // The reports of the commands as text.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -13,6 +15,9 @@
 #include "onnx_external/verify.h"
 
 namespace onnx_external {
+
+// How many names a line lists if they are not all asked for.
+inline constexpr std::size_t kListedNames = 5;
 
 [[nodiscard]] std::string save_text(const SaveReport& report, Lists lists);
 // The plan, with one line per slot.

@@ -29,7 +29,7 @@ CutOptions options_of(std::string module, Names inputs, Names outputs, Names wit
   return CutOptions{std::move(module), std::move(inputs), std::move(outputs), std::move(without)};
 }
 
-std::string cut(nb::object model, nb::object piece, std::string module, Names inputs, Names outputs,
+std::string cut(nb::handle model, nb::handle piece, std::string module, Names inputs, Names outputs,
                 Names without, bool overwrite, bool sync) {
   const std::filesystem::path parent = path_of(model);
   const std::filesystem::path target = path_of(piece);
@@ -50,7 +50,7 @@ Result<Piece> cut_file(const std::filesystem::path& path, const CutOptions& opti
   return piece;
 }
 
-std::tuple<nb::bytes, std::string> cut_bytes(nb::object model, std::string module, Names inputs,
+std::tuple<nb::bytes, std::string> cut_bytes(nb::handle model, std::string module, Names inputs,
                                              Names outputs, Names without) {
   const std::filesystem::path path = path_of(model);
   const CutOptions options =

@@ -152,6 +152,24 @@ def test_what_fails_or_was_not_compared_has_its_reason_and_stripes() -> None:
     assert legend == ["not compared", "a module inside is wrong", "fails"]
 
 
+def test_a_bar_says_that_a_module_inside_is_wrong() -> None:
+    modules = [
+        made("", OK | CHILDC, compared(0.5, 3)),
+        made("list", Status.NOINPUT, reason="it was not called"),
+        made("list.0", DISC | CHILDC, compared(0.002, 1)),
+        made("list.0.inner", DISC | Status.CUSTOM, compared(0.5, 3)),
+        made("list.1", OK, compared(1e-7)),
+        made("list.1.inner", OK, compared(1e-7)),
+    ]
+    found = boxes(picture(Diagnosis("m", modules)))
+    bars = {name: [each.get("class") for each in found[name].iter(f"{SVG}path")] for name in found}
+    outer = ["(model)", "list", "list.0"]
+    assert [name for name, each in bars.items() if each] == outer
+    assert {*bars["(model)"]} == {*bars["list"]} == {shade(found["list.0.inner"]).split()[-1]}
+    shades = [shade(found[name])[-1] for name in [*outer, "list.0.inner", "list.1"]]
+    assert shades == ["i", "n", "e", "g", "b"]
+
+
 def test_hostile_names_are_escaped_and_shortened() -> None:
     names = [
         "<script>alert(1)</script>",

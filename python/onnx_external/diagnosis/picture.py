@@ -211,8 +211,8 @@ class _Drawing:
             f'<rect class="t k{key}" x="{x}" y="{y}" width="{self._box_width(node)}" '
             f'height="{high}"/>'
         )
-        if key == "i":
-            self._out.append(f'<path class="k{node.worst}" d="M{x} {y}h5v{high}h-5z"/>')
+        if node.bar:
+            self._out.append(f'<path class="k{node.bar}" d="M{x} {y}h5v{high}h-5z"/>')
         if node.inside:
             for top in range(y, y + high, _REPEAT):
                 if top == y or y + high - top > 4 * _ROW:

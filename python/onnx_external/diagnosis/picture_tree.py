@@ -131,7 +131,7 @@ class Node:
     @property
     def shade(self) -> str:
         """Its key in SHADES."""
-        if {"OK", "CHILDC"} <= self.words and any(each.worst in WRONG for each in self.inside):
+        if {"OK", "CHILDC"} <= self.words and self.bar:
             return "i"
         if "FAIL" in self.words:
             return "x"
@@ -141,6 +141,12 @@ class Node:
             return "h" if "DISC" in self.words else "s"
         keys = "efgh" if "DISC" in self.words else "abcd"
         return next((key for key in keys if self.ratio <= SHADES[key].most), keys[-1])
+
+    @property
+    def bar(self) -> str:
+        """The worst shade of what is wrong inside of it; empty if nothing is."""
+        worst = max((each.worst for each in self.inside), key=WRONG.find, default="")
+        return worst if worst and worst in WRONG else ""
 
     @property
     def title(self) -> str:

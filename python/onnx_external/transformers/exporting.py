@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,18 +12,17 @@ from typing import Any
 import torch
 import transformers
 
-from ..errors import Error, ExportError, NotFoundError
+from ..errors import ExportError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
 from ..save import StrPath
 from ..torch.exporting import PACKAGES, Source, optimized, sources_of
-from ..torch.programs import first_line
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import ZeroProducts, has_no_data
 from .dimensions import fix_bound_dimensions, keeping
 from .inputs import plain_words, sample_inputs
-from .loading import Loaded, load
+from .loading import Loaded, load, told
 from .saving import Graph, Saving
 
 __all__ = ["ModelReport", "export", "graph_modules"]
@@ -102,21 +100,17 @@ def _patches() -> list[str]:
 
 @contextlib.contextmanager
 def _told(what: str, way_out: str) -> Iterator[None]:
-    """Make an ExportError of what transformers and torch raise, and silence what they say."""
+    """As told(); torch and the exporter, whose logger is none of transformers', are silent, too."""
     from transformers.exporters import exporter_dynamo
 
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    logging.getLogger(exporter_dynamo.__file__).setLevel(logging.ERROR)  # its logger's name
+    logger = logging.getLogger(exporter_dynamo.__file__)  # the name that it has
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
-        with quiet(), contextlib.redirect_stdout(io.StringIO()):
+        with quiet(), told(what, way_out):
             yield
-    except Error:
-        raise
-    except Exception as error:
-        raise ExportError(f"{what}: {first_line(error)}; {way_out}") from error
     finally:
-        transformers.logging.set_verbosity(level)
+        logger.setLevel(level)
 
 
 def graph_modules(

@@ -42,8 +42,13 @@ class Loaded:
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
-    """Make an ExportError of what transformers raises, and keep its bars from the terminal."""
+def told(what: str, way_out: str = "") -> Iterator[None]:
+    """Make an ExportError of what transformers raises, and keep what it says from the terminal.
+
+    Args:
+        what: what does not work.
+        way_out: what may.
+    """
     level = transformers.logging.get_verbosity()
     bars = transformers.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity_error()
@@ -54,7 +59,8 @@ def told(what: str) -> Iterator[None]:
     except Error:
         raise
     except Exception as error:
-        raise ExportError(f"{what}: {first_line(error)}") from error
+        advice = f"; {way_out}" if way_out else ""
+        raise ExportError(f"{what}: {first_line(error)}{advice}") from error
     finally:
         transformers.logging.set_verbosity(level)
         if bars:

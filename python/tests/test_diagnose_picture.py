@@ -135,14 +135,14 @@ def test_a_difference_without_a_usual_size_is_told(worst: Comparison, told: str)
 
 def test_what_fails_or_was_not_compared_has_its_reason_and_stripes() -> None:
     modules = [
-        made("fails", Status.FAIL, reason="cannot load it"),
+        made("fails", Status.FAIL, step="load", reason="no operator"),
         made("silent", Status.NOINPUT, reason="it was not called"),
         made("outer", OK | CHILDC),
         made("outer.inner", Status.FAIL, reason="no such operator"),
     ]
     text = picture(Diagnosis("m", modules))
     found = boxes(text)
-    assert words(found["fails"]) == "! fails Linear cannot load it"
+    assert words(found["fails"]) == "! fails Linear load: no operator"
     assert "it was not called" in words(found["silent"])
     assert text.count("<pattern ") == 2
     assert shade(found["outer"]) != shade(found["outer.inner"]) == shade(found["fails"])

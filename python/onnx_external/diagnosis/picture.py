@@ -26,6 +26,7 @@ _REPEAT = 36 * _ROW
 _OVERVIEW_FROM = 40
 """Rows, about a screen."""
 _OVERVIEW_HEIGHT = 60
+_NARROWEST_PICTURE = 960
 
 
 class _Drawing:
@@ -39,7 +40,7 @@ class _Drawing:
         self._first = next((node for node in self._nodes if node.module.name == name), None)
         self._columns = self._place_columns()
         self._table = self._place_table()
-        self._right = max(self._table[-1], 700)
+        self._right = max(self._table[-1], _NARROWEST_PICTURE)
         self._out: list[str] = []
 
     def _place_columns(self) -> list[int]:
@@ -97,6 +98,8 @@ class _Drawing:
             shade = SHADES[key]
             fill = f"url(#p{key})" if shade.stripes else shade.color
             yield f".k{key}{{fill:{fill}}}"
+            if shade.stripes:  # bars and overviews are too small for stripes
+                yield f" path.k{key}{{fill:{shade.stripes}}}"
             yield f" .t{key} text{{fill:{shade.text}}}\n" if shade.text == "#fff" else "\n"
         yield "</style>\n"
         for key in sorted(used):
@@ -106,7 +109,7 @@ class _Drawing:
                 yield (
                     f'<pattern id="p{key}" width="7" height="7" patternUnits="userSpaceOnUse" '
                     f'patternTransform="rotate({turn})"><path fill="{shade.color}" d="M0 0h7v7h-7z"'
-                    f'/><path fill="{shade.stripes}" d="M0 0h2.5v7h-2.5z"/></pattern>\n'
+                    f'/><path fill="{shade.stripes}" d="M0 0h1.5v7h-1.5z"/></pattern>\n'
                 )
         yield '<rect width="100%" height="100%" fill="#fff"/>\n'
 
@@ -207,7 +210,7 @@ class _Drawing:
     def _add_box(self, node: Node, y: int) -> None:
         x, high, key = self._columns[node.depth], _ROW * node.rows, node.shade
         self._out.append(
-            f'<g class="t{key}"><title>{escaped(tooltip(node.module, node.times))}</title>'
+            f'<g class="t{key}"><title>{escaped(tooltip(node))}</title>'
             f'<rect class="t k{key}" x="{x}" y="{y}" width="{self._box_width(node)}" '
             f'height="{high}"/>'
         )
@@ -224,7 +227,7 @@ class _Drawing:
     def _add_label(self, node: Node, x: int, y: int) -> None:
         """The name of a module that has others inside, and more if there is space."""
         room = self._box_width(node) - 14
-        more = [node.module.cls, node.times if node.figures else node.module.reason]
+        more = [node.module.cls, node.times if node.figures else node.reason]
         lines = [shortened(node.title, room / 1.07, middle=True)]
         lines += [shortened(each, room) for each in more if each][: node.rows - 1]
         told = f'<text class="h" x="{x + 8}" y="{y + 13}">{escaped(lines[0])}</text>'
@@ -241,7 +244,7 @@ class _Drawing:
         if node.figures:
             cells += node.figures
         else:
-            cells.append(node.module.reason)
+            cells.append(node.reason)
         told = f'<text{bold} x="{x + 8}" y="{y + 13}">{escaped(cells[0])}'
         for number, cell in enumerate(cells[1:]):
             last = number == len(cells) - 2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from .picture_tree import PicturedModule
+    from .picture_tree import Node
 
 __all__ = ["FONT", "escaped", "shortened", "text_width", "tooltip", "wrapped"]
 
@@ -89,13 +89,9 @@ def _limited(line: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}\u2026"
 
 
-def tooltip(module: PicturedModule, times: str) -> str:
-    """Return what is known about a module, in lines.
-
-    Args:
-        module: it.
-        times: its largest difference as a multiple of the tolerance.
-    """
+def tooltip(node: Node) -> str:
+    """Return what is known about a module, in lines."""
+    module = node.module
     lines = [module.name or "(model)", module.cls, str(module.status)]
     worst = module.worst
     if worst is not None:
@@ -103,12 +99,12 @@ def tooltip(module: PicturedModule, times: str) -> str:
         if worst.problem:
             lines.append(worst.problem)
         if worst.max_abs is not None:
-            told = f"largest difference {worst.max_abs:.3g} ({times})"
+            told = f"largest difference {worst.max_abs:.3g} ({node.times})"
             if worst.max_abs:
                 told += f" at {worst.max_abs_at}: {worst.actual}, expected {worst.expected}"
             lines.append(told)
         if worst.beyond:
             lines.append(f"{worst.beyond} of {worst.elements} elements do not agree")
-    if module.reason:
-        lines.append(module.reason)
+    if node.reason:
+        lines.append(node.reason)
     return "\n".join(_limited(_plain(line)) for line in lines)

@@ -28,6 +28,10 @@ class PicturedModule(Protocol):
         """A flag of which str() gives the names, e.g. "DISC CHILDC"."""
 
     @property
+    def step(self) -> str:
+        """The step that failed."""
+
+    @property
     def reason(self) -> str:
         """Why it fails or was not compared."""
 
@@ -141,6 +145,12 @@ class Node:
             return "h" if "DISC" in self.words else "s"
         keys = "efgh" if "DISC" in self.words else "abcd"
         return next((key for key in keys if self.ratio <= SHADES[key].most), keys[-1])
+
+    @property
+    def reason(self) -> str:
+        """Why it fails or was not compared, with the step that failed."""
+        step, reason = self.module.step, self.module.reason
+        return f"{step}: {reason}" if step and reason else step or reason
 
     @property
     def bar(self) -> str:

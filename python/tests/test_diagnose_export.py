@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,43 @@ def test_shapes_of_a_custom_operator_are_guessed_from_the_sets(exporter: str) ->
     assert "called several times" in report.tree()
 
 
+class Says(nn.Module):  # type: ignore[misc,name-defined]
+    """What it gives beside a tensor is a size, or something else."""
+
+    def __init__(self, what: Any) -> None:
+        super().__init__()
+        self.what = what
+
+    def forward(self, x: Any, config: Any) -> Any:
+        assert x.sum() != 123
+        return x * config.factor, {"n": self.what(x), "none": None}
+
+
+class UsesSays(nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self, what: Any) -> None:
+        super().__init__()
+        self.says = Says(what)
+
+    def forward(self, x: Any) -> Any:
+        x, more = self.says(x, types.SimpleNamespace(factor=2))
+        return x.reshape(more["n"], -1) + 1
+
+
+def test_arguments_of_any_class_and_results_that_are_sizes_are_handled() -> None:
+    model = UsesSays(lambda x: x.shape[1] * 4).eval()
+    report = oe.diagnose_export(model, sets(), exporter="export")
+    assert statuses(report) == {"": OK | CHILDC, "says": FAIL | CUSTOM}, report.tree()
+    assert "Unsupported input type" in report.first.reason
+    odd = {5: 16, 7: 56}
+    model = UsesSays(lambda x: odd.get(x.shape[1], 1)).eval()
+    report = oe.diagnose_export(model, sets(), exporter="export")
+    assert statuses(report) == {"": FAIL, "says": FAIL}
+    told = found(report, "").reason
+    assert told.startswith("no custom operator can take the place of says (Says)")
+    assert told.endswith("its result holds a value that is 16, 56 in the input sets")
+    assert [each.name for each in report.wrong] == ["says"]
+
+
 class Shrinks(nn.Module):  # type: ignore[misc,name-defined]
     """The size of its output is that of a text of squares."""
 
@@ -284,6 +322,26 @@ def test_always_looks_into_every_module_and_local_judges_its_own_operations() ->
     assert is_of["layers.1.inner"] == FAIL | CHILDC | CUSTOM and is_of["head"] == OK | CUSTOM
     assert report.first.name == "layers.1.inner" and report.wrong == [report.first]
     assert found(report, "layers.1").instead == ["layers.1.norm", "layers.1.inner"]
+
+
+def test_a_module_that_fails_only_by_itself_keeps_nothing_from_being_exported() -> None:
+    class Configured(nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any, config: Any) -> Any:
+            return x * config.factor
+
+    class Uses(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Configured()
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x, types.SimpleNamespace(factor=2))
+
+    report = oe.diagnose_export(Uses().eval(), sets(), exporter="export", strategy="always")
+    assert statuses(report) == {"": OK, "inner": FAIL} and report.ok and report.first is None
+    assert report.sentence == (
+        "The model itself (Uses) exports, although inner would not by itself."
+    )
 
 
 def test_another_method_than_forward_is_exported() -> None:
@@ -401,6 +459,51 @@ def test_caches_and_tensors_that_are_changed_in_place_are_followed() -> None:
     assert (
         found(report, "two").dynamic[0] == "x[0]" and "cache.0[1]" in found(report, "two").dynamic
     )
+
+
+class Keeps(nn.Module):  # type: ignore[misc,name-defined]
+    """It has a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(1))
+        self.inner = Branches()
+
+    def forward(self, x: Any) -> Any:
+        self.steps.add_(1)
+        return self.inner(x) + self.steps
+
+
+def test_the_state_of_a_model_stays_what_it_was() -> None:
+    model = nn.Sequential(Keeps(), nn.Linear(8, 8)).eval()
+    report = oe.diagnose_export(model, sets(), exporter="export")
+    assert statuses(report)["0"] == statuses(report)[""] == OK | CHILDC, report.tree()
+    assert float(model[0].steps) == 0
+    local = oe.diagnose_export(model, sets(), exporter="export", strategy="local")
+    assert [each.name for each in local.wrong] == ["0.inner"] and float(model[0].steps) == 0
+
+
+def test_progress_names_the_modules_and_may_stop_the_work() -> None:
+    model, seen = Model(Branches()).eval(), []
+    oe.diagnose_export(model, sets(), exporter="export", progress=lambda *given: seen.append(given))
+    assert seen[0][:2] == ("", 1) and ("layers.1.inner", 7) in [each[:2] for each in seen]
+    assert len({count for _, _, count in seen}) == 1
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        oe.diagnose_export(model, sets(), exporter="export", progress=stop)
+    assert all("forward" not in vars(each) for each in model.modules())
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(oe.ReadWriteError, match="No space left on device; TMPDIR names another"):
+        oe.diagnose_export(Model(Branches()).eval(), sets())
 
 
 def test_nothing_is_left_behind() -> None:

@@ -19,7 +19,7 @@ from ..save import save
 from ..validation.comparing import Comparison, compare
 from ..validation.running import Session
 from ..validation.values import Array, from_torch
-from .capturing import Captured, StoredCall, replaced
+from .capturing import Captured, StoredCall, buffers_kept, replaced
 from .custom_operators import CustomOperators, NoOperatorError, ShapeFunction
 from .dynamic_dimensions import guessed_shapes, with_plain_signature
 from .exporter_reasons import chain, reason_of
@@ -90,6 +90,7 @@ class Attempts:
                 tempfile.TemporaryDirectory() as folder,
                 operators,
                 self._as_forward(captured, calls[0][1]),
+                buffers_kept(captured.module),
                 silent(everything=self.exporter == "torchscript"),
                 torch.no_grad(),
                 self.surroundings.tracing(self.exporter == "onnx"),
@@ -202,11 +203,12 @@ class Attempts:
         return [got[name] for name in session.output_names]
 
     def _run_program(self, job: _Job, program: Any) -> None:
-        module = program.module()
         for _, stored in job.calls:
+            module = program.module()
             leaves = stored.inputs.leaves()
             args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
-            got = [_array(each) for each in pytree.tree_leaves(module(*args, **kwargs))]
+            with buffers_kept(job.module), buffers_kept(module):
+                got = [_array(each) for each in pytree.tree_leaves(module(*args, **kwargs))]
             self._compare(job, stored, got)
 
     def _compare(self, job: _Job, stored: StoredCall, got: Sequence[Any]) -> None:

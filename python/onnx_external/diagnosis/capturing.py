@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..errors import InvalidArgumentError, RunError
+from ..errors import InvalidArgumentError, ReadWriteError, RunError
 from ..validation.references import leaves
 from ..validation.running import first_line
 from .recording import Call, _named
 from .reports import ValueForm
 
-__all__ = ["Captured", "Stored", "StoredCall", "capture", "exchanged", "method_of"]
+__all__ = ["Captured", "Stored", "StoredCall", "buffers_kept", "capture", "exchanged", "method_of"]
 
 
 class Stored:
@@ -35,7 +35,7 @@ class Stored:
         self.is_tensor = [isinstance(each, torch.Tensor) for each in leaves]
         self._path = path
         if tensors:
-            torch.save([_alone(each) for each in tensors], path)
+            _write([_alone(each) for each in tensors], path)
 
     def leaves(self) -> list[Any]:
         """Read the leaves; tensors on the CPU are mapped."""
@@ -52,6 +52,16 @@ class Stored:
     def value(self) -> Any:
         """Read the whole value."""
         return pytree.tree_unflatten(self.leaves(), self.spec)
+
+
+def _write(tensors: list[torch.Tensor], path: Path) -> None:
+    try:
+        torch.save(tensors, path)
+    except (OSError, RuntimeError) as error:
+        raise ReadWriteError(
+            f"{path.parent}: values of modules cannot be written: {first_line(error)}; TMPDIR "
+            "names another place for them"
+        ) from error
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -231,6 +241,19 @@ def replaced(module: Any, method: str, by: Any) -> Iterator[None]:
             own[method] = before
 
 
+@contextlib.contextmanager
+def buffers_kept(module: Any) -> Iterator[None]:
+    """Take back what happens to a module's buffers: those of models with a state change."""
+    before = [(each, each._version, each.clone()) for each in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, version, value in before:
+                if buffer._version != version:
+                    buffer.copy_(value)
+
+
 def capture(
     module: Any, calls: Sequence[Call], folder: Path, traced: Mapping[Any, str]
 ) -> list[Captured]:
@@ -253,7 +276,10 @@ def capture(
             try:
                 inspect.signature(getattr(module, method)).bind(*args, **kwargs)
                 run = module if method == "forward" else getattr(module, method)
-                run(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+                with buffers_kept(module):
+                    run(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            except ReadWriteError:
+                raise
             except Exception as error:
                 raise RunError(
                     f"{type(module).__name__} cannot run input set {recorder.number}: "

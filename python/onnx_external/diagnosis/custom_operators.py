@@ -109,6 +109,8 @@ class _Operator:
             self._output(number, [each[number] for each in forms], inputs)
             for number in range(len(forms[0]))
         ]
+        others = [[each for stored in results for each in stored.others] for results in every]
+        self._others = [self._other(values, inputs) for values in zip(*others, strict=True)]
 
     def refuse(self, why: str) -> None:
         """Say why there is none."""
@@ -118,8 +120,6 @@ class _Operator:
         for one, other in itertools.zip_longest(self._results, results):
             if one is None or other is None or one.is_tensor != other.is_tensor:
                 self.refuse("its results have other structures in other input sets")
-            elif not all(map(_same, one.others, other.others)):
-                self.refuse("its results hold values that differ among the input sets")
 
     def _output(
         self, number: int, forms: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]
@@ -145,6 +145,17 @@ class _Operator:
             else:
                 sizes.append(size)
         return _Output(dtype, device, sizes)
+
+    def _other(self, values: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]) -> Any:
+        """A value that is no tensor: the same in all sets, or a size that the inputs tell."""
+        if all(_same(values[0], each) for each in values):
+            return values[0]
+        calls = [list(sizes.values()) for sizes in inputs]
+        size = guess_size(calls, values) if all(map(_is_size, values)) else None
+        if size is None:
+            told = ", ".join(str(each)[:40] for each in values)
+            self.refuse(f"its result holds a value that is {told} in the input sets")
+        return size
 
     def empty(self, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
         """Outputs without values, for a trace."""
@@ -176,15 +187,23 @@ class _Operator:
         tensors = [each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)]
         return [each.detach().clone(memory_format=torch.contiguous_format) for each in tensors]
 
-    def rebuild(self, tensors: Sequence[Any], arguments: Any) -> Any:
-        """The result of tensors; what the module did to its arguments is done to them."""
-        rest, values = iter(tensors), []
+    def rebuild(self, tensors: Sequence[Any], leaves: Sequence[Any], arguments: Any) -> Any:
+        """The result of tensors; what the module did to its arguments is done to them.
+
+        Args:
+            tensors: what the operator gave.
+            leaves: of the arguments.
+            arguments: (args, kwargs).
+        """
+        rest, others, values = iter(tensors), iter(self._others), []
+        sizes = _Sizes(self, leaves)
         for stored in self._results:
-            leaves = [
-                next(rest) if is_tensor else other
-                for is_tensor, other in zip(stored.is_tensor, stored.others, strict=True)
-            ]
-            values.append(pytree.tree_unflatten(leaves, stored.spec))
+            found = []
+            for is_tensor in stored.is_tensor:
+                other = next(others)
+                other = other.of(sizes) if isinstance(other, Size) else other
+                found.append(next(rest) if is_tensor else other)
+            values.append(pytree.tree_unflatten(found, stored.spec))
         given = exchanged(arguments)
         for place, value in zip(self._first.changed, values[1:], strict=True):
             if not _put(given[place], value):
@@ -280,7 +299,7 @@ class CustomOperators:
             variant = self._variant(operator, method, leaves, spec)
             given = variant.operator(*(each for each in leaves if _is_input(each)))
             results = [given] if isinstance(given, torch.Tensor) else list(given)
-            return operator.rebuild(results, (args, kwargs))
+            return operator.rebuild(results, leaves, (args, kwargs))
 
         call.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
         return call

@@ -93,7 +93,7 @@ class _Tree:
         found.status = outcome.status | custom | (Status.CHILDC if judged else Status.NONE)
         found.step, found.reason, found.sets = outcome.step, outcome.reason, outcome.sets
         found.instead, found.notes = [each.name for each in instead], outcome.notes
-        for each in instead:
+        for each in instead if not outcome.unjudged else ():
             self.found[each.name].status |= Status.CUSTOM
         if captured.name not in self.shapes:
             self.shapes[captured.name] = self.attempts.dynamic_shapes(captured)

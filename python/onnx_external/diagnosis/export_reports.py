@@ -52,6 +52,20 @@ class ExportDiagnosis(Diagnosis):
         return [each for each in self.modules if isinstance(each, ExportedModule)]
 
     @property
+    def wrong(self) -> list[ModuleDiagnosis]:
+        """The modules that do not export by themselves, in the order in which they return.
+
+        One inside of a module that exports as it is keeps nothing from being exported, and is not
+        among them.
+        """
+        whole = [each.name for each in self.modules if each.status & ~Status.CUSTOM == Status.OK]
+        return [
+            each
+            for each in super().wrong
+            if not any(is_inside(each.name, outer) for outer in whole)
+        ]
+
+    @property
     def sentence(self) -> str:
         """The first module that does not export, in one sentence."""
         wrong = self.wrong
@@ -72,9 +86,12 @@ class ExportDiagnosis(Diagnosis):
         if not tried:
             return "No module was exported."
         custom = [each.name for each in self.modules if each.status & Status.CUSTOM]
+        fails = [each.name for each in tried if each.status & WRONG]
         told = f"all {len(tried)} modules that were tried export"
-        if len(tried) == 1:
+        if len(tried) == 1 or fails:
             told = f"{_title(tried[0])} exports"
+        if fails:
+            told += f", although {', '.join(fails)} would not by itself"
         if custom and self.strategy != "local":
             told += f", with custom operators for {', '.join(custom)}"
         return f"{told[0].upper()}{told[1:]}."

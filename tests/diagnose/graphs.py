@@ -1,0 +1,161 @@
+"""A graph with its data, as the campaign reads, changes and runs it. Nothing of onnx_external is
+used here: what a fault changes is judged by ONNX Runtime alone."""
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+FLOAT = onnx.TensorProto.FLOAT
+
+Values = dict[str, np.ndarray]
+
+
+def scopes(node: onnx.NodeProto) -> list[str]:
+    """The modules that a node was made for, the outermost first; the model itself is not named."""
+    for entry in node.metadata_props:
+        if entry.key == SCOPES:
+            return [name for name in ast.literal_eval(entry.value)[:-1] if name]
+    return []
+
+
+def module_of(node: onnx.NodeProto) -> str:
+    """The innermost module; the empty name is the model itself, or that none is known."""
+    return (scopes(node) or [""])[-1]
+
+
+def place_of(tensor: onnx.TensorProto) -> tuple[str, int, int] | None:
+    """File, offset and length of external data."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    found = {entry.key: entry.value for entry in tensor.external_data}
+    return found["location"], int(found.get("offset", 0)), int(found["length"])
+
+
+@dataclass
+class Module:
+    """The nodes of a module and of those inside of it."""
+
+    name: str
+    last: int = -1  # the place of its last node: when it returns
+    outputs: list[str] = field(default_factory=list)  # values that others use
+
+
+class Graph:
+    """One model file. Changes of data go to its data files, changes of nodes to `write`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.model = onnx.load(path, load_external_data=False)
+        self.nodes = self.model.graph.node
+        self.tensors = {tensor.name: tensor for tensor in self.model.graph.initializer}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+        self._modules: dict[str, Module] = {}
+
+    # ---- data
+
+    def read(self, tensor: onnx.TensorProto) -> np.ndarray:
+        place = place_of(tensor)
+        if place is None:
+            return numpy_helper.to_array(tensor)
+        location, offset, length = place
+        with open(self.path.parent / location, "rb") as stream:
+            stream.seek(offset)
+            data = stream.read(length)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        return np.frombuffer(data, dtype).reshape(tuple(tensor.dims))
+
+    def change(self, tensor: onnx.TensorProto, value: np.ndarray) -> None:
+        place = place_of(tensor)
+        if place is None:
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value), tensor.name))
+            return
+        location, offset, _ = place
+        with open(self.path.parent / location, "r+b") as stream:
+            stream.seek(offset)
+            stream.write(np.ascontiguousarray(value).tobytes())
+
+    def write(self) -> None:
+        self.path.write_bytes(self.model.SerializeToString())
+
+    def sharing(self, tensor: onnx.TensorProto) -> list[str]:
+        """The names of all tensors with its bytes: tied ones share a place."""
+        place = place_of(tensor)
+        if place is None:
+            return [tensor.name]
+        return [name for name, each in self.tensors.items() if place_of(each) == place]
+
+    # ---- modules
+
+    @property
+    def modules(self) -> dict[str, Module]:
+        """By name."""
+        if not self._modules:
+            self._find_modules()
+        return self._modules
+
+    def _find_modules(self) -> None:
+        inside = {id(node): set(scopes(node)) for node in self.nodes}
+        results = {value.name for value in self.model.graph.output}
+        for number, node in enumerate(self.nodes):
+            for name in inside[id(node)]:
+                module = self._modules.setdefault(name, Module(name))
+                module.last = number
+                for value in node.output:
+                    users = self.readers.get(value, [])
+                    if value in results or any(name not in inside[id(each)] for each in users):
+                        module.outputs.append(value)
+
+    def modules_that_read(self, names: list[str]) -> list[Module]:
+        """The innermost modules of the nodes that read values, in the order of their return."""
+        nodes = [node for name in names for node in self.readers.get(name, [])]
+        found = {module_of(node) for node in nodes} - {""}
+        return sorted((self.modules[name] for name in found), key=lambda module: module.last)
+
+    # ---- values
+
+    def run(self, feed: Values) -> Values:
+        """Every float that the model computes, node by node."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        known = {value.name for value in model.graph.output}
+        for node in model.graph.node:
+            for name in node.output:
+                if name and name not in known:
+                    model.graph.output.add().name = name
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        folder = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(folder, str(self.path.parent.resolve()))
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        names = [each.name for each in session.get_outputs() if each.type == "tensor(float)"]
+        return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def beyond(value: np.ndarray, sound: np.ndarray) -> float:
+    """The largest difference, as a multiple of what oe.diagnose allows in float32."""
+    if value.shape != sound.shape:
+        return float("inf")
+    with np.errstate(all="ignore"):
+        # What a mask excludes is excluded by -3e38 as by an infinity.
+        one, other = (each.astype(np.float64).clip(-1e30, 1e30) for each in (value, sound))
+        if (np.isnan(one) != np.isnan(other)).any():
+            return float("inf")
+        number = ~np.isnan(one)
+        one, other = one[number], other[number]
+        within = np.abs(other) < 1e30
+        size = float(np.sqrt(np.mean(other[within] ** 2))) if within.any() else 0.0
+        allowed = 1e-4 * max(1.0, size) + 1e-3 * np.abs(other)
+        return float(np.max(np.abs(one - other) / allowed, initial=0.0))

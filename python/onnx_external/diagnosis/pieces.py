@@ -118,6 +118,8 @@ def _distance(one: Array, other: Array) -> float:
 
 _FAR = 1e30
 """Of values that can be compared, and are NaN or infinite."""
+_REORDERED = 1e-3
+"""Likewise, of values that are sorted before: of two random ones these are near, too."""
 _SAME = 0.5
 """A value of the model stands for a recorded one if it is not farther from it than this."""
 
@@ -140,9 +142,8 @@ def stand_ins(
         if not can_spill(value):
             continue
         far = [_distance(value, each) for each in candidates]
-        nearest = min(far, default=float("inf"))
-        if nearest <= _SAME:
-            place = far.index(nearest)
+        place = _place_of(value, candidates, far)
+        if place is not None:
             found[name] = candidates[place]
             taken.add(place)
         elif kind_of(value) == "float" and not model_is_right:
@@ -153,6 +154,23 @@ def stand_ins(
             found[name] = candidates[place]
             taken.add(place)
     return found
+
+
+def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -> int | None:
+    """Which candidate is near to a value, or has its elements in another order.
+
+    Rows that are sorted by something, such as the expert that takes them, are in any order where
+    that is equal.
+    """
+    nearest = min(far, default=float("inf"))
+    if nearest <= _SAME:
+        return far.index(nearest)
+    for place, each in enumerate(candidates):
+        if far[place] <= _FAR and kind_of(value) == "float":
+            ordered = [np.sort(one.astype(np.float64), axis=None) for one in (value, each)]
+            if _distance(ordered[0], ordered[1]) <= _REORDERED:
+                return place
+    return None
 
 
 def _similarity(one: Array, other: Array) -> float:

@@ -631,6 +631,23 @@ def test_a_folder_is_diagnosed_graph_by_graph(
     assert report.sentence.endswith("; 1 other as well.")
 
 
+def test_a_cache_of_a_window_is_compared_as_it_is_traced(transformers: Any, tmp_path: Path) -> None:
+    config = transformers.Gemma3TextConfig(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        sliding_window=4,
+        max_position_embeddings=64,
+    )
+    transformers.Gemma3ForCausalLM(config).eval().save_pretrained(tmp_path)
+    report = oe.diagnose_export(tmp_path, exporter="export")
+    assert report.ok, report.tree()
+
+
 def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "onnx_external", "diagnose"]
 

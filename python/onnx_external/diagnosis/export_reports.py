@@ -164,7 +164,8 @@ def _ancestors(name: str) -> Iterator[str]:
 
 
 def _difference(module: ModuleDiagnosis) -> str:
-    worst = module.worst
+    every = [each for compared in module.sets for each in compared if not each.ok]
+    worst = max(every, key=lambda each: (bool(each.problem), each.share), default=None)
     if worst is None:
         return "its outputs do not agree"
     if worst.problem:

@@ -100,25 +100,27 @@ class TransformersSurroundings(Surroundings):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Within it the model gives what the trace will give."""
-        from transformers.exporters import exporter_dynamo
+        """Within it the model gives what the trace will give, with caches of the same form."""
+        from transformers.exporters import exporter_dynamo, utils
 
-        with exporter_dynamo.patch_model_config(self._model, self._flags):
+        with (
+            utils.apply_patches("dynamo"),
+            exporter_dynamo.reset_model_state(self._model),
+            exporter_dynamo.patch_model_config(self._model, self._flags),
+        ):
             yield
 
     @contextlib.contextmanager
     def tracing(self, onnx: bool) -> Iterator[None]:
         """Within it transformers' patches are applied."""
-        from transformers.exporters import exporter_dynamo, utils
+        from transformers.exporters import utils
 
         with contextlib.ExitStack() as stack:
             if onnx:
                 from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
 
                 stack.enter_context(utils.apply_patches("onnx"))
-            stack.enter_context(utils.apply_patches("dynamo"))
-            stack.enter_context(exporter_dynamo.reset_model_state(self._model))
-            stack.enter_context(exporter_dynamo.patch_model_config(self._model, self._flags))
+            stack.enter_context(self.recording())
             yield
 
     def conversions(self) -> dict[Any, Any]:

@@ -16,8 +16,9 @@ looks for each fault:
     reduced  `polygraphy debug reduce --mode bisect`: likewise
 
 Printed is a table of Markdown: what the tool names (the module, the first value that differs, the
-nodes that are left), whether that is right; seconds, of the call for `ours` and `verify`, of the
-command for the others; the largest RssAnon of all its processes; and the bytes that it wrote.
+nodes that are left), whether that is right; seconds, of the wall and the CPU, of the call for
+`ours` and `verify`, of the command for the others; the largest RssAnon of all its processes; and
+the bytes that it wrote.
 PYTHON is an interpreter of an environment that has Polygraphy and onnx_graphsurgeon.
 
 Needs torch, transformers, onnx, onnxruntime and the package. Linux.
@@ -27,6 +28,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -100,9 +102,9 @@ def one(tool: str, folder: Path, model: Path) -> None:
     call = PROGRAMS[tool](folder, model)
     print("ready", flush=True)
     sys.stdin.readline()
-    before, start = written_by(os.getpid()), time.perf_counter()
+    before, start, used = written_by(os.getpid()), time.perf_counter(), time.process_time()
     found = call()
-    found["seconds"] = time.perf_counter() - start
+    found["seconds"], found["cpu"] = time.perf_counter() - start, time.process_time() - used
     found["written"] = written_by(os.getpid()) - before
     print(json.dumps(found), flush=True)
 
@@ -195,7 +197,7 @@ def program(tool: str, folder: Path, model: Path) -> dict:
 def command(line: list, folder: Path) -> dict:
     """A command, below a shell whose bytes written are read when it has ended."""
     shell = 'log=$1; shift; "$@" >"$log" 2>&1; code=$?; cat /proc/$$/io; exit $code'
-    start = time.perf_counter()
+    start, used = time.perf_counter(), cpu_of_children()
     process = subprocess.Popen(
         ["sh", "-c", shell, "sh", folder / "log", *line],
         stdout=subprocess.PIPE, text=True, cwd=folder,
@@ -203,8 +205,13 @@ def command(line: list, folder: Path) -> dict:
     peak = watched(process)
     assert process.stdout is not None
     io = dict(each.split(": ") for each in process.stdout.read().splitlines())
-    seconds = time.perf_counter() - start
-    return {"memory": peak, "seconds": seconds, "written": int(io["wchar"])}
+    times = {"seconds": time.perf_counter() - start, "cpu": cpu_of_children() - used}
+    return {"memory": peak, **times, "written": int(io["wchar"])}
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Polygraphy:
@@ -250,7 +257,7 @@ class Polygraphy:
 
 def row(tool: str, kind: str, found: dict, expected: dict) -> str:
     if "failed" in found:
-        return f"| {tool} | {kind} | {found['failed']} | | | | |"
+        return f"| {tool} | {kind} | {found['failed']} | | | | | |"
     if "module" in found:
         name, right = found["module"], found["module"] == expected["module"]
     else:
@@ -259,6 +266,7 @@ def row(tool: str, kind: str, found: dict, expected: dict) -> str:
         if found.get("nodes"):
             name = f"{name}, {found['nodes']} nodes"
     told = f"{name or 'nothing'} | {'yes' if right else 'no'} | {found['seconds']:.1f}"
+    told += f" | {found['cpu']:.1f}"
     return f"| {tool} | {kind} | {told} | {mib(found['memory'])} | {found['written'] / 1e6:,.1f} |"
 
 
@@ -285,8 +293,8 @@ def main() -> int:
     print(f"{given.layers} layers of {given.hidden}, {size / 1e6:.0f} MB\n", flush=True)
     for kind, about in expected.items():
         print(f"- {kind}: {about['place']}, in {about['module']}")
-    print("\n| tool | fault | names | right | s | RssAnon, MiB | MB written |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print("\n| tool | fault | names | right | s | s of the CPU | RssAnon, MiB | MB written |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     tools, polygraphy = given.tools.split(","), None
     if {"marked", "reduced"} & set(tools):
         polygraphy = Polygraphy(given.python, folder)

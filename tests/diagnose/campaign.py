@@ -10,7 +10,7 @@ word that no input has) is counted, and another is drawn.
 docs/diagnose-campaign.md has the results; --page makes it anew.
 
 usage: campaign.py --work-dir DIR [--page FILE] [--only NAME,...] [--kinds KIND,...]
-                   [--faults 2] [--seed 1] [--jobs N] [--rows FILE]
+                   [--faults 1] [--seed 1] [--jobs N] [--rows FILE]
 """
 
 import argparse
@@ -325,7 +325,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--page", type=Path, help="docs/diagnose-campaign.md, to be written")
     parser.add_argument("--only", default=",".join(MODELS), help="architectures")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of faults")
-    parser.add_argument("--faults", type=int, default=2, help="of each kind in each architecture")
+    parser.add_argument("--faults", type=int, default=1, help="of each kind in each architecture")
     parser.add_argument("--seed", type=int, default=1, help="draws other places")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 2))
     parser.add_argument("--rows", type=Path, help="a file for all rows, as JSON")

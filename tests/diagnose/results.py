@@ -96,8 +96,10 @@ def write(page: Path, rows: list) -> None:
     names = sorted({row.model for row in rows})
     lines = [line(name, [row for row in rows if row.model == name]) for name in names]
     misses = [miss(row) for row in rows if row.verdict != "no place" and not is_right(row)]
+    more = sum(bool(row.others) for row in rows)
+    told = f"\n{more} of {len(rows)} reports list modules without a fault behind the first one.\n"
     end = MISSES_TABLE + "".join(misses) if misses else "Every fault that shows is named.\n"
-    page.write_text(HEAD + TABLE + "".join([*lines, line("all", rows)]) + MISSES + end)
+    page.write_text(HEAD + TABLE + "".join([*lines, line("all", rows)]) + told + MISSES + end)
 
 
 if __name__ == "__main__":

@@ -205,6 +205,8 @@ def command(line: list, folder: Path) -> dict:
     peak = watched(process)
     assert process.stdout is not None
     io = dict(each.split(": ") for each in process.stdout.read().splitlines())
+    if process.returncode not in (0, 1):  # 1: Polygraphy has found differences
+        raise SystemExit(f"{line}: exit {process.returncode}, see {folder / 'log'}")
     times = {"seconds": time.perf_counter() - start, "cpu": cpu_of_children() - used}
     return {"memory": peak, **times, "written": int(io["wchar"])}
 

@@ -165,8 +165,7 @@ def _of_module(module: Any, inputs: Any) -> _Model:
     if inputs is None or (isinstance(inputs, list) and not inputs):
         raise InvalidArgumentError("inputs: give at least one set, as the module takes it")
     ModuleReference(module)  # which refuses one in training mode
-    if any(cls.__module__.startswith("transformers.") for cls in type(module).__mro__):
-        register_caches(module)
+    register_caches(module)
     return _Model(type(module).__name__, module, _calls(inputs))
 
 

@@ -7,6 +7,7 @@ import functools
 import io
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -142,9 +143,16 @@ class TransformersSurroundings(Surroundings):
         apply_onnx_ir_fixes(program)
 
 
-def register_caches(model: Any) -> None:
-    """Let torch look into the caches of transformers."""
-    from transformers.exporters.exporter_dynamo import register_cache_pytrees_for_model
+def register_caches(module: Any) -> None:
+    """Let torch look into the caches of transformers, if the module has a model of it."""
+    library = sys.modules.get("transformers")
+    models = [
+        each
+        for each in module.modules()
+        if library is not None and isinstance(each, library.PreTrainedModel)
+    ]
+    with contextlib.suppress(ImportError), silent():  # older ones have no exporters
+        for each in models[:1]:
+            from transformers.exporters.exporter_dynamo import register_cache_pytrees_for_model
 
-    with silent():
-        register_cache_pytrees_for_model(model)
+            register_cache_pytrees_for_model(each)

@@ -19,7 +19,7 @@ std::string help_text() {
       R"(cut-external writes a piece of an ONNX model beside it; weights stay where they are.
 
 usage: cut-external MODEL.onnx -o PIECE.onnx --module NAME [--without NAMES] [options]
-       cut-external MODEL.onnx -o PIECE.onnx --inputs NAMES --outputs NAMES [options]
+       cut-external MODEL.onnx -o PIECE.onnx [--inputs NAMES] --outputs NAMES [options]
 
 examples:
   cut-external out/model.onnx -o out/layer3.onnx --module model.layers.3
@@ -31,7 +31,8 @@ input:
                          (inspect-external MODEL.onnx --modules lists them)
   --without NAMES        leave out the nodes of these modules in it, separated by commas
                          (repeatable); what they compute becomes inputs. Without --module: of all
-  --inputs NAMES         values that the piece takes as inputs, separated by commas (repeatable)
+  --inputs NAMES         values that the piece takes as inputs, separated by commas (repeatable);
+                         by default the inputs of the model
   --outputs NAMES        values that it computes from them, likewise
 
 output:

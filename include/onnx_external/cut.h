@@ -16,7 +16,8 @@
 // they read is among its outputs.
 //
 // By values: the nodes that compute the outputs from the inputs. It is refused if an output depends
-// on anything else that only the caller can give.
+// on anything else that only the caller can give. If no inputs are named, those of the graph that
+// the outputs depend on are taken.
 //
 // Either way the piece has the initializers that its nodes read (external ones keep their location,
 // offset and length; data inside the model comes along), subgraphs with the node that owns them,

@@ -35,8 +35,9 @@ def cut(
         model: the file of the model.
         piece: the file to write, in the folder of the model; a name alone means that folder.
         module: take the nodes that the exporter made for this module: "model.layers.3".
-        inputs: instead of a module: values that the piece takes as inputs.
-        outputs: values that it computes from them.
+        inputs: with `outputs`: values that the piece takes as inputs; by default those inputs of
+            the model that it needs.
+        outputs: instead of a module: values that it computes from them.
         without: modules inside of `module` (or of the model, if none is given) whose nodes the
             piece does not have; what they compute becomes inputs.
         overwrite: replace an older piece.

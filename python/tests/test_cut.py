@@ -42,11 +42,16 @@ def test_a_piece_is_the_same_in_memory(saved: Path) -> None:
     assert report.model_bytes == len(data)
 
 
+def test_a_piece_begins_at_the_inputs_of_the_model_if_none_are_named(saved: Path) -> None:
+    report = oe.cut(saved, "piece.onnx", outputs=["/h.0/Add_2_output_0"])
+    assert report.inputs == ["input_ids"] and report.outputs == ["/h.0/Add_2_output_0"]
+
+
 def test_what_cannot_be_cut_is_refused(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(oe.NotFoundError, match=r"did you mean 'h\.0'"):
         oe.cut(saved, "piece.onnx", module="h.1")
     with pytest.raises(oe.MismatchError, match="input_ids"):
-        oe.cut(saved, "piece.onnx", outputs=["logits"])
+        oe.cut(saved, "piece.onnx", inputs=["/h.0/ln_2/Add_1_output_0"], outputs=["logits"])
     with pytest.raises(oe.InvalidArgumentError, match="in the folder of its model"):
         oe.cut(saved, tmp_path / "piece.onnx", module="h.0")
     with pytest.raises(TypeError, match="a list of names"):

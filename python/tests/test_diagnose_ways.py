@@ -207,3 +207,33 @@ def test_values_of_bfloat16_are_recorded_and_compared(tmp_path: Path) -> None:
     assert half.sets[0][0].expected_dtype == "bfloat16" and half.sets[0][0].elements == 24
     bump(made[0].weight)
     assert [each.name for each in oe.diagnose(path, made, [SETS[0]]).wrong] == ["0"]
+
+
+def test_the_module_in_which_the_model_stops_is_named(
+    exported: tuple[Path, Any], model: Any, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load(exported[0])
+    node = next(
+        each
+        for each in graph.graph.node
+        if each.op_type == "Tanh"
+        and any("'blocks.1'" in entry.value for entry in each.metadata_props)
+    )
+    # A shape that no input of the model has fits none of them.
+    size = onnx.helper.make_tensor("size", onnx.TensorProto.INT64, [2], [7, 11])
+    graph.graph.initializer.append(size)
+    wrong = onnx.helper.make_node("Reshape", [node.input[0], "size"], ["reshaped"])
+    wrong.metadata_props.extend(node.metadata_props)
+    graph.graph.node.insert(list(graph.graph.node).index(node), wrong)
+    node.input[0] = "reshaped"
+    onnx.save(graph, tmp_path / "model.onnx")
+    report = oe.diagnose(tmp_path / "model.onnx", model, SETS)
+    found = statuses(report)
+    assert [each.name for each in report.wrong] == ["blocks.1"] and not report.ok
+    assert report.first is not None and report.first.step == "run"
+    assert "Reshape" in report.first.reason and "run: " in report.sentence
+    assert found["blocks.0"] == found["blocks.0.last"] == OK
+    assert found["blocks.2"] == NOINPUT and found[""] == oe.Status.FAIL
+    later = next(each for each in report.modules if each.name == "blocks.2")
+    assert later.reason.startswith("the model does not run up to ")

@@ -68,12 +68,13 @@ Result<std::vector<ValueId>> find_all(const ValueGraph& graph,
 }
 
 // Walks from the outputs to the inputs. Nodes are in topological order, so one pass from the last
-// node to the first is enough.
+// node to the first is enough. Without inputs it goes on to those of the graph.
 class BackwardWalk {
  public:
   BackwardWalk(const ValueGraph& graph, CutSelection& selection)
       : graph_(graph),
         selection_(selection),
+        takes_graph_inputs_(selection.inputs.empty()),
         is_input_(graph.values().size()),
         needed_for_(graph.values().size(), kNoValue) {
     selection_.nodes.resize(graph.node_count());
@@ -89,6 +90,9 @@ class BackwardWalk {
     }
     for (auto node = static_cast<NodeId>(graph_.node_count()); node-- > 0;) {
       TRY(visit(node));
+    }
+    if (takes_graph_inputs_) {
+      take_graph_inputs();
     }
     for (const ValueId input : selection_.inputs) {
       if (needed_for_[input] == kNoValue) {
@@ -147,7 +151,7 @@ class BackwardWalk {
       return {};
     }
     const std::string name = quote(graph_[read].name);
-    if (graph_[read].source == ValueSource::kInput) {
+    if (graph_[read].source == ValueSource::kInput && !takes_graph_inputs_) {
       return fail(ErrorCode::kMismatch,
                   "the output " + quote(graph_[for_output].name) + " depends on the graph input " +
                       name + ", which the inputs do not cut off (" + graph_.node_text(node) +
@@ -159,8 +163,20 @@ class BackwardWalk {
     return {};
   }
 
+  // In the order of the graph.
+  void take_graph_inputs() {
+    for (const onnx::ValueInfoProto& input : graph_.graph().input()) {
+      const auto value = graph_.find(input.name());
+      if (value && graph_[*value].source == ValueSource::kInput &&
+          needed_for_[*value] != kNoValue) {
+        selection_.inputs.push_back(*value);
+      }
+    }
+  }
+
   const ValueGraph& graph_;
   CutSelection& selection_;
+  const bool takes_graph_inputs_;
   std::vector<bool> is_input_;
   std::vector<ValueId> needed_for_;  // of each value: an output that needs it
 };

@@ -142,7 +142,7 @@ def diagnose(
         folder = Path(name)
         recorded = record(reference.module, taken, folder)
         _check_opaque(opaque, recorded)
-        boundary = Boundary(path, whole, feeds, chosen, folder)
+        boundary = Boundary(path, feeds, chosen, folder)
         types = {each for one in recorded for each in one.float_types}
         tolerance = (atol, rtol, types)
         judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)

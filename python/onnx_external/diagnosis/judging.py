@@ -77,7 +77,8 @@ class Judge:
 
     def fetch(self, modules: Sequence[Recorded]) -> None:
         """Compute what the pieces of modules need, in as few runs of the model as possible."""
-        pieces = [self.piece(each.name) for each in modules if each.order >= 0]
+        called = sorted((each for each in modules if each.order >= 0), key=lambda each: each.order)
+        pieces = [self.piece(each.name) for each in called]
         self._boundary.fetch(
             [name for each in pieces if isinstance(each, Piece) for name in each.inputs]
         )
@@ -121,11 +122,17 @@ class Judge:
                 return Outcome(Status.NOINPUT, reason=reason)
             step = "load"
             session = self._load(recorded.name, piece)
+            step = "inputs"
+            for number in range(self._count):
+                self._boundary.values(piece.inputs, number)
             step = "run"
             for number in range(self._count):
                 self._run(recorded, replaced, piece, session, number, found)
         except Error as error:
-            return Outcome(Status.FAIL, step, str(error).partition("\n")[0])
+            reason = str(error).partition("\n")[0]
+            if step == "inputs":
+                return Outcome(Status.NOINPUT, reason=reason)
+            return Outcome(Status.FAIL, step, reason)
         every = [each for compared in found.sets for each in compared]
         if not every:
             reason = "no operation of its own" if replaced else "the model has none of its outputs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..cut import cut_bytes
-from ..errors import NotFoundError
+from ..errors import NotFoundError, RunError
 from ..validation.comparing import Comparison, compare
 from ..validation.running import Session
 from ..validation.values import Array, Value, kind_of
@@ -61,33 +61,62 @@ class Boundary:
     def __init__(
         self,
         model: str,
-        whole: Session,
         feeds: Sequence[Mapping[str, Value]],
         providers: list[Any],
         folder: Path,
     ) -> None:
-        self._model, self._results, self._providers = model, whole.output_names, providers
-        self._folder, self._count = folder, 0
+        self._model, self._providers, self._folder = model, providers, folder
         self._known: list[dict[str, Value | Spilled]] = [dict(feed) for feed in feeds]
-        self._feeds = feeds
+        self._feeds, self._count = feeds, 0
+        self._lost: set[str] = set()
+        """Values that cannot be computed."""
 
-    def fetch(self, names: Collection[str]) -> None:
-        """Compute values of the model that are not known yet, in all input sets."""
-        inside = sorted(name for name in set(names) if name not in self._known[0])
+    def fetch(self, names: Iterable[str]) -> None:
+        """Compute values of the model that are not known yet, in all input sets.
+
+        If the model does not run to its end, these are the values before the node that fails.
+
+        Args:
+            names: from the first that is computed to the last, more or less.
+        """
+        done = self._lost.union(self._known[0])
+        inside = [each for each in dict.fromkeys(names) if each not in done]
         for start in range(0, len(inside), self._AT_ONCE):
-            self._compute(inside[start : start + self._AT_ONCE])
+            if not self._try(inside[start : start + self._AT_ONCE]):
+                self._lost.update(inside[start + self._AT_ONCE :])
+                break
 
     def values(self, names: Sequence[str], number: int) -> dict[str, Value]:
-        """Return values of one input set by name; arrays are mapped."""
+        """Return values of one input set by name; arrays are mapped.
+
+        Raises:
+            RunError: the model does not run up to one of them.
+        """
         self.fetch(names)
+        lost = [name for name in names if name in self._lost]
+        if lost:
+            raise RunError(f"the model does not run up to {lost[0]}, which the module takes")
         known = self._known[number]
         found = {name: known[name] for name in names}
         return {n: each.read() if isinstance(each, Spilled) else each for n, each in found.items()}
 
+    def _try(self, names: list[str]) -> bool:
+        """Compute all of them, or those in front of one that cannot be computed."""
+        try:
+            self._compute(names)
+        except RunError:
+            if len(names) == 1:
+                self._lost.update(names)
+                return False
+            half = len(names) // 2
+            if self._try(names[:half]):
+                return self._try(names[half:])
+            self._lost.update(names[half:])
+            return False
+        return True
+
     def _compute(self, names: list[str]) -> None:
-        # With the model's own outputs: they depend on all of its inputs, which a cut asks for.
-        outputs = [*names, *(name for name in self._results if name not in names)]
-        data, report = cut_bytes(self._model, inputs=list(self._feeds[0]), outputs=outputs)
+        data, report = cut_bytes(self._model, outputs=names)
         piece = Piece(data, report.inputs, report.outputs, report.weight_bytes)
         session = load(piece, self._providers, self._model, os.path.dirname(self._model))
         for known, feed in zip(self._known, self._feeds, strict=True):

@@ -95,8 +95,21 @@ TEST(CutValues, NeedNoInputsIfEverythingIsConstant) {
   EXPECT_THAT(nodes_of(cut_between(b.model(), {}, {"n"})), ElementsAre("Neg_0"));
 }
 
+TEST(CutValues, BeginAtTheInputsOfTheGraphIfNoneAreNamed) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1}).input("other", kFloat, {1}).input("y", kFloat, {1});
+  b.node("Neg", {"y"}, {"n"}).node("Add", {"n", "x"}, {"c"}).node("Add", {"c", "other"}, {"d"});
+  b.value_info("c", kFloat, {1}).output("d", kFloat, {1});
+  const auto piece = cut_between(b.model(), {}, {"c"});
+  EXPECT_THAT(nodes_of(piece), ElementsAre("Neg_0", "Add_1"));
+  EXPECT_THAT(piece->report.inputs, ElementsAre("x", "y"));
+}
+
 TEST(CutValues, AreRefusedIfAGraphInputIsReachedAnotherWay) {
-  EXPECT_THAT(cut_between(chain(), {}, {"c"}),
+  GraphBuilder b;
+  b.input("x", kFloat, {1}).node("Neg", {"x"}, {"n"}).node("Add", {"n", "x"}, {"c"});
+  b.value_info("n", kFloat, {1}).output("c", kFloat, {1});
+  EXPECT_THAT(cut_between(b.model(), {"n"}, {"c"}),
               FailsWith(ErrorCode::kMismatch, "'c' depends on the graph input 'x'"));
   // The output is above the input.
   EXPECT_THAT(cut_between(chain(), {"c"}, {"b"}), FailsWith(ErrorCode::kMismatch, "'x'"));

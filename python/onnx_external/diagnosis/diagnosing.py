@@ -18,6 +18,7 @@ from .judging import Judge
 from .pieces import Boundary, Piece, load
 from .recording import Call, Recorded, record
 from .reports import Diagnosis
+from .surroundings import register_caches
 from .walking import Strategy, Walk
 
 __all__ = ["diagnose"]
@@ -137,6 +138,7 @@ def diagnose(
     path, chosen = os.path.abspath(model), provider_names(providers)
     whole, root = _loaded(path, chosen)
     reference, calls, notes = _reference(path, against, inputs, task, dtype)
+    register_caches(reference.module)  # so that the values in them are recorded
     taken, feeds = _fitting(reference, whole, calls, notes)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -191,7 +191,9 @@ class Judge:
     def _stand_ins(
         self, recorded: Recorded, own: dict[str, Any], number: int, side: str
     ) -> dict[str, Any]:
-        return stand_ins(own, recorded.values(number, side), self.model_is_right)
+        right = own if self.model_is_right else self._boundary.given
+        candidates, plain = recorded.values(number, side), recorded.plain(number, side)
+        return stand_ins(own, candidates, plain, right)
 
     def _pieces_of(self, modules: Sequence[Recorded]) -> list[tuple[Recorded, Piece]]:
         pieces = [(each, self.piece(each.name)) for each in modules]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,11 @@ class Boundary:
         self._feeds, self._count = feeds, 0
         self._lost: set[str] = set()
         """Values that cannot be computed."""
+
+    @property
+    def given(self) -> Container[str]:
+        """The names of the model's inputs."""
+        return self._feeds[0]
 
     def fetch(self, names: Iterable[str]) -> None:
         """Compute values of the model that are not known yet, in all input sets.
@@ -154,7 +159,10 @@ _SAME = 0.5
 
 
 def stand_ins(
-    own: Mapping[str, Value], candidates: Sequence[Array], model_is_right: bool
+    own: Mapping[str, Value],
+    candidates: Sequence[Array],
+    plain: Sequence[bool],
+    right: Container[str],
 ) -> dict[str, Array]:
     """Return the recorded value that a value of the model stands for; not all stand for one.
 
@@ -164,7 +172,8 @@ def stand_ins(
     Args:
         own: values of the model by name.
         candidates: what was recorded.
-        model_is_right: what is far from all candidates stands for none.
+        plain: which of these something that is far from all candidates may stand for.
+        right: names of values that are right, so that they stand for what is near, or nothing.
     """
     found, taken, lost = {}, set(), []
     for name, value in own.items():
@@ -175,8 +184,10 @@ def stand_ins(
         if place is not None:
             found[name] = candidates[place]
             taken.add(place)
-        elif kind_of(value) == "float" and not model_is_right:
-            lost += [(name, place) for place, each in enumerate(far) if each <= _FAR]
+        elif kind_of(value) == "float" and name not in right:
+            lost += [
+                (name, place) for place, each in enumerate(far) if each <= _FAR and plain[place]
+            ]
     ranked = sorted(lost, key=lambda pair: -_similarity(own[pair[0]], candidates[pair[1]]))
     for name, place in ranked:
         if name not in found and place not in taken:

@@ -44,12 +44,21 @@ class Recorded:
     float_types: set[str] = field(default_factory=set)
     """Of all that was recorded, also where its values were not."""
     _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
+    _plain: dict[_Place, list[bool]] = field(default_factory=dict)
+    """Whether each of them is an argument or a result, and not inside of an object."""
     _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
     """Of the first call: type and shape by path."""
 
     def values(self, number: int, side: str) -> list[Array]:
         """Return the arrays of one set, of all calls, mapped."""
         return [each.read() for each in self._files.get((number, side), [])]
+
+    def plain(self, number: int, side: str) -> list[bool]:
+        """Return which of these values are no part of an object such as a cache.
+
+        A cache has values of other modules, too, and may be changed while the module runs.
+        """
+        return self._plain.get((number, side), [])
 
     def forms(self, side: str) -> list[ValueForm]:
         """Return what the module takes or gives in its first call, with the shape in each set."""
@@ -66,6 +75,7 @@ class Recorded:
         if call >= MOST_CALLS:
             return
         files = self._files.setdefault((number, side), [])
+        plain = {id(tensor) for _, tensor in leaves(value, objects=False)}
         for path, tensor in leaves(value):
             dtype = str(tensor.dtype).removeprefix("torch.")
             if tensor.is_floating_point():
@@ -77,6 +87,7 @@ class Recorded:
             if can_spill(array):
                 where = folder / f"{self.number}.{number}.{side}.{len(files)}"
                 files.append(spill(array, where))
+                self._plain.setdefault((number, side), []).append(id(tensor) in plain)
 
 
 def _named(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -79,8 +79,11 @@ def paired(
     return [(name, name, other) for name, other in zip(names, expected, strict=True)]
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the tensors inside of a value, with their paths, in the order of torch's pytree."""
+def leaves(value: Any, path: str = "", objects: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors inside of a value, with their paths, in the order of torch's pytree.
+
+    Those inside of objects, such as caches, are left out if `objects` is false.
+    """
     import torch
 
     pytree = torch.utils._pytree
@@ -88,11 +91,11 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
     elif isinstance(value, Mapping):
         for name, each in value.items():
-            yield from leaves(each, f"{path}.{name}" if path else str(name))
+            yield from leaves(each, f"{path}.{name}" if path else str(name), objects)
     elif isinstance(value, (list, tuple)):
         for number, each in enumerate(value):
-            yield from leaves(each, f"{path}.{number}" if path else str(number))
-    elif value is not None:  # a class, such as a cache, that is registered for tracing
+            yield from leaves(each, f"{path}.{number}" if path else str(number), objects)
+    elif value is not None and objects:  # a class, such as a cache, that is registered for tracing
         flat = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
         yield from leaves(flat, path)
 

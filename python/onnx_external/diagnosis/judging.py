@@ -14,6 +14,7 @@ from .pieces import (
     Boundary,
     Piece,
     Tolerance,
+    Wanted,
     compare_outputs,
     cut_piece,
     is_equal,
@@ -172,21 +173,31 @@ class Judge:
         for each, inner in self._pieces_of(replaced):
             made = {name: own[name] for name in inner.outputs if name in own}
             given |= self._stand_ins(each, made, number, "output")
-        inside = [array for each in replaced for array in each.values(number, "output")]
-        wanted = [
-            each
-            for each in recorded.values(number, "output")
-            if not any(is_equal(each, other) for other in inside)
-        ]
+        wanted = self._wanted(recorded, replaced, number)
+        ends = self._whole.output_names if recorded.name else []
         got = session.run(session.feed(given, what), what)
         taken = recorded.values(number, "input")
-        compared = compare_outputs(got, wanted, taken, self._tolerance)
+        compared = compare_outputs(got, wanted, taken, ends, self._tolerance)
         for each, inner in self._pieces_of(replaced):
             compared += self._compare_inputs(each, inner, number, got)
         found.sets.append(compared)
         if self._follow and not replaced:
             got = session.run(session.feed(own, what), what)
-            found.followed.append(compare_outputs(got, wanted, taken, self._tolerance))
+            found.followed.append(compare_outputs(got, wanted, taken, ends, self._tolerance))
+
+    def _wanted(
+        self, recorded: Recorded, replaced: Sequence[Recorded], number: int
+    ) -> list[Wanted]:
+        """What a module gave, except for what replaced modules gave it."""
+        inside = [array for each in replaced for array in each.values(number, "output")]
+        values = zip(
+            recorded.values(number, "output"), recorded.plain(number, "output"), strict=True
+        )
+        return [
+            Wanted(array, is_plain, place == 0)
+            for place, (array, is_plain) in enumerate(values)
+            if not any(is_equal(array, other) for other in inside)
+        ]
 
     def _stand_ins(
         self, recorded: Recorded, own: dict[str, Any], number: int, side: str

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,16 @@ from ..validation.running import Session
 from ..validation.values import Array, Value, kind_of
 from .spill import Spilled, can_spill, spill
 
-__all__ = ["Boundary", "Piece", "compare_outputs", "cut_piece", "is_equal", "load", "stand_ins"]
+__all__ = [
+    "Boundary",
+    "Piece",
+    "Wanted",
+    "compare_outputs",
+    "cut_piece",
+    "is_equal",
+    "load",
+    "stand_ins",
+]
 
 _LARGE = 128 << 20
 """Bytes of weights from which a piece is loaded without copies of them."""
@@ -222,29 +231,56 @@ def _similarity(one: Array, other: Array) -> float:
     return cosine if np.isfinite(cosine) else -1.0
 
 
+class Wanted(NamedTuple):
+    """A value that a module gave."""
+
+    array: Array
+    is_plain: bool
+    """As Recorded.plain() says."""
+    is_first: bool
+    """Whether it is the first that the module gave."""
+
+
 def compare_outputs(
     got: Mapping[str, Value],
-    wanted: Sequence[Array],
+    wanted: Sequence[Wanted],
     handed_on: Sequence[Array],
+    ends: Container[str],
     tolerance: Tolerance,
 ) -> list[Comparison]:
     """Compare what a piece gives with what was recorded.
 
-    Each recorded value is compared with the nearest one of its shape that the piece gives. One that
-    the model does not have is not compared: other nodes took its place, or the module hands on
-    what it was given.
+    Each recorded value is compared with the nearest one of its shape that the piece gives. If that
+    is far, it may be wrong, or the model may not have the value: other nodes took its place, nobody
+    uses it, the module hands on what it was given, or a cache has it of another module. The first
+    result is wrong then; another one is, if a single value is left that it could be.
+
+    Args:
+        got: what the piece gives.
+        wanted: what was recorded.
+        handed_on: what the module was given.
+        ends: outputs of the whole model that only the first result could be.
+        tolerance: of the comparison.
     """
     arrays = {name: each for name, each in got.items() if can_spill(each)}
-    found = []
-    for want in wanted:
-        far = {name: _distance(each, want) for name, each in arrays.items()}
+    found: dict[int, Comparison] = {}
+    lost, claimed = [], set()
+    for number, want in enumerate(wanted):
+        far = {name: _distance(each, want.array) for name, each in arrays.items()}
         nearest = min(far, key=lambda name: far[name], default=None)
-        if nearest is None or far[nearest] > _FAR:
-            continue
-        if far[nearest] > _SAME and any(is_equal(want, each) for each in handed_on):
-            continue
-        found.append(compare(nearest, arrays[nearest], want, *tolerance))
-    return found
+        if nearest is not None and far[nearest] <= _SAME:
+            claimed.add(nearest)
+            found[number] = compare(nearest, arrays[nearest], want.array, *tolerance)
+        elif want.is_plain and not any(is_equal(want.array, each) for each in handed_on):
+            lost.append((number, want, far))
+    for number, want, far in lost:
+        left = [name for name in far if far[name] <= _FAR and name not in claimed]
+        if not want.is_first:
+            left = [name for name in left if name not in ends]
+        if left and (want.is_first or len(left) == 1):
+            nearest = min(left, key=lambda name: far[name])
+            found[number] = compare(nearest, arrays[nearest], want.array, *tolerance)
+    return [found[number] for number in sorted(found)]
 
 
 def is_equal(one: Array, other: Array) -> bool:

@@ -15,8 +15,9 @@ from ..validation.running import Session, provider_names
 from ..validation.values import Value
 from ..verify import inspect
 from .judging import Judge
+from .naming import check_choice, check_names, one_or_several
 from .pieces import Boundary, Piece, load
-from .recording import Call, Recorded, record
+from .recording import Call, record
 from .reports import Diagnosis
 from .surroundings import register_caches
 from .walking import Strategy, Walk
@@ -94,7 +95,7 @@ def diagnose(
     inputs: Any = None,
     *,
     strategy: Strategy = "always",
-    opaque: Collection[str] = (),
+    opaque: str | type | Collection[Any] = (),
     follow: bool = False,
     atol: float | None = None,
     rtol: float | None = None,
@@ -117,7 +118,7 @@ def diagnose(
             a tuple and a dict, or a list of such. For a folder as for oe.transformers.export().
         strategy: "always" judges all modules; "failing" looks into a module only if it goes wrong;
             "local" judges each by its own operations, around all modules inside of it.
-        opaque: names of modules, or of their classes, that are judged and not looked into.
+        opaque: names or classes of modules that are judged and not looked into.
         follow: run each module also on what the model computes before it, which shows where
             differences pile up.
         atol: as for oe.validate().
@@ -132,32 +133,20 @@ def diagnose(
         RunError: ONNX Runtime cannot load the model, or the reference does not run.
         Error: everything else that keeps the model from being compared.
     """
-    if strategy not in get_args(Strategy):
-        known = ", ".join(map(repr, get_args(Strategy)))
-        raise InvalidArgumentError(f"strategy: {strategy!r} is none of {known}")
+    check_choice("strategy", strategy, get_args(Strategy))
+    opaque = one_or_several(opaque)
     path, chosen = os.path.abspath(model), provider_names(providers)
     whole, root = _loaded(path, chosen)
     reference, calls, notes = _reference(path, against, inputs, task, dtype)
     register_caches(reference.module)  # so that the values in them are recorded
+    check_names(reference.module, opaque=opaque)
     taken, feeds = _fitting(reference, whole, calls, notes)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recorded = record(reference.module, taken, folder)
-        _check_opaque(opaque, recorded)
         boundary = Boundary(path, feeds, chosen, folder)
         types = {each for one in recorded for each in one.float_types}
         tolerance = (atol, rtol, types)
         judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)
         modules = Walk(judge, recorded, strategy, opaque, progress).run()
     return Diagnosis(path, modules, notes)
-
-
-def _check_opaque(opaque: Collection[str], recorded: Sequence[Recorded]) -> None:
-    if isinstance(opaque, str):
-        raise TypeError(f"opaque: a list of names is expected, not {opaque!r}")
-    known = {name for each in recorded for name in (each.name, each.cls)}
-    for each in opaque:
-        if each not in known:
-            raise InvalidArgumentError(
-                f"opaque: the reference has no module, and no class of one, named {each!r}"
-            )

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -20,19 +20,19 @@ from .custom_operators import ShapeFunction, why_not
 from .diagnosing import _calls
 from .dynamic_dimensions import named_dimensions
 from .export_reports import ExportDiagnosis, ExportedModule
+from .naming import check_choice, check_names, is_named, one_or_several
 from .recording import Call
 from .reports import WRONG, Status, is_inside
 from .surroundings import Surroundings, TransformersSurroundings, conversions_kept, register_caches
+from .walking import Strategy
 
-__all__ = ["STRATEGIES", "diagnose_export"]
+__all__ = ["diagnose_export"]
 
 Progress = Callable[[str, int, int], object] | None
 
-STRATEGIES = ("failing", "always", "local")
-
 
 def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
-    return any(key in opaque for key in (captured.name, captured.cls, type(captured.module)))
+    return is_named(captured.name, captured.module, opaque)
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Tree:
 
     captured: list[Captured]
     attempts: Attempts
-    strategy: str
+    strategy: Strategy
     opaque: Collection[Any]
     progress: Progress
     found: dict[str, ExportedModule] = field(default_factory=dict)
@@ -190,29 +190,13 @@ def _of_folder(
         yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
 
 
-def _refuse_unknown(
-    module: Any, opaque: Collection[Any], named: Mapping[str, Mapping[Any, Any]]
-) -> None:
-    """Names that no module has are mistakes."""
-    known: set[Any] = set()
-    for name, each in module.named_modules():
-        known |= {name, type(each).__name__, *type(each).__mro__}
-    for option, keys in {"opaque": opaque, **named}.items():
-        for key in keys:
-            if key not in known:
-                raise InvalidArgumentError(
-                    f"{option}: {key!r} is neither the name nor the class of a module of "
-                    f"{type(module).__name__}"
-                )
-
-
 def diagnose_export(
     module: Any,
     inputs: Any = None,
     *,
     exporter: str = "onnx",
-    strategy: str = "failing",
-    opaque: Collection[Any] = (),
+    strategy: Strategy = "failing",
+    opaque: str | type | Collection[Any] = (),
     traced_method: Mapping[Any, str] | None = None,
     shape_functions: Mapping[Any, ShapeFunction] | None = None,
     dynamic: bool = True,
@@ -252,14 +236,9 @@ def diagnose_export(
         RunError: the module itself does not run.
         Error: everything else that keeps the model from being diagnosed.
     """
-    for option, value, allowed in (
-        ("exporter", exporter, EXPORTERS),
-        ("strategy", strategy, STRATEGIES),
-    ):
-        if value not in allowed:
-            raise InvalidArgumentError(f"{option}: {value!r} is none of {', '.join(allowed)}")
-    if isinstance(opaque, str):
-        opaque = (opaque,)
+    check_choice("exporter", exporter, EXPORTERS)
+    check_choice("strategy", strategy, get_args(Strategy))
+    opaque = one_or_several(opaque)
     notes: list[str] = []
     models: Iterator[_Model]
     if is_transformers(module):
@@ -272,10 +251,11 @@ def diagnose_export(
         models = iter([_of_module(module, inputs)])
     report = None
     for model in models:
-        _refuse_unknown(
+        check_names(
             model.module,
-            opaque,
-            {"traced_method": traced_method or {}, "shape_functions": shape_functions or {}},
+            opaque=opaque,
+            traced_method=traced_method or {},
+            shape_functions=shape_functions or {},
         )
         attempts = Attempts(
             exporter, run, dynamic, (atol, rtol, set()), model.surroundings, shape_functions or {}
@@ -293,7 +273,7 @@ def diagnose_export(
 def _diagnosed(
     model: _Model,
     attempts: Attempts,
-    strategy: str,
+    strategy: Strategy,
     opaque: Collection[Any],
     traced: Mapping[Any, str],
     progress: Progress,

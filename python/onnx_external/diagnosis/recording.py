@@ -34,7 +34,7 @@ class Recorded:
     """One module, and where its values are."""
 
     name: str
-    cls: str
+    module: Any
     number: int
     """Its place in the tree."""
     order: int = -1
@@ -48,6 +48,11 @@ class Recorded:
     """Whether each of them is an argument or a result, and not inside of an object."""
     _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
     """Of the first call: type and shape by path."""
+
+    @property
+    def cls(self) -> str:
+        """The name of its class."""
+        return type(self.module).__name__
 
     def values(self, number: int, side: str) -> list[Array]:
         """Return the arrays of one set, of all calls, mapped."""
@@ -151,7 +156,7 @@ def record(module: Any, calls: Sequence[Call], folder: Path) -> list[Recorded]:
     import torch
 
     modules = {
-        name: Recorded(name, type(each).__name__, number)
+        name: Recorded(name, each, number)
         for number, (name, each) in enumerate(module.named_modules())
     }
     hooks = _Hooks(modules, folder)

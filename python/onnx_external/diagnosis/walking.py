@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from .judging import Judge
+from .naming import is_named
 from .recording import Recorded
 from .reports import WRONG, ModuleDiagnosis, Status, is_inside
 
@@ -23,7 +24,7 @@ class Walk:
         judge: judges one.
         modules: all of them, a module before those inside of it.
         strategy: which are looked into.
-        opaque: names of modules, or of their classes, that are not looked into.
+        opaque: names or classes of modules that are not looked into.
         progress: is called with a module's name, its number and how many there are.
     """
 
@@ -32,12 +33,12 @@ class Walk:
         judge: Judge,
         modules: Sequence[Recorded],
         strategy: Strategy,
-        opaque: Collection[str],
+        opaque: Collection[Any],
         progress: Callable[[str, int, int], object] | None,
     ) -> None:
         self._judge, self._strategy, self._progress = judge, strategy, progress
         self._found: dict[str, ModuleDiagnosis] = {}
-        closed = [each.name for each in modules if opaque and {each.name, each.cls} & {*opaque}]
+        closed = [each.name for each in modules if is_named(each.name, each.module, opaque)]
         self._modules = [
             each for each in modules if not any(is_inside(each.name, outer) for outer in closed)
         ]

@@ -1,0 +1,46 @@
+"""How options name modules, and what they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ..errors import InvalidArgumentError
+
+__all__ = ["check_choice", "check_names", "is_named", "one_or_several"]
+
+
+def one_or_several(given: Any) -> Collection[Any]:
+    """Return names and classes that are given; a single one needs no list."""
+    return (given,) if isinstance(given, (str, type)) else given
+
+
+def is_named(name: str, module: Any, keys: Collection[Any]) -> bool:
+    """Return whether one of the keys is a module's name, its class, or the name of its class."""
+    return any(key in keys for key in (name, type(module).__name__, type(module)))
+
+
+def check_names(module: Any, **options: Iterable[Any]) -> None:
+    """Refuse names that no module has: they are mistakes.
+
+    Args:
+        module: the outermost one.
+        **options: the names that each option has.
+    """
+    known: set[Any] = set()
+    for name, each in module.named_modules():
+        known |= {name, type(each).__name__, type(each)}
+    for option, keys in options.items():
+        for key in keys:
+            if key not in known:
+                raise InvalidArgumentError(
+                    f"{option}: {key!r} is neither the name nor the class of a module of "
+                    f"{type(module).__name__}"
+                )
+
+
+def check_choice(option: str, value: Any, allowed: Collection[str]) -> None:
+    """Refuse a value that is not among those that are allowed."""
+    if value not in allowed:
+        known = ", ".join(map(repr, allowed))
+        raise InvalidArgumentError(f"{option}: {value!r} is none of {known}")

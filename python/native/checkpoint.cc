@@ -1,14 +1,22 @@
 // Checkpoints: names, forms and places of tensors, and their bytes.
-#include <fcntl.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
+#include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "checkpoint/storage/element_reader.h"
 #include "native/bindings.h"
 #include "native/errors.h"
+#include "native/mapped.h"
 #include "native/options.h"
 
 namespace nb = nanobind;
@@ -39,10 +47,10 @@ nb::list names(const Checkpoint& checkpoint) {
   return out;
 }
 
-nb::tuple shape_of(const Shape& shape) {
+nb::tuple tuple_of(const std::vector<std::int64_t>& numbers) {
   nb::list out;
-  for (const std::int64_t dim : shape) {
-    out.append(dim);
+  for (const std::int64_t number : numbers) {
+    out.append(number);
   }
   return nb::tuple(out);
 }
@@ -61,7 +69,7 @@ nb::tuple describe(const Checkpoint& checkpoint, std::size_t index) {
     file = nb::cast(range->file);
     offset = nb::cast(range->offset);
   }
-  return nb::make_tuple(nb::str(dtype.data(), dtype.size()), shape_of(tensor.shape),
+  return nb::make_tuple(nb::str(dtype.data(), dtype.size()), tuple_of(tensor.shape),
                         checkpoint.nbytes(index), file, offset);
 }
 
@@ -85,19 +93,76 @@ void read_into(const Checkpoint& checkpoint, std::size_t index, std::uint64_t fi
   check(status);
 }
 
-// A descriptor of a file as it was opened, for the caller to map and to close; by now another file
-// may have its name. It is refused if the file was written to since.
-int duplicate_file(const Checkpoint& checkpoint, std::uint32_t file) {
+const SourceFile& file_of(const Checkpoint& checkpoint, std::uint32_t file) {
   if (file >= checkpoint.files().size()) {
     throw nb::index_error();
   }
-  check(checkpoint.check_unchanged());
-  const int fd = ::fcntl(CheckpointAccess::files(checkpoint)[file]->fd(), F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) {
-    PyErr_SetFromErrno(PyExc_OSError);
-    throw nb::python_error();
+  return *CheckpointAccess::files(checkpoint)[file];
+}
+
+// Whether the path of a file still names what was opened.
+bool is_in_place(const Checkpoint& checkpoint, std::uint32_t file) {
+  const SourceFile& opened = file_of(checkpoint, file);
+  check(opened.check_unchanged());
+  const auto now = SourceFile::open(opened.path());
+  return now && (*now)->same_file(opened);
+}
+
+// A range of a file, a whole one if there is no length; None if there is no room for a mapping.
+nb::object map_file(const Checkpoint& checkpoint, std::uint32_t file, std::uint64_t offset,
+                    std::optional<std::uint64_t> length, bool writable) {
+  const SourceFile& source = file_of(checkpoint, file);
+  const std::uint64_t bytes = length.value_or(source.size());
+  if (bytes == 0 || source.fd() < 0) {
+    return nb::none();
   }
-  return fd;
+  auto mapped =
+      value_or_raise(Mapped::map(source, offset, bytes, writable ? Writable::kYes : Writable::kNo));
+  return mapped ? nb::cast(*std::move(mapped)) : nb::none();
+}
+
+// (file, offset and bytes of the storage, bytes from there to the first element, strides) of a
+// tensor that torch can have as a view of those bytes in memory, and write to; None for others.
+nb::object place_in_storage(const Checkpoint& checkpoint, const TensorView& view) {
+  const Storage& storage = checkpoint.storages()[view.storage];
+  const bool is_expanded =
+      std::ranges::any_of(view.strides, [](std::int64_t stride) { return stride == 0; });
+  if (storage.kind != StorageKind::kFile || storage.compression != Compression::kNone ||
+      storage.computed || needs_swap(storage, view.dtype) || view.conj || view.neg ||
+      (is_expanded && !is_contiguous(view.shape, view.strides))) {
+    return nb::none();
+  }
+  return nb::make_tuple(storage.file, storage.offset, storage.bytes, view.storage_offset,
+                        tuple_of(view.strides));
+}
+
+// A storage, where several that begin at one place of a file are one.
+using StorageKey = std::tuple<bool, std::uint32_t, std::uint64_t>;
+StorageKey key_of(const Checkpoint& checkpoint, std::uint32_t index) {
+  const Storage& storage = checkpoint.storages()[index];
+  return storage.computed ? StorageKey(false, index, 0)
+                          : StorageKey(true, storage.file, storage.offset);
+}
+
+// The tensors that share their storage with others: {index: (number of its bytes, place)}. Tensors
+// of equal number have the same bytes.
+nb::dict shared_tensors(const Checkpoint& checkpoint) {
+  std::map<StorageKey, std::size_t> users;
+  for (const TensorView& view : checkpoint.tensors()) {
+    ++users[key_of(checkpoint, view.storage)];
+  }
+  BytesIds ids(checkpoint.storages());
+  nb::dict shared;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    const TensorView& view = checkpoint.tensors()[i];
+    if (users[key_of(checkpoint, view.storage)] < 2) {
+      continue;
+    }
+    if (const auto id = ids.id_of(view)) {
+      shared[nb::int_(i)] = nb::make_tuple(*id, place_in_storage(checkpoint, view));
+    }
+  }
+  return shared;
 }
 
 nb::list files(const Checkpoint& checkpoint) {
@@ -118,7 +183,10 @@ void bind_checkpoint(nb::module_& module) {
       .def("files", &files)
       .def("describe", &describe, nb::arg("index"))
       .def("read_into", &read_into, nb::arg("index"), nb::arg("first"), nb::arg("buffer"))
-      .def("duplicate_file", &duplicate_file, nb::arg("file"));
+      .def("is_in_place", &is_in_place, nb::arg("file"))
+      .def("map_file", &map_file, nb::arg("file"), nb::arg("offset"), nb::arg("length").none(),
+           nb::arg("writable"))
+      .def("shared_tensors", &shared_tensors);
 }
 
 }  // namespace onnx_external::python

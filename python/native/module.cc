@@ -4,11 +4,14 @@
 #include "native/bindings.h"
 
 NB_MODULE(_core, module) {
+  // Tensors of torch that live until the process ends keep mappings alive, and with them types.
+  nanobind::set_leak_warnings(false);
   module.attr("version") = ONNX_EXTERNAL_VERSION;
   onnx_external::python::bind_checkpoint(module);
   onnx_external::python::bind_classes(module);
   onnx_external::python::bind_cut(module);
   onnx_external::python::bind_jobs(module);
   onnx_external::python::bind_loose(module);
+  onnx_external::python::bind_mapped(module);
   onnx_external::python::bind_writer(module);
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
 
 StrPath = str | os.PathLike[str]
+
+# A mapping takes whole pages; what has fewer bytes is copied.
+_SMALL = 4096
 
 # Types that numpy has under the same name.
 _NUMPY = frozenset(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)) | {
@@ -41,40 +43,117 @@ _ML_DTYPES = frozenset(
 )
 
 
-def _numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str, tensor: str = "") -> np.dtype[Any]:
     if name in _NUMPY:
         return np.dtype(name)
+    lacks = (
+        f"tensor {tensor!r}: numpy has no type {name}" if tensor else f"numpy has no type {name}"
+    )
     if name not in _ML_DTYPES:
-        raise TypeError(f"numpy has no type {name}; use .torch() or .tobytes()")
+        raise TypeError(f"{lacks}; use .torch() or .tobytes()")
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError(
-            f"numpy has no type {name}; install ml_dtypes, or use .torch() or .tobytes()"
-        ) from None
+        raise TypeError(f"{lacks}; install ml_dtypes, or use .torch() or .tobytes()") from None
     dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return dtype
 
 
-class _Files:
-    """The files of a checkpoint, mapped when a tensor of them is first asked for.
+def _torch_dtype(tensor: Tensor) -> torch.dtype:
+    import torch
 
-    The mapping is private: writing to an array that is made of it changes no file. Arrays keep the
-    mapping of their file alive.
+    dtype = getattr(torch, tensor.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(
+            f"tensor {tensor.name!r}: torch {torch.__version__} has no type {tensor.dtype}; "
+            "use .tobytes()"
+        )
+    return dtype
+
+
+def _torch_of(buffer: _core.Mapped | bytearray, offset: int, tensor: Tensor) -> torch.Tensor:
+    """The tensor that contiguous bytes of a buffer are, from `offset` on."""
+    import torch
+
+    dtype = _torch_dtype(tensor)
+    if not tensor.nbytes:
+        return torch.empty(tensor.shape, dtype=dtype)
+    count = tensor.nbytes // dtype.itemsize
+    flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+    return flat.reshape(tensor.shape)
+
+
+class _StateDict:
+    """The memory of one state dict: it is its own, and tensors that share bytes share them in it.
+
+    It has one mapping of each file, since a process may have 65,530 of them.
     """
 
     def __init__(self, core: _core.Checkpoint) -> None:
         self._core = core
-        self._maps: dict[int, mmap.mmap] = {}
+        self._files: dict[int, _core.Mapped | None] = {}
+        self._shared = core.shared_tensors()
+        self._storages: dict[tuple[int, int, int], torch.Tensor] = {}
+        self._copies: dict[int, torch.Tensor] = {}
 
-    def __getitem__(self, file: int) -> mmap.mmap:
-        if file not in self._maps:
-            descriptor = self._core.duplicate_file(file)
-            try:
-                self._maps[file] = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
-            finally:
-                os.close(descriptor)
-        return self._maps[file]
+    def _file(self, file: int) -> _core.Mapped | None:
+        if file not in self._files:
+            self._files[file] = self._core.map_file(file, 0, None, True)
+        return self._files[file]
+
+    def tensor(self, tensor: Tensor) -> torch.Tensor:
+        """Return a tensor as torch's."""
+        dtype = _torch_dtype(tensor)
+        number, place = self._shared.get(tensor.place[1], (None, None))
+        if place is not None:
+            file, start, size, offset, strides = place
+            storage = self._storage(dtype, file, start, size)
+            if storage is not None and offset % dtype.itemsize == 0:
+                return _view_of(storage, dtype, offset // dtype.itemsize, tensor.shape, strides)
+        if number is not None:
+            if number not in self._copies:
+                self._copies[number] = _torch_of(tensor.copy(), 0, tensor)
+            return _view_of(self._copies[number], dtype, 0, tensor.shape, None)
+        plain, offset = tensor.range_of(dtype.itemsize)
+        mapped = None if plain is None else self._file(plain)
+        return (
+            _torch_of(tensor.copy(), 0, tensor)
+            if mapped is None
+            else _torch_of(mapped, offset, tensor)
+        )
+
+    def _storage(self, dtype: torch.dtype, file: int, start: int, size: int) -> torch.Tensor | None:
+        """The bytes that several tensors view, as torch.load has them."""
+        import torch
+
+        mapped = self._file(file)
+        if mapped is None:
+            return None
+        if (file, start, size) not in self._storages:
+            buffer: Any = mapped
+            offset = start
+            if start % dtype.itemsize:  # no place for such elements: they are moved together
+                buffer, offset = bytearray(memoryview(mapped)[start : start + size]), 0
+            self._storages[file, start, size] = torch.frombuffer(
+                buffer, dtype=torch.uint8, count=size, offset=offset
+            )
+        return self._storages[file, start, size]
+
+
+def _view_of(
+    whole: torch.Tensor,
+    dtype: torch.dtype,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+) -> torch.Tensor:
+    """Other elements of the storage that a tensor has; contiguous ones without strides."""
+    import torch
+
+    made = torch.empty(0, dtype=dtype)
+    if strides is None:
+        return made.set_(whole.untyped_storage(), offset, shape)
+    return made.set_(whole.untyped_storage(), offset, shape, strides)
 
 
 class Tensor:
@@ -91,7 +170,13 @@ class Tensor:
     offset: int | None
     """Where its bytes begin in `file`, if they are one plain range of a file."""
 
-    def __init__(self, core: _core.Checkpoint, files: _Files, index: int, name: str) -> None:
+    def __init__(
+        self,
+        core: _core.Checkpoint,
+        files: dict[int, _core.Mapped | None],
+        index: int,
+        name: str,
+    ) -> None:
         self._core, self._files, self._index, self.name = core, files, index, name
         self.dtype, self.shape, self.nbytes, self._file, self.offset = core.describe(index)
 
@@ -106,13 +191,14 @@ class Tensor:
 
     def tobytes(self) -> bytes:
         """Return the contiguous, row-major, little-endian bytes."""
-        return bytes(self._read())
+        return bytes(self.copy())
 
     def readinto(self, buffer: bytearray | memoryview) -> None:
         """Fill a writable buffer of `nbytes` bytes with what tobytes() returns."""
         self._core.read_into(self._index, 0, buffer)
 
-    def _read(self) -> bytearray:
+    def copy(self) -> bytearray:
+        """Return what tobytes() returns, to be written to."""
         out = bytearray(self.nbytes)
         self.readinto(out)
         return out
@@ -124,21 +210,16 @@ class Tensor:
 
     def is_in_place(self) -> bool:
         """Return whether `file` still names the file that was opened."""
-        if self._file is None or self.file is None:
-            return False
-        descriptor = self._core.duplicate_file(self._file)
-        try:
-            return os.path.samestat(os.fstat(descriptor), os.stat(self.file))
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
+        return self._file is not None and self._core.is_in_place(self._file)
 
-    def _buffer(self, item: int) -> tuple[mmap.mmap | bytearray, int]:
-        """A buffer with the bytes, and where they begin in it: the mapped file, or a copy."""
+    def range_of(self, item: int) -> tuple[int | None, int]:
+        """The index of the file whose bytes can be its elements, and where they begin in it.
+
+        None and 0 if they are not one plain range, or not at a place for elements of `item` bytes.
+        """
         if self._file is None or self.offset is None or self.offset % item or not self.nbytes:
-            return self._read(), 0
-        return self._files[self._file], self.offset
+            return None, 0
+        return self._file, self.offset
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return a read-only array: the mapped file where the bytes lie there plainly, else a copy.
@@ -146,26 +227,39 @@ class Tensor:
         It stays valid after the checkpoint is closed. The file must not be truncated meanwhile.
         bfloat16 and float8 need ml_dtypes. A TypeError says which types numpy cannot hold.
         """
-        dtype = _numpy_dtype(self.dtype)
+        dtype = numpy_dtype(self.dtype, self.name)
         count = self.nbytes // dtype.itemsize
-        buffer, offset = self._buffer(dtype.itemsize)
-        array = np.frombuffer(buffer, dtype, count, offset) if count else np.empty(0, dtype)
-        array = array.reshape(self.shape)
+        if not count:
+            array = np.empty(self.shape, dtype)
+        else:
+            file, offset = self.range_of(dtype.itemsize)
+            mapped = None if file is None else self._mapped(file)
+            if mapped is None:
+                array = np.frombuffer(self.copy(), dtype)
+            else:
+                array = np.frombuffer(memoryview(mapped), dtype, count, offset)
+            array = array.reshape(self.shape)
         array.flags.writeable = False
         return array
 
-    def torch(self) -> torch.Tensor:
-        """Return a tensor of torch; as numpy(), but it may be written to, which changes no file."""
-        import torch
+    def _mapped(self, file: int) -> _core.Mapped | None:
+        """The file, for all read-only arrays of the checkpoint."""
+        if file not in self._files:
+            self._files[file] = self._core.map_file(file, 0, None, False)
+        return self._files[file]
 
-        dtype = getattr(torch, self.dtype, None)
-        if dtype is None:
-            raise TypeError(f"torch {torch.__version__} has no type {self.dtype}")
-        if not self.nbytes:
-            return torch.empty(self.shape, dtype=dtype)
-        buffer, offset = self._buffer(dtype.itemsize)
-        count = self.nbytes // dtype.itemsize
-        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset).reshape(self.shape)
+    def torch(self) -> torch.Tensor:
+        """Return a tensor of torch; as numpy(), but it is the caller's own and may be written to.
+
+        No file, and nothing else that this checkpoint gave, sees what is written. It takes no
+        memory before.
+        """
+        file, offset = self.range_of(_torch_dtype(self).itemsize)
+        if file is not None and self.nbytes >= _SMALL:
+            mapped = self._core.map_file(file, offset, self.nbytes, True)
+            if mapped is not None:
+                return _torch_of(mapped, 0, self)
+        return _torch_of(self.copy(), 0, self)
 
 
 class Checkpoint(Mapping[str, Tensor]):
@@ -176,7 +270,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     def __init__(self, core: _core.Checkpoint) -> None:
         self._open: _core.Checkpoint | None = core
-        self._files = _Files(core)
+        self._files: dict[int, _core.Mapped | None] = {}
         self._places = {name: index for index, name in enumerate(core.names())}
 
     @property
@@ -209,13 +303,18 @@ class Checkpoint(Mapping[str, Tensor]):
         return len(self._places)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors as torch's, for `module.load_state_dict(..., assign=True)`."""
-        return {name: self[name].torch() for name in self}
+        """Return all tensors as torch's, for `module.load_state_dict(..., assign=True)`.
+
+        They are the caller's own, as those of torch.load: tensors that share their storage in the
+        checkpoint share it here, and with nothing that another call gives.
+        """
+        memory = _StateDict(self.core)
+        return {name: memory.tensor(tensor) for name, tensor in self.items()}
 
     def close(self) -> None:
         """Close the files. Arrays that were made stay valid."""
         self._open = None
-        self._files = _CLOSED
+        self._files = {}
 
     def __enter__(self) -> Checkpoint:
         """Return self."""
@@ -229,17 +328,6 @@ class Checkpoint(Mapping[str, Tensor]):
     ) -> None:
         """Close the files."""
         self.close()
-
-
-class _Closed(_Files):
-    def __init__(self) -> None:
-        self._maps = {}
-
-    def __getitem__(self, file: int) -> mmap.mmap:
-        raise ValueError("the checkpoint is closed")
-
-
-_CLOSED = _Closed()
 
 
 def open_checkpoint(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..checkpoint import _numpy_dtype
+from ..checkpoint import numpy_dtype
 from ..errors import FormatError
 
 __all__ = [
@@ -57,7 +57,7 @@ def dtype_of_type(ort_type: str) -> np.dtype[Any]:
     if word == "string":
         return np.dtype(object)
     try:
-        return _numpy_dtype(_WORDS.get(word, word))
+        return numpy_dtype(_WORDS.get(word, word))
     except TypeError as error:
         raise FormatError(f"{ort_type}: {str(error).partition(';')[0]}") from None
 
@@ -134,7 +134,7 @@ def from_torch(tensor: Any) -> Array:
     if name in _NARROW:
         words = torch.uint8 if plain.dtype.itemsize == 1 else torch.int16
         bits = plain.contiguous().view(words).numpy()
-        narrow: Array = bits.view(_numpy_dtype(name))
+        narrow: Array = bits.view(numpy_dtype(name))
         return narrow
     try:
         array: Array = plain.numpy()

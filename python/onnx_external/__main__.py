@@ -4,6 +4,7 @@ The first four are the native commands of this installation; docs/python-export.
 docs/python-validate.md and docs/python-diagnose.md have the others.
 """
 
+import contextlib
 import os
 import sys
 
@@ -12,8 +13,19 @@ from . import __path__ as package
 COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect", "cut")}
 
 
+def _forget_here() -> None:
+    """Import nothing of the current folder, which may be the one whose code is not to run.
+
+    Python puts it first: torch and transformers would import a timm.py of it.
+    """
+    with contextlib.suppress(OSError):  # the folder is gone
+        if not getattr(sys.flags, "safe_path", False) and sys.path[:1] == [os.getcwd()]:
+            del sys.path[0]
+
+
 def main() -> int:
     """Replace this process by a native command, or run one of Python's."""
+    _forget_here()
     if sys.argv[1:2] == ["export"]:
         from .export_command import main as export
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import Error
+from .folder_config import refuse_at_once
 
 __all__ = ["main"]
 
@@ -120,6 +121,7 @@ def _refusal(error: Error) -> str:
 
 
 def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
+    refuse_at_once(given.folder)
     if steps is not None:
         steps("import torch and transformers", 0, 0)
     from .transformers import export

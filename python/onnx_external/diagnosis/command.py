@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import Error, ExportError, InvalidArgumentError
+from ..folder_config import refuse_at_once
 from .reports import Diagnosis
 
 __all__ = ["main"]
@@ -109,6 +110,7 @@ def _exported(given: argparse.Namespace) -> Diagnosis:
             f"{given.model}: --against FOLDER says what a graph was exported from; --provider and "
             "--follow are for graphs"
         )
+    refuse_at_once(given.model)
     try:
         from .export_diagnosing import diagnose_export
     except ImportError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +21,13 @@ from ..errors import (
     InvalidArgumentError,
     Item,
     MappingError,
-    NotFoundError,
 )
+from ..folder_config import own_code
 from ..torch.programs import first_line
+from .guarding import LOCAL, alone, read_config, refuse_own_code, registered, usable
 from .recording import Key, Made, Recorder, Unknown
 
-__all__ = ["Loaded", "load", "model_class", "told"]
+__all__ = ["Loaded", "chosen", "load", "model_class", "told"]
 
 
 @dataclass
@@ -45,6 +45,8 @@ class Loaded:
 def told(what: str, way_out: str = "") -> Iterator[None]:
     """Make an ExportError of what transformers raises, and keep what it says from the terminal.
 
+    Whatever it does meanwhile, it does alone().
+
     Args:
         what: what does not work.
         way_out: what may.
@@ -54,7 +56,7 @@ def told(what: str, way_out: str = "") -> Iterator[None]:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), alone():
             yield
     except Error:
         raise
@@ -84,14 +86,11 @@ def _one_thread() -> Iterator[None]:
 
 def model_class(folder: Path, task: str | None) -> Any:
     """The class of the model: of the task, else the one that the config names."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise NotFoundError(f"{path}: not found; the folder of a model has it beside its weights")
+    path, config = folder / "config.json", read_config(folder)
+    quantized = config.get("quantization_config")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        quantized = config.get("quantization_config")
         method = quantized and quantized.get("quant_method", "an unknown method")
-    except (AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except AttributeError as error:
         raise FormatError(f"{path}: no config of transformers: {first_line(error)}") from error
     if quantized:
         raise InvalidArgumentError(
@@ -100,9 +99,14 @@ def model_class(folder: Path, task: str | None) -> Any:
         )
     if task is not None:
         return _class_of_task(task)
-    for name in config.get("architectures") or []:
-        if hasattr(transformers, name):
-            return getattr(transformers, name)
+    named = config.get("architectures")
+    for name in named if isinstance(named, list) else []:
+        found = registered(name) or getattr(transformers, str(name), None)
+        if found is not None:
+            return usable(found, str(name), f"{path}: architectures")
+    advice = own_code(config, "AutoModel")
+    if advice:
+        raise ExportError(f"{path}: transformers has no class {named}; {advice}")
     raise InvalidArgumentError(
         f"{path}: names no class of transformers {transformers.__version__} "
         f"({config.get('architectures')}); give task="
@@ -116,7 +120,24 @@ def _class_of_task(task: str) -> Any:
         raise InvalidArgumentError(
             f"task: {task!r} is none of {', '.join(sorted(_TASKS))}, and no class of transformers"
         )
-    return getattr(transformers, name)
+    return usable(getattr(transformers, name), name, "task")
+
+
+def chosen(folder: Path, task: str | None) -> tuple[Any, Any]:
+    """The class of a folder's model, which is no Auto class, and its config."""
+    made_by = model_class(folder, task)
+    with told(f"{folder}: transformers cannot read its config"):
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    if hasattr(made_by, "_model_mapping"):
+        if type(config) not in made_by._model_mapping:
+            refuse_own_code(folder, made_by.__name__)
+            raise InvalidArgumentError(
+                f"{folder}: {made_by.__name__} has no class for {config.model_type}; give a task "
+                "that the model was made for, or a class of transformers"
+            )
+        made_by = made_by._model_mapping[type(config)]
+        made_by = made_by[0] if isinstance(made_by, tuple) else made_by
+    return made_by, config
 
 
 _TASKS = {
@@ -156,7 +177,7 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
         MappingError: the checkpoint lacks parameters, which transformers would make up.
         ExportError: transformers cannot load the model, or does what cannot be written down.
     """
-    made_by = model_class(folder, task)
+    made_by, config = chosen(folder, task)
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
     with open_checkpoint(folder) as checkpoint:
@@ -168,7 +189,7 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
             }
         try:
             with told(f"{folder}: transformers cannot load {made_by.__name__}"):
-                model, info = _from_pretrained(made_by, folder, state, dtype, recorder)
+                model, info = _from_pretrained(made_by, config, folder, state, dtype, recorder)
         except ExportError as error:
             if recorder.refused:
                 raise _unknown(folder, recorder) from error
@@ -183,17 +204,13 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
 
 
 def _from_pretrained(
-    made_by: Any, folder: Path, state: dict[str, Any], dtype: str | None, recorder: Recorder
+    made_by: Any,
+    config: Any,
+    folder: Path,
+    state: dict[str, Any],
+    dtype: str | None,
+    recorder: Recorder,
 ) -> tuple[Any, Mapping[str, Any]]:
-    config = transformers.AutoConfig.from_pretrained(folder)
-    if made_by.__name__.startswith("Auto"):
-        if type(config) not in made_by._model_mapping:
-            raise InvalidArgumentError(
-                f"{folder}: {made_by.__name__} has no class for {config.model_type}; give a task "
-                "that the model was made for, or a class of transformers"
-            )
-        made_by = made_by._model_mapping[type(config)]
-        made_by = made_by[0] if isinstance(made_by, tuple) else made_by
     with _one_thread(), recorder:
         model, info = made_by.from_pretrained(
             None,
@@ -201,9 +218,12 @@ def _from_pretrained(
             state_dict=state,
             dtype=dtype or "auto",
             output_loading_info=True,
+            **LOCAL,
         )
     if model.can_generate() and (folder / "generation_config.json").is_file():
-        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+        model.generation_config = transformers.GenerationConfig.from_pretrained(
+            folder, local_files_only=True
+        )
     return model.eval().requires_grad_(False), info
 
 

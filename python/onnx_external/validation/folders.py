@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Error, ExportError, InvalidArgumentError, NotFoundError, RunError
+from ..folder_config import refuse_at_once
 from ..meter import Meter
 from .inputs import Given, InputSet
 from .references import ModuleReference
@@ -131,6 +132,7 @@ def _folder_of(
 
 def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str | None) -> Graph:
     """Return what one graph is compared with."""
+    refuse_at_once(against)
     folder = _folder_of(model, against, inputs, task, dtype)
     return folder.graphs()[Path(model).stem]
 
@@ -178,6 +180,7 @@ def opened(
             f"{os.fspath(model)}: a folder is compared with a folder of transformers; give the "
             "path of its model (.onnx) for other references"
         )
+    refuse_at_once(model if against is None else against)
     path, options = Path(model), dict(exporting)
     output, task, dtype = (options.pop(name) for name in ("output", "task", "dtype"))
     if against is None and is_transformers(model) and (output is not None or not _models(path)):

@@ -8,22 +8,31 @@ from typing import Any
 
 import torch
 
-from ..transformers.loading import model_class, told
+from ..transformers.guarding import LOCAL, alone
+from ..transformers.loading import chosen, told
+from .inputs import Given
 from .references import ModuleReference
+from .values import Value
 
 __all__ = ["TransformersReference", "loaded"]
 
 
 def loaded(folder: Path, task: str | None, dtype: str | None) -> Any:
     """Return the model of a folder as from_pretrained() makes it."""
-    made_by = model_class(folder, task)
+    made_by, config = chosen(folder, task)
+    dtypes = getattr(torch, dtype) if dtype else "auto"
     with told(f"{folder}: transformers cannot load {made_by.__name__}"):
-        model = made_by.from_pretrained(folder, dtype=getattr(torch, dtype) if dtype else "auto")
+        model = made_by.from_pretrained(folder, config=config, dtype=dtypes, **LOCAL)
     return model.eval().requires_grad_(False)
 
 
 class TransformersReference(ModuleReference):
     """A model, or a part of one, whose inputs and outputs are named as the export names them."""
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Call it; even while it runs, it loads nothing from elsewhere."""
+        with alone():
+            return super().outputs(given, what)
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
         """Yield the tensors of a result, those of caches among them."""

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from ..errors import RunError
 from ..save import save
 from ..validation.comparing import Comparison, compare
+from ..validation.randomness import drawing_of_program
 from ..validation.running import Session
 from ..validation.values import Array, from_torch
 from .capturing import Captured, StoredCall, buffers_kept, replaced
@@ -57,6 +58,8 @@ class _Job:
     found: Outcome
     step: str = "export"
     program: Any = None
+    draws: list[str] = field(default_factory=list)
+    """What draws random numbers in the program."""
 
     @property
     def module(self) -> Any:
@@ -106,8 +109,13 @@ class Attempts:
             reason = reason_of(error, program, step == "export")
             unjudged = any(isinstance(each, NoOperatorError) for each in chain(error))
             return Outcome(Status.FAIL, step, reason, notes=found.notes, unjudged=unjudged)
-        if not all(each.ok for compared in found.sets for each in compared):
+        compared = [each for one in found.sets for each in one]
+        if not all(each.ok or each.is_empty for each in compared):
             found.status = Status.DISC
+            if job.draws:
+                found.notes.append(f"random numbers are drawn by {', '.join(job.draws)}")
+        elif found.sets and all(each.is_empty for each in compared):
+            found.notes.append("nothing of what it gives was compared")
         return found
 
     def dynamic_shapes(self, captured: Captured) -> dict[str, Any] | None:
@@ -149,6 +157,7 @@ class Attempts:
         job.program = torch.export.export(
             job.module, args, kwargs, dynamic_shapes=shapes, strict=False
         )
+        job.draws = drawing_of_program(job.program)
         return job.program
 
     def _export(self, job: _Job) -> None:

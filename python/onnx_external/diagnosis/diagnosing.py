@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import Error, InvalidArgumentError
+from ..validation.comparing import agree
 from ..validation.folders import graph_of, is_transformers
+from ..validation.inputs import Given
+from ..validation.randomness import drawing_nodes
 from ..validation.references import ModuleReference
 from ..validation.running import Session, provider_names
 from ..validation.values import Value
@@ -149,4 +152,17 @@ def diagnose(
         tolerance = (atol, rtol, types)
         judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)
         modules = Walk(judge, recorded, strategy, opaque, progress).run()
-    return Diagnosis(path, modules, notes)
+    report = Diagnosis(path, modules, notes)
+    draws = drawing_nodes(path)
+    if report.wrong and not draws and not _is_repeated(reference, taken[0]):
+        draws = [f"{reference.name}, by two runs that differ"]
+    if draws:
+        notes.append(f"Random numbers are drawn, and may be what differs: {', '.join(draws)}.")
+    return report
+
+
+def _is_repeated(reference: ModuleReference, call: Call) -> bool:
+    """Whether the reference agrees with itself."""
+    given = Given({}, call=call)
+    runs = [reference.outputs(given, "input set 0") for _ in range(2)]
+    return agree(*runs)

@@ -164,7 +164,9 @@ def _ancestors(name: str) -> Iterator[str]:
 
 
 def _difference(module: ModuleDiagnosis) -> str:
-    every = [each for compared in module.sets for each in compared if not each.ok]
+    every = [
+        each for compared in module.sets for each in compared if not each.ok and not each.is_empty
+    ]
     worst = max(every, key=lambda each: (bool(each.problem), each.share), default=None)
     if worst is None:
         return "its outputs do not agree"

@@ -138,7 +138,10 @@ class Judge:
         if not every:
             reason = "no operation of its own" if replaced else "the model has none of its outputs"
             return Outcome(Status.NOINPUT, reason=reason)
-        if not all(each.ok for each in every):
+        if all(each.is_empty for each in every):
+            reason = "nothing to compare: no elements, or only NaN on both sides"
+            return Outcome(Status.NOINPUT, reason=reason, sets=found.sets)
+        if not all(each.ok or each.is_empty for each in every):
             found.status = Status.DISC
         return found
 

@@ -144,16 +144,25 @@ class Boundary:
 
 
 def _distance(one: Array, other: Array) -> float:
-    """The difference as a part of the other's size; infinite if shapes or kinds differ."""
+    """The difference as a part of the other's size; infinite if shapes or kinds differ.
+
+    Where both are equally infinite, or have the same extreme, a mask filled it in: it is left out.
+    """
     if one.shape != other.shape or kind_of(one) != kind_of(other):
         return float("inf")
     if not one.size:
         return 0.0
     with np.errstate(all="ignore"):
         wide = np.complex128 if kind_of(one) == "complex" else np.float64
-        left, right = one.astype(wide), other.astype(wide)
+        left, right = (each.astype(wide).reshape(-1) for each in (one, other))
+        sizes = np.abs(right)
+        filled = (left == right) & (sizes >= sizes.max() / 2) & (sizes > 0)
+        if filled.any() and not filled.all():
+            left, right, sizes = left[~filled], right[~filled], sizes[~filled]
+        elif filled.all():
+            return 0.0
         difference = float(np.sqrt(np.mean(np.abs(left - right) ** 2)))
-        size = float(np.sqrt(np.mean(np.abs(right) ** 2)))
+        size = float(np.sqrt(np.mean(sizes**2)))
     if not np.isfinite(difference):
         return _FAR
     return min(difference / max(size, 1e-12), _FAR)

@@ -133,8 +133,17 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared, and nothing is wrong."""
-        return self.first is None and any(each.status & Status.OK for each in self.modules)
+        """Whether something was compared, the model's own outputs too, and nothing is wrong."""
+        compared = any(each.status & Status.OK for each in self.modules)
+        return self.first is None and compared and self._uncompared is None
+
+    @property
+    def _uncompared(self) -> ModuleDiagnosis | None:
+        """The model itself, if its outputs were not compared."""
+        for each in self.modules[:1]:
+            if each.status & Status.NOINPUT and not each.status & Status.CHILDC:
+                return each
+        return None
 
     def __bool__(self) -> bool:
         """Return whether nothing is wrong."""
@@ -146,7 +155,13 @@ class Diagnosis:
         first = self.first
         if first is None:
             compared = sum(bool(each.status & Status.OK) for each in self.modules)
-            return f"No module of {compared} that were compared goes wrong."
+            told = f"No module of {compared} that were compared goes wrong"
+            root = self._uncompared
+            if root is not None:
+                told += f", but nothing that the model itself gives was compared: {root.reason}"
+            elif not compared:
+                told = "Nothing was compared"
+            return f"{told}."
         worst = first.worst
         how = first.reason and f"{first.step}: {first.reason}"
         if not how and worst is not None:

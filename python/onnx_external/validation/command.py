@@ -19,8 +19,8 @@ recorded sets (a folder of test_data_set_N, an .npz file), or a folder of transf
 the sets beside the model are taken; a folder of transformers is exported, and compared with
 transformers' own model.
 
-Exit codes: 0 all outputs agree, 1 some do not, 2 it could not be run or compared.
-docs/python-validate.md explains the table.
+Exit codes: 0 all outputs agree, 1 some do not, or nothing was compared, 2 it could not be run or
+compared. A row with ! does not agree. docs/python-validate.md explains the table.
 """
 
 
@@ -92,6 +92,8 @@ def _verdict(each: ComparedOutput) -> str:
         return each.problem
     if each.ok:
         return "ok"
+    if each.is_empty:
+        return "nothing to compare: only NaN" if each.elements else "nothing to compare"
     told = f"{each.beyond} of {each.elements} ({each.share:.3g}) beyond"
     if each.first_at:
         told += f", first {_place(each.first_at)}"
@@ -99,13 +101,14 @@ def _verdict(each: ComparedOutput) -> str:
 
 
 def _specials(each: ComparedOutput) -> str:
-    """NaN and infinity of the model, and of the reference."""
+    """NaN and infinity of the model, and of the reference; what a mask fills in on both sides."""
     counts = (each.nan, each.expected_nan), (each.inf, each.expected_inf)
-    return " ".join(
+    told = [
         f"{word} {one}/{other}"
         for word, (one, other) in zip(("nan", "inf"), counts, strict=True)
         if one or other
-    )
+    ]
+    return " ".join([*told, *([f"masked {each.masked}"] if each.masked else [])])
 
 
 def _row(each: ComparedOutput) -> list[str]:
@@ -118,19 +121,20 @@ def _row(each: ComparedOutput) -> list[str]:
     return [each.set, each.output, form, largest, relative, _specials(each), _verdict(each)]
 
 
-_TITLES = ["set", "output", "form", "largest difference", "relative", "nan/inf", ""]
+_TITLES = ["set", "output", "form", "largest difference", "relative", "special", ""]
 
 
 def _table(outputs: Sequence[ComparedOutput]) -> str:
     rows = [_TITLES, *map(_row, outputs)]
     used = [column for column in range(len(_TITLES)) if any(row[column] for row in rows[1:])]
     widths = [max(len(row[column]) for row in rows) for column in used]
+    marks = ["  ", *("  " if each.ok else "! " for each in outputs)]
     return "\n".join(
-        "  "
+        mark
         + "  ".join(
             row[column].ljust(width) for column, width in zip(used, widths, strict=True)
         ).rstrip()
-        for row in rows
+        for mark, row in zip(marks, rows, strict=True)
     )
 
 
@@ -143,16 +147,19 @@ def _milliseconds(latency: Latency) -> str:
 
 def _print_graph(graph: GraphValidation, quiet: bool) -> None:
     outputs = [each for each in graph.outputs if not (quiet and each.ok)]
-    if quiet and not outputs:
+    if quiet and graph.ok:
         return
     print(f"{graph.model} against {graph.against}")
     if not quiet:
         for each in graph.inputs:
             form = f"{each.dtype}{each.shape}".replace(" ", "")
             print(f"  {each.set}: {each.name} {form}, {each.origin}")
-    print(_table(outputs))
+    if outputs:
+        print(_table(outputs))
     for note in graph.notes:
         print(f"  {note}")
+    if graph.draws:
+        print(f"  random numbers are drawn by {', '.join(graph.draws)}")
     if graph.latency is not None:
         print(f"  latency: {_milliseconds(graph.latency)}")
     if graph.reference_latency is not None:
@@ -165,10 +172,8 @@ def _print_graph(graph: GraphValidation, quiet: bool) -> None:
 def _print(report: Validation, quiet: bool) -> None:
     for graph in report.graphs:
         _print_graph(graph, quiet)
-    wrong = [each for each in report.outputs if not each.ok]
-    if not quiet or wrong:
-        told = f"{len(wrong)} of {len(report.outputs)} outputs do not agree"
-        print(told if wrong else f"all {len(report.outputs)} outputs agree")
+    if not quiet or not report.ok:
+        print(report.sentence)
 
 
 def _options(given: argparse.Namespace) -> dict[str, Any]:

@@ -7,65 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from .tolerances import BLOCK, EXACT, Tolerance, default_tolerance
 from .values import Array, Value, kind_of, type_name
 
-__all__ = ["Comparison", "Tolerance", "compare", "default_tolerance", "flattened"]
-
-_BLOCK = 1 << 17
-"""Elements that are compared at once."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """An element agrees if its difference is at most atol + rtol * |expected|."""
-
-    atol: float
-    rtol: float
-
-
-_EXACT = Tolerance(0.0, 0.0)
-_DEFAULTS = {
-    "float64": Tolerance(1e-7, 1e-6),
-    "float32": Tolerance(1e-4, 1e-3),
-    "float16": Tolerance(2e-2, 2e-2),
-    "bfloat16": Tolerance(1e-1, 1e-1),
-    "complex128": Tolerance(1e-7, 1e-6),
-    "complex64": Tolerance(1e-4, 1e-3),
-}
-_COARSEST = Tolerance(0.25, 0.25)
-"""Of types of 8 bits."""
-
-
-def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
-    """Return the tolerance of the coarsest type; integers, bools and strings are exact.
-
-    `others` are types of values that the arrays were computed from, if these may be coarser. A
-    small element is a sum of larger ones, so `atol` grows with the values that are expected.
-    """
-    if kind_of(want) not in ("float", "complex"):
-        return _EXACT
-    types = (str(got.dtype), str(want.dtype), *others)
-    coarsest = max((_DEFAULTS.get(each, _COARSEST) for each in types), key=lambda each: each.atol)
-    return Tolerance(coarsest.atol * max(1.0, _root_mean_square(want)), coarsest.rtol)
-
-
-def _root_mean_square(array: Array) -> float:
-    """Of the finite elements."""
-    total, count, flat = 0.0, 0, array.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        sizes = np.abs(block.astype(np.complex128 if kind_of(array) == "complex" else np.float64))
-        sizes = sizes[np.isfinite(sizes)]
-        with np.errstate(over="ignore"):
-            total += float(np.dot(sizes, sizes))
-        count += sizes.size
-    return math.sqrt(total / count) if count and math.isfinite(total) else 1.0
+__all__ = ["Comparison", "agree", "compare", "flattened"]
 
 
 @dataclass
@@ -83,6 +34,11 @@ class Comparison:
     elements: int = 0
     beyond: int = 0
     """Elements that do not agree; one that is NaN or infinite agrees with its equal only."""
+    masked: int = 0
+    """Elements that both sides have as one repeated extreme, such as -1e9 or the lowest float: what
+    a mask fills in. They are compared, and the scale is that of the others."""
+    scale: float | None = None
+    """Three quarters of the other elements that are expected are no larger; atol grows with it."""
     atol: float = 0.0
     rtol: float = 0.0
     max_abs: float | None = None
@@ -102,9 +58,14 @@ class Comparison:
     expected_inf: int = 0
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing says anything: there are no elements, or all are NaN on both sides."""
+        return self.problem is None and self.beyond == 0 and self.nan == self.elements
+
+    @property
     def ok(self) -> bool:
-        """Whether every element agrees."""
-        return self.problem is None and self.beyond == 0
+        """Whether there are elements, and every one agrees."""
+        return self.problem is None and self.beyond == 0 and not self.is_empty
 
     @property
     def share(self) -> float:
@@ -125,16 +86,44 @@ class _Largest:
             self.value, self.place = float(block[place]), start + place
 
 
-def _differences(got: Array, want: Array, tolerance: Tolerance) -> tuple[Array, Array, Array]:
+def _differences(
+    got: Array, want: Array, tolerance: Tolerance, row: int
+) -> tuple[Array, Array, Array]:
     """By element: the difference where both are finite, else 0; the relative one; what is off."""
     finite = np.isfinite(got) & np.isfinite(want)
     size = np.abs(want)
     difference = np.where(finite, np.abs(got - want), 0.0)
-    off = difference > tolerance.atol + tolerance.rtol * np.where(finite, size, 0.0)
+    size = np.where(finite, size, 0.0)
+    off = difference > tolerance.atol + tolerance.rtol * size
+    if tolerance.row and off.any():
+        off &= difference > _of_rows(difference, size, tolerance, row) + tolerance.rtol * size
     off |= ~finite & ~((got == want) | (np.isnan(got) & np.isnan(want)))
     scale = np.maximum(np.where(finite, size, 1.0), tolerance.atol)
     relative = np.where(difference > 0, difference / scale, 0.0)
     return difference, relative, off
+
+
+_MORE = 4
+"""Of many elements, one differs so many times as much as one of the largest does."""
+
+
+def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> Array:
+    """What rounding may do to an element in whose row there are giants.
+
+    The elements of a row are computed from the same values, which are as large as the largest of
+    them, so a small one may be what is left of large ones. It may be off by some steps of the
+    largest, if that is little beside the scale, or if the largest differ by so much themselves.
+    """
+    rows = (size.size // row, row) if size.size % row == 0 else (1, size.size)
+    sizes = np.where(size < tolerance.fill, size, 0.0).reshape(rows)
+    largest = sizes.max(axis=1, keepdims=True)
+    differs = np.where(sizes > largest / 2, difference.reshape(rows), 0.0)
+    steps = tolerance.row * largest
+    allowed = np.maximum(
+        np.minimum(steps, tolerance.most),
+        np.minimum(steps, _MORE * differs.max(axis=1, keepdims=True)),
+    )
+    return np.broadcast_to(allowed, rows).reshape(size.shape)
 
 
 def _integer_difference(got: Array, want: Array) -> Array:
@@ -150,8 +139,8 @@ def _integer_difference(got: Array, want: Array) -> Array:
 class _Sums:
     """What the blocks of one pair of arrays add up to."""
 
-    def __init__(self, found: Comparison, kind: str, tolerance: Tolerance) -> None:
-        self._found, self._kind, self._tolerance = found, kind, tolerance
+    def __init__(self, found: Comparison, kind: str, tolerance: Tolerance, row: int) -> None:
+        self._found, self._kind, self._tolerance, self._row = found, kind, tolerance, row
         self.absolute, self.relative = _Largest(), _Largest()
         self.first: int | None = None
         self.finite = False
@@ -172,13 +161,20 @@ class _Sums:
             self.first = start + int(off.argmax())
 
     def _add_floats(self, got: Array, want: Array, start: int) -> Array:
+        lowest = _extremes(got, want)
         wide = np.complex128 if self._kind == "complex" else np.float64
         got, want, found = got.astype(wide), want.astype(wide), self._found
+        if lowest is not None:
+            got[lowest] = want[lowest]
         found.nan += int(np.count_nonzero(np.isnan(got)))
         found.inf += int(np.count_nonzero(np.isinf(got)))
         found.expected_nan += int(np.count_nonzero(np.isnan(want)))
         found.expected_inf += int(np.count_nonzero(np.isinf(want)))
-        difference, relative, off = _differences(got, want, self._tolerance)
+        difference, relative, off = _differences(got, want, self._tolerance, self._row)
+        fill = self._tolerance.fill
+        if fill < math.inf:
+            both = (np.abs(got) >= fill) & (np.abs(want) >= fill) & np.isfinite(want) & ~off
+            found.masked += int(np.count_nonzero(both))
         if np.any(np.isfinite(got) & np.isfinite(want)):
             self._look(difference, relative, start)
         return off
@@ -187,6 +183,36 @@ class _Sums:
         self.finite = True
         self.absolute.look(difference, start)
         self.relative.look(relative, start)
+
+
+def _extremes(got: Array, want: Array) -> Array | None:
+    """Where each side has the lowest or the largest number of its own type, if types differ.
+
+    A mask of a float16 model that fills in torch.finfo(float16).min is that of the float32 one.
+    """
+    if got.dtype == want.dtype:
+        return None
+    sides = []
+    for each in (got, want):
+        limits = _limits(each.dtype)
+        if limits is None:
+            return None
+        sides.append((each == limits[0], each == limits[1]))
+    found: Array = (sides[0][0] & sides[1][0]) | (sides[0][1] & sides[1][1])
+    return found
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
+    """The lowest and the largest finite number of a type of floats."""
+    if dtype.kind == "c":
+        return None
+    if dtype.kind == "f":
+        limits = np.finfo(dtype)
+    else:
+        import ml_dtypes
+
+        limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return limits.min, limits.max
 
 
 def _place(index: int, shape: tuple[int, ...]) -> list[int]:
@@ -206,11 +232,13 @@ def _plain(element: Any) -> Any:
 
 def _compare_arrays(found: Comparison, got: Array, want: Array, tolerance: Tolerance) -> None:
     kind = kind_of(want)
-    sums = _Sums(found, kind, tolerance)
+    row = got.shape[-1] if got.ndim else 1
+    sums = _Sums(found, kind, tolerance, row)
     flat_got, flat_want = got.reshape(-1), want.reshape(-1)
+    block = BLOCK // row * row or BLOCK if row else BLOCK  # whole rows
     with np.errstate(all="ignore"):
-        for start in range(0, flat_got.size, _BLOCK):
-            end = start + _BLOCK
+        for start in range(0, flat_got.size, block):
+            end = start + block
             sums.add(flat_got[start:end], flat_want[start:end], start)
     if sums.finite:
         found.max_abs, found.max_rel = sums.absolute.value, sums.relative.value
@@ -260,11 +288,12 @@ def compare(
         found.expected_dtype, found.expected_shape = type_name(want), list(want.shape)
     if found.problem is None:
         tolerance = default_tolerance(got, want, others)
-        if tolerance is not _EXACT:
-            tolerance = Tolerance(
-                tolerance.atol if atol is None else atol, tolerance.rtol if rtol is None else rtol
-            )
+        if tolerance is not EXACT and rtol is not None:
+            tolerance = replace(tolerance, rtol=rtol)
+        if tolerance is not EXACT and atol is not None:
+            tolerance = replace(tolerance, atol=atol, row=0.0)
         found.elements, found.atol, found.rtol = got.size, tolerance.atol, tolerance.rtol
+        found.scale = tolerance.scale
         _compare_arrays(found, got, want, tolerance)
     return found
 
@@ -275,8 +304,20 @@ def flattened(output: str, got: Value, want: Value) -> Iterator[tuple[str, Value
         if got is not None or want is not None:
             yield output, got, want
         return
+    if isinstance(got, list) and isinstance(want, list) and not got and not want:
+        yield output, np.empty(0), np.empty(0)
     pairs = itertools.zip_longest(
         got if isinstance(got, list) else [got], want if isinstance(want, list) else [want]
     )
     for number, (one, other) in enumerate(pairs):
         yield f"{output}[{number}]", one, other
+
+
+def agree(got: Mapping[str, Value], want: Mapping[str, Value]) -> bool:
+    """Return whether nothing in two sets of outputs with the same names differs."""
+    return all(
+        each.problem is None and each.beyond == 0
+        for name in got
+        for output, one, other in flattened(name, got[name], want.get(name))
+        for each in (compare(output, one, other),)
+    )

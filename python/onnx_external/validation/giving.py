@@ -145,16 +145,21 @@ def chosen_sets(
         inputs: what the caller gave.
         making: how sets are made.
     """
+    recorded = _is_path(against) and isinstance(reference, RecordedReference)
+    if making.is_asked and (inputs is not None or recorded):
+        raise InvalidArgumentError(
+            "dims, ranges and sets are for inputs that are made; those that are given or recorded "
+            "have sizes of their own"
+        )
     if inputs is not None:
         several = inputs if isinstance(inputs, list) else [inputs]
         if several and all(map(_is_path, several)):
             return _from_files(several, session)
         _refuse_nothing(against, reference)
         return _from_caller(inputs, against, session, reference)
-    wants_made = bool(making.dims or making.ranges or making.sets)
-    if _is_path(against) and isinstance(reference, RecordedReference):
+    if recorded:
         return _from_files([against], session)
-    if not wants_made:
+    if not making.is_asked:
         if isinstance(reference, ModuleReference) and reference.example() is not None:
             call = reference.example()
             return [InputSet("example", lambda: Given({}, call=call))]

@@ -61,6 +61,11 @@ class Making:
         lists = [len(each) for each in self.dims.values() if not isinstance(each, int)]
         return self.sets or max(lists, default=1)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether anything says how inputs are to be made."""
+        return bool(self.dims or self.ranges) or self.sets is not None
+
     def sizes(self, number: int) -> dict[str, int]:
         """Return the sizes of a set."""
         return {
@@ -154,15 +159,36 @@ def _values(
     return np.asarray(made, dtype), f"made: {low} .. {high}"
 
 
-def _refuse_unknown(forms: Sequence[Form], making: Making) -> None:
+def _check_size(forms: Sequence[Form], name: str) -> None:
+    """Refuse a name that no size has, and a place whose size the model states."""
     sizes = _names_of_sizes(forms)
-    places = {f"{form.name}[{i}]" for form in forms for i in range(len(form.shape))}
-    inside = {node.id for name in sizes for node in _names_in(name)}
-    for name in making.dims:
-        if name not in places and name not in sizes and name not in inside:
-            raise InvalidArgumentError(
-                f"dims: no input has the size {name!r}; there are {', '.join(sizes) or 'none'}"
-            )
+    places = {
+        f"{form.name}[{place}]": (form, place, size)
+        for form in forms
+        for place, size in enumerate(form.shape)
+    }
+    if name in places and isinstance(places[name][2], int):
+        form, place, size = places[name]
+        raise InvalidArgumentError(
+            f"dims: {name}: the model fixes dimension {place} of input {form.name} at {size} "
+            f"({shape_text(form.shape)}), so that no other size is tried; leave it out, or export "
+            "the model with this dimension dynamic"
+        )
+    inside = {node.id for each in sizes for node in _names_in(each)}
+    if name not in places and name not in sizes and name not in inside:
+        fixed = ", ".join(f"{form.name} {shape_text(form.shape)}" for form in forms)
+        known = f"there are {', '.join(sizes)}" if sizes else f"the model fixes all: {fixed}"
+        raise InvalidArgumentError(f"dims: no input has the size {name!r}; {known}")
+
+
+def _refuse_unknown(forms: Sequence[Form], making: Making) -> None:
+    for name, given in making.dims.items():
+        _check_size(forms, name)
+        numbers = [given] if isinstance(given, int) else list(given)
+        if not numbers or min(numbers) < 0:
+            raise InvalidArgumentError(f"dims: {name}: {given} is no size, or list of sizes")
+    if making.sets is not None and making.sets < 1:
+        raise InvalidArgumentError(f"sets: {making.sets} is no number of sets; give at least 1")
     names = [form.name for form in forms]
     for name, limits in making.ranges.items():
         if name not in names:

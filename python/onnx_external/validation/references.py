@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import Error, InvalidArgumentError, MismatchError, RunError
 from .inputs import Given
+from .randomness import drawing_nodes, drawing_of_program
 from .running import Session, first_line
 from .values import Array, Value, from_torch, is_float, to_torch
 
@@ -24,6 +25,10 @@ class Reference(Protocol):
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Return them by the reference's own names."""
+        ...
+
+    def draws(self) -> list[str]:
+        """Return what draws random numbers in it, as far as that can be read."""
         ...
 
 
@@ -41,6 +46,10 @@ class RecordedReference:
             )
         return given.expected
 
+    def draws(self) -> list[str]:
+        """Return nothing."""
+        return []
+
 
 class OnnxReference:
     """Another model on ONNX Runtime."""
@@ -52,6 +61,10 @@ class OnnxReference:
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Run it."""
         return self.session.run(self.session.feed(given.feed, what), what)
+
+    def draws(self) -> list[str]:
+        """Return its nodes that do."""
+        return drawing_nodes(self.session.source)
 
 
 def paired(
@@ -132,6 +145,10 @@ class ModuleReference:
                 f"{what}: {self.name} cannot run it: {type(error).__name__}: {first_line(error)}"
             ) from error
         return {name: from_torch(tensor) for name, tensor in self.named(result)}
+
+    def draws(self) -> list[str]:
+        """Return the operators of a program that do; nothing tells those of a module."""
+        return [] if self.program is None else drawing_of_program(self.program)
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
         """Yield the tensors of a result with the names by which outputs are paired."""

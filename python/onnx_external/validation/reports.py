@@ -69,6 +69,8 @@ class GraphValidation:
     outputs: list[ComparedOutput] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
+    draws: list[str] = field(default_factory=list)
+    """What draws random numbers in the model or the reference, so that two runs differ."""
     latency: Latency | None = None
     reference_latency: Latency | None = None
     """If the reference is a model, too."""
@@ -78,9 +80,21 @@ class GraphValidation:
     """The same of loading and the first run."""
 
     @property
+    def empty(self) -> list[str]:
+        """Outputs of which nothing was compared in any set: no elements, or NaN on both sides."""
+        compared = {each.output for each in self.outputs if not each.is_empty}
+        every = dict.fromkeys(each.output for each in self.outputs)
+        return [name for name in every if name not in compared]
+
+    @property
+    def wrong(self) -> list[ComparedOutput]:
+        """Outputs that do not agree."""
+        return [each for each in self.outputs if not each.ok and not each.is_empty]
+
+    @property
     def ok(self) -> bool:
-        """Whether there is an output, and all agree."""
-        return bool(self.outputs) and all(each.ok for each in self.outputs)
+        """Whether there is an output, and all were compared and agree."""
+        return bool(self.outputs) and not self.empty and not self.wrong
 
 
 @dataclass
@@ -108,6 +122,22 @@ class Validation:
         """The outputs of all models."""
         return [output for graph in self.graphs for output in graph.outputs]
 
+    @property
+    def sentence(self) -> str:
+        """What was found: whether all agree, and else what does not, and why that may be."""
+        several = len(self.graphs) > 1
+        told = [text for graph in self.graphs for text in _told(graph, several)]
+        if told:
+            return "; ".join(told)
+        empty = sum(each.is_empty for each in self.outputs)
+        more = f"; in some sets {empty} had nothing to compare" if empty else ""
+        draws = [name for graph in self.graphs for name in graph.draws]
+        if draws:
+            more += (
+                f", although random numbers are drawn by {_named(draws)}: another run may differ"
+            )
+        return f"all {len(self.outputs) - empty} outputs agree{more}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings ("nan", "inf")."""
         found = asdict(self)
@@ -115,8 +145,38 @@ class Validation:
             own["ok"] = graph.ok
             for output, each in zip(graph.outputs, own["outputs"], strict=True):
                 each["ok"], each["share"] = output.ok, output.share
-        plain: dict[str, Any] = finite({"ok": self.ok, **found})
+        plain: dict[str, Any] = finite({"ok": self.ok, "sentence": self.sentence, **found})
         return plain
+
+
+_SHOWN = 5
+"""Outputs that are named."""
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(names))
+    rest = len(shown) - _SHOWN
+    return ", ".join([*shown[:_SHOWN], *([f"{rest} more"] if rest > 0 else [])])
+
+
+def _told(graph: GraphValidation, several: bool) -> list[str]:
+    """What is wrong with a graph."""
+    found, of = [], f" of {graph.name}" if several else ""
+    if not graph.outputs:
+        what = "the model gave no output" if graph.inputs else "there was no input set"
+        found.append(f"nothing{of} was compared: {what}")
+    if graph.empty:
+        found.append(
+            f"nothing was compared of {_named(graph.empty)}{of}, which has no elements, or only "
+            "NaN on both sides: this proves nothing; give inputs that make some"
+        )
+    if graph.wrong:
+        names = _named([each.output for each in graph.wrong])
+        told = f"{len(graph.wrong)} of {len(graph.outputs)} outputs{of} do not agree: {names}"
+        if graph.draws:
+            told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
+        found.append(told)
+    return found
 
 
 def finite(value: Any) -> Any:

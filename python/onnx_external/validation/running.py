@@ -104,9 +104,9 @@ class Session:
             # The default order may transpose all weights before the first product: 500 MB of them
             # in a model of 900 MB with 32 layers, against 60 MB in the order of the file.
             options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
-        source = model if isinstance(model, bytes) else os.fspath(model)
+        self.source: bytes | str = model if isinstance(model, bytes) else os.fspath(model)
         try:
-            self._session = runtime.InferenceSession(source, options, providers=providers)
+            self._session = runtime.InferenceSession(self.source, options, providers=providers)
         except Exception as error:  # it has a class for each of its codes, below RuntimeError
             raise RunError(
                 f"{name}: ONNX Runtime cannot load the model: {first_line(error)}"

@@ -15,10 +15,11 @@ import numpy as np
 from ..errors import InvalidArgumentError, ReadWriteError
 from ..meter import Meter, anonymous_memory, versions
 from ..save import StrPath
-from .comparing import compare, flattened
+from .comparing import agree, compare, flattened
 from .folders import Folder, is_transformers, opened
 from .giving import chosen_sets
 from .inputs import Given, InputSet, Making
+from .randomness import drawing_nodes
 from .recorded import check_free, write_set
 from .references import ModuleReference, OnnxReference, RecordedReference, Reference, paired
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
@@ -104,6 +105,8 @@ def _compared(
 ) -> GraphValidation:
     """Run all sets, one after the other."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
+    found.draws += drawing_nodes(session.source)
+    found.draws += [f"{each} of the reference" for each in reference.draws()]
     names = [form.name for form in session.inputs]
     for number, each in enumerate(sets):
         given = each.load()
@@ -148,6 +151,8 @@ def _run_set(
         for output, left, right in flattened(title, *both):
             compared = compare(output, left, right, settings.atol, settings.rtol)
             found.outputs.append(ComparedOutput(**{**vars(compared), "set": name}))
+    if found.wrong and first and not found.draws:
+        found.draws += _drawing(session, reference, given, feed, got, want, name)
     if settings.dump is not None:
         expected = {
             one: want[other] for _, one, other in pairs if one is not None and other is not None
@@ -155,6 +160,22 @@ def _run_set(
         write_set(settings.dump, number, feed, got, expected)
     if first and settings.latency:
         _measure(found, session, reference, feed, given, name, settings.latency)
+
+
+def _drawing(
+    session: Session,
+    reference: Reference,
+    given: Given,
+    feed: Mapping[str, Value],
+    got: Mapping[str, Value],
+    want: Mapping[str, Value],
+    name: str,
+) -> list[str]:
+    """Which side does not agree with itself when it runs again."""
+    found = [] if agree(got, session.run(feed, name)) else ["the model, by two runs that differ"]
+    if not agree(want, reference.outputs(given, name)):
+        found.append(f"{reference.name}, by two runs that differ")
+    return found
 
 
 def _form(value: Value) -> tuple[str, list[int]]:
@@ -247,7 +268,7 @@ def _validated(
 ) -> Validation:
     exported = None
     if (_is_path(model) and Path(model).is_dir()) or is_transformers(against):
-        if making != Making(seed=making.seed):
+        if making.is_asked:
             raise InvalidArgumentError(
                 "dims, ranges and sets are for inputs that are made; a model of transformers is "
                 "compared on examples of its own, or on inputs="

@@ -1,0 +1,137 @@
+"""How large the ordinary elements of an array are, whatever a mask or a few giants hold.
+
+A root mean square is not robust: a single element of 1e9 makes it so large that all others are
+within any tolerance that grows with it. Here elements are counted by their size, and the size that
+three quarters of the ordinary ones do not exceed is taken. What is larger than that does not change
+it; zeros, what a mask fills in, and giants that stand apart are not ordinary. It takes one pass,
+and memory for the counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .values import Array
+
+__all__ = ["Scale", "Sizes"]
+
+_OCTAVE = 64
+"""Bins from one power of two to the next: as many as 6 bits of a mantissa tell apart."""
+_SHIFT = 46
+"""Of the bits of a float64: what is left are its exponent and 6 bits of its mantissa."""
+_BINS = 1 << (63 - _SHIFT)
+_GAP = 4 * _OCTAVE
+"""What stands apart from the rest is 16 times as large."""
+_FAR = 8 * _OCTAVE
+"""Giants are 256 times as large as the rest, and fewer than it."""
+_BAND = _OCTAVE // 8
+"""One repeated value, or what a float type leaves of a logit that is added to it."""
+_BANDS = 3
+"""Repeated values in one place: two masks that are added give a third."""
+_CONCENTRATED = 0.05
+"""This part of all elements in two bins is a repeated value even if twice the rest is smaller."""
+_SHARE = 0.75
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What was counted."""
+
+    size: float
+    """Three quarters of the ordinary elements are no larger; 0 if they are all zero."""
+    ordinary: int
+    """How many there are that are not zero."""
+    fill: float
+    """From this size on elements are what a mask fills in; infinite if there are none."""
+
+    @property
+    def careful(self) -> float:
+        """The size, and more of it for a few elements: all may be small by chance.
+
+        One element says little about how large it could have been, so it counts ten times.
+        """
+        return self.size * 10 ** (1 / self.ordinary) if self.ordinary else 0.0
+
+
+class Sizes:
+    """Counts elements by their size."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(_BINS, np.int64)
+        self._sums = np.zeros(_BINS, np.float64)
+        self._zeros = 0
+
+    def add(self, sizes: Array) -> None:
+        """Count absolute values, of type float64; NaN and infinity are left out."""
+        bins = sizes.view(np.int64) >> _SHIFT
+        taken = (sizes > 0) & (sizes < math.inf)
+        self._zeros += int(np.count_nonzero(sizes == 0))
+        if not taken.all():
+            bins, sizes = bins[taken], sizes[taken]
+        if bins.size:
+            low = int(bins.min())
+            counts = np.bincount(bins - low)
+            self._counts[low : low + counts.size] += counts
+            self._sums[low : low + counts.size] += np.bincount(bins - low, sizes)
+
+    def scale(self) -> Scale:
+        """Return what the elements say."""
+        bins = np.flatnonzero(self._counts)
+        counts = self._counts[bins]
+        end = self._without_repeated(bins, counts)
+        fill = math.inf if end == bins.size else _lower_edge(int(bins[end]))
+        end = self._without_giants(bins[:end], counts[:end])
+        if not end:
+            return Scale(0.0, 0, fill)
+        reached = np.cumsum(counts[:end])
+        place = int(np.searchsorted(reached, math.ceil(_SHARE * int(reached[-1]))))
+        size = float(self._sums[bins[place]]) / int(counts[place])
+        return Scale(size if math.isfinite(size) else 1.0, int(reached[-1]), fill)
+
+    def _without_repeated(self, bins: Array, counts: Array) -> int:
+        """How many bins are left when the repeated extremes are taken off the end."""
+        end, left = bins.size, _BANDS
+        while end and left > 0:
+            start, bands = self._extreme(bins[:end], counts[:end])
+            if start == end or (start == 0 and not self._zeros):
+                break
+            end, left = start, left - bands
+        return end
+
+    @staticmethod
+    def _without_giants(bins: Array, counts: Array) -> int:
+        """How many bins are left when the few elements that stand far apart are taken off."""
+        end = bins.size
+        for gap in np.flatnonzero(np.diff(bins) >= _FAR)[::-1]:
+            if 2 * counts[gap + 1 : end].sum() < counts[:end].sum():
+                end = int(gap) + 1
+        return end
+
+    @staticmethod
+    def _extreme(bins: Array, counts: Array) -> tuple[int, int]:
+        """Where the repeated values at the end start, and how many; at the end: there are none."""
+        steps = np.diff(bins)
+        gaps = np.flatnonzero(steps >= _GAP)
+        start = int(gaps[-1]) + 1 if gaps.size else 0
+        bands = np.split(np.arange(start, bins.size), np.flatnonzero(steps[start:] > 2) + 1)
+        narrow = all(bins[band[-1]] - bins[band[0]] <= _BAND for band in bands)
+        if narrow and len(bands) <= _BANDS and counts[start:].sum() >= 2 * len(bands):
+            return start, len(bands)
+        apart = np.flatnonzero(steps > 1)
+        start = int(apart[-1]) + 1 if apart.size else 0
+        repeated = int(counts[start:].sum())
+        if (
+            bins[-1] - bins[start] <= 1
+            and repeated >= max(2.0, _CONCENTRATED * int(counts.sum()))
+            and (start == 0 or steps[start - 1] >= _OCTAVE)
+        ):
+            return start, 1
+        return bins.size, 0
+
+
+def _lower_edge(number: int) -> float:
+    """The smallest size of a bin."""
+    return float(np.array([number << _SHIFT], np.int64).view(np.float64)[0])

@@ -1,0 +1,101 @@
+"""How far an element may be from what was expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .scale import Scale, Sizes
+from .values import Array, kind_of
+
+__all__ = ["BLOCK", "EXACT", "Tolerance", "default_tolerance"]
+
+BLOCK = 1 << 17
+"""Elements that are looked at at once."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An element agrees if its difference is at most atol + rtol * |expected|."""
+
+    atol: float
+    rtol: float
+    scale: float | None = None
+    """The size that atol was made for."""
+    fill: float = math.inf
+    """From this size on an expected element is one that a mask fills in."""
+    row: float = 0.0
+    """What a difference may be for every unit of the largest element in its row."""
+    most: float = 0.0
+    """What it may be at most where the largest elements of its row are equal on both sides."""
+
+
+EXACT = Tolerance(0.0, 0.0)
+
+
+class _Precision(NamedTuple):
+    """What a type of floats resolves, and what its results are held to."""
+
+    atol: float
+    """For elements of the size 1."""
+    rtol: float
+    step: float
+    """From 1 to the next number."""
+    least: float
+    """The smallest number that is not zero."""
+
+
+_DEFAULTS = {
+    "float64": _Precision(1e-7, 1e-6, 2.0**-52, 2.0**-1074),
+    "float32": _Precision(1e-4, 2e-4, 2.0**-23, 2.0**-149),
+    "float16": _Precision(2e-2, 2e-2, 2.0**-10, 2.0**-24),
+    "bfloat16": _Precision(1e-1, 1e-1, 2.0**-7, 2.0**-133),
+    "complex128": _Precision(1e-7, 1e-6, 2.0**-52, 2.0**-1074),
+    "complex64": _Precision(1e-4, 2e-4, 2.0**-23, 2.0**-149),
+}
+_COARSEST = _Precision(0.25, 0.25, 2.0**-2, 2.0**-16)
+"""Of types of 8 bits."""
+_ROUNDINGS = 8
+"""Steps of a type by which a result of several operations may be off."""
+
+
+def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
+    """Return the tolerance of the coarsest type; integers, bools and strings are exact.
+
+    A small element is a sum of larger ones, so `atol` is in proportion to the size of the elements
+    that are expected. That size is robust: what a mask fills in on both sides, zeros, and giants
+    that are few do not change it, since with a root mean square a single -1e9 would make everything
+    else agree (scale.py).
+
+    Args:
+        got: what the model gave.
+        want: what was expected.
+        others: types of values that the arrays were computed from, if these may be coarser.
+    """
+    if kind_of(want) not in ("float", "complex"):
+        return EXACT
+    types = (str(got.dtype), str(want.dtype), *others)
+    coarsest = max((_DEFAULTS.get(each, _COARSEST) for each in types), key=lambda each: each.atol)
+    scale, row = _scale_of(want), min(_ROUNDINGS * coarsest.step, coarsest.rtol)
+    # Of what should be zero everywhere, nothing tells the size of the values it was made of.
+    atol = coarsest.atol * scale.careful if scale.size else row
+    return Tolerance(
+        max(atol, _ROUNDINGS * coarsest.least),
+        coarsest.rtol,
+        scale.size,
+        scale.fill,
+        row,
+        max(1e-2, 2.5 * coarsest.atol) * scale.size,
+    )
+
+
+def _scale_of(array: Array) -> Scale:
+    sizes, flat = Sizes(), array.reshape(-1)
+    wide = np.complex128 if kind_of(array) == "complex" else np.float64
+    for start in range(0, flat.size, BLOCK):
+        sizes.add(np.abs(flat[start : start + BLOCK].astype(wide)))
+    return sizes.scale()

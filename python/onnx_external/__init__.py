@@ -123,3 +123,8 @@ def __getattr__(name: str) -> Any:
         globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
         return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List what this package offers, with the parts that are imported when they are asked for."""
+    return sorted({*__all__, "torch", "transformers", *(n for n in globals() if n[:2] == "__")})

@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import onnx_external as oe
@@ -659,3 +660,25 @@ def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
     assert "diagnose: error:" in told(str(tmp_path)) and "config.json" in told(str(tmp_path))
     assert "--against FOLDER" in told("model.onnx")
     assert "goes without --against" in told("m.onnx", "-a", str(tmp_path), "--exporter", "onnx")
+
+
+class Numpy(torch.nn.Module):
+    """It leaves torch, which torch.onnx.export traces with strict=True."""
+
+    def forward(self, x: Any) -> Any:
+        return x + torch.from_numpy(np.sin(x.numpy()))
+
+
+def test_what_the_exporter_traces_strictly_is_not_blamed() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), Numpy()).eval()
+    report = oe.diagnose_export(module, [(torch.ones(2, 4),), (torch.ones(3, 4),)])
+    assert report and "strict=True" in found(report, "").notes[0]
+    assert len(found(report, "").sets) == 2
+
+
+def test_what_only_the_default_of_torch_export_refuses_says_so() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), Numpy()).eval()
+    report = oe.diagnose_export(module, [(torch.ones(2, 4),)], exporter="export")
+    assert not report and report.first.name == "1" and "numpy()" in report.first.reason
+    assert any("strict=True traces it" in note for note in report.first.notes)
+    assert "strict=True traces it" in report.tree()

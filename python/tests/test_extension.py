@@ -54,3 +54,12 @@ def test_importing_takes_numpy_and_nothing_else() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert result.stdout.strip() == "set()"
+
+
+def test_dir_lists_what_the_package_offers_and_nothing_else() -> None:
+    import onnx_external as oe
+
+    names = {name for name in dir(oe) if not name.startswith("__")}
+    assert names == {*oe.__all__, "torch", "transformers"} - {"__version__"}
+    assert {"validate", "diagnose", "diagnose_export", "save"} <= names
+    assert all(hasattr(oe, name) for name in names - {"torch", "transformers"})

@@ -1,5 +1,6 @@
 """Export without weights: skeletons, what fills them, and what is refused."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -220,15 +221,50 @@ def test_a_program_whose_weights_were_folded_is_refused() -> None:
         oe.torch.skeleton(program)
 
 
-def test_what_torch_cannot_trace_is_one_line_of_ours(saved: Path, tmp_path: Path) -> None:
+def test_what_torch_cannot_trace_is_one_line_of_ours(
+    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Branches(Net):
         def forward(self, ids: Any) -> Any:
-            return self.head(self.words(ids)) if ids.sum().item() > 3 else self.words(ids)
+            if ids.sum() > 3:
+                return self.words(ids)
+            return self.head(self.words(ids))
 
+    line = inspect.getsourcelines(Branches.forward)[1] + 1
     with pytest.raises(oe.ExportError, match="cannot trace") as caught:
         oe.torch.export(Branches, (ids(),), tmp_path / "out/model.onnx", weights=saved)
-    assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+    text = str(caught.value)
+    assert f"{__file__}:{line}, in forward: if ids.sum() > 3:" in text
+    assert "torch.where" in text and "oe.diagnose_export(module, inputs)" in text
+    assert "\n" not in text and caught.value.__cause__ is not None
     assert list(tmp_path.iterdir()) == [saved]
+    assert capfd.readouterr() == ("", "")  # not the pages of torch
+
+
+def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> None:
+    def lazy() -> Any:
+        return torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())
+
+    for target in (lazy, lazy()):
+        with pytest.raises(oe.ExportError, match=r"'0\.weight'.*LazyLinear.*run the module once"):
+            oe.torch.skeleton(target, (torch.ones(2, 4),))
+    with pytest.raises(oe.Error, match=r"'0\.weight'.*run the module once"):
+        oe.diagnose_export(lazy().eval(), [(torch.ones(2, 4),)])
+    with pytest.raises(oe.Error, match=r"'0\.weight'.*run the module once"):
+        oe.plan("graph.onnx", lazy().state_dict())
+    module = lazy().eval()
+    module(torch.ones(2, 4))
+    assert oe.torch.skeleton(module, (torch.ones(2, 4),)).slots["0.weight"].shape == (3, 4)
+
+
+def test_what_does_not_convert_is_told_with_the_users_line() -> None:
+    class Fourier(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.eigvals(x).real
+
+    with pytest.raises(oe.ExportError, match="cannot convert") as caught:
+        oe.torch.skeleton(Fourier(), (torch.eye(3),))
+    assert f"{__file__}:" in str(caught.value) and "eigvals(x).real" in str(caught.value)
 
 
 def test_a_key_that_is_missing_leaves_nothing(saved: Path, tmp_path: Path) -> None:

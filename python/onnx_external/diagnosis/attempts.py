@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import RunError
 from ..save import save
+from ..torch.programs import trace
 from ..validation.comparing import Comparison, compare
 from ..validation.randomness import drawing_of_program
 from ..validation.running import Session
@@ -154,11 +155,26 @@ class Attempts:
             calls = [stored.call for _, stored in job.calls]
             shapes = guessed_shapes(job.module.forward, calls)
         args, kwargs = job.calls[0][1].call
-        job.program = torch.export.export(
-            job.module, args, kwargs, dynamic_shapes=shapes, strict=False
-        )
+        job.program = self._traced(job, args, kwargs, shapes)
         job.draws = drawing_of_program(job.program)
         return job.program
+
+    def _traced(self, job: _Job, args: Any, kwargs: Any, shapes: Any) -> Any:
+        """Trace a module as the exporter does it, and say where strict=True matters."""
+        if not self.surroundings.strict_too:
+            return torch.export.export(
+                job.module, args, kwargs, dynamic_shapes=shapes, strict=False
+            )
+        program, refusal = trace(job.module, args, kwargs, shapes)
+        if refusal is not None and self.exporter == "export":
+            job.found.notes.append("this is torch's default, strict=False; strict=True traces it")
+            raise refusal
+        if refusal is not None:
+            job.found.notes.append(
+                "torch.export.export traces it with strict=True only, to which torch.onnx.export "
+                "falls back"
+            )
+        return program
 
     def _export(self, job: _Job) -> None:
         program = self._exported(job)

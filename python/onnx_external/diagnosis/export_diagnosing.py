@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from ..errors import InvalidArgumentError, NotFoundError
+from ..torch.programs import check_initialized
 from ..validation.folders import example_graphs, is_transformers
 from ..validation.references import ModuleReference
 from .attempts import EXPORTERS, Attempts, Outcome
@@ -164,6 +165,7 @@ def _of_module(module: Any, inputs: Any) -> _Model:
         )
     if inputs is None or (isinstance(inputs, list) and not inputs):
         raise InvalidArgumentError("inputs: give at least one set, as the module takes it")
+    check_initialized(module)
     ModuleReference(module)  # which refuses one in training mode
     register_caches(module)
     return _Model(type(module).__name__, module, _calls(inputs))

@@ -51,36 +51,41 @@ def _is_users(path: str) -> bool:
     )
 
 
-def _told(path: str, line: int, function: str) -> str:
+_Place = tuple[str, int, str]
+"""A file, a line and a function."""
+
+
+def _told(place: _Place, in_full: bool) -> str:
+    path, line, function = place
     code = linecache.getline(path, line).strip()
-    place = f"{os.path.basename(path)}:{line}, in {function}"
-    return f"{place}: {code}" if code else place
+    told = f"{path if in_full else os.path.basename(path)}:{line}, in {function}"
+    return f"{told}: {code}" if code else told
 
 
-def _raised_at(error: BaseException) -> str:
+def _raised_at(error: BaseException) -> _Place | None:
     """The innermost line that is neither torch's nor this package's."""
-    found = ""
+    found = None
     for each in traceback.extract_tb(error.__traceback__):
         if _is_users(each.filename) and each.lineno is not None:
-            found = _told(each.filename, each.lineno, each.name)
+            found = each.filename, each.lineno, each.name
     return found
 
 
-def _made_at(program: Any, name: str) -> str:
+def _made_at(program: Any, name: str) -> _Place | None:
     """The line that made the node of a program."""
     for node in program.graph.nodes:
         if node.name == name:
             frames = _FRAME.findall(node.meta.get("stack_trace") or "")
             users = [each for each in frames if _is_users(each[0])]
-            return _told(users[-1][0], int(users[-1][1]), users[-1][2]) if users else ""
-    return ""
+            return (users[-1][0], int(users[-1][1]), users[-1][2]) if users else None
+    return None
 
 
-def _node_at(text: str, program: Any) -> str:
+def _node_at(text: str, program: Any) -> _Place | None:
     """The line that made a node that cannot be converted."""
     match = _NODE.search(text)
     if match is None or program is None:
-        return ""
+        return None
     place = _made_at(program, match[1])
     if not place:  # torch.onnx has taken the operators apart before
         with contextlib.suppress(Exception), silent():
@@ -99,20 +104,35 @@ def _sentence(error: BaseException) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 
-def reason_of(error: BaseException, program: Any, inside_model: bool) -> str:
+_MEANINGS = {
+    "GuardOnDataDependentSymNode": (
+        "the code decides by a value that is known only when the graph runs; torch.where or "
+        "torch.cond can do that"
+    ),
+    "DataDependentOutputException": (
+        "the code takes a value out of a tensor, which is known only when the graph runs"
+    ),
+}
+"""What errors of torch mean to whoever wrote the module."""
+
+
+def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: bool = False) -> str:
     """Return the innermost error's first sentence, and the user's line that it is about.
 
     Args:
         error: what the exporter raised.
         program: the exported program, if there is one.
         inside_model: whether the error was raised while the module's own code ran.
+        in_full: name the file with its path.
     """
     every = list(chain(error))
     inner = every[-1]
     if isinstance(inner, Error):
         return str(inner).partition("\n")[0]
     text = f"{type(inner).__name__}: {_sentence(inner)}"
-    place = _raised_at(inner) if inside_model else ""
-    if not place:
-        place = next(filter(None, (_node_at(str(each), program) for each in every)), "")
-    return f"{text}, at {place}" if place else text
+    if type(inner).__name__ in _MEANINGS:
+        text += f" ({_MEANINGS[type(inner).__name__]})"
+    place = _raised_at(inner) if inside_model else None
+    if place is None:
+        place = next(filter(None, (_node_at(str(each), program) for each in every)), None)
+    return text if place is None else f"{text}, at {_told(place, in_full)}"

@@ -64,6 +64,9 @@ def conversions_kept() -> Iterator[None]:
 class Surroundings:
     """Nothing is changed: as oe.torch.export does it."""
 
+    strict_too = True
+    """Whether the exporter traces what it cannot trace otherwise with strict=True."""
+
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Within it the reference runs."""
@@ -87,6 +90,8 @@ class Surroundings:
 
 class TransformersSurroundings(Surroundings):
     """As transformers.exporters does it, and with it oe.transformers.export."""
+
+    strict_too = False
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,7 +15,7 @@ from ..meter import Meter
 from .skeleton import quiet
 from .untouched import Untouched, build, stranded
 
-__all__ = ["Captured", "Target", "captured"]
+__all__ = ["Captured", "Target", "captured", "check_initialized", "trace"]
 
 Target: TypeAlias = (
     nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
@@ -42,13 +41,41 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
-    """Make an ExportError of what torch raises, and keep its prints from the caller's stdout."""
+def told(what: str, program: torch.export.ExportedProgram | None = None) -> Iterator[None]:
+    """Make an ExportError of what torch raises, and keep its prints from the caller's terminal.
+
+    Args:
+        what: what does not work.
+        program: what is converted; if there is none, the module's own code runs.
+    """
     try:
-        with quiet(), contextlib.redirect_stdout(io.StringIO()):
+        with quiet():
             yield
     except Exception as error:
-        raise ExportError(f"{what}: {first_line(error)}") from error
+        from ..diagnosis.exporter_reasons import reason_of  # which is needed only here
+
+        raise ExportError(
+            f"{what}: {reason_of(error, program, program is None, in_full=True)}; "
+            "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
+        ) from error
+
+
+def check_initialized(module: nn.Module) -> None:
+    """Refuse a module with parameters that get their shapes when it runs, as LazyLinear has."""
+    for kind, tensors in (
+        ("parameter", module.named_parameters()),
+        ("buffer", module.named_buffers()),
+    ):
+        for name, tensor in tensors:
+            if nn.parameter.is_lazy(tensor):
+                raise ExportError(
+                    f"{kind} {name!r} is not initialized: a {_owner(module, name)} gets its shape "
+                    "from its first input; run the module once first: module(*args)"
+                )
+
+
+def _owner(module: nn.Module, name: str) -> str:
+    return type(module.get_submodule(name.rpartition(".")[0])).__name__
 
 
 def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
@@ -62,22 +89,23 @@ def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
     return {name: tied for tied in names.values() if len(tied) > 1 for name in tied}
 
 
-def _trace(
+def trace(
     module: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
-) -> torch.export.ExportedProgram:
+) -> tuple[torch.export.ExportedProgram, Exception | None]:
     """As torch.onnx.export does it: without dynamo's analysis of Python first, then with it.
 
     It would also retry with other dynamic shapes than those that were asked for; this does not.
+    Returns the program, and why it took dynamo (`strict=True`) if it did.
     """
     options = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
     try:
-        return torch.export.export(module, args, strict=False, **options)
+        return torch.export.export(module, args, strict=False, **options), None
     except Exception as first:
         try:
-            return torch.export.export(module, args, strict=True, **options)
+            return torch.export.export(module, args, strict=True, **options), first
         except Exception:
             raise first from first.__cause__
 
@@ -88,7 +116,7 @@ def _traced(
     lost = stranded(module)
     try:
         with told("torch.export cannot trace the module"), torch.no_grad():
-            return _trace(module, args, kwargs, dynamic_shapes)
+            return trace(module, args, kwargs, dynamic_shapes)[0]
     except ExportError as error:
         if lost:
             raise InvalidArgumentError(
@@ -119,11 +147,12 @@ def captured(
             if not isinstance(target, nn.Module):
                 with meter.step("build"):
                     target = build(target)
+            check_initialized(target)
             ties = _names_of_tied(target)
             lent = Untouched(target)
             with meter.step("trace"):
                 target = _traced(target, tuple(args), kwargs, dynamic_shapes)
-        with meter.step("convert"), told("torch.onnx cannot convert the program"):
+        with meter.step("convert"), told("torch.onnx cannot convert the program", target):
             program = torch.onnx.export(
                 target, (), dynamo=True, optimize=False, verbose=False, **onnx_options
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import tempfile
@@ -28,7 +29,14 @@ _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
 _FOLDS_ALL = 8192
 """Elements up to which torch's optimizer computes any operator of constants."""
-_LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export")
+_LOGGERS = (
+    "onnx_ir",
+    "onnxscript",
+    "torch.onnx",
+    "torch._export",
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+)
 """Those that warn of what is meant here, or reported: no data, dimensions that do not vary."""
 _SHOWN = 8
 """Names that a message lists."""
@@ -102,10 +110,18 @@ class Skeleton:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what the exporter and the optimizer say about slots without data."""
+    """Silence what the exporter and the optimizer say about slots without data.
+
+    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails.
+    """
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    nowhere = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
         warnings.simplefilter("ignore")
         try:
             for logger in loggers:

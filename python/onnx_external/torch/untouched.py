@@ -147,7 +147,8 @@ def _parameters_on_meta() -> Iterator[None]:
     moved: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-        if threading.get_ident() == thread and param is not None and param.device.type != "meta":
+        is_ours = threading.get_ident() == thread and not nn.parameter.is_lazy(param)
+        if is_ours and param is not None and param.device.type != "meta":
             if param not in moved:
                 moved[param] = _on_meta(param)
             param = moved[param]

@@ -7,6 +7,7 @@
 #include "save/given_bytes.h"
 #include "save/link.h"
 #include "save/make_plan.h"
+#include "save/option_rules.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
 #include "save/reuse.h"
@@ -61,6 +62,7 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
                            const SaveTarget& target, const PlanOptions& options,
                            const WriteOptions& write) {
+  TRY(check_option_rules(options, write, mapping.asked.casts));
   SaveTarget named = target;
   if (!target.folder.empty()) {
     TRY_ASSIGN(named.data_dir, choose_data_dir(target.folder, target.model_name, target.data_dir,
@@ -74,6 +76,9 @@ Result<SavePlan> plan_set(std::span<const Model> models, std::span<const std::st
                           const Checkpoint& checkpoint, std::span<const Mapping> mappings,
                           const SaveTarget& target, const PlanOptions& options,
                           const WriteOptions& write) {
+  for (const Mapping& mapping : mappings) {
+    TRY(check_option_rules(options, write, mapping.asked.casts));
+  }
   std::string data_dir = target.data_dir;
   if (!target.folder.empty()) {
     TRY_ASSIGN(data_dir, choose_set_data_dir(target.folder, names, target.data_dir, write.overwrite,

@@ -23,6 +23,7 @@
 #include "common/progress_bar.h"
 #include "common/sandbox.h"
 #include "common/text_report.h"
+#include "save/option_rules.h"
 
 namespace onnx_external {
 namespace {
@@ -139,20 +140,6 @@ void set_up(CommandLine& line, Arguments& arguments) {
   add_common_options(line, arguments.common);
 }
 
-// Options that would make --layout link read or write tensors.
-std::string wrong_with_link(const Arguments& arguments) {
-  if (!arguments.checksum.empty()) {
-    return "--checksum: needs whole files to be read; leave it out with --layout link";
-  }
-  if (arguments.options.plan.dedup == Dedup::kContent) {
-    return "--dedup content: saves nothing with --layout link, which copies nothing";
-  }
-  if (arguments.options.plan.dtype || arguments.mapping.options.casts == Casts::kAllow) {
-    return "--cast and --dtype: make new bytes; --layout link copies none";
-  }
-  return "";
-}
-
 // What is missing on the command line, or has no effect there; empty if it is right.
 std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   if (arguments.target.folder.empty()) {
@@ -174,26 +161,10 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   } else if (arguments.attributes) {
     return "--attributes: is for a model without CHECKPOINT";
   }
-  const Layout layout = arguments.options.plan.layout;
-  if (layout != Layout::kShards && line.count("--max-shard-size") > 0) {
-    return "--max-shard-size: is for --layout shards";
-  }
-  if (layout != Layout::kSingle && layout != Layout::kShards && line.count("--align") > 0) {
-    return "--align: is for --layout single and shards";
-  }
-  if (layout == Layout::kInline && !arguments.checksum.empty()) {
-    return "--checksum: is for data files, and --layout inline has none";
-  }
   if (arguments.reuse && !arguments.overwrite) {
     return "--reuse: is for --overwrite";
   }
-  if (arguments.reuse && (layout == Layout::kInline || layout == Layout::kLink)) {
-    return "--reuse: is for data files, and --layout inline and link write none";
-  }
-  if (arguments.options.plan.dtype && arguments.mapping.options.casts == Casts::kAllow) {
-    return "--dtype: converts all floats; leave out --cast";
-  }
-  return layout == Layout::kLink ? wrong_with_link(arguments) : "";
+  return "";
 }
 
 // "-o out/model.onnx" means the folder "out" and the model's name. Returns what is wrong with it,
@@ -257,6 +228,14 @@ void fill_options(Arguments& arguments) {
   options.write.overwrite = arguments.overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
   options.write.checksum = arguments.checksum.empty() ? Checksum::kNone : Checksum::kSha1;
   options.write.inputs = arguments.keep_inputs ? MatchedInputs::kKeep : MatchedInputs::kRemove;
+}
+
+// Options that do not go together.
+std::string wrong_options(CommandLine&, Arguments& arguments) {
+  fill_options(arguments);
+  const Status rules = check_option_rules(arguments.options.plan, arguments.options.write,
+                                          arguments.mapping.options.casts);
+  return rules ? "" : rules.error().message;
 }
 
 std::vector<std::string> model_names(const Arguments& arguments) {
@@ -405,7 +384,6 @@ auto carry_out(const Command& command, Arguments& arguments, const Job& job) -> 
   TRY_ASSIGN(auto made, make_out_dir(arguments));
   enter_sandbox(command, arguments.common, sandbox_paths(arguments, made));
   TRY_ASSIGN(arguments.options.mapping, mapping_options(arguments.mapping));
-  fill_options(arguments);
   ProgressBar bar(arguments.leads() ? arguments.common.show_progress() : ShowProgress::kNo,
                   phases_of(arguments));
   arguments.options.write.team = arguments.team;
@@ -527,7 +505,7 @@ int run(int argc, char** argv) {
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  for (const auto check : {split_inputs, split_output, wrong_argument}) {
+  for (const auto check : {split_inputs, split_output, wrong_argument, wrong_options}) {
     if (const std::string wrong = check(command.line(), arguments); !wrong.empty()) {
       return command.misuse(wrong);
     }

@@ -170,8 +170,8 @@ struct PlanOptions {
   // "weights-00001-of-00003.bin". If a model is replaced or the name is taken, ".N" is put before
   // the suffix. Empty: the model's name with the suffix ".data". Not for other layouts.
   std::string data_name = {};
-  std::uint64_t max_shard_bytes = kDefaultShardBytes;  // for kShards
-  // The alignment of every tensor, a power of two. Not for kPerTensor.
+  std::optional<std::uint64_t> max_shard_bytes = {};  // for kShards; else kDefaultShardBytes
+  // The alignment of every tensor, a power of two. For kSingle and kShards.
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
   GivenTensors given = GivenTensors::kStay;

@@ -149,9 +149,9 @@ class ExternalDataWriter {
     std::string data_dir = "initializers";
     Sync sync = Sync::kFiles;
     Overwrite overwrite = Overwrite::kRefuse;
-    Layout layout = Layout::kPerTensor;  // or kSingle, kShards
-    std::string data_name = {};          // this and the next two as in PlanOptions
-    std::uint64_t max_shard_bytes = kDefaultShardBytes;
+    Layout layout = Layout::kPerTensor;                 // or kSingle, kShards
+    std::string data_name = {};                         // this and the next two as in PlanOptions
+    std::optional<std::uint64_t> max_shard_bytes = {};  // as in PlanOptions
     std::optional<std::uint64_t> alignment = {};
     // kOn: finish() reads everything back and compares the CRC-32s that add() took.
     Verification verification = Verification::kOn;

@@ -102,7 +102,8 @@ std::uint64_t bytes_of(const char* name, nb::handle value) {
          "expected a number of bytes such as 2000000000, '2GB' or '500MiB', not '" + text + "'");
 }
 
-void set_bytes(Keywords& keywords, const char* name, std::uint64_t& out) {
+template <typename Bytes>
+void set_bytes(Keywords& keywords, const char* name, Bytes& out) {
   if (const nb::object value = keywords.take(name); value.is_valid()) {
     out = bytes_of(name, value);
   }
@@ -143,9 +144,7 @@ void set_plan_options(Keywords& keywords, PlanOptions& plan) {
                     plan.layout);
   set(keywords, "data_name", "a str", plan.data_name);
   set_bytes(keywords, "max_shard_size", plan.max_shard_bytes);
-  if (const nb::object value = keywords.take("align"); value.is_valid()) {
-    plan.alignment = as<std::uint64_t>("align", value, "an int");
-  }
+  set_bytes(keywords, "align", plan.alignment);
   set_named<Dedup>(
       keywords, "dedup",
       std::array<Named<Dedup>, 3>{

@@ -55,7 +55,7 @@ std::uint64_t alignment_of(std::uint64_t bytes, const PlanOptions& options) {
 
 std::uint64_t most_file_bytes(const PlanOptions& options) {
   return options.layout == Layout::kSingle ? std::numeric_limits<std::uint64_t>::max()
-                                           : options.max_shard_bytes;
+                                           : options.max_shard_bytes.value_or(kDefaultShardBytes);
 }
 
 std::optional<std::uint64_t> aligned(std::uint64_t offset, std::uint64_t alignment) {

@@ -18,7 +18,6 @@
 namespace onnx_external {
 namespace {
 
-constexpr std::uint64_t kMaxThreads = 1024;
 constexpr std::uint64_t kMaxExpand = 1'000'000'000'000;
 constexpr std::uint64_t kMaxShardBytes = std::uint64_t{1} << 62;
 
@@ -50,7 +49,10 @@ std::uint64_t parse_size(const std::string& option, const std::string& text, std
 }
 
 std::uint64_t parse_alignment(const std::string& option, const std::string& text) {
-  const std::uint64_t value = parse_number(option, text, kMinAlignment, kMaxAlignment);
+  const std::uint64_t value = parse_size(option, text, kMaxAlignment);
+  if (value < kMinAlignment) {
+    refuse(option, "'" + text + "' is less than " + std::to_string(kMinAlignment) + " bytes");
+  }
   if (!std::has_single_bit(value)) {
     refuse(option, "'" + text + "' is not a power of two");
   }

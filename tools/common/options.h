@@ -36,7 +36,7 @@ inline constexpr const char* kLayoutHelp =
     "                         inline: inside the model file, at most 2.15 GB;\n"
     "                         link: nothing is copied, the model refers to the checkpoint's bytes\n"
     "  --max-shard-size SIZE  with shards, e.g. 500M, 500MB or 4GiB; default: 2GB\n"
-    "  --align N              offsets in single and shards: a power of two from 16 to 2097152\n"
+    "  --align N              offsets in single and shards: a power of two from 16 to 2MiB\n"
     "                         (default: 4096 for tensors of 1 MiB and more, else 64)\n"
     "  --dedup WHAT           tensors to store once: storage: tied ones (default); content: also\n"
     "                         those of equal bytes; off: none\n"

@@ -31,11 +31,11 @@ class DataNames : public testing::Test {
     WriteOptions options;
     options.sync = Sync::kNone;
     options.overwrite = overwrite;
-    return stage(open_one(dir_.write("c.pt", torch_zip(tensors))), model, out_, options,
-                 {.layout = how.layout,
-                  .data_name = how.name,
-                  .max_shard_bytes = 1'000'000,
-                  .reuse = reuse});
+    PlanOptions plan{.layout = how.layout, .data_name = how.name, .reuse = reuse};
+    if (how.layout == Layout::kShards) {
+      plan.max_shard_bytes = 1'000'000;
+    }
+    return stage(open_one(dir_.write("c.pt", torch_zip(tensors))), model, out_, options, plan);
   }
   // The names in the output folder after the save.
   std::vector<std::string> save(std::uint32_t seed, const HowTest& how,

@@ -55,13 +55,14 @@ class Reused : public testing::Test {
     options_.write.overwrite = Overwrite::kAllow;
     options_.write.sync = Sync::kNone;
     options_.plan.reuse = Reuse::kEqualFiles;
-    options_.plan.max_shard_bytes = 320'000;
     graph_ = dir_.write("graph.onnx", *model_for(tensors_of({})).serialize());
   }
 
   Result<SaveReport> save(const Versions& versions) {
     const fs::path file = dir_.write("c.pt", torch_zip(tensors_of(versions)));
     const std::vector<fs::path> paths{file};
+    const bool shards = options_.plan.layout == Layout::kShards;
+    options_.plan.max_shard_bytes = shards ? std::optional<std::uint64_t>(320'000) : std::nullopt;
     return save_graph_with_external_data(out_, "model.onnx", "initializers", paths, graph_,
                                          options_);
   }

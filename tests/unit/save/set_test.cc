@@ -118,7 +118,9 @@ TEST_F(Set, WritesTheSameForAnyNumberOfThreads) {
   for (const int threads : {1, 4}) {
     out_ = dir_.path() / std::to_string(threads);
     SaveOptions several = options(Layout::kShards);
-    several.plan.max_shard_bytes = 5000;
+    if (several.plan.layout == Layout::kShards) {
+      several.plan.max_shard_bytes = 5000;
+    }
     several.write.threads = threads;
     ASSERT_THAT(save(graphs(), several), IsOk());
   }

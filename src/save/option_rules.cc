@@ -1,0 +1,52 @@
+#include "save/option_rules.h"
+
+#include <string>
+#include <utility>
+
+namespace onnx_external {
+namespace {
+
+bool has_data_files(Layout layout) {
+  return layout != Layout::kInline && layout != Layout::kLink;
+}
+
+std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  if (write.checksum != Checksum::kNone) {
+    return "a checksum needs whole files to be read; leave it out with the layout link";
+  }
+  if (plan.dedup == Dedup::kContent) {
+    return "to look for equal bytes saves nothing with the layout link, which copies nothing";
+  }
+  if (plan.dtype || casts == Casts::kAllow) {
+    return "a conversion makes new bytes, and the layout link copies none";
+  }
+  return "";
+}
+
+std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  if (plan.max_shard_bytes && plan.layout != Layout::kShards) {
+    return "a size of shards is for the layout shards";
+  }
+  if (plan.alignment && plan.layout != Layout::kSingle && plan.layout != Layout::kShards) {
+    return "an alignment is for the layouts single and shards";
+  }
+  if (plan.layout == Layout::kInline && write.checksum != Checksum::kNone) {
+    return "a checksum is of data files, and the layout inline has none";
+  }
+  if (plan.reuse == Reuse::kEqualFiles && !has_data_files(plan.layout)) {
+    return "data files are reused, and the layouts inline and link write none";
+  }
+  if (plan.dtype && casts == Casts::kAllow) {
+    return "a dtype converts all floats; leave out the cast";
+  }
+  return plan.layout == Layout::kLink ? wrong_with_link(plan, write, casts) : "";
+}
+
+}  // namespace
+
+Status check_option_rules(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  std::string wrong = wrong_options(plan, write, casts);
+  return wrong.empty() ? Status() : fail(ErrorCode::kInvalidArgument, std::move(wrong));
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,16 @@
+// Which options of a save go together.
+#pragma once
+
+#include "onnx_external/mapping.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+
+namespace onnx_external {
+
+// kInvalidArgument for an option that would have no effect, or would contradict the layout or
+// another option. Every save asks, however it was called.
+[[nodiscard]] Status check_option_rules(const PlanOptions& plan, const WriteOptions& write,
+                                        Casts casts);
+
+}  // namespace onnx_external

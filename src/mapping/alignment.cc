@@ -207,7 +207,7 @@ class Aligner {
         [&](std::uint32_t k) { return tail(false, k, alignment); });
     if (slots.size() == 1 && keys.size() == 1) {
       pair(slots[0], keys[0], false, aligned);
-    } else if (!slots.empty() && !keys.empty()) {
+    } else if (!slots.empty() && !keys.empty() && task_.options.match == Match::kAuto) {
       aligned.conflicts.push_back({std::move(slots), std::move(keys)});
     }
   }
@@ -275,6 +275,9 @@ class Aligner {
   }
 
   void pair(std::uint32_t slot_name, std::uint32_t key, bool exact, Aligned& aligned) const {
+    if (!exact && task_.options.match == Match::kExact) {
+      return;
+    }
     if (agrees(task_, slot_name, key)) {
       aligned.fits.push_back({slot_name, key, exact});
       aligned.score += task_.slot_names[slot_name].slots.size();

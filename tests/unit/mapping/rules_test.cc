@@ -157,6 +157,29 @@ TEST(MappingRules, ExactStopsAfterEqualNames) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no key fits"));
 }
 
+TEST(MappingRules, ExactDoesNotPairNamesThatDifferInDots) {
+  MappingCase c;
+  c.open("layer.0.weight");
+  c.open("fc.weight");
+  c.key("layer_0.weight");
+  c.key("fc.weight");
+  EXPECT_THAT(c.pairs(), ElementsAre("layer.0.weight<-layer_0.weight (refined)",
+                                     "fc.weight<-fc.weight (exact)"));
+  c.options.match = Match::kExact;
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'layer.0.weight'"));
+}
+
+TEST(MappingRules, ExactPairsEqualNamesAmongSimilarOnes) {
+  MappingCase c;
+  for (const char* name : {"a.b", "a_b", "a.b.c", "a_b.c"}) {
+    c.open(name);
+    c.key(name);
+  }
+  c.options.match = Match::kExact;
+  EXPECT_THAT(c.pairs(), ElementsAre("a.b<-a.b (exact)", "a_b<-a_b (exact)", "a.b.c<-a.b.c (exact)",
+                                     "a_b.c<-a_b.c (exact)"));
+}
+
 TEST(MappingRules, MapAndTieAreExplicit) {
   MappingCase c;
   c.open("embed.weight");

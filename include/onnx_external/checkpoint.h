@@ -66,7 +66,8 @@ struct OpenOptions {
   // state dicts. Not owned; used only while opening.
   const ClassFlattening* classes = nullptr;
 
-  // At most two are used: one parses while the other finds out where the bytes are.
+  // The files of a sharded checkpoint are opened at the same time. With `classes` one thread does
+  // it.
   int threads = 0;  // 0 = one per CPU available to the process
 
   // The folder for the unnamed temporary files that compressed records are inflated into when their

@@ -6,11 +6,14 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <deque>
 #include <string>
 #include <utility>
 
 #include "base/json.h"
 #include "base/name_map.h"
+#include "base/parallel.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -137,6 +140,24 @@ class Merger {
   OwnedNameMap<std::uint32_t> found_;
 };
 
+// Shards that are read before any of them is merged: the memory that they may take together is
+// limited when they are merged. Never by the number of threads, which must not choose the error.
+constexpr std::size_t kShardsAtOnce = 16;
+
+// The contents of the next shards, from `first` on. Functions of the caller's (`options.classes`)
+// are called by one thread.
+Result<std::deque<FileContents>> read_some_shards(const SourceFile& index, const ShardMap& map,
+                                                  std::size_t first, const OpenOptions& options) {
+  std::deque<FileContents> read(std::min(kShardsAtOnce, map.shards.size() - first));
+  const int threads = options.classes == nullptr ? thread_count(options.threads) : 1;
+  TRY(parallel_for(read.size(), threads, [&](std::size_t i, int) -> Status {
+    TRY_ASSIGN(auto file, open_shard(index.path().parent_path(), map.shards[first + i]));
+    TRY_ASSIGN(read[i], read_checkpoint_file(std::move(file), options));
+    return {};
+  }));
+  return read;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const SourceFile>> open_shard(const std::filesystem::path& folder,
@@ -162,10 +183,13 @@ Result<FileContents> read_shard_index(const SourceFile& index, const OpenOptions
   TRY_ASSIGN(const auto map, read_map(index));
   Merger merger(map);
   FileContents whole;
+  std::deque<FileContents> read;  // the next shards
   for (std::uint32_t shard = 0; shard < map.shards.size(); ++shard) {
-    TRY_ASSIGN_IN(index.name(), auto file,
-                  open_shard(index.path().parent_path(), map.shards[shard]));
-    TRY_ASSIGN_IN(index.name(), auto part, read_checkpoint_file(std::move(file), options));
+    if (read.empty()) {
+      TRY_ASSIGN_IN(index.name(), read, read_some_shards(index, map, shard, options));
+    }
+    FileContents part = std::move(read.front());
+    read.pop_front();
     TRY_IN(index.name(), merger.keep(part, shard));
     const std::string format = "sharded " + part.format;
     if (shard != 0 && format != whole.format) {

@@ -1,6 +1,9 @@
 # Every library that this project stands on, as Debian packages them; also used by the installed
 # package's config file, so that both look in the same way.
 find_package(Threads REQUIRED)
+if(ONNX_EXTERNAL_OPENMP)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
 find_package(Protobuf REQUIRED)  # before ONNX: its targets refer to protobuf::libprotobuf
 find_package(ONNX CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)

@@ -1,7 +1,10 @@
 #include "onnx_external/save_external.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "base/name_map.h"
@@ -18,23 +21,37 @@ namespace fs = std::filesystem;
 
 using Paths = std::span<const fs::path>;
 
+// To load a graph, in bytes that are copied in the same time.
+template <typename Given>
+std::uint64_t work_of_loading(const Given& graph) {
+  constexpr std::uint64_t kCopiedPerParsed = 16;
+  if constexpr (std::is_same_v<Given, fs::path>) {
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(graph, error);
+    return error ? 0 : bytes * kCopiedPerParsed;
+  } else {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+}
+
 // The model and the checkpoint are independent, so they are opened at the same time. For
 // 100,000 tensors this shortens a dry run by a tenth to a fifth.
 template <typename Given>
 Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
   enum Input { kModel, kCheckpoint, kInputs };
-  return parallel_for(
-      kInputs, thread_count(job.options.open.threads), [&](std::size_t input, int) -> Status {
-        if (input == kModel) {
-          TRY_ASSIGN(job.model, given_model(graph, job.options));
-        } else {
-          TRY_ASSIGN(job.checkpoint,
-                     open_checkpoint(paths, open_options(job.options, job.target.folder)));
-          TRY(add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
-                                  job.options.open.max_expand));
-        }
-        return {};
-      });
+  return parallel_for(kInputs, thread_count(job.options.open.threads, work_of_loading(graph)),
+                      [&](std::size_t input, int) -> Status {
+                        if (input == kModel) {
+                          TRY_ASSIGN(job.model, given_model(graph, job.options));
+                        } else {
+                          TRY_ASSIGN(
+                              job.checkpoint,
+                              open_checkpoint(paths, open_options(job.options, job.target.folder)));
+                          TRY(add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
+                                                  job.options.open.max_expand));
+                        }
+                        return {};
+                      });
 }
 
 // The old checkpoint may be the same state dict in another kind of file, without the key. If it has

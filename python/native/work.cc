@@ -5,7 +5,9 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <utility>
+
+#include "base/parallel.h"
 
 namespace nb = nanobind;
 
@@ -78,30 +80,43 @@ void run_work(nb::handle progress, const std::function<void(const ProgressFn&)>&
   Shared shared;
   std::exception_ptr failure;  // of the work: out of memory
   std::exception_ptr pending;  // of Python: it ends the work
-  {
-    nb::gil_scoped_release released;
-    std::thread worker([&] {
-      try {
-        work([&](const Progress& at) { return shared.report(at); });
-      } catch (...) {
-        failure = std::current_exception();
+  // What this thread does between two ticks, or itself does the work.
+  const auto look = [&](const std::optional<Progress>& latest) {
+    const nb::gil_scoped_acquire held;
+    try {
+      if (!pending) {
+        attend(progress, latest);
       }
-      shared.finish();
-    });
-    std::optional<Progress> latest;
-    for (bool done = false; !done;) {
-      done = shared.wait(latest);
-      nb::gil_scoped_acquire held;
-      try {
-        if (!pending) {
-          attend(progress, latest);
-        }
-      } catch (...) {
-        pending = std::current_exception();
-        shared.stop();
-      }
+    } catch (...) {
+      pending = std::current_exception();
+      shared.stop();
     }
-    worker.join();
+  };
+  const auto run = [&](const ProgressFn& report) {
+    try {
+      work(report);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    shared.finish();
+  };
+  {
+    const nb::gil_scoped_release released;
+    const bool has_thread =
+        run_beside([&] { run([&](const Progress& at) { return shared.report(at); }); },
+                   [&] {
+                     std::optional<Progress> latest;
+                     for (bool done = false; !done;) {
+                       done = shared.wait(latest);
+                       look(latest);
+                     }
+                   });
+    if (!has_thread) {
+      run([&](const Progress& at) {
+        look(at);
+        return shared.report(at);
+      });
+    }
   }
   if (pending) {
     std::rethrow_exception(pending);

@@ -21,6 +21,45 @@ def test_one_symbol_is_exported() -> None:
     assert names == ["PyInit__core"]
 
 
+def test_no_openmp_is_needed() -> None:
+    # The process may have torch's libgomp, which has the same name.
+    needed = subprocess.run(
+        ["readelf", "-d", core.__file__], check=True, capture_output=True, text=True
+    ).stdout
+    assert "NEEDED" in needed
+    assert "gomp" not in needed and "libomp" not in needed
+
+
+def test_a_save_without_threads_is_the_work_of_the_calling_one(tiny: Path, tmp_path: Path) -> None:
+    program = """
+import resource, sys
+from pathlib import Path
+import onnx_external as oe
+import os
+if os.geteuid() == 0:  # whose processes are not limited
+    os.chmod(sys.argv[2], 0o777)
+    os.setgid(61235), os.setuid(61235)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+import threading
+try:
+    threading.Thread(target=print).start()
+except RuntimeError:
+    print("no thread")
+seen = []
+graph, checkpoint = Path(sys.argv[1], "graph.onnx"), Path(sys.argv[1], "checkpoint.pt")
+report = oe.save(graph, Path(sys.argv[2], "out"), checkpoint, progress=lambda *at: seen.append(at))
+print(report.verified, bool(seen))
+"""
+    home = tmp_path / "home"
+    home.mkdir()
+    for folder in [tmp_path, *tmp_path.parents][:3]:  # pytest makes them for one user alone
+        folder.chmod(folder.stat().st_mode | 0o011)
+    result = subprocess.run(
+        [sys.executable, "-c", program, tiny, home], capture_output=True, text=True
+    )
+    assert result.stdout.split("\n")[:2] == ["no thread", "True True"], result.stderr
+
+
 def test_any_order_of_imports_works(tiny: Path, tmp_path: Path) -> None:
     for name in MODULES:
         if importlib.util.find_spec(name) is None:

@@ -1,25 +1,39 @@
-// The only place that starts threads: parallel loops whose steps may fail. If the system has no
-// more threads (a limit on processes or memory), fewer threads do the same work.
+// The only place that starts threads: parallel loops whose steps may fail. The threads are
+// OpenMP's, or C++'s in a build without OpenMP (ONNX_EXTERNAL_OPENMP). If the system has no more
+// threads (a limit on processes or memory), fewer threads do the same work. No thread is left when
+// a function returns, so the process may fork between two calls.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "onnx_external/result.h"
 
 namespace onnx_external {
 
-// One per CPU in the affinity mask of this process, at least 1.
+inline constexpr int kMaxThreads = 1024;
+
+// One per CPU in the affinity mask of this process, at least 1. With OpenMP: what OMP_NUM_THREADS
+// says, if it is set, and the affinity mask is the one that the process began with.
 [[nodiscard]] int available_threads();
+
+// What runs the threads, such as "OpenMP 4.5 (libgomp)" or "C++ threads".
+[[nodiscard]] std::string thread_runtime();
 
 // `requested` or, when it is 0, available_threads().
 [[nodiscard]] int thread_count(int requested);
+
+// The same for a loop that reads or writes `bytes`: fewer than are available where there is less to
+// do than starting them takes.
+[[nodiscard]] int thread_count(int requested, std::uint64_t bytes);
 
 inline constexpr const char* kOutOfMemory =
     "out of memory; raise the limit of the process (ulimit -v) or of its container";
@@ -38,10 +52,20 @@ template <typename Work>
   }
 }
 
-// Calls work(0) on this thread and work(1), ..., work(threads - 1) on new ones, as far as the
-// system can provide threads and memory for them. Returns when all have ended. `work` must not
-// throw.
+// Calls work(0), work(1), ..., work(threads - 1) on several threads, as far as the system can
+// provide threads and memory for them; work(0) is always called. Returns when all have ended.
+// `work` must not throw.
+//
+// libgomp ends the process if it gets no thread or no memory for a team. So a region begins only if
+// all of its threads could be had a moment before. If another process takes the last one in that
+// moment (microseconds), the process ends with exit code 1, which a save survives as it survives a
+// kill.
 void run_team(int threads, const std::function<void(int)>& work);
+
+// Calls work() on a new thread and meanwhile() on this one, and returns when both have ended.
+// False, and neither was called, if the system has no thread. Neither may throw.
+[[nodiscard]] bool run_beside(const std::function<void()>& work,
+                              const std::function<void()>& meanwhile);
 
 // Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
 // first; thread is in [0, threads). A failure stops only higher indices, and the error of the

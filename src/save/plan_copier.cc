@@ -55,12 +55,16 @@ std::size_t room_for_unsynced(const CopyJob& job, int threads) {
              : 0;
 }
 
+// To create a file takes about as long as to copy this many bytes.
+constexpr std::uint64_t kBytesPerFile = std::uint64_t{64} << 10U;
+
 class PlanCopier {
  public:
   PlanCopier(const CopyJob& job, ProgressMeter& meter)
       : job_(job),
         meter_(meter),
-        threads_(thread_count(job.options.threads)),
+        threads_(thread_count(job.options.threads,
+                              job.plan.bytes + kBytesPerFile * job.plan.files.size())),
         steps_(plan_copy(job, threads_)),
         tools_(static_cast<std::size_t>(threads_)),
         syncer_(job.options.sync, job.plan.files.size() - job.plan.reused.size(),

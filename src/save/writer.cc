@@ -119,7 +119,8 @@ Status StagedSave::publish() {
 
 namespace {
 
-// A record that was only partly copied was not seen whole, so its CRC is checked here.
+// A record that was only partly copied was not seen whole, so its CRC is checked here. `threads` as
+// in WriteOptions.
 Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkpoint, int threads) {
   enum Use : std::uint8_t { kUnused, kPartly, kWhole };
   std::vector<Use> uses(checkpoint.storages().size(), kUnused);
@@ -136,14 +137,16 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     uses[storage] = std::max(uses[storage], whole ? kWhole : kPartly);
   }
   std::vector<std::uint32_t> partly_used;
+  std::uint64_t bytes = 0;
   for (std::uint32_t storage = 0; storage < uses.size(); ++storage) {
     if (uses[storage] == kPartly) {
       partly_used.push_back(storage);
+      bytes += checkpoint.storages()[storage].bytes;
     }
   }
-  return parallel_for(partly_used.size(), threads, [&](std::size_t index, int) {
-    return checkpoint.check_storage(partly_used[index]);
-  });
+  return parallel_for(
+      partly_used.size(), thread_count(threads, bytes),
+      [&](std::size_t index, int) { return checkpoint.check_storage(partly_used[index]); });
 }
 
 // The parts that a killed save of this job wrote, as far as they are sound.
@@ -359,7 +362,7 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
       std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan, options.team);
   TRY(check_known_crcs(plan, models, copied.crcs));
   TRY(add_shared_checksums(plan, team, transaction.data(), options, copied));
-  TRY(check_partly_used_storages(given_plan, checkpoint, thread_count(options.threads)));
+  TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
   TRY(write_models(builders, std::move(data.model), copied, options, std::move(output->test_data),
                    transaction));
   // From here on the sources are no longer needed.

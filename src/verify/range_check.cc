@@ -328,7 +328,11 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   std::erase_if(
       pieces, [&](const Piece& piece) { return overused.contains(checks[piece.check].location); });
   std::vector<RangeAnswer> answers(pieces.size());
-  const int threads = thread_count(options.threads);
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    bytes += piece.length;
+  }
+  const int threads = thread_count(options.threads, bytes);
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   TRY(parallel_for(pieces.size(), threads, [&](std::size_t i, int thread) {

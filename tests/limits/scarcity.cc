@@ -1,7 +1,8 @@
 // Preloaded into a command (LD_PRELOAD): it gets no further thread, or no memory.
 //
-//   SCARCE_THREADS=from:2  pthread_create() fails for the third thread and all later ones
-//   SCARCE_THREADS=only:2  for the third alone
+//   SCARCE_THREADS=most:2  pthread_create() fails while two threads that it started are alive
+//   SCARCE_THREADS=only:2  for the third thread that is started, alone
+//   SCARCE_REGION=yes      for the first thread that libgomp asks for
 //   SCARCE_MEMORY=...      the same of the allocations: what `operator new` asks mimalloc for, and
 //                          malloc() and calloc(), which the libraries in C call. realloc() is left
 //                          alone: libseccomp 2.5.4 frees twice when it fails (sandbox.cc)
@@ -16,6 +17,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace {
 
@@ -41,7 +43,29 @@ class Rationed {
   std::atomic<unsigned long> asked_ = 0;
 };
 
-constinit Rationed threads("SCARCE_THREADS");
+// The threads that are alive, not the calls: who asks for a thread, joins it and asks again has
+// one.
+class LivingThreads {
+ public:
+  bool begin() {
+    const char* const rule = std::getenv("SCARCE_THREADS");
+    const unsigned long number = started_++;
+    const bool is_rule = rule != nullptr && std::strlen(rule) > 5;
+    const unsigned long limit = is_rule ? std::strtoul(rule + 5, nullptr, 10) : 0;
+    if (is_rule && (rule[0] == 'o' ? number == limit : alive_.load() >= limit)) {
+      return false;
+    }
+    ++alive_;
+    return true;
+  }
+  void end() { --alive_; }
+
+ private:
+  std::atomic<unsigned long> started_ = 0;
+  std::atomic<unsigned long> alive_ = 0;
+};
+
+constinit LivingThreads threads;
 constinit Rationed memory("SCARCE_MEMORY");
 
 // The function that would have been called.
@@ -49,6 +73,34 @@ template <typename Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
+
+struct Start {
+  void* (*function)(void*);
+  void* argument;
+};
+
+// A thread of libgomp ends by pthread_exit(), which unwinds.
+class UntilEnd {
+ public:
+  UntilEnd() = default;
+  UntilEnd(const UntilEnd&) = delete;
+  UntilEnd& operator=(const UntilEnd&) = delete;
+  ~UntilEnd() { threads.end(); }
+};
+
+void* counted(void* argument) {
+  const UntilEnd until_end;
+  const Start start = *static_cast<Start*>(argument);
+  delete static_cast<Start*>(argument);
+  return start.function(start.argument);
+}
+
+bool is_in_libgomp(const void* code) {
+  Dl_info info{};
+  return ::dladdr(code, &info) != 0 && std::strstr(info.dli_fname, "libgomp") != nullptr;
+}
+
+std::atomic<bool> region_is_denied = false;
 
 void* denied() {
   errno = ENOMEM;
@@ -77,7 +129,21 @@ extern "C" {
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                    void* argument) noexcept {
   static const auto call = next<decltype(pthread_create)>("pthread_create");
-  return threads.is_denied() ? EAGAIN : call(thread, attributes, start, argument);
+  if (std::getenv("SCARCE_REGION") != nullptr && is_in_libgomp(__builtin_return_address(0)) &&
+      !region_is_denied.exchange(true)) {
+    return EAGAIN;
+  }
+  if (!threads.begin()) {
+    return EAGAIN;
+  }
+  auto* const counted_start = new (std::nothrow) Start{start, argument};
+  const int error =
+      counted_start == nullptr ? EAGAIN : call(thread, attributes, counted, counted_start);
+  if (error != 0) {
+    threads.end();
+    delete counted_start;
+  }
+  return error;
 }
 
 void* malloc(std::size_t size) noexcept {

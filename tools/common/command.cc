@@ -69,10 +69,10 @@ void raise_descriptor_limit() {
 
 std::string version_text(const std::string& name) {
   return fmt::format(
-             "{} {}\n"
+             "{} {}\n{}\n"
              "protobuf {}\nonnx {}\nzlib {}\nlibdeflate {}\n{}\n{}\nfmt {}.{}.{}\n"
              "nlohmann-json {}.{}.{}\n",
-             name, ONNX_EXTERNAL_VERSION,
+             name, ONNX_EXTERNAL_VERSION, thread_runtime(),
              google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION),
              ONNX_PACKAGE_VERSION, zlibVersion(), LIBDEFLATE_VERSION_STRING,
              OpenSSL_version(OPENSSL_VERSION), parser_version(), FMT_VERSION / 10000,

@@ -1,6 +1,11 @@
 #include "base/parallel.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -45,6 +50,96 @@ TEST(ParallelFor, TurnsExceptionsIntoErrors) {
 
 TEST(ParallelFor, HasNothingToDoForNoSteps) {
   EXPECT_THAT(parallel_for(0, 8, [](std::size_t, int) -> Status { std::abort(); }), IsOk());
+}
+
+// Whether `count` threads are inside of work() at the same time.
+bool meet(int count) {
+  std::atomic<int> arrived = 0;
+  run_team(count, [&](int) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    ++arrived;
+    while (arrived < count && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+  });
+  return arrived == count;
+}
+
+TEST(RunTeam, RunsAllThreadsAtOnce) {
+  EXPECT_TRUE(meet(1));
+  EXPECT_TRUE(meet(5));
+}
+
+TEST(RunTeam, GivesEachThreadANumberOfItsOwn) {
+  std::vector<std::atomic<int>> calls(6);
+  run_team(6, [&](int thread) { ++calls[static_cast<std::size_t>(thread)]; });
+  for (const auto& count : calls) {
+    EXPECT_EQ(count, 1);
+  }
+}
+
+TEST(RunTeam, NestsTeamsOfTheirOwn) {
+  std::atomic<int> met = 0;
+  run_team(3, [&](int) { met += meet(4) ? 1 : 0; });
+  EXPECT_EQ(met, 3);
+}
+
+std::ptrdiff_t living_threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
+
+TEST(RunTeam, LeavesNoThread) {
+  const auto before = living_threads();
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(meet(4));
+    ASSERT_EQ(living_threads(), before);
+  }
+}
+
+// Whether a forked child, which has 20 seconds, runs a team.
+bool child_runs_a_team() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(meet(3) ? 0 : 1);
+  }
+  int status = 1;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST(RunTeam, WorksInAForkedChild) {
+  ASSERT_TRUE(meet(3));
+  EXPECT_TRUE(child_runs_a_team());
+  EXPECT_TRUE(meet(3));
+}
+
+TEST(RunTeam, WorksInAChildThatIsForkedWhileAnotherThreadHasATeam) {
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) {
+      (void)meet(2);
+    }
+  });
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_TRUE(child_runs_a_team());
+  }
+  stop = true;
+  other.join();
+}
+
+TEST(RunBeside, CallsBothAtTheSameTime) {
+  std::atomic<bool> there = false;
+  bool met = false;
+  const auto wait = [&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!there && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    met = there;
+  };
+  ASSERT_TRUE(run_beside([&] { there = true; }, wait));
+  EXPECT_TRUE(met);
 }
 
 TEST(ThreadCount, IsOnePerAvailableCpuUnlessAsked) {

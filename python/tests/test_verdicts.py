@@ -291,3 +291,67 @@ def test_a_wrong_row_has_a_mark_and_the_last_line_names_the_output(tmp_path: Pat
     assert done.returncode == 1 and lines[-1] == "1 of 2 outputs do not agree: y"
     marked = [line for line in lines if line.startswith("! ")]
     assert len(marked) == 1 and " y " in marked[0] and "beyond" in marked[0]
+
+
+class Doubled:
+    """Modules of torch that give 2 * x in several ways, made where torch is there."""
+
+    @staticmethod
+    def made(change: Any) -> Any:
+        torch = pytest.importorskip("torch")
+
+        class Made(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, x: Any) -> Any:
+                return change(torch, x)
+
+        return Made().eval()
+
+
+def test_a_reference_that_draws_random_numbers_is_named() -> None:
+    module = Doubled.made(lambda torch, x: torch.nn.functional.dropout(2 * x, 0.5))
+    x = np.ones((4, 3), np.float32)
+    report = oe.validate(twice(), module, x)
+    assert not report.ok and "Made, by two runs that differ" in report.sentence
+    torch = pytest.importorskip("torch")
+    program = torch.export.export(module, (torch.ones(4, 3),))
+    report = oe.validate(twice(rows=4), program)
+    assert not report.ok and "dropout.default" in report.graphs[0].draws[0]
+    training = torch.nn.Sequential(torch.nn.Dropout())
+    with pytest.raises(oe.InvalidArgumentError, match=r"training mode.* call its eval\(\)"):
+        oe.validate(twice(), training, x)
+    sound = torch.export.export(training.eval(), (torch.ones(4, 3),))
+    assert not oe.validate(twice(1.0, rows=4), sound).graphs[0].draws
+
+
+def test_diagnose_looks_beside_masks_and_names_what_draws(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "model.onnx"
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["t"]),
+        helper.make_node("Where", ["mask", "t", "fill"], ["y"]),
+    ]
+    mask = np.arange(12).reshape(4, 3) % 3 > 0
+    for fill in (LOWEST, -1e9, -np.inf):
+        values = dict(factor=np.float32(2), mask=mask, fill=np.float32(fill))
+        onnx.save(model_of(nodes, {"x": [4, 3], "y": [4, 3]}, ["y"], **values), path)
+        for factor in (2.0, 2.1):
+
+            def module(_: Any, x: Any, factor: float = factor, fill: float = fill) -> Any:
+                return torch.where(torch.tensor(mask), x * factor, fill)
+
+            report = oe.diagnose(path, Doubled.made(module), torch.randn(4, 3))
+            assert report.ok == (factor == 2)
+    onnx.save(twice(), path)
+    drawn = Doubled.made(lambda torch, x: torch.nn.functional.dropout(2 * x, 0.1))
+    report = oe.diagnose(path, drawn, torch.ones(64, 3))
+    assert not report.ok and "Random numbers are drawn" in report.remarks[-1]
+
+
+def test_diagnose_says_that_nothing_was_compared(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    onnx.save(twice(), tmp_path / "model.onnx")
+    sound = Doubled.made(lambda _, x: 2 * x)
+    report = oe.diagnose(tmp_path / "model.onnx", sound, torch.ones(0, 3))
+    assert not report.ok and "nothing that the model itself gives was compared" in report.sentence
+    other = Doubled.made(lambda _, x: (2 * x).T)  # of another shape
+    assert not oe.diagnose(tmp_path / "model.onnx", other, torch.ones(2, 3)).ok

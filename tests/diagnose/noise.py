@@ -254,7 +254,7 @@ def main() -> int:
         for row in pool.imap_unordered(work, jobs):
             show(row)
             rows.append(row)
-    rows.sort(key=lambda row: names.index(row.model))
+    rows.sort(key=lambda row: row.model)
     if given.page:
         noise_page.write(given.page, rows)
     right = sum(map(noise_page.is_right, rows))

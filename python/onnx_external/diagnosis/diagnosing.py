@@ -153,6 +153,12 @@ def diagnose(
         judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)
         modules = Walk(judge, recorded, strategy, opaque, progress).run()
     report = Diagnosis(path, modules, notes)
+    results = sum(recorded[0].plain(0, "output"))
+    if modules[0].sets and len(modules[0].sets[0]) < results:
+        notes.append(
+            f"Of {results} results of the model itself {len(modules[0].sets[0])} were compared: "
+            "near to the others there is no output of the graph."
+        )
     draws = drawing_nodes(path)
     if report.wrong and not draws and not _is_repeated(reference, taken[0]):
         draws = [f"{reference.name}, by two runs that differ"]

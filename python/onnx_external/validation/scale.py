@@ -22,7 +22,6 @@ _OCTAVE = 64
 """Bins from one power of two to the next: as many as 6 bits of a mantissa tell apart."""
 _SHIFT = 46
 """Of the bits of a float64: what is left are its exponent and 6 bits of its mantissa."""
-_BINS = 1 << (63 - _SHIFT)
 _GAP = 4 * _OCTAVE
 """What stands apart from the rest is 16 times as large."""
 _FAR = 8 * _OCTAVE
@@ -60,9 +59,10 @@ class Sizes:
     """Counts elements by their size."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(_BINS, np.int64)
-        self._sums = np.zeros(_BINS, np.float64)
-        self._zeros = 0
+        self._low = self._zeros = 0
+        self._counts = np.empty(0, np.int64)
+        """Of the bins from the lowest one on."""
+        self._sums = np.empty(0, np.float64)
 
     def add(self, sizes: Array) -> None:
         """Count absolute values, of type float64; NaN and infinity are left out."""
@@ -74,15 +74,28 @@ class Sizes:
         if bins.size:
             low = int(bins.min())
             counts = np.bincount(bins - low)
-            self._counts[low : low + counts.size] += counts
-            self._sums[low : low + counts.size] += np.bincount(bins - low, sizes)
+            self._widen(low, low + counts.size)
+            place = slice(low - self._low, low - self._low + counts.size)
+            self._counts[place] += counts
+            self._sums[place] += np.bincount(bins - low, sizes)
+
+    def _widen(self, start: int, end: int) -> None:
+        """Make room for the bins from start to end."""
+        if self._counts.size:
+            start, end = min(start, self._low), max(end, self._low + self._counts.size)
+        if end - start > self._counts.size:
+            counts, sums = np.zeros(end - start, np.int64), np.zeros(end - start)
+            place = slice(self._low - start, self._low - start + self._counts.size)
+            if self._counts.size:
+                counts[place], sums[place] = self._counts, self._sums
+            self._low, self._counts, self._sums = start, counts, sums
 
     def scale(self) -> Scale:
         """Return what the elements say."""
         bins = np.flatnonzero(self._counts)
         counts = self._counts[bins]
         end = self._without_repeated(bins, counts)
-        fill = math.inf if end == bins.size else _lower_edge(int(bins[end]))
+        fill = math.inf if end == bins.size else _lower_edge(self._low + int(bins[end]))
         end = self._without_giants(bins[:end], counts[:end])
         if not end:
             return Scale(0.0, 0, fill)
@@ -116,10 +129,11 @@ class Sizes:
         steps = np.diff(bins)
         gaps = np.flatnonzero(steps >= _GAP)
         start = int(gaps[-1]) + 1 if gaps.size else 0
-        bands = np.split(np.arange(start, bins.size), np.flatnonzero(steps[start:] > 2) + 1)
-        narrow = all(bins[band[-1]] - bins[band[0]] <= _BAND for band in bands)
-        if narrow and len(bands) <= _BANDS and counts[start:].sum() >= 2 * len(bands):
-            return start, len(bands)
+        if bins.size - start <= _BANDS * (_BAND + 1):
+            bands = np.split(np.arange(start, bins.size), np.flatnonzero(steps[start:] > 2) + 1)
+            narrow = all(bins[band[-1]] - bins[band[0]] <= _BAND for band in bands)
+            if narrow and len(bands) <= _BANDS and counts[start:].sum() >= 2 * len(bands):
+                return start, len(bands)
         apart = np.flatnonzero(steps > 1)
         start = int(apart[-1]) + 1 if apart.size else 0
         repeated = int(counts[start:].sum())

@@ -63,6 +63,10 @@ struct Slot {
   // The values from which an optimizer computed this one, directly or through others
   // (pkg.onnxscript.optimizer.folded_from), under the names that they had then.
   std::vector<std::string> folded_from;
+  // It was folded from one value by a Transpose and nothing else, as our Python package states.
+  bool transposed = false;
+  // kUndefinedName: an operation of torch that uses it names it as a buffer or a constant.
+  bool read_as_buffer = false;
   // The optimizer multiplied a BatchNorm into the value but left its name unchanged.
   bool batch_norm_fused = false;
   bool graph_output = false;         // it is an output of the main graph

@@ -91,8 +91,8 @@ class MappingError(Error, ValueError):
 
     @property
     def missing(self) -> list[str]:
-        """Weights of the graph, or of several graphs, for which the checkpoint has no key."""
-        return [item.name for item in self._listed(_MISSING)]
+        """Values of the graph, or of several graphs, for which the checkpoint has no key."""
+        return [item.name for item in self._listed(*_MISSING)]
 
     @property
     def unexpected(self) -> list[str]:
@@ -105,18 +105,18 @@ class MappingError(Error, ValueError):
         return [
             item.name
             for title, items in self.lists.items()
-            if not title.endswith((_MISSING, _UNUSED))
+            if not title.endswith((*_MISSING, _UNUSED))
             for item in items
         ]
 
-    def _listed(self, what: str) -> list[Item]:
+    def _listed(self, *what: str) -> list[Item]:
         # With several graphs, the name of the graph precedes the title.
         return [
             item for title, items in self.lists.items() if title.endswith(what) for item in items
         ]
 
 
-_MISSING = "missing in the checkpoint"
+_MISSING = ("missing in the checkpoint", "constants and buffers without values")
 _UNUSED = "unused keys"
 
 

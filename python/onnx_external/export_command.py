@@ -43,6 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
     parser.add_argument("--layout", choices=_CHOICES, default="single", help=_LAYOUTS)
     parser.add_argument("--max-shard-size", metavar="SIZE", help="for --layout shards, e.g. 2GB")
+    parser.add_argument(
+        "--transpose-weights",
+        action=argparse.BooleanOptionalAction,
+        help="store matrices as MatMul reads them, without Transpose nodes, which quantizers do "
+        "not see through (the default, but with --layout link)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
@@ -82,6 +88,17 @@ def _total(saved: Any) -> str:
     return told + (", verified" if saved.verified else "")
 
 
+def _consequence(what: str, saved: Any) -> str:
+    """What follows from a Transpose that stays: it is not seen by looking at the model."""
+    if what != "Transpose of a weight":
+        return ""
+    way_out = "" if not saved.linked_bytes else ", or a --layout that copies"
+    return (
+        "; quantizers do not find a weight behind it: run onnxruntime's quant_pre_process before"
+        + way_out
+    )
+
+
 def _print(report: Any) -> None:
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
@@ -89,7 +106,7 @@ def _print(report: Any) -> None:
         if report.fixed[name]:
             print(f"  sizes that do not vary: {', '.join(report.fixed[name])}")
         for what, times in report.left[name].items():
-            print(f"  left to the runtime: {times} x {what}")
+            print(f"  left to the runtime: {times} x {what}{_consequence(what, report.save)}")
     print(_total(report.save))
     if report.unused_keys:
         print(f"{len(report.unused_keys)} keys are not of {report.model_class}")
@@ -105,6 +122,9 @@ _WORDS = {
     "dynamic=False": "--static",
     "optimize=False": "--no-optimize",
     "give task=": "give --task ",
+    "transpose_weights=True": "--transpose-weights",
+    "layout='link'": "--layout link",
+    "leave transpose_weights away": "leave it away",
 }
 """What messages call the arguments, and what the options are called."""
 
@@ -126,7 +146,9 @@ def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
         steps("import torch and transformers", 0, 0)
     from .transformers import export
 
-    options = {"max_shard_size": given.max_shard_size} if given.max_shard_size else {}
+    options: dict[str, Any] = {"transpose_weights": given.transpose_weights}
+    if given.max_shard_size:
+        options["max_shard_size"] = given.max_shard_size
     return export(
         given.folder,
         given.output,

@@ -6,13 +6,21 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from . import _core, reports
 from .collector import collector_paused
 from .graphs import Given, GivenSet, Graph, given_model, given_models
 from .progress import Progress, shown
 from .sources import Weights, given_extra, given_sources
+from .transposing import (
+    chosen,
+    ir_models,
+    moved_pairs,
+    transposable,
+    transposed_model,
+    wanted,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,6 +82,7 @@ class SaveOptions(TypedDict, total=False):
     keep: str | Sequence[str] | None
     ignore: str | Sequence[str] | None
     learn_map: Weights | None
+    transpose_weights: bool | None
     test_data: Paths | None
     threads: int
     progress: Progress
@@ -138,6 +147,7 @@ def save(
     keep: str | Sequence[str] | None = None,
     ignore: str | Sequence[str] | None = None,
     learn_map: Weights | None = None,
+    transpose_weights: bool | None = None,
     test_data: Paths | None = None,
     threads: int = 0,
     progress: Progress = None,
@@ -169,6 +179,9 @@ def save(
         base_dir: where external data that the given model refers to is found; by default the
             model's folder, or the current one for a model that is not a file.
         learn_map: the weights that the model was exported from, in the forms of `weights`.
+        transpose_weights: matrices that only Transpose nodes use are stored transposed, without
+            these nodes, so that quantizers and others find the weight of a MatMul. None: of a
+            program or an onnx_ir.Model that gets `weights`, in any layout but "link".
         progress: a callable, True or False; None means a bar if stderr is a terminal.
 
     Other keywords: see docs/cli.md.
@@ -221,24 +234,69 @@ def save(
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None
+    several = isinstance(model, Mapping)
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    inner = ir_models(models)
+    if not wanted(transpose_weights, layout, weights, learn_map, inner):
+        inner = None
     with collector_paused():
         sources, more = given_sources("weights", weights), given_extra(extra)
-        given: Given | GivenSet
-        if isinstance(model, Mapping):
-            given = given_models(model, base_dir, may_lack_data)
-        else:
-            given = given_model(model, base_dir, may_lack_data)
+
+    def run(graphs: Mapping[str, Graph], callback: Any, **changed: Any) -> _Reports:
+        settings = {**options, **changed}
+        with collector_paused():
+            given = _given(graphs, several, base_dir, may_lack_data)
+        return _run(given, sources, more, path, data_dir, callback, settings)
+
+    with shown(progress) as callback:
+        changed: dict[str, Any] = {}
+        candidates = [transposable(graph) for graph in (inner or {}).values()]
+        if inner is not None and any(candidates):
+            tensors = [each.tensors for each in reports.members(run(models, None, **_PLAN_ONLY))]
+            turned = chosen(candidates, tensors)
+            changed = moved_pairs(options, list(models), tensors, turned)
+            for (name, graph), weights_of in zip(inner.items(), turned, strict=True):
+                if weights_of:
+                    models[name] = transposed_model(graph, weights_of.keys())
+        return _logged(run(models, callback, **changed))
+
+
+_Reports = reports.SaveReport | reports.SetReport
+
+_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "reuse": False}
+"""Options of a plan that tells where weights would go, without reading them."""
+
+
+def _given(
+    models: Mapping[str, Graph], several: bool, base_dir: StrPath | None, may_lack_data: bool
+) -> Given | GivenSet:
+    if several:
+        return given_models(models, base_dir, may_lack_data)
+    (model,) = models.values()
+    return given_model(model, base_dir, may_lack_data)
+
+
+def _run(
+    given: Given | GivenSet,
+    sources: Any,
+    more: Any,
+    path: StrPath | None,
+    data_dir: str,
+    callback: Any,
+    options: dict[str, Any],
+) -> _Reports:
+    """Call the extension."""
     if isinstance(given, GivenSet):
         options["base_dir"] = None  # each graph has its own
-        with shown(progress) as callback:
-            text = _core.save_set(
+        return reports.set_report(
+            _core.save_set(
                 given.graphs, given.tensors, sources, more, path, data_dir, callback, options
             )
-        return _logged(reports.set_report(text))
+        )
     options["base_dir"] = given.base_dir
     folder, name = target_of(path)
-    with shown(progress) as callback:
-        text = _core.save(
+    return reports.save_report(
+        _core.save(
             given.model,
             given.tensors,
             sources,
@@ -249,13 +307,10 @@ def save(
             callback,
             options,
         )
-    return _logged(reports.save_report(text))
+    )
 
 
-_Report = TypeVar("_Report", reports.SaveReport, reports.SetReport)
-
-
-def _logged(report: _Report) -> _Report:
+def _logged(report: _Reports) -> _Reports:
     if not report.dry_run:
         document = report.to_dict()
         models = document.get("models", [document])

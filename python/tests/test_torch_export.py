@@ -103,13 +103,18 @@ def test_what_was_exported_computes_what_torch_computes(
     assert report.save.verified
     assert oe.verify(path, saved, tie=ties(report)).ok
     origins = {name: source.origin for name, source in report.sources.items()}
-    assert origins["wide.weight"] == "checkpoint" and origins["places"] == "init"
+    assert origins["wide.weight.transposed"] == "checkpoint" and origins["places"] == "init"
+    assert report.left == {"Transpose of a weight": 1, "BatchNormalization": 1}  # the tied one
     assert "constant" in origins.values()
     assert json.loads(json.dumps(report.to_dict()))["sources"]["places"]["origin"] == "init"
 
 
 def ties(report: Any) -> dict[str, str]:
-    return {tensor.slot: tensor.key for tensor in report.save.tensors if tensor.rule == "tie"}
+    return ties_of(report.save)
+
+
+def ties_of(report: Any) -> dict[str, str]:
+    return {tensor.slot: tensor.key for tensor in report.tensors if tensor.rule == "tie"}
 
 
 def test_the_command_fills_a_skeleton(saved: Path, tmp_path: Path) -> None:
@@ -144,24 +149,46 @@ def test_weights_take_the_place_of_their_transposes(saved: Path, tmp_path: Path)
         make, (ids(),), dynamic_shapes=SHAPES, transpose_weights=True, optimize=True
     )
     assert made.slots["wide.weight.transposed"].shape == (16, 48)
-    assert "square.weight" in made.slots  # 256 elements: nothing would prove that it is transposed
-    report = oe.save(made, tmp_path / "model.onnx", saved, fsync=False)
-    assert {tensor.slot: tensor.recipe for tensor in report.tensors}["wide.weight.transposed"] == [
-        "transpose"
-    ]
+    assert made.left["Transpose of a weight"] == 1  # the tied one, which is looked up, too
+    made.save(tmp_path / "graph.onnx")
+    for graph in (made, tmp_path / "graph.onnx"):
+        report = oe.save(graph, tmp_path / "model.onnx", saved, fsync=False, overwrite=True)
+        recipes = {tensor.slot: tensor.recipe for tensor in report.tensors}
+        for name in ("square", "wide", "narrow"):  # small squares as well
+            assert recipes[f"{name}.weight.transposed"] == ["transpose"]
+        assert recipes["head.weight"] == []
+        assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
+        assert oe.verify(tmp_path / "model.onnx", saved, tie=ties_of(report)).ok
+
+
+def test_a_saved_model_whose_weights_are_transposed_takes_others(
+    saved: Path, tmp_path: Path
+) -> None:
+    oe.torch.export(
+        make,
+        (ids(),),
+        tmp_path / "old/model.onnx",
+        weights=make().state_dict(),
+        dynamic_shapes=SHAPES,
+        fsync=False,
+    )
+    oe.save(tmp_path / "old/model.onnx", tmp_path / "model.onnx", saved, fsync=False)
     assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
 
 
-def test_large_square_weights_are_transposed_too(tmp_path: Path) -> None:
-    net = trained(96)
-    torch.save(net.state_dict(), tmp_path / "weights.pt")
-    made = oe.torch.skeleton(
-        lambda: Net(96).eval(), (ids(),), dynamic_shapes=SHAPES, transpose_weights=True
-    )
-    assert "square.weight.transposed" in made.slots
-    assert made.left["Transpose of a weight"] == 1  # the tied one, which is looked up, too
-    oe.save(made, tmp_path / "model.onnx", tmp_path / "weights.pt", fsync=False)
-    assert max(differences(tmp_path / "model.onnx", net)) < 1e-5
+def test_linked_weights_are_as_the_checkpoint_has_them(tmp_path: Path) -> None:
+    oe_safetensors = pytest.importorskip("safetensors.torch")
+    state = {name: value.clone() for name, value in trained().state_dict().items()}
+    del state["words.weight"]
+    oe_safetensors.save_file(state, tmp_path / "weights.safetensors")
+    options: Any = dict(weights=tmp_path / "weights.safetensors", layout="link", fsync=False)
+    options["dynamic_shapes"] = SHAPES
+    path = tmp_path / "model.onnx"
+    with pytest.raises(oe.InvalidArgumentError, match=r"layout='link'.*single"):
+        oe.torch.export(make, (ids(),), path, transpose_weights=True, **options)
+    report = oe.torch.export(make, (ids(),), path, **options)
+    assert report.left["Transpose of a weight"] == 4 and report.save.linked_bytes
+    assert max(differences(path, trained())) < 1e-5
 
 
 def test_a_module_on_meta_needs_the_values_that_it_lost(saved: Path, tmp_path: Path) -> None:

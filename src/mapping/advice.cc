@@ -21,6 +21,10 @@ std::string operator_text(const std::string& op) {
 
 }  // namespace
 
+void Refusal::add_lead(const std::string& sentence) {
+  message_ = sentence + (message_.empty() ? "" : "; ") + message_;
+}
+
 void Refusal::add_list(std::string what_one, std::string what_many, std::string title,
                        std::vector<ErrorItem> items) {
   if (items.empty()) {

@@ -17,11 +17,18 @@ inline constexpr const char* kPlainExport =
     "optimize=False), or with the older exporter torch.onnx.export(..., export_params=False, "
     "do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)";
 
+// What to do about a graph that was saved by include_initializers=False, which leaves out constants
+// as well as weights.
+inline constexpr const char* kKeepConstants =
+    "the graph was saved without its constants: leave include_initializers=False away when it is "
+    "saved (its weights are replaced), or write it with oe.torch.skeleton(module, args).save(FILE)";
+
 // Collects what is wrong, one list per kind.
 class Refusal {
  public:
   // Adds "2 weights are missing in the checkpoint: 'a', 'b'" to the message. Does nothing if there
   // are no items.
+  void add_lead(const std::string& sentence);  // in front of the lists, once
   void add_list(std::string what_one, std::string what_many, std::string title,
                 std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message

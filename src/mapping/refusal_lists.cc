@@ -109,9 +109,35 @@ std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& s
   return only;
 }
 
+// The open slots that only the graph can fill.
+void list_left_out(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  std::vector<ErrorItem> items;
+  for (const std::uint32_t i : leftovers.missing) {
+    if (is_left_out(task.graph.slots[i])) {
+      items.push_back(item_of(task.graph.slots[i], use_text(task.graph.slots[i])));
+    }
+  }
+  if (!items.empty()) {
+    refusal.add_lead(kKeepConstants);
+  }
+  refusal.add_list("value that no checkpoint has is missing in the graph",
+                   "values that no checkpoint has are missing in the graph",
+                   "constants and buffers without values", std::move(items));
+}
+
 }  // namespace
 
+bool is_left_out(const Slot& slot) {
+  const bool open = slot.kind == SlotKind::kUndefinedName ||
+                    (slot.kind == SlotKind::kInitializer && !slot.has_data);
+  const bool is_statistic =
+      slot.name.ends_with("running_mean") || slot.name.ends_with("running_var");
+  return open && (slot.origin == SlotOrigin::kConstant || slot.origin == SlotOrigin::kLocalBuffer ||
+                  is_baked_buffer(slot.name, {}) || (slot.read_as_buffer && !is_statistic));
+}
+
 void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+  list_left_out(task, leftovers, refusal);
   std::vector<std::uint32_t> left = leftovers.unused;
   left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
   NearestNames search;
@@ -124,6 +150,9 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
   bool invented = false;
   for (const std::uint32_t i : leftovers.missing) {
     const Slot& slot = task.graph.slots[i];
+    if (is_left_out(slot)) {
+      continue;
+    }
     ErrorItem item = item_of(slot, slot.kind == SlotKind::kIdentityOutput
                                        ? "made equal to " + quote(slot.merged_into) + " at export"
                                        : use_text(slot));

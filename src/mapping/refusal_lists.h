@@ -30,6 +30,10 @@ void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_
 [[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task,
                                                   const Leftovers& leftovers);
 
+// True for an open slot that is no weight: a constant, or a buffer that no state dict has. Its
+// value was left out when the graph was saved.
+[[nodiscard]] bool is_left_out(const Slot& slot);
+
 // Each adds one list to the refusal, or nothing if there is nothing to list.
 void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
 void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);

@@ -104,9 +104,11 @@ Status refuse_fused(const MappingTask& task) {
 }
 
 void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  const bool named = std::any_of(
-      leftovers.missing.begin(), leftovers.missing.end(),
-      [&](std::uint32_t slot) { return !is_invented_name(task.graph.slots[slot].name); });
+  const bool named =
+      std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t slot) {
+        return !is_invented_name(task.graph.slots[slot].name) &&
+               !is_left_out(task.graph.slots[slot]);
+      });
   if (task.options.partial == Partial::kRefuse && named) {
     refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
     refusal.add_remedy({"partial", "", "to leave weights without data, or old beside new"});

@@ -11,10 +11,13 @@ bool is_number(std::string_view text) {
 
 // "folded_from" names one value, so one operator with one input was applied. If it reversed the
 // shape, it was a Transpose. For a square matrix any such operator keeps the shape, but beyond
-// kFoldLimit only Transpose is folded, and only for a MatMul.
+// kFoldLimit only Transpose is folded, and only for a MatMul. Our Python package states it.
 bool is_transposed_copy(const Slot& slot) {
   if (slot.folded_from.size() != 1 || !slot.shape || slot.shape->size() != 2) {
     return false;
+  }
+  if (slot.transposed) {
+    return true;
   }
   const auto rows = (*slot.shape)[0];
   const auto columns = (*slot.shape)[1];

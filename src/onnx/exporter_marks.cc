@@ -3,6 +3,7 @@
 #include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace onnx_external {
@@ -95,6 +96,8 @@ ExporterMarks read_marks(const onnx::ValueInfoProto& info) {
                      is_local = value == "False";
                    } else if (key == kFoldedFrom) {
                      marks.folded_from = parse_python_names(value);
+                   } else if (key == kTransposedKey) {
+                     marks.transposed = true;
                    }
                  });
   if (marks.origin == SlotOrigin::kBuffer && is_local) {
@@ -178,6 +181,40 @@ std::optional<bool> reads_parameter(const onnx::NodeProto& node) {
     reads = value.find("%p_") != std::string::npos || value.find("%b_") != std::string::npos;
   });
   return reads;
+}
+
+namespace {
+
+// "embeddings_layernorm_weight" of "embeddings.LayerNorm.weight".
+std::string name_in_trace(std::string_view name) {
+  std::string text(name);
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ? static_cast<char>(std::tolower(c)) : '_';
+  });
+  return text;
+}
+
+bool contains_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != std::string_view::npos;
+       at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if (end == text.size() ||
+        (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool reads_as_buffer(const onnx::NodeProto& node, std::string_view name) {
+  bool found = false;
+  for_each_entry(node, kNodeMetadata, kFxNode, [&](const std::string&, const std::string& value) {
+    const std::string traced = name_in_trace(name);
+    found = found || contains_word(value, "%b_" + traced) || contains_word(value, "%c_" + traced);
+  });
+  return found;
 }
 
 bool is_made_for(const onnx::NodeProto& node, std::string_view operation) {

@@ -19,7 +19,11 @@ namespace onnx_external {
 struct ExporterMarks {
   SlotOrigin origin = SlotOrigin::kUnstated;
   std::vector<std::string> folded_from;
+  bool transposed = false;  // what the value was folded from was transposed (kTransposedKey)
 };
+
+// The entry by which our Python package says that a Transpose, and nothing else, was folded.
+inline constexpr std::string_view kTransposedKey = "pkg.onnx_external.transposed";
 
 // Cheap, and false for most values.
 [[nodiscard]] bool has_marks(const onnx::ValueInfoProto& info);
@@ -33,6 +37,10 @@ struct ExporterMarks {
 // (pkg.torch.onnx.fx_node names its arguments: "%p_fc_weight", "%b_mask"). Nothing if that was not
 // recorded.
 [[nodiscard]] std::optional<bool> reads_parameter(const onnx::NodeProto& node);
+
+// True if the node's torch operation reads a value of this name as a buffer or constant: "%b_mask",
+// "%c_lifted_tensor_0". A parameter is "%p_fc_weight".
+[[nodiscard]] bool reads_as_buffer(const onnx::NodeProto& node, std::string_view name);
 
 // True if torch's newer exporter made the node for this torch operation: "aten.prelu.default".
 [[nodiscard]] bool is_made_for(const onnx::NodeProto& node, std::string_view operation);

@@ -321,6 +321,7 @@ class Collector {
           ExporterMarks marks = read_marks(info);
           slot->origin = marks.origin;
           slot->folded_from = std::move(marks.folded_from);
+          slot->transposed = marks.transposed;
         }
       }
     }
@@ -329,6 +330,9 @@ class Collector {
         for (const std::string& input : node.input()) {
           if (Slot* slot = slot_called(g, input)) {
             ++(*reads ? slot->parameter_uses : slot->other_uses);
+            slot->read_as_buffer =
+                slot->read_as_buffer ||
+                (slot->kind == SlotKind::kUndefinedName && reads_as_buffer(node, slot->name));
           }
         }
       }

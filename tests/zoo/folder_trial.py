@@ -16,7 +16,7 @@ import checkpoints
 import onnx_external as oe
 import values
 from architectures import Architecture
-from judge import TOLERANCE, initializers_of
+from judge import TOLERANCE, TRANSPOSED, initializers_of
 from programs import bytes_of, quiet
 from trial import LAYOUTS, REFUSED, RIGHT, WRONG
 
@@ -208,6 +208,7 @@ def _other_bytes(path: Path, module: nn.Module, sources: dict, keys: set) -> str
     found, _ = initializers_of(path)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     shared = found.keys() & parameters.keys()
+    sources = {name.removesuffix(TRANSPOSED): source for name, source in sources.items()}
     for name in sorted(shared):
         if sources[name].origin != "checkpoint" and name in keys:
             return f"{name} is not the checkpoint's: {sources[name]}"

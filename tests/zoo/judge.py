@@ -12,6 +12,8 @@ from programs import Initializer
 
 TOLERANCE = 1e-4  # of the largest value of an output
 
+TRANSPOSED = ".transposed"  # how a weight is called that is stored without its Transpose node
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -41,9 +43,10 @@ class Judge:
         for names in truth.tied if once else ():
             if len({places[name] for name in names if name in places}) > 1:
                 return f"{', '.join(names)} are tied, but lie in several places"
-        return self._difference(path)
+        return self.difference(path)
 
-    def _difference(self, path: Path) -> str:
+    def difference(self, path: Path) -> str:
+        """How far ONNX Runtime is from torch, in words; empty if it is not."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
@@ -62,14 +65,21 @@ class Judge:
 
 
 def initializers_of(path: Path) -> tuple:
-    """The initializers of a written model, and where those outside of it lie."""
+    """The initializers of a written model, and where those outside of it lie.
+
+    Weights that are stored transposed are given as the checkpoint has them.
+    """
     places = {}
     for tensor in onnx.load(str(path), load_external_data=False).graph.initializer:
         if tensor.external_data:
             entries = {entry.key: entry.value for entry in tensor.external_data}
-            places[tensor.name] = (entries["location"], int(entries.get("offset", 0)))
+            name = tensor.name.removesuffix(TRANSPOSED)
+            places[name] = (entries["location"], int(entries.get("offset", 0)))
     found = {}
     for tensor in onnx.load(str(path)).graph.initializer:
-        data = tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes()
-        found[tensor.name] = Initializer(tuple(tensor.dims), data)
+        data, dims = tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes(), tuple(tensor.dims)
+        if tensor.name.endswith(TRANSPOSED):
+            width = len(data) // (dims[0] * dims[1])
+            data, dims = np.frombuffer(data, f"V{width}").reshape(dims).T.tobytes(), dims[::-1]
+        found[tensor.name.removesuffix(TRANSPOSED)] = Initializer(dims, data)
     return found, places

@@ -17,6 +17,7 @@ REASONS = {
     "computed at export": "computed",
     "would stay old": "computed",
     "lacks": "missing",
+    "without its constants": "missing",
     "missing in the checkpoint": "missing",
     "not used by the graph": "unused",
     "fits any slot": "missing",

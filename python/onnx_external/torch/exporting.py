@@ -16,8 +16,9 @@ from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
 from ..save import StrPath, save
 from ..sources import Weights
+from ..transposing import refuse_linked
 from .programs import Captured, Target, captured
-from .skeleton import Skeleton, make_skeleton
+from .skeleton import Skeleton, left_of, make_skeleton
 from .untouched import has_no_data
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ExportReport(Stepwise):
     patches: list[str]
     """What was changed in torch and transformers while the model was traced."""
     left: dict[str, int]
-    """What an optimizer that has the weights would have done: `Skeleton.left`."""
+    """What an optimizer that has the weights would have done, and the save did not."""
     save: SaveReport
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,7 +80,6 @@ def skeleton_of(
     optimize: bool,
     extra: Mapping[str, Any] | None = None,
     keep: Collection[str] = (),
-    transpose_weights: bool = False,
 ) -> Skeleton:
     """Make the skeleton of a captured graph."""
     with meter.step("optimize"):
@@ -88,9 +88,7 @@ def skeleton_of(
         def empty(tensor: Any) -> bool:
             return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
 
-        made = make_skeleton(
-            found.program.model, empty, extra or {}, keep, optimizer, transpose_weights
-        )
+        made = make_skeleton(found.program.model, empty, extra or {}, keep, optimizer)
     made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}
     return made
 
@@ -120,8 +118,8 @@ def skeleton(
         extra: values for buffers and constants that have none, by name.
         keep: parameters and persistent buffers whose values are the module's and stay in the graph.
         transpose_weights: instead of a weight and a Transpose node the graph has a transposed
-            weight, as torch's optimizer would leave it: runtimes load it faster, `layout="link"`
-            cannot refer to it.
+            weight, as torch's optimizer would leave it. The slot of `fc.weight` is then called
+            `fc.weight.transposed`. `Skeleton.save()` and `oe.save()` do so by default.
         **onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
 
@@ -131,14 +129,8 @@ def skeleton(
     """
     meter = Meter()
     with captured(target, args, kwargs, dynamic_shapes, onnx_options, meter) as found:
-        return skeleton_of(
-            found,
-            meter,
-            optimize=optimize,
-            extra=extra,
-            keep=keep,
-            transpose_weights=transpose_weights,
-        )
+        made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
+        return made.transposed() if transpose_weights else made
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
@@ -170,6 +162,11 @@ def sources_of(made: Skeleton, report: SaveReport | MemberReport) -> dict[str, S
     return found
 
 
+def left_in(made: Skeleton, report: SaveReport | MemberReport) -> dict[str, int]:
+    """As `Skeleton.left`, of the model that was saved."""
+    return left_of(made.model, made.slots.keys() & {tensor.slot for tensor in report.tensors})
+
+
 def export(
     target: Target,
     args: Sequence[Any],
@@ -181,7 +178,7 @@ def export(
     dynamic_shapes: Any = None,
     optimize: bool = True,
     keep: Collection[str] = (),
-    transpose_weights: bool = False,
+    transpose_weights: bool | None = None,
     onnx_options: Mapping[str, Any] | None = None,
     progress: Progress = None,
     **options: Any,
@@ -198,7 +195,7 @@ def export(
         dynamic_shapes: as for skeleton().
         optimize: as for skeleton().
         keep: as for skeleton().
-        transpose_weights: as for skeleton().
+        transpose_weights: as for oe.save(): by default in any layout but "link".
         onnx_options: options of torch.onnx.export, as for skeleton().
         progress: as for oe.save(); the steps before a save are told with sizes of 0.
         **options: of oe.save().
@@ -207,18 +204,12 @@ def export(
         ExportError: torch cannot trace or convert the module.
         Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
+    refuse_linked(transpose_weights, options.get("layout"))
     with shown(progress) as callback:
         meter = Meter(callback)
         settings = onnx_options or {}
         with captured(target, args, kwargs, dynamic_shapes, settings, meter) as found:
-            made = skeleton_of(
-                found,
-                meter,
-                optimize=optimize,
-                extra=extra,
-                keep=keep,
-                transpose_weights=transpose_weights,
-            )
+            made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
         if keep:
             given = options.get("ignore") or []
             ignored = [f"^{re.escape(name)}$" for name in keep]
@@ -226,7 +217,9 @@ def export(
         if made.ties and "tie" not in options:
             options["tie"] = ties_for(made, _names(weights, options)) or None
         with meter.step("save"):
-            graph = made.SerializeToString()
+            linked = options.get("layout") == "link"
+            graph = made.SerializeToString() if linked else made
+            options["transpose_weights"] = transpose_weights
             report = save(graph, path, weights, progress=callback or False, **options)
     return ExportReport(
         path=report.model,
@@ -234,6 +227,6 @@ def export(
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=[],
-        left=made.left,
+        left=left_in(made, report),
         save=report,
     )

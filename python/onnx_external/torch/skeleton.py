@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExistsError, InvalidArgumentError
+from ..transposing import transposable, transposed_model
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -27,8 +28,6 @@ _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 
 _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
-_FOLDS_ALL = 8192
-"""Elements up to which torch's optimizer computes any operator of constants."""
 _LOGGERS = (
     "onnx_ir",
     "onnxscript",
@@ -89,12 +88,35 @@ class Skeleton:
         with quiet():
             return bytes(onnx_ir.to_proto(self.model).SerializeToString())
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the graph into a file, complete or not at all."""
+    def transposed(self) -> Skeleton:
+        """Return one in which slots stand for what Transpose nodes make of weights.
+
+        A weight that is also needed as it is, such as a tied embedding, keeps its node.
+        """
+        names = transposable(self.model)
+        together = {name: {name, *self.ties.get(name, ())} & self.slots.keys() for name in names}
+        turned = {name for name in names & self.slots.keys() if together[name] <= names}
+        if not turned:
+            return self
+        made = _described(transposed_model(self.model, turned), self.constants)
+        made.ties = {name: names for name, names in self.ties.items() if name in made.slots}
+        return made
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        transpose_weights: bool = True,
+    ) -> None:
+        """Write the graph into a file, complete or not at all.
+
+        transpose_weights: as `transposed()`; False for a graph whose model is to be linked.
+        """
         target = Path(path)
         if target.exists() and not overwrite:
             raise ExistsError(f"{target}: exists; overwrite=True replaces it")
-        data = self.SerializeToString()
+        data = (self.transposed() if transpose_weights else self).SerializeToString()
         with tempfile.NamedTemporaryFile(
             dir=target.parent, prefix=target.name, delete=False
         ) as out:
@@ -170,7 +192,6 @@ def make_skeleton(
     extra: Mapping[str, Any],
     keep: Collection[str],
     optimize: Callable[[onnx_ir.Model], onnx_ir.Model] | None,
-    transpose: bool,
 ) -> Skeleton:
     """Take the weights out of an exported graph, and optimize what is left.
 
@@ -180,7 +201,6 @@ def make_skeleton(
         extra: values for buffers and constants.
         keep: initializers that are no slots although a state dict has them.
         optimize: changes the model, or None.
-        transpose: slots take the place of transposed weights.
     """
     initializers = model.graph.initializers
     folded = [
@@ -209,10 +229,8 @@ def make_skeleton(
     if optimize is not None:
         with quiet():
             model = optimize(model)
-    if transpose:
-        _transpose_slots(model)
     _fix_dimensions(model)
-    return _described(model, init)
+    return _described(model, {name: "init" for name in init})
 
 
 def _fix_dimensions(model: onnx_ir.Model) -> None:
@@ -250,61 +268,15 @@ def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
         value.const_value = new
 
 
-def _transpose_slots(model: onnx_ir.Model) -> None:
-    """Let slots stand for what Transpose nodes make of weights.
-
-    The new slot says what it was folded from, so that a save finds the weight and transposes it. A
-    square matrix is left alone where this mark does not prove that it is transposed.
-    """
-    import onnx_ir
-
-    graph = model.graph
-    for name, value in list(graph.initializers.items()):
-        users = {node for node, _ in value.uses()}
-        if value.const_value is not None or len(users) != 1 or value.is_graph_output():
-            continue
-        (node,) = users
-        if (
-            node.op_type != "Transpose"
-            or node.domain not in ("", "ai.onnx")
-            or node.graph is not graph
-        ):
-            continue
-        output, perm = node.outputs[0], node.attributes.get("perm")
-        if perm is not None and list(perm.as_ints()) != [1, 0]:
-            continue
-        shape = tuple(int(dim) for dim in value.shape or ())
-        if len(shape) != 2 or output.is_graph_output() or not _transposes_surely(shape, output):
-            continue
-        made = onnx_ir.Value(
-            name=f"{name}.transposed", type=value.type, shape=onnx_ir.Shape(reversed(shape))
-        )
-        made.metadata_props.update(value.metadata_props)
-        made.metadata_props[_FOLDED] = repr([name])
-        graph.initializers.add(made)
-        onnx_ir.convenience.replace_all_uses_with(output, made)
-        graph.remove(node, safe=True)
-        del graph.initializers[name]
-
-
-def _transposes_surely(shape: tuple[int, ...], output: onnx_ir.Value) -> bool:
-    """Whether the library takes a folded matrix for a transposed one (docs/mapping.md)."""
-    if shape[0] != shape[1]:
-        return True
-    return shape[0] * shape[1] > _FOLDS_ALL and all(
-        node.op_type == "MatMul" and place == 1 for node, place in output.uses()
-    )
-
-
-def _described(model: onnx_ir.Model, init: set[str]) -> Skeleton:
+def _described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
     slots, constants = {}, {}
     for name, value in model.graph.initializers.items():
         if value.const_value is None:
             slots[name] = _make_slot(value)
         else:
-            constants[name] = "init" if name in init else "constant"
+            constants[name] = origins.get(name, "constant")
             _mark_constant(value)
-    return Skeleton(model, slots, constants, _left(model, slots))
+    return Skeleton(model, slots, constants, left_of(model, slots))
 
 
 def _mark_constant(value: onnx_ir.Value) -> None:
@@ -319,7 +291,7 @@ def _mark_constant(value: onnx_ir.Value) -> None:
     value.metadata_props[_PERSISTENT] = "False"
 
 
-def _left(model: onnx_ir.Model, slots: Mapping[str, Slot]) -> dict[str, int]:
+def left_of(model: onnx_ir.Model, slots: Collection[str]) -> dict[str, int]:
     """What an optimizer that has the weights would have folded into them."""
     left: Counter[str] = Counter()
     for name in slots:

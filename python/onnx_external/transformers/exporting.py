@@ -17,9 +17,10 @@ from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
 from ..save import StrPath
-from ..torch.exporting import PACKAGES, Source, optimized, sources_of
+from ..torch.exporting import PACKAGES, Source, left_in, optimized, sources_of
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import ZeroProducts, has_no_data
+from ..transposing import refuse_linked
 from .dimensions import fix_bound_dimensions, keeping
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load, told
@@ -51,7 +52,7 @@ class ModelReport(Stepwise):
     patches: list[str]
     """What transformers.exporters replaced while it traced."""
     left: dict[str, dict[str, int]]
-    """By graph: `Skeleton.left`."""
+    """By graph: `ExportReport.left`."""
     fixed: dict[str, list[str]]
     """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
 
@@ -151,7 +152,7 @@ def _skeleton(loaded: Loaded, module: Any, program: Any, optimize: bool) -> Skel
 
     keep = [name for name, _ in _tensors(module) if name not in _made_of(loaded, module)]
     with apply_patches("onnx"):
-        return make_skeleton(program, empty, {}, keep, optimized if optimize else None, False)
+        return make_skeleton(program, empty, {}, keep, optimized if optimize else None)
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
@@ -271,13 +272,14 @@ def export(
         optimize: as for oe.torch.export().
         dry_run: trace, and report what would be written.
         progress: as for oe.save().
-        **options: of oe.save(), such as `layout` and `overwrite`.
+        **options: of oe.save(), such as `layout`, `overwrite` and `transpose_weights`.
 
     Raises:
         ExportError: transformers or torch cannot load or export the model.
         MappingError: the checkpoint lacks tensors of the model.
         Error: everything else, as oe.save() raises it.
     """
+    refuse_linked(options.get("transpose_weights"), options.get("layout"))
     source, target = Path(folder), Path(path)
     if not source.is_dir():
         raise NotFoundError(
@@ -308,6 +310,6 @@ def export(
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=_patches(),
-        left={name: graph.skeleton.left for name, graph in graphs.items()},
+        left={name: left_in(graphs[name].skeleton, saved[name]) for name in graphs},
         fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},
     )

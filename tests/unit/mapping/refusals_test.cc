@@ -43,6 +43,35 @@ TEST(MappingRefusals, AFloatInputBesideOthersMustBeConfirmed) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
+TEST(MappingRefusals, AGraphThatWasSavedWithoutItsConstantsIsToBeSavedWithThem) {
+  MappingCase c;
+  c.open("fc.weight").origin = SlotOrigin::kParameter;
+  c.open("embeddings.position_ids");
+  c.open("places").read_as_buffer = true;
+  c.slot("scale", SlotKind::kInitializer, SymbolicShape{2}).has_data = false;
+  c.graph.slots.back().origin = SlotOrigin::kLocalBuffer;
+  c.key("fc.weight");
+  const auto refused = c.map();
+  ASSERT_THAT(refused,
+              FailsWith(ErrorCode::kNotFound, "'embeddings.position_ids', 'places', 'sca"));
+  EXPECT_THAT(refused.error().message,
+              ::testing::StartsWith("the graph was saved without its constants: leave "
+                                    "include_initializers=False away"));
+  EXPECT_TRUE(refused.error().details->remedies.empty());  // neither --map nor --partial helps
+  c.open("fc.bias", {2}).origin = SlotOrigin::kParameter;
+  const auto mixed = c.map();
+  ASSERT_THAT(mixed, FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'fc.bias'"));
+  EXPECT_FALSE(mixed.error().details->remedies.empty());
+}
+
+TEST(MappingRefusals, AStatisticThatTheCheckpointLacksIsAWeight) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.open("bn.running_mean", {2}).read_as_buffer = true;
+  c.key("fc.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "in the checkpoint: 'bn.running_mean'"));
+}
+
 TEST(MappingRefusals, AnInputThatALeftOverKeyWouldFitMustBeConfirmed) {
   MappingCase c;
   c.input("x", {4, 4});

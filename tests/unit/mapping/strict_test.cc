@@ -210,6 +210,20 @@ TEST(StrictMapping, ASmallSquareOrAnotherOperatorNeedsBytes) {
   }
 }
 
+TEST(StrictMapping, ASmallSquareThatIsStatedToBeTransposedIs) {
+  MappingCase c;
+  Slot& folded = c.slot("fc.weight.transposed", SlotKind::kInitializer, SymbolicShape{3, 3});
+  folded.origin = SlotOrigin::kParameter;
+  folded.folded_from = {"fc.weight"};
+  folded.transposed = true;
+  c.key("fc.weight", {3, 3});
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_THAT(mapping->pairs[0].recipe, ElementsAre(RecipeStep::transpose()));
+  folded.folded_from.emplace_back("other");  // of two values no transpose is made
+  EXPECT_FALSE(c.map().has_value());
+}
+
 TEST(StrictMapping, ALargeSquareThatOnlyMatMulReadsIsTransposed) {
   MappingCase c;
   Slot& folded = c.slot("val_4", SlotKind::kInitializer, SymbolicShape{128, 128});

@@ -54,6 +54,27 @@ TEST(ExporterMarks, TellWhatAValueWasFoldedFrom) {
   EXPECT_THAT(read_marks(info).folded_from, ElementsAre("act.weight", "val_18"));
 }
 
+TEST(ExporterMarks, TellThatAValueWasTransposed) {
+  onnx::ValueInfoProto info;
+  add_entry(info, 4, "pkg.onnxscript.optimizer.folded_from", "['act.weight']");
+  EXPECT_FALSE(read_marks(info).transposed);
+  add_entry(info, 4, "pkg.onnx_external.transposed", "True");
+  EXPECT_TRUE(read_marks(info).transposed);
+}
+
+TEST(ExporterMarks, TellWhichNamesOfATraceAreBuffersAndConstants) {
+  onnx::NodeProto node;
+  EXPECT_FALSE(reads_as_buffer(node, "embeddings.Ids"));
+  add_entry(node, 9, "pkg.torch.onnx.fx_node",
+            "%slice_1 : [num_users=2] = call_function[target=torch.ops.aten.slice.Tensor](args = "
+            "(%b_embeddings_ids, %c_lifted_tensor_0, %p_fc_weight, %b_mask_1, 0), kwargs = {})");
+  EXPECT_TRUE(reads_as_buffer(node, "embeddings.Ids"));
+  EXPECT_TRUE(reads_as_buffer(node, "lifted_tensor_0"));
+  EXPECT_FALSE(reads_as_buffer(node, "fc.weight"));
+  EXPECT_FALSE(reads_as_buffer(node, "mask"));
+  EXPECT_FALSE(reads_as_buffer(node, "ids"));
+}
+
 TEST(ExporterMarks, ReadListsOfNamesAsPythonWritesThem) {
   EXPECT_THAT(parse_python_names("[]"), IsEmpty());
   EXPECT_THAT(parse_python_names(R"(['', "it's", 'a\'b'])"), ElementsAre("", "it's", "a'b"));

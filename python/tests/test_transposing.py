@@ -1,0 +1,220 @@
+"""Weights that are stored transposed: which of a graph's, and what a save makes of them."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+ir = pytest.importorskip("onnx_ir")
+np = pytest.importorskip("numpy")
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+from onnx import helper, numpy_helper  # noqa: E402
+
+WIDTH = 4
+
+
+def matrix(seed: int, rows: int = WIDTH, columns: int = WIDTH) -> Any:
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+
+
+def graph(weights: dict[str, Any], gathered: str = "", prefix: str = "", perm: Any = (1, 0)) -> Any:
+    """x @ w.T for each weight, one after the other; a Gather reads one of them as well."""
+    nodes, last = [], "x"
+    for number, name in enumerate(weights):
+        more = {} if perm is None else {"perm": list(perm)}
+        nodes.append(helper.make_node("Transpose", [prefix + name], [f"t{number}"], **more))
+        nodes.append(helper.make_node("MatMul", [last, f"t{number}"], [f"y{number}"]))
+        last = f"y{number}"
+    outputs = [helper.make_tensor_value_info(last, 1, ["rows", WIDTH])]
+    if gathered:
+        zero = helper.make_tensor("zero", 7, [1], [0])
+        nodes.append(helper.make_node("Constant", [], ["zero"], value=zero))
+        nodes.append(helper.make_node("Gather", [prefix + gathered, "zero"], ["z"]))
+        outputs.append(helper.make_tensor_value_info("z", 1, [1, WIDTH]))
+    held = [numpy_helper.from_array(0 * value, prefix + name) for name, value in weights.items()]
+    x = helper.make_tensor_value_info("x", 1, ["rows", WIDTH])
+    made = helper.make_graph(nodes, "g", [x], outputs, held)
+    opset = [helper.make_opsetid("", 18)]
+    return ir.from_proto(helper.make_model(made, opset_imports=opset, ir_version=10))
+
+
+WEIGHTS = {"a.weight": matrix(1), "b.weight": matrix(2)}
+X = matrix(9, 3)
+
+
+def run(path: Path) -> Any:
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": X})[0]
+
+
+def expected(weights: Any = None) -> Any:
+    value = X
+    for weight in (weights or WEIGHTS).values():
+        value = value @ weight.T
+    return value
+
+
+def operators(path: Path) -> list[str]:
+    return [node.op_type for node in onnx.load(path, load_external_data=False).graph.node]
+
+
+@pytest.mark.parametrize("layout", ["single", "per-tensor", "shards", "inline"])
+@pytest.mark.parametrize("perm", [(1, 0), None])
+def test_weights_behind_a_transpose_are_stored_transposed(
+    layout: str, perm: Any, tmp_path: Path
+) -> None:
+    model = graph(WEIGHTS, perm=perm)
+    before = ir.to_proto(model).SerializeToString()
+    path = tmp_path / "model.onnx"
+    report = oe.save(model, path, WEIGHTS, layout=layout, fsync=False)
+    assert operators(path) == ["MatMul", "MatMul"]
+    np.testing.assert_allclose(run(path), expected(), rtol=1e-5)
+    assert [(tensor.slot, tensor.recipe) for tensor in report.tensors] == [
+        ("a.weight.transposed", ["transpose"]),
+        ("b.weight.transposed", ["transpose"]),
+    ]
+    assert oe.verify(path, WEIGHTS).ok
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+def test_a_plan_says_what_the_save_does(tmp_path: Path) -> None:
+    plan = oe.plan(graph(WEIGHTS), WEIGHTS, tmp_path / "model.onnx")
+    assert [pair.slot for pair in plan.pairs] == ["a.weight.transposed", "b.weight.transposed"]
+    assert plan.save(progress=False).bytes == 2 * 4 * WIDTH**2
+
+
+def test_it_is_left_out_on_request_and_without_weights(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    oe.save(graph(WEIGHTS), path, WEIGHTS, transpose_weights=False, fsync=False)
+    assert operators(path).count("Transpose") == 2
+    oe.save(graph(WEIGHTS), path, fsync=False, overwrite=True)
+    assert operators(path).count("Transpose") == 2
+
+
+def test_where_it_cannot_be_done_it_is_refused_if_asked_for(tmp_path: Path) -> None:
+    path, asked = tmp_path / "model.onnx", {"transpose_weights": True, "fsync": False}
+    proto = ir.to_proto(graph(WEIGHTS))
+    onnx.save(proto, tmp_path / "graph.onnx")
+    with pytest.raises(oe.InvalidArgumentError, match=r"layout='link'.*'single'"):
+        oe.save(graph(WEIGHTS), path, WEIGHTS, layout="link", **asked)
+    with pytest.raises(oe.InvalidArgumentError, match=r"weights=module\.state_dict"):
+        oe.save(graph(WEIGHTS), path, **asked)
+    for model in (proto, tmp_path / "graph.onnx", proto.SerializeToString()):
+        with pytest.raises(oe.InvalidArgumentError, match=r"onnx_ir\.load"):
+            oe.save(model, path, WEIGHTS, **asked)
+        oe.save(model, path, WEIGHTS, fsync=False, overwrite=True)
+        assert operators(path).count("Transpose") == 2
+        np.testing.assert_allclose(run(path), expected(), rtol=1e-5)
+
+
+def test_a_weight_that_is_read_in_both_forms_stays_and_is_stored_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    report = oe.save(graph(WEIGHTS, gathered="b.weight"), path, WEIGHTS, fsync=False)
+    assert [tensor.slot for tensor in report.tensors] == ["b.weight", "a.weight.transposed"]
+    assert report.bytes == 2 * 4 * WIDTH**2
+    np.testing.assert_allclose(run(path), expected(), rtol=1e-5)
+
+
+def test_so_does_one_whose_tied_twin_is_read_in_the_other_form(tmp_path: Path) -> None:
+    tied = {**WEIGHTS, "c.weight": WEIGHTS["a.weight"]}
+    path = tmp_path / "model.onnx"
+    report = oe.save(graph(tied, gathered="c.weight"), path, tied, fsync=False)
+    assert {tensor.slot for tensor in report.tensors} == {
+        "a.weight",
+        "b.weight.transposed",
+        "c.weight",
+    }
+    assert report.bytes == 2 * 4 * WIDTH**2
+    np.testing.assert_allclose(run(path), expected(tied), rtol=1e-5)
+
+
+def test_graphs_over_one_store_agree(tmp_path: Path) -> None:
+    graphs = {"one.onnx": graph(WEIGHTS), "two.onnx": graph(WEIGHTS, gathered="a.weight")}
+    report = oe.save(graphs, tmp_path / "both", WEIGHTS, fsync=False)
+    assert report.bytes == 2 * 4 * WIDTH**2
+    for model in report.models:
+        slots = {tensor.slot for tensor in model.tensors}
+        assert slots == {"a.weight", "b.weight.transposed"}
+        np.testing.assert_allclose(run(tmp_path / "both" / model.model), expected(), rtol=1e-5)
+    assert oe.verify(tmp_path / "both", WEIGHTS).ok
+
+
+def test_pairs_of_the_caller_are_said_of_the_transposed_slots(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    keys = {"p": WEIGHTS["a.weight"].T.copy(), "q": WEIGHTS["b.weight"].astype(np.float16)}
+    want = {"a.weight": keys["p"].T, "b.weight": keys["q"].astype(np.float32)}
+    pairs = {
+        "a.weight": {"key": "p", "recipe": ["transpose"]},
+        "b.weight": {"key": "q", "recipe": ["cast"]},
+    }
+    (tmp_path / "map.json").write_text(json.dumps(pairs))
+    for given in (pairs, {"map": pairs}, tmp_path / "map.json"):
+        report = oe.save(graph(WEIGHTS), path, keys, map=given, fsync=False, overwrite=True)
+        assert [tensor.recipe for tensor in report.tensors] == [
+            ["transpose", "transpose"],
+            ["transpose", "cast"],
+        ]
+        np.testing.assert_allclose(run(path), expected(want), rtol=1e-5)
+    joined = {
+        "derived": {"ab": {"concat": ["p", "p2"], "dim": 0}},
+        "map": {"a.weight": {"key": "ab", "recipe": [{"slice": [0, 0, WIDTH]}]}},
+    }
+    parts = {"p": WEIGHTS["a.weight"][:2], "p2": WEIGHTS["a.weight"], "b.weight": matrix(2)}
+    oe.save(graph(WEIGHTS), path, parts, map=joined, fsync=False, overwrite=True)
+    first = np.concatenate([parts["p"], parts["p2"]])[:WIDTH]
+    want = {"a.weight": first, "b.weight": matrix(2)}
+    np.testing.assert_allclose(run(path), expected(want), rtol=1e-5)
+
+
+def test_so_are_ties_and_the_map_of_several_graphs(tmp_path: Path) -> None:
+    only = {"a.weight": WEIGHTS["a.weight"]}
+    path, twice = tmp_path / "model.onnx", {name: WEIGHTS["a.weight"] for name in WEIGHTS}
+    oe.save(graph(WEIGHTS), path, only, tie={"b.weight": "a.weight"}, fsync=False)
+    assert operators(path) == ["MatMul", "MatMul"]
+    np.testing.assert_allclose(run(path), expected(twice), rtol=1e-5)
+    graphs = {"one.onnx": graph(WEIGHTS), "two.onnx": graph(WEIGHTS, prefix="m.")}
+    pairs = {"models": {"two.onnx": {f"m.{name}": name for name in WEIGHTS}}}
+    report = oe.save(graphs, tmp_path / "both", WEIGHTS, map=pairs, fsync=False)
+    assert report.bytes == 2 * 4 * WIDTH**2
+    for name in graphs:
+        assert operators(tmp_path / "both" / name) == ["MatMul", "MatMul"]
+        np.testing.assert_allclose(run(tmp_path / "both" / name), expected(), rtol=1e-5)
+
+
+def test_data_that_no_key_replaces_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    only = {"a.weight": WEIGHTS["a.weight"]}
+    report = oe.save(graph(WEIGHTS), path, only, keep="b.weight", fsync=False)
+    assert operators(path) == ["MatMul", "Transpose", "MatMul"]
+    assert report.initializers_kept == ["b.weight"]
+
+
+def test_weights_may_be_read_from_a_stream_and_be_extra(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    stream, path = io.BytesIO(), tmp_path / "model.onnx"
+    torch.save({name: torch.from_numpy(value) for name, value in WEIGHTS.items()}, stream)
+    stream.seek(0)
+    other = matrix(5)
+    oe.save(graph(WEIGHTS), path, stream, extra={"b.weight": other}, fsync=False)
+    assert operators(path) == ["MatMul", "MatMul"]
+    np.testing.assert_allclose(run(path), expected({**WEIGHTS, "b.weight": other}), rtol=1e-5)
+
+
+def test_lazy_weights_are_made_once_more_at_most(tmp_path: Path) -> None:
+    path, made = tmp_path / "model.onnx", []
+
+    def lazy(name: str) -> Any:
+        def make() -> Any:
+            made.append(name)
+            return ir.tensor(WEIGHTS[name])
+
+        return ir.LazyTensor(make, ir.DataType.FLOAT, ir.Shape([WIDTH, WIDTH]), name=name)
+
+    oe.save(graph(WEIGHTS), path, {name: lazy(name) for name in WEIGHTS}, fsync=False)
+    assert operators(path) == ["MatMul", "MatMul"] and len(made) <= 4
+    np.testing.assert_allclose(run(path), expected(), rtol=1e-5)

@@ -355,3 +355,16 @@ def test_diagnose_says_that_nothing_was_compared(tmp_path: Path) -> None:
     assert not report.ok and "nothing that the model itself gives was compared" in report.sentence
     other = Doubled.made(lambda _, x: (2 * x).T)  # of another shape
     assert not oe.diagnose(tmp_path / "model.onnx", other, torch.ones(2, 3)).ok
+
+
+def test_the_command_says_how_to_find_the_module(tmp_path: Path, capsys: Any) -> None:
+    from onnx_external.validation.command import _print_next
+
+    onnx.save(twice(), tmp_path / "model.onnx")
+    report = oe.validate(tmp_path / "model.onnx", twice(3), dims={"rows": 2})
+    _print_next(report, str(tmp_path))
+    assert not capsys.readouterr().out
+    (tmp_path / "config.json").write_text("{}")
+    _print_next(report, str(tmp_path))
+    told = f"diagnose {tmp_path}/model.onnx --against {tmp_path} names the module"
+    assert told in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -176,6 +177,15 @@ def _print(report: Validation, quiet: bool) -> None:
         print(report.sentence)
 
 
+def _print_next(report: Validation, source: str) -> None:
+    """How to find the module that goes wrong, where a folder says what they should give."""
+    from .folders import is_transformers
+
+    wrong = next((each for each in report.graphs if each.wrong), None)
+    if wrong is not None and is_transformers(source) and os.path.isfile(wrong.model):
+        print(f"python -m onnx_external diagnose {wrong.model} --against {source} names the module")
+
+
 def _options(given: argparse.Namespace) -> dict[str, Any]:
     """What is given of the keywords that only a folder takes."""
     found: dict[str, Any] = {}
@@ -219,4 +229,5 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         _print(report, given.quiet)
+        _print_next(report, given.against or given.model)
     return 0 if report.ok else 1

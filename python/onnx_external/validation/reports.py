@@ -144,7 +144,7 @@ class Validation:
         for graph, own in zip(self.graphs, found["graphs"], strict=True):
             own["ok"] = graph.ok
             for output, each in zip(graph.outputs, own["outputs"], strict=True):
-                each["ok"], each["share"] = output.ok, output.share
+                each |= {"ok": output.ok, "share": output.share, "is_empty": output.is_empty}
         plain: dict[str, Any] = finite({"ok": self.ok, "sentence": self.sentence, **found})
         return plain
 
@@ -167,8 +167,8 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         found.append(f"nothing{of} was compared: {what}")
     if graph.empty:
         found.append(
-            f"nothing was compared of {_named(graph.empty)}{of}, which has no elements, or only "
-            "NaN on both sides: this proves nothing; give inputs that make some"
+            f"nothing was compared of {_named(graph.empty)}{of}: no set has elements of it, or "
+            "numbers among them; give inputs that make some"
         )
     if graph.wrong:
         names = _named([each.output for each in graph.wrong])

@@ -245,6 +245,7 @@ Result<SaveReport> carry_out(SaveJob job) {
     job.report.verified = true;
   }
   job.report.tensors = saved_tensors(job.plan);
+  TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   job.report.data_left_for = staged.data_left_for();
   job.report.seconds =

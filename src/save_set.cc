@@ -237,6 +237,7 @@ Result<SetReport> carry_out_set(SetJob job) {
     }
   }
   report_tensors(job);
+  TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   shared.data_left_for = staged.data_left_for();
   shared.seconds =

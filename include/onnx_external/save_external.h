@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -69,6 +70,11 @@ struct SaveOptions {
   // The folder that locations of the graph's existing external data are relative to. If empty, the
   // graph's own folder, or the current one for a graph from memory.
   std::filesystem::path source_dir;
+
+  // Called in the working thread when all of the save is staged and verified, right before it is
+  // put in place: what belongs to the model and lies beside it can be put there then. An error ends
+  // the save, and nothing is changed. Whoever changed something undoes it if the save fails later.
+  std::function<Status()> before_publish;
 };
 
 // One tensor of the written model (in a dry run, of the model that would be written).

@@ -273,6 +273,16 @@ SaveOptions save_options(Keywords& keywords) {
   if (const nb::object value = keywords.take("base_dir"); value.is_valid()) {
     options.source_dir = path_of(value);
   }
+  if (const nb::object value = keywords.take("before_publish"); value.is_valid()) {
+    // Borrowed: the caller's dict has it, and a reference must not be counted without the GIL.
+    options.before_publish = [given = nb::handle(value)]() -> Status {
+      const nb::gil_scoped_acquire held;
+      if (nb::cast<bool>(given())) {
+        return {};
+      }
+      return fail(ErrorCode::kCancelled, "cancelled before the model was put in place");
+    };
+  }
   options.open.threads = options.write.threads;
   options.plan.max_expand = options.open.max_expand;
   return options;

@@ -103,7 +103,7 @@ def refuse_types(path: Path, config: dict[str, Any], known: Callable[[str], bool
         kind = part.get("model_type")
         if "auto_map" in part and not (isinstance(kind, str) and known(kind)):
             raise ExportError(
-                f"{path}: transformers does not know the model_type {kind!r}; "
+                f"{path}: transformers does not know the model_type {kind!r:.80}; "
                 f"{own_code(part, 'AutoConfig', where)}"
             )
 

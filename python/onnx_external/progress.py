@@ -11,7 +11,10 @@ __all__ = ["Progress", "ProgressCallback"]
 
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
-in the calling thread, at most about twenty times a second. An exception stops the work."""
+in the calling thread, at most about twenty times a second. An exception stops the work.
+
+A callable of this package may have a method `before_publish`, which is called, in any thread, when
+a save is staged and verified; unless it returns True, nothing of the save is put in place."""
 
 Progress = ProgressCallback | bool | None
 """None: a bar if stderr is a terminal and tqdm is installed; True: a bar; False: none."""

@@ -230,6 +230,7 @@ def save(
         "test_data": _paths(test_data),
         "threads": threads,
         "dry_run": dry_run,
+        "before_publish": getattr(progress, "before_publish", None),
     }
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")

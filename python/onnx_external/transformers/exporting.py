@@ -24,7 +24,7 @@ from ..transposing import refuse_linked
 from .dimensions import fix_bound_dimensions, keeping
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load, told
-from .saving import Graph, Saving
+from .saving import Graph, Saving, refuse_targets
 
 __all__ = ["ModelReport", "export", "graph_modules"]
 
@@ -121,7 +121,12 @@ def graph_modules(
     from transformers.exporters.utils import decompose_for_generation
 
     generates = model.can_generate()
-    given = dict(inputs) if inputs is not None else sample_inputs(model, generates)
+    if inputs is not None:
+        given = dict(inputs)
+    else:
+        what = f"{type(model).__name__}: no example inputs can be made of its config"
+        with told(what, "give inputs={name: tensor}"):
+            given = sample_inputs(model, generates)
     if not generates:
         return {"model": (model, given)}
     for settings in (model.config, model.generation_config):
@@ -285,6 +290,7 @@ def export(
         raise NotFoundError(
             f"{source}: not a folder; export takes one with config.json and weights"
         )
+    refuse_targets(source, target, bool(options.get("overwrite")))
     with shown(progress) as callback:
         meter = Meter(callback)
         with meter.step("load"):

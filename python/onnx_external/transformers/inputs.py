@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ __all__ = ["plain_words", "sample_inputs"]
 
 _ROWS = 2
 _LENGTH = 8
+_MOST = 1 << 27
+"""Elements of an example."""
 _SAMPLES = 16_000
 """Of a sound: a second of it."""
 
@@ -45,13 +48,21 @@ def _mask(length: int) -> torch.Tensor:
     return mask
 
 
+def _ramp(first: float, shape: tuple[int, ...]) -> torch.Tensor:
+    """Values from the first to 1, all of them different."""
+    if not all(isinstance(size, int) and size > 0 for size in shape) or _MOST < math.prod(shape):
+        raise InvalidArgumentError(
+            f"by its config, an example has the shape {list(shape)}; correct the config's numbers, "
+            "or give inputs={name: tensor}"
+        )
+    return torch.linspace(first, 1, math.prod(shape)).reshape(shape)
+
+
 def _image(config: Any) -> torch.Tensor:
     size = _first(config, "image_size") or 224
     height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
     channels = _first(config, "num_channels") or 3
-    return torch.linspace(-1, 1, _ROWS * channels * height * width).reshape(
-        _ROWS, channels, height, width
-    )
+    return _ramp(-1, (_ROWS, channels, height, width))
 
 
 def _noise(config: Any, image: torch.Tensor) -> torch.Tensor:
@@ -59,19 +70,19 @@ def _noise(config: Any, image: torch.Tensor) -> torch.Tensor:
     size = _first(config, "patch_size") or 16
     high, wide = (size, size) if isinstance(size, int) else tuple(size)
     patches = (image.shape[-2] // high) * (image.shape[-1] // wide)
-    return torch.linspace(0, 1, _ROWS * patches).reshape(_ROWS, patches)
+    return _ramp(0, (_ROWS, patches))
 
 
 def _spectrum(config: Any) -> torch.Tensor:
     frames = 2 * int(_first(config, "max_source_positions") or 1500)
     bins = int(_first(config, "num_mel_bins") or 80)
-    return torch.linspace(-1, 1, _ROWS * bins * frames).reshape(_ROWS, bins, frames)
+    return _ramp(-1, (_ROWS, bins, frames))
 
 
 def _sound(config: Any) -> torch.Tensor:
     bins, frames = _first(config, "num_mel_bins"), _first(config, "max_length")
     shape = (_ROWS, frames, bins) if bins and frames else (_ROWS, _SAMPLES)
-    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape)
+    return _ramp(-1, shape)
 
 
 def sample_inputs(model: Any, generates: bool) -> dict[str, torch.Tensor]:

@@ -26,8 +26,13 @@ from ..folder_config import own_code
 from ..torch.programs import first_line
 from .guarding import LOCAL, alone, read_config, refuse_own_code, registered, usable
 from .recording import Key, Made, Recorder, Unknown
+from .sizes import Sizes
 
-__all__ = ["Loaded", "chosen", "load", "model_class", "told"]
+__all__ = ["Loaded", "chosen", "load", "model_class", "sizes_of", "told"]
+
+
+_MOST = 800
+"""Characters of a message: it may quote what is in a file."""
 
 
 @dataclass
@@ -62,7 +67,7 @@ def told(what: str, way_out: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         advice = f"; {way_out}" if way_out else ""
-        raise ExportError(f"{what}: {first_line(error)}{advice}") from error
+        raise ExportError(f"{what}: {first_line(error)[:_MOST]}{advice}") from error
     finally:
         transformers.logging.set_verbosity(level)
         if bars:
@@ -123,9 +128,20 @@ def _class_of_task(task: str) -> Any:
     return usable(getattr(transformers, name), name, "task")
 
 
-def chosen(folder: Path, task: str | None) -> tuple[Any, Any]:
+def sizes_of(folder: Path, checkpoint: Checkpoint) -> Sizes:
+    """The sizes of a checkpoint, which contradict no number of the config.
+
+    Raises:
+        MismatchError: they do.
+    """
+    shapes = {name: tensor.shape for name, tensor in checkpoint.items()}
+    found = Sizes(folder / "config.json", read_config(folder), shapes)
+    found.check()
+    return found
+
+
+def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
     """The class of a folder's model, which is no Auto class, and its config."""
-    made_by = model_class(folder, task)
     with told(f"{folder}: transformers cannot read its config"):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
     if hasattr(made_by, "_model_mapping"):
@@ -177,10 +193,12 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
         MappingError: the checkpoint lacks parameters, which transformers would make up.
         ExportError: transformers cannot load the model, or does what cannot be written down.
     """
-    made_by, config = chosen(folder, task)
+    made_by = model_class(folder, task)
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
     with open_checkpoint(folder) as checkpoint:
+        sizes = sizes_of(folder, checkpoint)
+        made_by, config = chosen(folder, made_by)
         recorder = Recorder(_equality(checkpoint))
         with torch.no_grad():
             state = {
@@ -188,7 +206,8 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
                 for name, tensor in checkpoint.items()
             }
         try:
-            with told(f"{folder}: transformers cannot load {made_by.__name__}"):
+            loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
+            with loading, sizes.bounding():
                 model, info = _from_pretrained(made_by, config, folder, state, dtype, recorder)
         except ExportError as error:
             if recorder.refused:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import Error, ExistsError, InvalidArgumentError, ReadWriteError, Remedy
+from ..errors import Error, InvalidArgumentError, Remedy
 from ..reports import SaveReport, SetReport
 from ..save import save
 from ..torch.skeleton import Skeleton
+from .beside import Beside
 from .recipes import map_document, map_of_set
 from .recording import Made
 
-__all__ = ["Graph", "Saving"]
+__all__ = ["Graph", "Saving", "refuse_targets"]
 
 _COPIED = (
     "config.json",
@@ -33,6 +32,12 @@ _COPIED = (
     "feature_extractor_config.json",
 )
 """What lies beside the weights and belongs to the model, too."""
+
+
+def refuse_targets(source: Path, target: Path, overwrite: bool) -> None:
+    """Refuse files that could not be copied to where they belong, before the model is traced."""
+    folder = target.parent if target.suffix == ".onnx" and not target.is_dir() else target
+    Beside(_beside(source), folder, None).check(overwrite)
 
 
 class Graph(NamedTuple):
@@ -67,14 +72,19 @@ class Saving:
     def plan(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
         """Find out whether all of it can be saved."""
         report = self._save({**options, "dry_run": True})
-        _refuse_existing(_beside(self._source), self.folder, bool(options.get("overwrite")))
+        self._beside(options).check(bool(options.get("overwrite")))
         return report
 
     def save(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
         """Save it."""
-        report = self._save(options)
-        self.copied = _copy(_beside(self._source), self.folder)
+        beside = self._beside(options)
+        with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
+            report = self._save({**options, "progress": beside})
+        self.copied = [file.name for file in _beside(self._source)]
         return report
+
+    def _beside(self, options: Mapping[str, Any]) -> Beside:
+        return Beside(_beside(self._source), self.folder, options.get("progress") or None)
 
     def _save(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
         try:
@@ -108,36 +118,3 @@ def _given(graph: Graph, options: Mapping[str, Any]) -> Skeleton | bytes:
 
 def _beside(folder: Path) -> list[Path]:
     return sorted({path for name in _COPIED for path in folder.glob(name) if path.is_file()})
-
-
-def _others(files: list[Path], out: Path) -> Iterator[tuple[Path, Path]]:
-    """Files and where they are to be copied to, without those that lie there themselves."""
-    for file in files:
-        target = out / file.name
-        if not (target.exists() and os.path.samefile(file, target)):
-            yield file, target
-
-
-def _refuse_existing(files: list[Path], out: Path, overwrite: bool) -> None:
-    for _, target in _others(files, out):
-        if target.exists() and not overwrite:
-            raise ExistsError(f"{target}: exists; overwrite=True replaces it")
-
-
-def _copy(files: list[Path], out: Path) -> list[str]:
-    """Copy files, each complete or not at all; if one cannot be, those that are new go again."""
-    new: list[Path] = []
-    for file, target in _others(files, out):
-        staged = target.with_name(f".{target.name}.part")
-        try:
-            shutil.copyfile(file, staged)
-            if not target.exists():
-                new.append(target)
-            os.replace(staged, target)
-        except BaseException as error:
-            for each in (staged, *new):
-                each.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
-            raise
-    return [file.name for file in files]

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from ..checkpoint import open_checkpoint
 from ..transformers.guarding import LOCAL, alone
-from ..transformers.loading import chosen, told
+from ..transformers.loading import chosen, model_class, sizes_of, told
 from .inputs import Given
 from .references import ModuleReference
 from .values import Value
@@ -19,9 +20,13 @@ __all__ = ["TransformersReference", "loaded"]
 
 def loaded(folder: Path, task: str | None, dtype: str | None) -> Any:
     """Return the model of a folder as from_pretrained() makes it."""
-    made_by, config = chosen(folder, task)
+    made_by = model_class(folder, task)
+    with open_checkpoint(folder) as checkpoint:
+        sizes = sizes_of(folder, checkpoint)
+    made_by, config = chosen(folder, made_by)
     dtypes = getattr(torch, dtype) if dtype else "auto"
-    with told(f"{folder}: transformers cannot load {made_by.__name__}"):
+    loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
+    with loading, sizes.bounding():
         model = made_by.from_pretrained(folder, config=config, dtype=dtypes, **LOCAL)
     return model.eval().requires_grad_(False)
 

@@ -1,0 +1,224 @@
+"""The files beside an exported model are a part of its save: all of it is there, or nothing."""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+
+COPIED = {"config.json": "{}", "tokenizer.json": "new" * 50_000, "tokenizer_config.json": "{}"}
+ENDINGS = [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), MemoryError()]
+
+
+@pytest.fixture(scope="module")
+def skeleton() -> Any:
+    return oe.torch.skeleton(torch.nn.Linear(8, 4), (torch.ones(2, 8),))
+
+
+@pytest.fixture(params=["model", "set"])
+def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
+    """Saves one graph, or two."""
+    from onnx_external.transformers.recording import Key
+    from onnx_external.transformers.saving import Graph, Saving
+
+    source = tmp_path / "source"
+    source.mkdir()
+    torch.save({"weight": torch.ones(4, 8), "bias": torch.ones(4)}, source / "pytorch_model.bin")
+    for name, text in COPIED.items():
+        (source / name).write_text(text)
+    graph = Graph(skeleton, {name: Key(name) for name in ("weight", "bias")})
+    names = ["model"] if request.param == "model" else ["prefill", "decode"]
+    return Saving(source, tmp_path / "out", dict.fromkeys(names, graph))
+
+
+OPTIONS = dict(progress=False, fsync=False, unmatched="skip")
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """What a folder has; None for what is no file."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture(params=["new", "old"])
+def before(request: Any, saving: Any, tmp_path: Path) -> dict[str, Any]:
+    """What the output folder has: nothing, or an older save of other files."""
+    if request.param == "old":
+        saving.save(OPTIONS)
+        (saving.folder / "tokenizer.json").write_text("old")
+        (saving.folder / "config.json").unlink()
+    return tree(tmp_path)
+
+
+def save(saving: Any) -> None:
+    saving.save({**OPTIONS, "overwrite": True})
+
+
+def complete(saving: Any) -> bool:
+    found = tree(saving.folder)
+    return all(found.get(name) == text.encode() for name, text in COPIED.items())
+
+
+def test_files_are_copied_and_replaced(saving: Any, before: dict[str, Any]) -> None:
+    save(saving)
+    assert complete(saving) and saving.copied == sorted(COPIED)
+    assert not [name for name in tree(saving.folder) if name.startswith(".")]
+
+
+def occupy(place: Path, kind: str) -> None:
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    if kind == "folder":
+        place.mkdir()
+    elif kind == "folder with a file":
+        place.mkdir()
+        (place / "mine").write_text("mine")
+    else:
+        os.mkfifo(place)
+
+
+@pytest.mark.parametrize("kind", ["folder", "folder with a file", "pipe"])
+def test_what_cannot_be_replaced_is_refused_and_nothing_changes(
+    saving: Any, before: dict[str, Any], kind: str, tmp_path: Path
+) -> None:
+    from onnx_external.transformers.saving import refuse_targets
+
+    occupy(saving.folder / "tokenizer.json", kind)
+    there = tree(tmp_path)
+    with pytest.raises(oe.ExistsError, match=r"tokenizer\.json: is .*move it away"):
+        refuse_targets(tmp_path / "source", saving.folder, True)
+    with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):
+        saving.plan({**OPTIONS, "overwrite": True})
+    with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):
+        save(saving)
+    assert tree(tmp_path) == there
+
+
+def test_a_file_is_replaced_only_if_that_is_asked_for(saving: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/tokenizer.json").symlink_to("nowhere")
+    there = tree(tmp_path)
+    for run in (saving.plan, saving.save):
+        with pytest.raises(oe.ExistsError, match=r"tokenizer\.json: exists"):
+            run(OPTIONS)
+        assert tree(tmp_path) == there
+    save(saving)
+    assert complete(saving) and not (tmp_path / "out/tokenizer.json").is_symlink()
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("call", range(7))
+def test_whatever_call_fails_nothing_changes(
+    saving: Any,
+    before: dict[str, Any],
+    ending: BaseException,
+    call: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+
+    def failing(function: Any) -> Any:
+        def run(*args: Any, **more: Any) -> Any:
+            calls.append(function)
+            if len(calls) == call + 1:
+                raise ending
+            return function(*args, **more)
+
+        return run
+
+    for owner, name in ((shutil, "copyfileobj"), (os, "replace"), (os, "link"), (os, "fsync")):
+        monkeypatch.setattr(owner, name, failing(getattr(owner, name)))
+    if isinstance(ending, OSError):
+        monkeypatch.setattr(shutil, "copy2", failing(shutil.copy2))
+    try:
+        save(saving)
+    except (oe.ReadWriteError, KeyboardInterrupt, MemoryError):
+        assert tree(tmp_path) == before
+    else:  # there were not as many calls, or a link that failed became a copy
+        assert complete(saving)
+
+
+def test_a_save_that_ends_after_the_copies_takes_them_back(
+    saving: Any, before: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external.transformers.beside import Beside
+
+    published = Beside.before_publish
+    monkeypatch.setattr(Beside, "before_publish", lambda self: not published(self))
+    with pytest.raises(oe.CancelledError):
+        save(saving)
+    assert tree(tmp_path) == before
+
+
+def test_a_model_that_appears_in_the_end_stays_and_the_copies_go(
+    saving: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external.transformers.beside import Beside
+
+    place = saving.folder / next(iter(saving._graphs))
+    published = Beside.before_publish
+
+    def then_occupied(self: Beside) -> bool:
+        assert published(self) and complete(saving)
+        place.write_text("mine")
+        return True
+
+    monkeypatch.setattr(Beside, "before_publish", then_occupied)
+    with pytest.raises(oe.ExistsError):
+        saving.save(OPTIONS)
+    assert tree(saving.folder) == {place.name: b"mine"}
+
+
+def test_a_file_that_may_not_grow_any_more_leaves_nothing(saving: Any, tmp_path: Path) -> None:
+    there = tree(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(oe.ReadWriteError, match=r"tokenizer\.json: cannot be written"):
+            save(saving)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert tree(tmp_path) == there
+    save(saving)
+    assert complete(saving)
+
+
+@pytest.mark.parametrize("call", range(4))
+def test_a_save_that_is_killed_leaves_whole_files_and_the_next_one_clears_up(
+    saving: Any, before: dict[str, Any], call: int
+) -> None:
+    old = before.get("out/tokenizer.json", b"")
+    child = os.fork()
+    if child == 0:
+        calls, replace = [], os.replace
+
+        def dying(*args: Any) -> None:
+            calls.append(args)
+            if len(calls) == call + 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            replace(*args)
+
+        os.replace = dying
+        try:
+            save(saving)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    place = saving.folder / "tokenizer.json"
+    assert (place.read_bytes() if place.exists() else b"") in (old, COPIED[place.name].encode())
+    save(saving)
+    assert complete(saving)
+    assert not [name for name in tree(saving.folder) if name.startswith(".")]

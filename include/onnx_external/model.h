@@ -149,6 +149,8 @@ struct InlineTensor {
   std::int32_t data_type = 0;
   Shape dims;
   std::uint64_t length = 0;  // bytes, computed from type and dims
+  // In training_info, where no loader looks for external data: such a tensor stays in the model.
+  bool in_training = false;
 };
 
 enum class MatchedInputs : std::uint8_t {

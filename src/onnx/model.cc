@@ -42,7 +42,7 @@ std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
     return std::nullopt;
   }
   return InlineTensor{tensor.name,       tensor.place,    tensor.graph, tensor.value,
-                      proto.data_type(), std::move(dims), *length};
+                      proto.data_type(), std::move(dims), *length,      tensor.in_training};
 }
 
 }  // namespace

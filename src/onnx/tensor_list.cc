@@ -23,6 +23,7 @@ class TensorLister {
     for (int i = 0; i < model.functions_size(); ++i) {
       TRY(visit_function(model, i));
     }
+    in_training_ = true;
     for (const auto& training : model.training_info()) {
       visit_graph(training.initialization());
       visit_graph(training.algorithm());
@@ -113,6 +114,7 @@ class TensorLister {
   void add(const onnx::TensorProto& proto, ListedTensor tensor) {
     tensor.proto = &proto;
     tensor.loose = loose_;
+    tensor.in_training = in_training_;
     if (has_functions_ && tensor.graph == 0 && tensor.place == TensorPlace::kAttribute) {
       tell_apart(tensor.name);
     }
@@ -130,6 +132,7 @@ class TensorLister {
   std::vector<ListedTensor> found_;
   OwnedNameMap<std::size_t> seen_;
   bool has_functions_ = false;
+  bool in_training_ = false;
   std::shared_ptr<LooseAttribute> loose_;  // the one that is being visited, if any
   std::uint32_t graphs_ = 0;
   std::size_t depth_ = 0;

@@ -27,6 +27,7 @@ struct ListedTensor {
   std::string name;
   std::string value;  // what nodes see: the initializer's name, or the first output of the node
   std::shared_ptr<LooseAttribute> loose = {};  // what holds the tensor outside the ModelProto
+  bool in_training = false;                    // in ModelProto.training_info
 
   [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
 };

@@ -139,6 +139,9 @@ class Planner {
   // Data inside the given model that is to move. What stays needs no plan.
   Status add_inline(std::size_t index) {
     const InlineTensor& given = model_->inline_tensors()[index];
+    if (given.in_training) {
+      return {};
+    }
     PlannedTensor tensor;
     tensor.member = member_;
     tensor.name = given.name;

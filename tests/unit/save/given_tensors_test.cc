@@ -157,6 +157,21 @@ TEST_F(GivenWeights, MoveUnlessARuntimeNeedsThemInline) {
   EXPECT_EQ(files.size(), 8U);  // and the manifest
 }
 
+TEST_F(GivenWeights, OfTrainingStayWhereLoadersFindThem) {
+  onnx::ModelProto model = full_model();
+  auto* training = model.add_training_info();
+  set_bytes(training->mutable_initialization()->add_initializer(), "step", 500, 20);
+  set_bytes(training->mutable_algorithm()->add_initializer(), "momentum", 500, 21);
+  set_bytes(add_value(training->mutable_algorithm()->add_node()), "", 500, 22);
+  const auto values = values_of(given(model));
+  ASSERT_THAT(save(given(model), "out", with(Layout::kSingle, true)), IsOk());
+  EXPECT_EQ(values_of(model_in("out")), values);
+  const auto written = read_text(model_in("out"));
+  for (const std::uint32_t seed : {20U, 21U, 22U}) {
+    EXPECT_NE(written.find(noise(2000, seed)), std::string::npos) << seed;
+  }
+}
+
 // What another tool wrote: everything in one file, whatever runtimes can read from there.
 onnx::ModelProto model_with_all_outside(const TempDir& files) {
   files.write("all.bin", noise(4000, 1));

@@ -62,14 +62,20 @@ Status verify_staged(SaveJob& job, const StagedSave& staged) {
 
 }  // namespace
 
-std::vector<SavedTensor> saved_tensors(SavePlan& plan, std::uint32_t member) {
+std::vector<SavedTensor> saved_tensors(SavePlan& plan,
+                                       const std::map<std::size_t, Overflow>& overflows,
+                                       std::uint32_t member) {
   std::vector<SavedTensor> saved;
   saved.reserve(plan.set.empty() ? plan.tensors.size() : 0);
-  for (PlannedTensor& tensor : plan.tensors) {
+  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
+    PlannedTensor& tensor = plan.tensors[i];
     if (tensor.member != member) {
       continue;
     }
     SavedTensor entry;
+    if (const auto overflow = overflows.find(i); overflow != overflows.end()) {
+      entry.overflow = overflow->second;
+    }
     entry.key = std::move(tensor.key);
     entry.slot = std::move(tensor.name);
     entry.rule = tensor.rule;
@@ -244,7 +250,7 @@ Result<SaveReport> carry_out(SaveJob job) {
     TRY(verify_staged(job, staged));
     job.report.verified = true;
   }
-  job.report.tensors = saved_tensors(job.plan);
+  job.report.tensors = saved_tensors(job.plan, staged.overflows());
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   job.report.data_left_for = staged.data_left_for();

@@ -40,7 +40,9 @@ struct SaveJob {
 };
 
 // The reports of the tensors of one model of the plan, which gives its texts away.
-[[nodiscard]] std::vector<SavedTensor> saved_tensors(SavePlan& plan, std::uint32_t member = 0);
+[[nodiscard]] std::vector<SavedTensor> saved_tensors(
+    SavePlan& plan, const std::map<std::size_t, Overflow>& overflows = {},
+    std::uint32_t member = 0);
 
 // What a report says of keys: those of the mapping, and the overlaid ones.
 void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,

@@ -212,9 +212,9 @@ Status verify_staged_set(SetJob& job, const StagedSave& staged) {
   return {};
 }
 
-void report_tensors(SetJob& job) {
+void report_tensors(const std::map<std::size_t, Overflow>& overflows, SetJob& job) {
   for (std::uint32_t i = 0; i < job.report.models.size(); ++i) {
-    job.report.models[i].tensors = saved_tensors(job.plan, i);
+    job.report.models[i].tensors = saved_tensors(job.plan, overflows, i);
   }
 }
 
@@ -222,7 +222,7 @@ Result<SetReport> carry_out_set(SetJob job) {
   const WriteOptions& write = job.options.write;
   SaveReport& shared = job.report.shared;
   if (job.options.mode == RunMode::kDryRun) {
-    report_tensors(job);
+    report_tensors({}, job);
     return std::move(job.report);
   }
   TRY_ASSIGN(auto staged,
@@ -236,7 +236,7 @@ Result<SetReport> carry_out_set(SetJob job) {
       report.verified = true;
     }
   }
-  report_tensors(job);
+  report_tensors(staged.overflows(), job);
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   shared.data_left_for = staged.data_left_for();

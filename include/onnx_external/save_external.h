@@ -88,6 +88,7 @@ struct SavedTensor {
   std::uint64_t length = 0;
   std::int32_t data_type = 0;
   Shape dims;
+  Overflow overflow;  // values that became infinite when they were converted
 };
 
 struct SaveReport {

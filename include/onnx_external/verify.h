@@ -86,6 +86,8 @@ struct VerifyReport {
   // readers take the rest of the file or refuse the model.
   std::uint64_t without_length = 0;
   std::uint64_t converted = 0;  // of `compared`: values were converted to the model's float type
+  // Values that became infinite when they were converted for this model, as its manifest says.
+  std::uint64_t overflowed = 0;
   bool used_manifest = false;
   [[nodiscard]] bool ok() const { return findings.empty(); }
 };

@@ -57,6 +57,12 @@ struct WriteOptions {
 
 struct RecordedInputs;  // test_data.h
 
+// What a conversion to a smaller float type did to one tensor.
+struct Overflow {
+  std::uint64_t values = 0;  // finite ones that became infinite
+  double largest = 0;        // the largest magnitude among them
+};
+
 // A model (or those of a set) and its data, complete in a staging folder inside the output folder,
 // but not yet visible under their final names. Destroying it without publish() removes everything
 // that was written. One thread at a time.
@@ -80,6 +86,11 @@ class StagedSave {
   // The CRC-32 of each planned tensor that has no part, by index into SavePlan::tensors. In a team,
   // empty for all but the leader.
   [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const;
+
+  // Converted tensors in which values became infinite, by index into SavePlan::tensors. In a team,
+  // of the parts that this process wrote. Tensors that a function of the caller's makes are left
+  // out.
+  [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
 
   // How many bytes of the data files a killed save had already written.
   [[nodiscard]] std::uint64_t bytes_resumed() const;

@@ -71,6 +71,10 @@ class SavedTensor:
     file: str | None = None
     """Relative to the model's folder; None for what is inside of the model."""
     offset: int = 0
+    overflowed: int = 0
+    """Finite values that became infinite when they were converted (`dtype`, `cast`)."""
+    largest_overflowed: float = 0.0
+    """The largest magnitude among them."""
 
 
 @dataclass
@@ -173,6 +177,8 @@ class VerifyReport(_Document):
     linked_without_crc: int
     without_length: int
     used_manifest: bool
+    overflowed: int = 0
+    """Values that became infinite when they were converted for this model, by its manifest."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
     """Of a folder of models that were saved together: the report of each file. The members above
     are then of all of them; bytes that models share count for each."""

@@ -61,6 +61,9 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
   if (!tensor.recipe.empty()) {
     out.append(", \"recipe\": ").append(recipe_json(tensor.recipe));
   }
+  if (tensor.overflowed != 0) {
+    append_number(out, ", \"overflowed\": ", tensor.overflowed);
+  }
   if (!tensor.file.empty()) {
     append_text(out, ", \"file\": ", tensor.file);
   }
@@ -182,6 +185,9 @@ Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest)
   TRY_ASSIGN(tensor.rule, optional_text(entry, "rule"));
   if (const Json* const recipe = entry.find("recipe"); recipe != nullptr) {
     TRY_ASSIGN(tensor.recipe, parse_recipe(*recipe));
+  }
+  if (entry.find("overflowed") != nullptr) {
+    TRY_ASSIGN(tensor.overflowed, uint_member(entry, "overflowed"));
   }
   TRY_ASSIGN(tensor.file, optional_text(entry, "file"));
   TRY_ASSIGN(tensor.offset, uint_member(entry, "offset"));

@@ -7,8 +7,8 @@
 //  "options": {...}?,
 //  "set": [{"file": "encoder.onnx", "bytes": 1234, "crc32": "0123abcd"}, ...]?,
 //  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
-//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "file"?, "offset",
-//               "length", "crc32"?, "dtype", "dims"}, ...],
+//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "overflowed"?,
+//               "file"?, "offset", "length", "crc32"?, "dtype", "dims"}, ...],
 //  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
 //
 // "options" are those of the save (manifest_options.h). Version 1 has no "recipe"; in version 2,
@@ -54,6 +54,7 @@ struct ManifestTensor {
   Shape dims;
   TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" and "attribute"
   Recipe recipe = {};                             // how the bytes are made from the key's
+  std::uint64_t overflowed = 0;  // values that the recipe's cast made infinite; written when not 0
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };

@@ -77,6 +77,7 @@ void ModelBuilder::place(const PlannedTensor& tensor, TensorData data, Placement
 
 std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
                                        std::span<const std::uint32_t> crcs,
+                                       const std::map<std::size_t, Overflow>& overflows,
                                        std::vector<ManifestFile> test_data) const {
   Manifest manifest;
   manifest.options = plan_.set.empty() ? plan_.asked : plan_.set[member_].asked;
@@ -91,7 +92,11 @@ std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
   ManifestLines lines(plan_.tensors.size());
   for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
     if (is_own(i)) {
-      lines.add(record_of(i, crcs));
+      ManifestTensor record = record_of(i, crcs);
+      if (const auto overflow = overflows.find(i); overflow != overflows.end()) {
+        record.overflowed = overflow->second.values;
+      }
+      lines.add(record);
     }
   }
   return manifest_text(manifest, std::move(lines));

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/inline_data.h"
+#include "save/overflows.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
@@ -121,12 +122,21 @@ Result<std::uint32_t> PartCopier::rearrange(const ItemCopy& copy) {
   });
 }
 
+void PartCopier::look_for_infinities(const ItemCopy& copy, std::span<const std::byte> elements) {
+  const PlannedTensor& tensor = tensor_of(copy);
+  if (may_overflow(job_.checkpoint, tensor) && !infinite_[copy.item.part] &&
+      has_infinity(*tensor.cast_to, elements)) {
+    infinite_[copy.item.part] = true;
+  }
+}
+
 // A SHA needs the bytes in their order, so they are read again.
 Result<std::uint32_t> PartCopier::write_tiles(const ItemCopy& copy, const TiledView& tiles) {
   BufferPool::Lease buffer(buffers_);
   const std::uint64_t place = job_.plan.parts[copy.item.part].offset;
   std::uint64_t unreported = 0;
   const auto write = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
+    look_for_infinities(copy, run);
     TRY(copy.output.write(place + at, run));
     unreported += run.size();
     if (unreported < kRearrangeBytes) {
@@ -167,6 +177,7 @@ Result<std::uint32_t> PartCopier::write_pieces(const ItemCopy& copy, const Read&
     const std::uint64_t count = std::min(kRearrangeBytes, copy.item.length - done);
     const std::span<std::byte> piece = (*buffer).first(count);
     TRY(read(done, piece));
+    look_for_infinities(copy, piece);
     crc.update(piece);
     if (copy.sha != nullptr) {
       copy.sha->update(piece);

@@ -1,9 +1,13 @@
 // Copies the bytes of parts from where they are to their places in data files.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/buffer_pool.h"
 #include "base/copy_range.h"
@@ -41,10 +45,14 @@ class PartCopier {
   };
 
   // `step`: called with what was copied; false cancels.
-  PartCopier(const CopyJob& job, StepFn step) : job_(job), step_(std::move(step)) {}
+  PartCopier(const CopyJob& job, StepFn step)
+      : job_(job), step_(std::move(step)), infinite_(job.plan.parts.size()) {}
 
   // Returns the CRC-32 of the item's bytes; none if the kernel moved them.
   [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy, Tools& tools);
+
+  // Whether a conversion has written an infinity into the part.
+  [[nodiscard]] bool gave_infinity(std::size_t part) const { return infinite_[part]; }
 
  private:
   [[nodiscard]] const PlannedTensor& tensor_of(const ItemCopy& copy) const;
@@ -56,11 +64,13 @@ class PartCopier {
   [[nodiscard]] Result<std::uint32_t> rearrange(const ItemCopy& copy);
   [[nodiscard]] Result<std::uint32_t> write_tiles(const ItemCopy& copy, const TiledView& tiles);
   [[nodiscard]] Result<std::uint32_t> decode(const ItemCopy& copy);
+  void look_for_infinities(const ItemCopy& copy, std::span<const std::byte> elements);
   template <typename Read>
   [[nodiscard]] Result<std::uint32_t> write_pieces(const ItemCopy& copy, const Read& read);
 
   const CopyJob& job_;
   StepFn step_;
+  std::vector<std::atomic<bool>> infinite_;
   BufferPool buffers_{kMaxTiles};
 };
 

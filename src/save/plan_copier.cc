@@ -71,6 +71,7 @@ class PlanCopier {
                 room_for_unsynced(job, threads_)),
         copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
+    copied_.infinite.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
     for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
       copied_.crcs[i] = job.is_of_others(i) ? 0 : job.done[i].value_or(0);
@@ -90,6 +91,9 @@ class PlanCopier {
     TRY(parallel_for(steps_.items.size(), threads_, [this](std::size_t index, int thread) {
       return take(steps_.items[index], tools_[static_cast<std::size_t>(thread)]);
     }));
+    for (std::size_t i = 0; i < copied_.infinite.size(); ++i) {
+      copied_.infinite[i] = job_.done[i].has_value() || copier_.gave_infinity(i);
+    }
     TRY(add_checksums_of_done_files());
     TRY(meter_.finish());
     TRY(syncer_.finish(job_.data, job_.plan.bytes, threads_, meter_));

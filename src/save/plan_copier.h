@@ -15,6 +15,9 @@ namespace onnx_external {
 
 struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
+  // Index = SavePlan::parts: the conversion of the part gave infinities, or it may have, since a
+  // killed save did it.
+  std::vector<bool> infinite;
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
 };

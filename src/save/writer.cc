@@ -16,6 +16,7 @@
 #include "save/manifest.h"
 #include "save/model_builder.h"
 #include "save/model_writer.h"
+#include "save/overflows.h"
 #include "save/plan_copier.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
@@ -45,6 +46,7 @@ struct StagedSave::State {
   std::optional<Transaction> transaction;  // the leader's
   std::vector<std::uint32_t> crcs;
   std::map<std::size_t, std::uint32_t> inline_crcs;
+  std::map<std::size_t, Overflow> overflows;
   std::uint64_t bytes_resumed = 0;
   Teamwork team;
   bool ended = false;
@@ -103,6 +105,10 @@ std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() con
 
 const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
   return state_->crcs;
+}
+
+const std::map<std::size_t, Overflow>& StagedSave::overflows() const {
+  return state_->overflows;
 }
 
 const std::map<std::size_t, std::uint32_t>& StagedSave::inline_crcs() const {
@@ -227,8 +233,9 @@ std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels&
 
 // Writes the models, then their manifests, which name all of them.
 Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPieces> inline_model,
-                    const CopiedFiles& copied, const WriteOptions& options,
-                    std::vector<ManifestFile> test_data, Transaction& transaction) {
+                    const CopiedFiles& copied, const std::map<std::size_t, Overflow>& overflows,
+                    const WriteOptions& options, std::vector<ManifestFile> test_data,
+                    Transaction& transaction) {
   std::vector<ModelIdentity> written;
   for (ModelBuilder& builder : builders) {
     std::optional<ModelPieces> pieces = std::exchange(inline_model, std::nullopt);
@@ -242,11 +249,11 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPiec
   }
   if (transaction.options().set.empty()) {
     return transaction.write_manifest(
-        builders.front().manifest_for(written, copied.crcs, std::move(test_data)));
+        builders.front().manifest_for(written, copied.crcs, overflows, std::move(test_data)));
   }
   std::vector<std::string> manifests;
   for (const ModelBuilder& builder : builders) {
-    manifests.push_back(builder.manifest_for(written, copied.crcs, {}));
+    manifests.push_back(builder.manifest_for(written, copied.crcs, overflows, {}));
   }
   return transaction.write_manifests(manifests);
 }
@@ -363,8 +370,9 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   TRY(check_known_crcs(plan, models, copied.crcs));
   TRY(add_shared_checksums(plan, team, transaction.data(), options, copied));
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
-  TRY(write_models(builders, std::move(data.model), copied, options, std::move(output->test_data),
-                   transaction));
+  TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
+  TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,
+                   std::move(output->test_data), transaction));
   // From here on the sources are no longer needed.
   TRY(checkpoint.check_unchanged());
   state->crcs = std::move(copied.crcs);

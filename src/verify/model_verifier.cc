@@ -253,6 +253,7 @@ void ModelVerifier::check_record(Subject& subject, const ManifestTensor* record)
       contradiction(*record, found_->folder, subject.tensor, external ? &*subject.entry : nullptr);
   if (message.empty()) {
     subject.record = record;
+    report_.overflowed += record->overflowed;
   } else {
     report(subject, FindingCode::kManifest, std::move(message));
   }

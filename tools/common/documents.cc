@@ -41,6 +41,10 @@ Document saved_tensor(const SavedTensor& tensor) {
     out["offset"] = tensor.offset;
   }
   out["length"] = tensor.length;
+  if (tensor.overflow.values > 0) {
+    out["overflowed"] = tensor.overflow.values;
+    out["largest_overflowed"] = tensor.overflow.largest;
+  }
   return out;
 }
 
@@ -243,19 +247,23 @@ Document verify_object(const VerifyReport& report) {
                     {"file", f.file},
                     {"message", f.message}};
   };
-  return {{"ok", report.ok()},
-          {"findings", list_of(report.findings, finding)},
-          {"tensors", report.tensors},
-          {"inline_tensors", report.inline_tensors},
-          {"inline_uncompared", report.inline_uncompared},
-          {"bytes", report.bytes},
-          {"compared", report.compared},
-          {"compared_by_manifest", report.compared_by_manifest},
-          {"converted", report.converted},
-          {"linked", report.linked},
-          {"linked_without_crc", report.linked_without_crc},
-          {"without_length", report.without_length},
-          {"used_manifest", report.used_manifest}};
+  Document document{{"ok", report.ok()},
+                    {"findings", list_of(report.findings, finding)},
+                    {"tensors", report.tensors},
+                    {"inline_tensors", report.inline_tensors},
+                    {"inline_uncompared", report.inline_uncompared},
+                    {"bytes", report.bytes},
+                    {"compared", report.compared},
+                    {"compared_by_manifest", report.compared_by_manifest},
+                    {"converted", report.converted},
+                    {"linked", report.linked},
+                    {"linked_without_crc", report.linked_without_crc},
+                    {"without_length", report.without_length},
+                    {"used_manifest", report.used_manifest}};
+  if (report.overflowed > 0) {
+    document["overflowed"] = report.overflowed;
+  }
+  return document;
 }
 
 }  // namespace

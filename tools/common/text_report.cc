@@ -107,6 +107,22 @@ std::string leftovers_text(const SaveReport& report, Lists lists) {
                     report.oversized, lists);
 }
 
+// "warning: 3 values became infinite when they were converted: a.weight (2, up to 1e+06), ..."
+std::string overflows_text(const std::vector<SavedTensor>& tensors, Lists lists) {
+  std::uint64_t values = 0;
+  std::vector<std::string> names;
+  for (const SavedTensor& tensor : tensors) {
+    if (tensor.overflow.values > 0) {
+      values += tensor.overflow.values;
+      names.push_back(fmt::format("{} ({}, up to {:.3g})", tensor.slot, tensor.overflow.values,
+                                  tensor.overflow.largest));
+    }
+  }
+  return names_line(fmt::format("warning: {} became infinite when they were converted",
+                                count_text(values, "value")),
+                    names, lists);
+}
+
 // "data left for 'keep.onnx': 7: 'initializers/a', ..."
 std::string left_data_text(const SaveReport& report, Lists lists) {
   std::map<std::string_view, std::vector<std::string>> files;
@@ -199,8 +215,8 @@ std::string save_text(const SaveReport& report, Lists lists) {
                      : linked         ? "verified, every range; no byte was read"
                                       : "verified, every byte",
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
-                     leftovers_text(report, lists) + left_data_text(report, lists) +
-                         test_data_text(report.test_data, lists));
+                     overflows_text(report.tensors, lists) + leftovers_text(report, lists) +
+                         left_data_text(report, lists) + test_data_text(report.test_data, lists));
 }
 
 // "map, transposed, cast"
@@ -272,7 +288,7 @@ std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
                      : shared.linked_bytes > 0 ? "verified, every range; no byte was read"
                                                : "verified, every byte",
                      has_rate ? "; " + speed_text(shared.bytes, shared.seconds) : "") +
-         leftovers_text(shared, lists) + left_data_text(shared, lists);
+         overflows_text(all, lists) + leftovers_text(shared, lists) + left_data_text(shared, lists);
 }
 
 std::string cut_text(const std::filesystem::path& piece, const CutReport& report, Lists lists) {

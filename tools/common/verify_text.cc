@@ -133,6 +133,10 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
         report.without_length == 1 ? "1 tensor has"
                                    : fmt::format("{} tensors have", report.without_length));
   }
+  if (report.overflowed > 0) {
+    out += fmt::format("warning: {} became infinite when they were converted for this model\n",
+                       count_text(report.overflowed, "value"));
+  }
   return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), inline_ones,
                            size_text(report.bytes),

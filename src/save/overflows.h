@@ -1,0 +1,27 @@
+// Values that a conversion turned into infinities.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <span>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+
+namespace onnx_external {
+
+// True for a tensor that is converted to a type in which its values may be too large.
+[[nodiscard]] bool may_overflow(const Checkpoint& checkpoint, const PlannedTensor& tensor);
+
+// True if one of the elements is infinite. Requires: can_cast_to(dtype); whole elements.
+[[nodiscard]] bool has_infinity(DType dtype, std::span<const std::byte> elements);
+
+// Reads the converted tensors again whose part has an infinity, or that have no part, and counts
+// the finite values among those that became infinite. By index into SavePlan::tensors; only tensors
+// that have some.
+[[nodiscard]] Result<std::map<std::size_t, Overflow>> find_overflows(
+    const SavePlan& plan, const Checkpoint& checkpoint, const std::vector<bool>& infinite_parts);
+
+}  // namespace onnx_external

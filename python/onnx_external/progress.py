@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Progress", "ProgressCallback"]
+__all__ = ["Progress", "ProgressCallback", "no_monitor"]
 
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
@@ -32,12 +32,30 @@ class _Bar:
         if phase != self._phase or self._bar is None:
             self.close()
             self._phase = phase
-            self._bar = self._tqdm(total=total, desc=phase, unit="B", unit_scale=True)
+            # Updates come often enough, so that nobody has to watch the bar.
+            with no_monitor():
+                options = {"desc": phase, "unit": "B", "unit_scale": True, "miniters": 1}
+                self._bar = self._tqdm(total=total, **options)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+@contextmanager
+def no_monitor() -> Iterator[None]:
+    """Keep tqdm from starting, for bars that are made meanwhile, a thread that stays for good."""
+    bars = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
+    if bars is None:
+        yield
+        return
+    interval = bars.monitor_interval
+    bars.monitor_interval = 0
+    try:
+        yield
+    finally:
+        bars.monitor_interval = interval
 
 
 @contextmanager

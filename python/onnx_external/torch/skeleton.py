@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ExistsError, InvalidArgumentError
+from ..progress import no_monitor
 from ..transposing import transposable, transposed_model
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def quiet() -> Iterator[None]:
     nowhere = io.StringIO()
     with (
         warnings.catch_warnings(),
+        no_monitor(),
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):

@@ -23,6 +23,7 @@ from ..errors import (
     MappingError,
 )
 from ..folder_config import own_code
+from ..progress import no_monitor
 from ..torch.programs import first_line
 from .guarding import LOCAL, alone, read_config, refuse_own_code, registered, usable
 from .recording import Key, Made, Recorder, Unknown
@@ -61,7 +62,7 @@ def told(what: str, way_out: str = "") -> Iterator[None]:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        with contextlib.redirect_stdout(io.StringIO()), alone():
+        with contextlib.redirect_stdout(io.StringIO()), alone(), no_monitor():
             yield
     except Error:
         raise

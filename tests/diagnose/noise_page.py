@@ -12,10 +12,10 @@ module that it was exported from. Then the first output is masked: a part of its
 
 Then one weight gets noise: each element w becomes w * (1 + 0.05 n), where n is standard normal. The
 reference stays right. `oe.validate` must find the plain and the masked graph wrong, and
-`oe.diagnose(strategy="failing")` the plain one. A seed draws the weight among all of the graph's with 4 or more
-elements. One that cannot reach the output (the row of a word that no input has, a bias of keys that
-softmax cancels) is no fault, and another is drawn: ONNX Runtime judges this, by a change of less
-than 1e-6 of the largest element. The column "controls" counts these.
+`oe.diagnose(strategy="failing")` the plain one. A seed draws the weight among all of the graph's
+with 4 or more elements. One that cannot reach the output (the row of a word that no input has, a
+bias of keys that softmax cancels) is no fault, and another is drawn: ONNX Runtime judges this, by a
+change of less than 1e-6 of the largest element. The column "controls" counts these.
 
 "Change" is the largest change of an element that is not masked, as a part of the largest element of
 the output. All of it takes 23 minutes beside other work (2 cores).

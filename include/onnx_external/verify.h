@@ -87,6 +87,7 @@ struct VerifyReport {
   std::uint64_t without_length = 0;
   std::uint64_t converted = 0;  // of `compared`: values were converted to the model's float type
   bool used_manifest = false;
+  std::vector<std::string> notes;  // Checkpoint::notes()
   [[nodiscard]] bool ok() const { return findings.empty(); }
 };
 

@@ -94,6 +94,8 @@ class SaveReport(_Document):
     verified: bool
     derived: dict[str, Any] = field(default_factory=dict)
     """Derived tensors that the map defined, as in a map file."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
     linked_bytes: int = 0
     files_reused: int = 0
     bytes_reused: int = 0
@@ -140,6 +142,7 @@ class SetReport(_Document):
     seconds: float
     verified: bool
     derived: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     linked_bytes: int = 0
     files_reused: int = 0
     bytes_reused: int = 0
@@ -173,6 +176,7 @@ class VerifyReport(_Document):
     linked_without_crc: int
     without_length: int
     used_manifest: bool
+    notes: list[str] = field(default_factory=list)
     models: dict[str, VerifyReport] = field(default_factory=dict)
     """Of a folder of models that were saved together: the report of each file. The members above
     are then of all of them; bytes that models share count for each."""
@@ -235,6 +239,7 @@ class Inspection(_Document):
     tied_names: list[dict[str, str]] = field(default_factory=list)
     opaque_objects: list[dict[str, str]] = field(default_factory=list)
     refused_tensors: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 _D = TypeVar("_D", bound=_Document)
@@ -286,6 +291,8 @@ def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
         values = [each[name] for each in documents]
         if isinstance(values[0], bool):
             whole[name] = all(values)
+        elif name == "notes":  # on the checkpoint, which is the same one
+            whole[name] = values[0]
         else:
             whole[name] = sum(values, [] if isinstance(values[0], list) else 0)
     return whole

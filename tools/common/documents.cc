@@ -142,6 +142,12 @@ Document open_slot(const Slot& slot) {
   return out;
 }
 
+void add_notes(const std::vector<std::string>& notes, Document& document) {
+  if (!notes.empty()) {
+    document["notes"] = notes;
+  }
+}
+
 template <typename Items, typename ToDocument>
 Document list_of(const Items& items, const ToDocument& to_document) {
   Document out = Document::array();
@@ -186,6 +192,7 @@ Document save_object(const SaveReport& report, RunMode mode) {
                     {"bytes", report.bytes},
                     {"seconds", report.seconds},
                     {"verified", report.verified}};
+  add_notes(report.notes, document);
   if (!report.derived.empty()) {
     document["derived"] = Document::parse(derived_json(report.derived, ""));
   }
@@ -243,19 +250,21 @@ Document verify_object(const VerifyReport& report) {
                     {"file", f.file},
                     {"message", f.message}};
   };
-  return {{"ok", report.ok()},
-          {"findings", list_of(report.findings, finding)},
-          {"tensors", report.tensors},
-          {"inline_tensors", report.inline_tensors},
-          {"inline_uncompared", report.inline_uncompared},
-          {"bytes", report.bytes},
-          {"compared", report.compared},
-          {"compared_by_manifest", report.compared_by_manifest},
-          {"converted", report.converted},
-          {"linked", report.linked},
-          {"linked_without_crc", report.linked_without_crc},
-          {"without_length", report.without_length},
-          {"used_manifest", report.used_manifest}};
+  Document document{{"ok", report.ok()},
+                    {"findings", list_of(report.findings, finding)},
+                    {"tensors", report.tensors},
+                    {"inline_tensors", report.inline_tensors},
+                    {"inline_uncompared", report.inline_uncompared},
+                    {"bytes", report.bytes},
+                    {"compared", report.compared},
+                    {"compared_by_manifest", report.compared_by_manifest},
+                    {"converted", report.converted},
+                    {"linked", report.linked},
+                    {"linked_without_crc", report.linked_without_crc},
+                    {"without_length", report.without_length},
+                    {"used_manifest", report.used_manifest}};
+  add_notes(report.notes, document);
+  return document;
 }
 
 }  // namespace
@@ -318,6 +327,7 @@ std::string inspect_document(const Inspection& inspection) {
       document[key] = *text;
     }
   }
+  add_notes(inspection.notes, document);
   if (inspection.refusal) {
     document["refusal"] = inspection.refusal->message;
   }

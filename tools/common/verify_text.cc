@@ -133,6 +133,7 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
         report.without_length == 1 ? "1 tensor has"
                                    : fmt::format("{} tensors have", report.without_length));
   }
+  out += notes_text(report.notes);
   return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), inline_ones,
                            size_text(report.bytes),

@@ -58,6 +58,7 @@ Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
 // the keys of the derived tensors, it gets these, too.
 Result<Checkpoint> open_old(const SaveJob& job) {
   OpenOptions open = open_options(job.options, job.target.folder);
+  open.variant.clear();  // of the new one
   auto old = open_checkpoint(job.options.learn_from, open);
   if (!old && old.error().code == ErrorCode::kNotFound && !open.key.empty()) {
     open.key.clear();

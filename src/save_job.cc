@@ -101,6 +101,7 @@ void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoi
   for (const std::uint32_t key : mapping.baked_keys) {
     report.baked_keys.push_back(keys.keys[key].name);
   }
+  report.notes = checkpoint.notes();
   report.overlaid = checkpoint.overlaid();
   for (const TiedKey& tied : mapping.tied_keys) {
     report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);

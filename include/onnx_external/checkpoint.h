@@ -47,6 +47,10 @@ struct OpenOptions {
   // fails with kAmbiguous and the message lists them.
   std::string key = {};
 
+  // Of a folder, files of this variant are opened, such as model.fp16.safetensors for "fp16".
+  // kInvalidArgument if no path is a folder.
+  std::string variant = {};
+
   // Views may be larger than the bytes behind them (stride 0, overlaps, compressed records). The
   // contiguous size of all tensors together, shared bytes counted once, may be at most this many
   // times the size of the files, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
@@ -184,6 +188,9 @@ class Checkpoint {
   // the tensor in the file). Pairs whose second name is not in the file are left out.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
 
+  // Sentences about what was opened and may surprise, such as a file of a folder that was not read.
+  [[nodiscard]] const std::vector<std::string>& notes() const;
+
   // Bytes of the contiguous tensor.
   [[nodiscard]] std::uint64_t nbytes(std::size_t tensor) const;
 
@@ -236,12 +243,14 @@ class Checkpoint {
 };
 
 // Opens one checkpoint that consists of `paths`, in order. Each is a checkpoint file, a Hugging
-// Face shard index (*.index.json) or a folder. Of a folder, the first of these that exists is
-// opened: model.safetensors.index.json, model.safetensors, pytorch_model.bin.index.json,
-// pytorch_model.bin, the .metadata of a distributed checkpoint; otherwise its only checkpoint file
-// (kAmbiguous with the list if there are several). The format is recognized by content, never by
-// suffix. The same tensor name in two arguments is kAmbiguous, unless OpenOptions::overlay is set.
-// Also kNotFound, kIo, kCorrupt, kUnsupported (the message names the format, e.g. HDF5).
+// Face shard index (*.index.json) or a folder. Of a folder, the file that transformers'
+// from_pretrained() loads is opened: the one that config.json names as transformers_weights, or the
+// first that exists of model.safetensors, model.safetensors.index.json, pytorch_model.bin and
+// pytorch_model.bin.index.json. Without any of these, it is the .metadata of a distributed
+// checkpoint, otherwise the folder's only checkpoint file (kAmbiguous with the list if there are
+// several). The format is recognized by content, never by suffix. The same tensor name in two
+// arguments is kAmbiguous, unless OpenOptions::overlay is set. Also kNotFound, kIo, kCorrupt,
+// kUnsupported (the message names the format, e.g. HDF5).
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});
 

@@ -97,6 +97,7 @@ struct SaveReport {
   std::vector<std::string> unmatched_keys;   // including those of unused modules
   std::vector<std::string> baked_keys;       // of these, Mapping::baked_keys and learned ones
   std::vector<UnusedModule> unused_modules;  // modules of the checkpoint that the graph lacks
+  std::vector<std::string> notes;            // Checkpoint::notes()
   std::vector<OverlaidTensor> overlaid;      // tensors that a later checkpoint replaced
   std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
   std::vector<std::string> inputs_left;                        // as in Mapping, like the next two

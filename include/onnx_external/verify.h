@@ -89,6 +89,7 @@ struct VerifyReport {
   // Values that became infinite when they were converted for this model, as its manifest says.
   std::uint64_t overflowed = 0;
   bool used_manifest = false;
+  std::vector<std::string> notes;  // Checkpoint::notes()
   [[nodiscard]] bool ok() const { return findings.empty(); }
 };
 

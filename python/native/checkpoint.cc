@@ -173,6 +173,14 @@ nb::list files(const Checkpoint& checkpoint) {
   return out;
 }
 
+nb::list notes(const Checkpoint& checkpoint) {
+  nb::list out;
+  for (const std::string& note : checkpoint.notes()) {
+    out.append(nb::cast(note));
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
@@ -181,6 +189,7 @@ void bind_checkpoint(nb::module_& module) {
       .def("format", [](const Checkpoint& self) { return self.format(); })
       .def("names", &names)
       .def("files", &files)
+      .def("notes", &notes)
       .def("describe", &describe, nb::arg("index"))
       .def("read_into", &read_into, nb::arg("index"), nb::arg("first"), nb::arg("buffer"))
       .def("is_in_place", &is_in_place, nb::arg("file"))

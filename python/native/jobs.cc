@@ -109,6 +109,13 @@ class GivenModel {
   std::vector<LooseTensor> tensors_;
 };
 
+// Tensors beside the weights, or weights of before: what concerns the weights' own folder does not
+// concern them.
+Result<Checkpoint> open_others(Sources& others, OpenOptions options) {
+  options.variant.clear();
+  return others.open(options);
+}
+
 // What a save works on.
 struct SaveInputs {
   GivenModel model;
@@ -124,7 +131,7 @@ Result<SaveReport> attach(SaveInputs& inputs, const SaveTarget& target, SaveOpti
   if (const auto paths = inputs.old.paths(); paths) {
     options.learn_from = *paths;
   } else {
-    TRY_ASSIGN(old, inputs.old.open(options.open));
+    TRY_ASSIGN(old, open_others(inputs.old, options.open));
     options.learn_from_open = &*old;
   }
   std::optional<Model> model;
@@ -144,7 +151,7 @@ Result<SaveReport> attach(SaveInputs& inputs, const SaveTarget& target, SaveOpti
     return save_model_with_external_data(target, *std::move(checkpoint), *std::move(model),
                                          options);
   }
-  TRY_ASSIGN(const auto extra, inputs.extra.open(options.open));
+  TRY_ASSIGN(const auto extra, open_others(inputs.extra, options.open));
   TRY_ASSIGN(checkpoint, with_extra(*model, checkpoint ? &*checkpoint : nullptr, extra, options));
   return save_model_with_external_data(target, *std::move(checkpoint), *std::move(model), options);
 }
@@ -247,7 +254,7 @@ Result<SetReport> save_all(SetInputs& inputs, const SaveTarget& target, SaveOpti
     TRY_ASSIGN(checkpoint, inputs.weights.open(options.open));
   }
   if (!inputs.extra.empty()) {
-    TRY_ASSIGN(const auto extra, inputs.extra.open(options.open));
+    TRY_ASSIGN(const auto extra, open_others(inputs.extra, options.open));
     TRY_ASSIGN(checkpoint, with_extra(models, checkpoint ? &*checkpoint : nullptr, extra, options));
   }
   std::vector<GraphToSave> graphs;

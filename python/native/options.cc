@@ -219,6 +219,7 @@ OpenOptions open_options(Keywords& keywords) {
   OpenOptions open;
   open.classes = &keywords.classes();
   set(keywords, "key", "a str", open.key);
+  set(keywords, "variant", "a str", open.variant);
   set(keywords, "overlay", "a bool", open.overlay);
   set(keywords, "max_expand", "an int", open.max_expand);
   set(keywords, "densify", "a bool", open.densify);

@@ -290,6 +290,11 @@ class Checkpoint(Mapping[str, Tensor]):
         """The files, as they were opened."""
         return [str(path) for path in self.core.files()]
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what may surprise, such as a file of a folder that was not read."""
+        return self.core.notes()
+
     def __getitem__(self, name: str) -> Tensor:
         """Return the tensor of that name; KeyError if there is none."""
         return Tensor(self.core, self._files, self._places[name], name)
@@ -334,6 +339,7 @@ def open_checkpoint(
     paths: StrPath | Sequence[StrPath],
     key: str | None = None,
     *,
+    variant: str | None = None,
     overlay: bool = False,
     max_expand: int = 4,
     densify: bool = False,
@@ -345,6 +351,7 @@ def open_checkpoint(
     Args:
         paths: a checkpoint file, a shard index or a folder; several are one checkpoint.
         key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict".
+        variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
         overlay: of a tensor that several paths have, take the last one's.
         max_expand: views may grow to so many times the size of the files.
         densify: make sparse tensors dense.
@@ -354,6 +361,7 @@ def open_checkpoint(
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     options = {
         "key": key,
+        "variant": variant,
         "overlay": overlay,
         "max_expand": max_expand,
         "densify": densify,

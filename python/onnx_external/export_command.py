@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
+    parser.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
     parser.add_argument("--layout", choices=_CHOICES, default="single", help=_LAYOUTS)
@@ -108,6 +109,8 @@ def _print(report: Any) -> None:
         for what, times in report.left[name].items():
             print(f"  left to the runtime: {times} x {what}{_consequence(what, report.save)}")
     print(_total(report.save))
+    for note in report.save.notes:
+        print(f"note: {note}")
     if report.unused_keys:
         print(f"{len(report.unused_keys)} keys are not of {report.model_class}")
     if report.copied:
@@ -160,6 +163,7 @@ def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
         progress=steps or False,
         fsync=not given.no_fsync,
         layout=given.layout,
+        variant=given.variant,
         overwrite=given.overwrite,
         **options,
     )

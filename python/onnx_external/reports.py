@@ -98,6 +98,8 @@ class SaveReport(_Document):
     verified: bool
     derived: dict[str, Any] = field(default_factory=dict)
     """Derived tensors that the map defined, as in a map file."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
     linked_bytes: int = 0
     files_reused: int = 0
     bytes_reused: int = 0
@@ -144,6 +146,7 @@ class SetReport(_Document):
     seconds: float
     verified: bool
     derived: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     linked_bytes: int = 0
     files_reused: int = 0
     bytes_reused: int = 0
@@ -179,6 +182,7 @@ class VerifyReport(_Document):
     used_manifest: bool
     overflowed: int = 0
     """Values that became infinite when they were converted for this model, by its manifest."""
+    notes: list[str] = field(default_factory=list)
     models: dict[str, VerifyReport] = field(default_factory=dict)
     """Of a folder of models that were saved together: the report of each file. The members above
     are then of all of them; bytes that models share count for each."""
@@ -241,6 +245,7 @@ class Inspection(_Document):
     tied_names: list[dict[str, str]] = field(default_factory=list)
     opaque_objects: list[dict[str, str]] = field(default_factory=list)
     refused_tensors: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 _D = TypeVar("_D", bound=_Document)
@@ -292,6 +297,8 @@ def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
         values = [each[name] for each in documents]
         if isinstance(values[0], bool):
             whole[name] = all(values)
+        elif name == "notes":  # on the checkpoint, which is the same one
+            whole[name] = values[0]
         else:
             whole[name] = sum(values, [] if isinstance(values[0], list) else 0)
     return whole

@@ -66,6 +66,7 @@ class SaveOptions(TypedDict, total=False):
     keep_inputs: bool
     base_dir: StrPath | None
     key: str | None
+    variant: str | None
     overlay: bool
     max_expand: int
     densify: bool
@@ -131,6 +132,7 @@ def save(
     keep_inputs: bool = False,
     base_dir: StrPath | None = None,
     key: str | None = None,
+    variant: str | None = None,
     overlay: bool = False,
     max_expand: int = 4,
     densify: bool = False,
@@ -211,6 +213,7 @@ def save(
         "keep_inputs": keep_inputs,
         "base_dir": base_dir,
         "key": key,
+        "variant": variant,
         "overlay": overlay,
         "max_expand": max_expand,
         "densify": densify,

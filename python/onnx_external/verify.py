@@ -63,7 +63,7 @@ def inspect(
         sha256: read every tensor that is listed, for its digest.
         threads: 0 means one per CPU.
         progress: as for save().
-        **options: `overlay`, `max_expand`, `densify`, `widen_complex32`.
+        **options: `variant`, `overlay`, `max_expand`, `densify`, `widen_complex32`.
     """
     paths = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     options |= {"key": key, "filter": filter, "sha256": sha256, "threads": threads}

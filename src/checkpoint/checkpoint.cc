@@ -59,6 +59,7 @@ void append_contents(FileContents& whole, FileContents part) {
   append(whole.opaque, std::move(part.opaque));
   append(whole.refused, std::move(part.refused));
   append(whole.tied_names, std::move(part.tied_names));
+  append(whole.notes, std::move(part.notes));
   whole.kept_bytes += part.kept_bytes;
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
@@ -114,6 +115,9 @@ const std::vector<OverlaidTensor>& Checkpoint::overlaid() const {
 }
 const std::vector<std::pair<std::string, std::string>>& Checkpoint::tied_names() const {
   return contents_->all.tied_names;
+}
+const std::vector<std::string>& Checkpoint::notes() const {
+  return contents_->all.notes;
 }
 
 std::uint64_t Checkpoint::nbytes(std::size_t tensor) const {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -7,6 +6,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/dcp/dcp.h"
+#include "checkpoint/folder_file.h"
 #include "checkpoint/formats/checkpoint_file.h"
 #include "checkpoint/formats/shard_index.h"
 #include "checkpoint/names_of_arguments.h"
@@ -21,15 +21,12 @@ namespace {
 
 constexpr std::size_t kMaxListedFiles = 20;
 
-// The files that a folder may hold; the first that exists is its checkpoint.
-constexpr std::array<std::string_view, 4> kFolderFiles = {
-    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json",
-    "pytorch_model.bin"};
-
+// The shards of an index are in `folder`.
 Result<FileContents> read_file_or_index(std::shared_ptr<const SourceFile> file,
+                                        const std::filesystem::path& folder,
                                         const OpenOptions& options) {
   TRY_ASSIGN(const auto format, sniff_format(*file));
-  return format == FileFormat::kJson ? read_shard_index(*file, options)
+  return format == FileFormat::kJson ? read_shard_index(*file, folder, options)
                                      : read_checkpoint_file(std::move(file), options);
 }
 
@@ -74,14 +71,15 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
 }
 
 Result<FileContents> read_folder(const std::filesystem::path& folder, const OpenOptions& options) {
-  std::error_code ignored;
-  for (const std::string_view name : kFolderFiles) {
-    if (!std::filesystem::exists(std::filesystem::symlink_status(folder / name, ignored))) {
-      continue;
+  TRY_ASSIGN(auto usual, transformers_file(folder, options.variant));
+  if (usual) {
+    TRY_ASSIGN(auto contents, read_file_or_index(std::move(usual->file), folder, options));
+    if (!usual->note.empty()) {
+      contents.notes.insert(contents.notes.begin(), std::move(usual->note));
     }
-    TRY_ASSIGN(auto file, open_shard(folder, name));
-    return read_file_or_index(std::move(file), options);
+    return contents;
   }
+  std::error_code ignored;
   if (std::filesystem::exists(
           std::filesystem::symlink_status(folder / kDcpMetadataName, ignored))) {
     TRY_ASSIGN(auto metadata, open_shard(folder, kDcpMetadataName));
@@ -102,8 +100,9 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
                                            quote_list(names, kMaxListedFiles) +
                                            "; name the ones to read");
   }
+  TRY(check_is_whole(folder, names.front()));
   TRY_ASSIGN(auto file, open_shard(folder, names.front()));
-  return read_file_or_index(std::move(file), options);
+  return read_file_or_index(std::move(file), folder, options);
 }
 
 Result<FileContents> read_argument(const std::filesystem::path& path, const OpenOptions& options) {
@@ -116,8 +115,22 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
                 path.string() + ": a part of a distributed checkpoint (DCP); name its folder");
   }
   TRY_ASSIGN(auto file, SourceFile::open(path));
-  return path.filename() == kDcpMetadataName ? read_dcp(std::move(file), options)
-                                             : read_file_or_index(std::move(file), options);
+  return path.filename() == kDcpMetadataName
+             ? read_dcp(std::move(file), options)
+             : read_file_or_index(std::move(file), path.parent_path(), options);
+}
+
+Status check_variant(std::span<const std::filesystem::path> paths, const std::string& variant) {
+  const auto is_folder = [](const std::filesystem::path& path) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(path, ignored);
+  };
+  if (!variant.empty() && std::none_of(paths.begin(), paths.end(), is_folder)) {
+    return fail(ErrorCode::kInvalidArgument,
+                paths[0].string() + ": no folder, so the variant " + quote(variant) +
+                    " has no meaning; leave it out, or name the folder");
+  }
+  return {};
 }
 
 }  // namespace
@@ -127,6 +140,7 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   if (paths.empty()) {
     return fail(ErrorCode::kInvalidArgument, "no checkpoint is named");
   }
+  TRY(check_variant(paths, options.variant));
   auto contents = std::make_unique<CheckpointAccess::Contents>(options.scratch_dir);
   for (std::uint32_t argument = 0; argument < paths.size(); ++argument) {
     TRY_ASSIGN(auto part, read_argument(paths[argument], options));

@@ -190,6 +190,7 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   Inspection inspection;
   inspection.format = checkpoint.format();
   inspection.refusal = std::move(refusal);
+  inspection.notes = checkpoint.notes();
   inspection.opaque_objects = checkpoint.opaque_objects();
   inspection.refused_tensors = checkpoint.refused_tensors();
   inspection.tied_names = checkpoint.tied_names();

@@ -67,6 +67,7 @@ struct Inspection {
   std::optional<Error> refusal;  // why a save would refuse it without OpenOptions::key
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
+  std::vector<std::string> notes;                               // Checkpoint::notes()
   std::vector<OpaqueObject> opaque_objects;
   std::vector<RefusedTensor> refused_tensors;
 

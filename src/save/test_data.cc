@@ -387,7 +387,8 @@ std::vector<GraphInput> graph_inputs(const onnx::GraphProto& graph,
 Result<Checkpoint> open_recording(const std::filesystem::path& path, const OpenOptions& options) {
   OpenOptions recorded = options;
   recorded.selection = Selection::kRecordedInputs;
-  recorded.key.clear();  // it is the checkpoint's
+  recorded.key.clear();  // these are the checkpoint's
+  recorded.variant.clear();
   return open_checkpoint(std::span(&path, 1), recorded);
 }
 

@@ -104,7 +104,9 @@ Result<VerifyReport> verify_model_against(const std::filesystem::path& model_pat
                                           const Checkpoint& checkpoint,
                                           std::span<const ExpectedTensor> expected,
                                           const VerifyOptions& options) {
-  return verify_one({model_path, expected}, &checkpoint, options);
+  TRY_ASSIGN(auto report, verify_one({model_path, expected}, &checkpoint, options));
+  report.notes = checkpoint.notes();
+  return report;
 }
 
 }  // namespace onnx_external

@@ -10,6 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const TempDir folder;
   static const std::filesystem::path index = write_shards(folder);
   const auto file = memory_file(data, size, index);
-  read_part(read_shard_index(*file, {.selection = Selection::kEverything}));
+  read_part(
+      read_shard_index(*file, file->path().parent_path(), {.selection = Selection::kEverything}));
   return 0;
 }

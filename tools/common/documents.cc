@@ -146,6 +146,12 @@ Document open_slot(const Slot& slot) {
   return out;
 }
 
+void add_notes(const std::vector<std::string>& notes, Document& document) {
+  if (!notes.empty()) {
+    document["notes"] = notes;
+  }
+}
+
 template <typename Items, typename ToDocument>
 Document list_of(const Items& items, const ToDocument& to_document) {
   Document out = Document::array();
@@ -190,6 +196,7 @@ Document save_object(const SaveReport& report, RunMode mode) {
                     {"bytes", report.bytes},
                     {"seconds", report.seconds},
                     {"verified", report.verified}};
+  add_notes(report.notes, document);
   if (!report.derived.empty()) {
     document["derived"] = Document::parse(derived_json(report.derived, ""));
   }
@@ -263,6 +270,7 @@ Document verify_object(const VerifyReport& report) {
   if (report.overflowed > 0) {
     document["overflowed"] = report.overflowed;
   }
+  add_notes(report.notes, document);
   return document;
 }
 
@@ -326,6 +334,7 @@ std::string inspect_document(const Inspection& inspection) {
       document[key] = *text;
     }
   }
+  add_notes(inspection.notes, document);
   if (inspection.refusal) {
     document["refusal"] = inspection.refusal->message;
   }

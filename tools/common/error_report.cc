@@ -19,19 +19,6 @@ bool is_plain(char c) {
          std::string_view("._/-").find(c) != std::string_view::npos;
 }
 
-// True for text without characters that a terminal obeys.
-bool is_harmless(std::string_view text) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool is_c1 =
-        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    if (byte < 0x20 || byte == 0x7f || is_c1) {
-      return false;
-    }
-  }
-  return is_utf8(text);
-}
-
 // The text as one word of a shell's command line; control characters need bash's $'...' form.
 std::string shell_word(std::string_view text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) {
@@ -50,11 +37,6 @@ std::string shell_word(std::string_view text) {
     }
   }
   return word + "'";
-}
-
-// Makes a text of the library, which may contain names, safe to print. Quotes do not change.
-std::string calm(const std::string& words) {
-  return is_harmless(words) ? words : shown(words);
 }
 
 std::string nearest_text(const std::vector<std::string>& candidates, Lists lists) {

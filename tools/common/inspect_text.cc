@@ -156,6 +156,7 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
   for (const RefusedTensor& refused : inspection.refused_tensors) {
     out += fmt::format("refused: {}: {}\n", quote(refused.path), refused.reason);
   }
+  out += notes_text(inspection.notes);
   if (inspection.refusal) {
     out += "save-external would refuse it: " + error_text(*inspection.refusal, Lists::kShort);
   }

@@ -110,6 +110,7 @@ void add_name_list(CommandLine& line, const std::string& name, std::vector<std::
 }
 
 void add_value_options(CommandLine& line, OpenOptions& options) {
+  line.value("--variant", options.variant);
   line.flag("--overlay", options.overlay);
   add_number(line, "--max-expand", options.max_expand, 1, kMaxExpand);
   line.flag("--densify", options.densify);

@@ -19,6 +19,7 @@ namespace onnx_external {
 
 // The lines of the help texts for the options below.
 inline constexpr const char* kValueHelp =
+    "  --variant NAME         of a folder, the files of a variant: model.NAME.safetensors, ...\n"
     "  --overlay              if several files have a tensor, take the last one's\n"
     "  --max-expand N         let expanded views grow to N times the files (default 4)\n"
     "  --densify              make sparse tensors dense, with their zeros written out\n"

@@ -71,6 +71,22 @@ std::string shown(std::string_view name) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
+bool is_harmless(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_c1 =
+        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (byte < 0x20 || byte == 0x7f || is_c1) {
+      return false;
+    }
+  }
+  return is_utf8(text);
+}
+
+std::string calm(const std::string& words) {
+  return is_harmless(words) ? words : shown(words);
+}
+
 // A column is at most this wide: a longer name shifts its own row only.
 constexpr std::size_t kMaxColumn = 64;
 

@@ -287,8 +287,10 @@ void SandboxPaths::read_checkpoints(const std::vector<fs::path>& arguments) {
     const fs::path folder =
         fs::canonical(is_folder ? argument : argument.parent_path() / ".", ignored);
     read.push_back(folder);
-    if (folder.parent_path().filename() == "snapshots") {
-      read.push_back(folder.parent_path().parent_path() / "blobs");
+    for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
+      if (at.parent_path().filename() == "snapshots") {
+        read.push_back(at.parent_path().parent_path() / "blobs");
+      }
     }
   }
 }

@@ -96,7 +96,8 @@ std::vector<std::string> single_keys(const SaveReport& report) {
 
 // The lines about names without a partner, in both reports of save-external.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
-  return overlaid_text(report.overlaid, lists) + unused_modules_text(report, lists) +
+  return notes_text(report.notes) + overlaid_text(report.overlaid, lists) +
+         unused_modules_text(report, lists) +
          names_line("unused keys", single_keys(report), lists) +
          names_line("baked into the graph", report.baked_keys, lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
@@ -203,6 +204,14 @@ std::string data_folder(const SaveReport& report) {
 }
 
 }  // namespace
+
+std::string notes_text(const std::vector<std::string>& notes) {
+  std::string out;
+  for (const std::string& note : notes) {
+    out += "note: " + calm(note) + "\n";
+  }
+  return out;
+}
 
 std::string save_text(const SaveReport& report, Lists lists) {
   const bool linked = report.linked_bytes > 0;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/error_report.h"
 #include "inspect/inspect.h"
@@ -42,6 +43,9 @@ enum class Listing { kFlat, kTree };
 
 // A line for each module, indented by its depth, and one for the whole model.
 [[nodiscard]] std::string modules_text(const ModuleList& list);
+
+// A line for each of Checkpoint::notes().
+[[nodiscard]] std::string notes_text(const std::vector<std::string>& notes);
 
 // "1.24 s, 1.77 GB/s".
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);

@@ -137,6 +137,7 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
     out += fmt::format("warning: {} became infinite when they were converted for this model\n",
                        count_text(report.overflowed, "value"));
   }
+  out += notes_text(report.notes);
   return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), inline_ones,
                            size_text(report.bytes),

@@ -148,7 +148,7 @@ def _names(weights: Weights, options: Mapping[str, Any]) -> set[str]:
         return set(weights)
     if not isinstance(weights, (str, os.PathLike)):
         return {name for one in weights for name in _names(one, options)}
-    reading = {name: options[name] for name in ("key", "overlay") if name in options}
+    reading = {name: options[name] for name in ("key", "variant", "overlay") if name in options}
     with open_checkpoint(weights, **reading) as checkpoint:
         return set(checkpoint)
 

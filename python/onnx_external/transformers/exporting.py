@@ -277,7 +277,8 @@ def export(
         optimize: as for oe.torch.export().
         dry_run: trace, and report what would be written.
         progress: as for oe.save().
-        **options: of oe.save(), such as `layout`, `overwrite` and `transpose_weights`.
+        **options: of oe.save(), such as `layout`, `overwrite`, `transpose_weights` and `variant`
+            ("fp16" takes model.fp16.safetensors).
 
     Raises:
         ExportError: transformers or torch cannot load or export the model.
@@ -294,9 +295,9 @@ def export(
     with shown(progress) as callback:
         meter = Meter(callback)
         with meter.step("load"):
-            loaded = load(source, task, dtype)
+            loaded = load(source, task, dtype, options.get("variant"))
         graphs = _graphs(loaded, inputs, dynamic, optimize, meter)
-        saves = Saving(source, target, graphs)
+        saves = Saving(loaded.weights, target, graphs)
         options = {"unmatched": "skip", **options, "progress": callback or False}
         with meter.step("plan"):  # nothing is written unless all can be
             report = saves.plan(options)

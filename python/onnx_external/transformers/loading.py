@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -29,7 +29,7 @@ from .guarding import LOCAL, alone, not_run, read_config, refuse_own_code, regis
 from .recording import Key, Made, Recorder, Unknown
 from .sizes import Sizes
 
-__all__ = ["Loaded", "chosen", "load", "model_class", "sizes_of", "told"]
+__all__ = ["Loaded", "load", "model_class", "opened", "told"]
 
 
 _MOST = 800
@@ -43,6 +43,8 @@ class Loaded:
     model: Any
     made: dict[str, Made]
     """How each parameter and buffer that the checkpoint fills is made of its keys."""
+    weights: list[Path]
+    """What the checkpoint consists of: its folder, and files that the class reads besides."""
     unused: list[str] = field(default_factory=list)
     """Keys that transformers does not load into this class."""
 
@@ -188,8 +190,35 @@ def _equality(checkpoint: Checkpoint) -> Any:
     return equal
 
 
-def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
-    """Make the model of a folder.
+class Opened(NamedTuple):
+    """The checkpoint of a folder, and what its config makes of it."""
+
+    made_by: Any
+    config: Any
+    sizes: Sizes
+    weights: list[Path]
+    """What it consists of: the folder, and files that the class reads after the folder's own."""
+    checkpoint: Checkpoint
+
+
+@contextlib.contextmanager
+def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
+    """Open the checkpoint of a folder, which contradicts no number of its config."""
+    with contextlib.ExitStack() as stack:
+        checkpoint = stack.enter_context(open_checkpoint(folder, variant=variant))
+        sizes = sizes_of(folder, checkpoint)
+        made_by, config = chosen(folder, made_by)
+        names = getattr(type(config), "extra_files", ())  # such as those of heads
+        weights = [folder, *(folder / name for name in names if (folder / name).is_file())]
+        if len(weights) > 1:
+            whole = open_checkpoint(weights, variant=variant, overlay=True)
+            checkpoint = stack.enter_context(whole)
+            sizes = sizes_of(folder, checkpoint)
+        yield Opened(made_by, config, sizes, weights, checkpoint)
+
+
+def load(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Loaded:
+    """Make the model of a folder, of its files or those of a variant.
 
     transformers' own loader runs: renames, prefixes, ties, merged and split tensors, types and
     buffers are as it decides; only the bytes stay where they are.
@@ -201,9 +230,7 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
     made_by = model_class(folder, task)
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
-    with open_checkpoint(folder) as checkpoint:
-        sizes = sizes_of(folder, checkpoint)
-        made_by, config = chosen(folder, made_by)
+    with opened(folder, made_by, variant) as (made_by, config, sizes, weights, checkpoint):
         recorder = Recorder(_equality(checkpoint))
         with torch.no_grad():
             state = {
@@ -224,7 +251,7 @@ def load(folder: Path, task: str | None, dtype: str | None) -> Loaded:
     missing = sorted(info["missing_keys"])
     if missing:
         raise _missing(folder, model, missing)
-    return Loaded(model, made, sorted(info["unexpected_keys"]))
+    return Loaded(model, made, weights, sorted(info["unexpected_keys"]))
 
 
 def _from_pretrained(

@@ -51,9 +51,9 @@ class Graph(NamedTuple):
 class Saving:
     """Saves a model: all of its graphs, or nothing."""
 
-    def __init__(self, source: Path, target: Path, graphs: Mapping[str, Graph]) -> None:
-        """Args: the folder of the model; where to, a folder or a file; the graphs by name."""
-        self._source, self._target = source, target
+    def __init__(self, weights: list[Path], target: Path, graphs: Mapping[str, Graph]) -> None:
+        """Args: the model's folder and files; where to, a folder or a file; the graphs by name."""
+        self._weights, self._source, self._target = weights, weights[0], target
         self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
         self.folder = self._folder()
         self.copied: list[str] = []
@@ -87,6 +87,8 @@ class Saving:
         return Beside(_beside(self._source), self.folder, options.get("progress") or None)
 
     def _save(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
+        if len(self._weights) > 1:  # of a tensor in several files, transformers takes the last one
+            options = {**options, "overlay": True}
         try:
             return self._save_one(options) if len(self._graphs) == 1 else self._save_set(options)
         except Error as error:
@@ -97,7 +99,7 @@ class Saving:
     def _save_set(self, options: Mapping[str, Any]) -> SetReport:
         models = {name: _given(graph, options) for name, graph in self._graphs.items()}
         document = map_of_set({name: graph.made for name, graph in self._graphs.items()})
-        report = save(models, self.folder, self._source, map=document, **options)
+        report = save(models, self.folder, self._weights, map=document, **options)
         assert isinstance(report, SetReport)
         return report
 
@@ -105,7 +107,7 @@ class Saving:
         name, graph = next(iter(self._graphs.items()))
         path = self._target if self.folder != self._target else self.folder / name
         document = map_document(graph.made)
-        report = save(_given(graph, options), path, self._source, map=document, **options)
+        report = save(_given(graph, options), path, self._weights, map=document, **options)
         assert isinstance(report, SaveReport)
         return report
 

@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     folder.add_argument("-o", "--output", help="where to export to; default: a temporary folder")
     folder.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
+    folder.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
     folder.add_argument("--static", action="store_true", help="no dimension varies")
     folder.add_argument("--layout", help="of the exported weights")
     add("--overwrite", action="store_true", help="replace what is in the output and the dump")
@@ -191,6 +192,8 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if given.layout:
         found["layout"] = given.layout
+    if given.variant:
+        found["variant"] = given.variant
     if given.static:
         found["dynamic"] = False
     return found

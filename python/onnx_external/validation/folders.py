@@ -86,6 +86,7 @@ class Folder:
     inputs: Mapping[str, Any] | None
     dynamic: bool = True
     exported: str | None = None
+    variant: str | None = None
     _module: Any = field(default=None, repr=False)
 
     def graphs(self) -> dict[str, Graph]:
@@ -97,7 +98,7 @@ class Folder:
         """
         from .transformers_reference import TransformersReference, loaded
 
-        self._module = model = loaded(self.source, self.task, self.dtype)
+        self._module = model = loaded(self.source, self.task, self.dtype, self.variant)
         parts, notes = example_graphs(model, self.inputs, self.dynamic)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():
@@ -190,11 +191,14 @@ def opened(
             meter.steps += report.steps
             models = {name: Path(graph.model) for name, graph in report.graphs.items()}
             exported = str(target) if output else None
-            yield Folder(models, path, task, dtype, inputs, options.get("dynamic", True), exported)
+            dynamic, variant = options.get("dynamic", True), options.get("variant")
+            yield Folder(models, path, task, dtype, inputs, dynamic, exported, variant)
         return
     if output is not None:
         raise InvalidArgumentError(f"output: {path} is no folder of transformers to export")
-    yield _folder_of(model, against, inputs, task, dtype)
+    folder = _folder_of(model, against, inputs, task, dtype)
+    folder.variant = options.get("variant")
+    yield folder
 
 
 def _export(

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from ..checkpoint import open_checkpoint
 from ..transformers.guarding import LOCAL, alone
-from ..transformers.loading import chosen, model_class, sizes_of, told
+from ..transformers.loading import model_class, opened, told
 from .inputs import Given
 from .references import ModuleReference
 from .values import Value
@@ -18,16 +17,13 @@ from .values import Value
 __all__ = ["TransformersReference", "loaded"]
 
 
-def loaded(folder: Path, task: str | None, dtype: str | None) -> Any:
+def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Any:
     """Return the model of a folder as from_pretrained() makes it."""
-    made_by = model_class(folder, task)
-    with open_checkpoint(folder) as checkpoint:
-        sizes = sizes_of(folder, checkpoint)
-    made_by, config = chosen(folder, made_by)
-    dtypes = getattr(torch, dtype) if dtype else "auto"
-    loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
-    with loading, sizes.bounding():
-        model = made_by.from_pretrained(folder, config=config, dtype=dtypes, **LOCAL)
+    given = {"dtype": getattr(torch, dtype) if dtype else "auto", "variant": variant, **LOCAL}
+    with opened(folder, model_class(folder, task), variant) as (made_by, config, sizes, _, _):
+        loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
+        with loading, sizes.bounding():
+            model = made_by.from_pretrained(folder, config=config, **given)
     return model.eval().requires_grad_(False)
 
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,9 @@ namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kMaxShards = 100'000;
-constexpr std::string_view kBlobs = "../../blobs/";
+constexpr std::size_t kMaxListedTensors = 4;
+constexpr std::string_view kUp = "../";
+constexpr std::string_view kBlobs = "blobs/";
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
 struct ShardMap {
@@ -69,6 +72,17 @@ Result<ShardMap> read_map(const SourceFile& index) {
   return map;
 }
 
+// Whether the blobs of a cache are `ups` folders above: from .../snapshots/<revision> they are two
+// above, and one more for each folder in between.
+bool is_snapshot(const std::filesystem::path& folder, std::size_t ups) {
+  auto at = std::filesystem::absolute(folder).lexically_normal();
+  at = at.has_filename() ? at : at.parent_path();
+  for (; ups > 2; --ups) {
+    at = at.parent_path();
+  }
+  return ups == 2 && at.parent_path().filename() == "snapshots";
+}
+
 // Follows the link `name` in `folder` manually, checking each step.
 Result<UniqueFd> open_in_cache(int folder, const std::filesystem::path& folder_path,
                                const std::string& name) {
@@ -76,15 +90,19 @@ Result<UniqueFd> open_in_cache(int folder, const std::filesystem::path& folder_p
   std::string target(PATH_MAX, '\0');
   const ssize_t size = ::readlinkat(folder, name.c_str(), target.data(), target.size());
   target.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
-  const std::string blob = target.starts_with(kBlobs) ? target.substr(kBlobs.size()) : "";
-  const auto snapshots = std::filesystem::absolute(folder_path).lexically_normal();
-  const auto revision = snapshots.has_filename() ? snapshots : snapshots.parent_path();
-  if (!check_plain_name(blob) || revision.parent_path().filename() != "snapshots") {
+  std::size_t ups = 0;
+  while (std::string_view(target).substr(ups).starts_with(kUp)) {
+    ups += kUp.size();
+  }
+  const std::string rest = target.substr(ups);
+  const std::string blob = rest.starts_with(kBlobs) ? rest.substr(kBlobs.size()) : "";
+  if (!check_plain_name(blob) || !is_snapshot(folder_path, ups / kUp.size())) {
     return fail(ErrorCode::kInvalidArgument,
                 where + ": a symbolic link to " + quote(target) +
                     "; only links into the blobs folder of a Hugging Face cache are followed");
   }
-  const UniqueFd blobs(::openat(folder, "../../blobs", kOpenFlags | O_DIRECTORY));
+  const std::string blobs_path = target.substr(0, ups) + "blobs";
+  const UniqueFd blobs(::openat(folder, blobs_path.c_str(), kOpenFlags | O_DIRECTORY));
   if (!blobs) {
     return fail(errno_error(errno, where + ": cannot open the cache's blobs folder"));
   }
@@ -95,30 +113,32 @@ Result<UniqueFd> open_in_cache(int folder, const std::filesystem::path& folder_p
   return fd;
 }
 
-// Decides about a tensor of shard number `shard`: it is listed, left to the shard that the index
-// names, or a duplicate.
+// Merges shards as transformers does: of a tensor in several shards, the last one's by name counts.
 class Merger {
  public:
   explicit Merger(const ShardMap& map) : map_(map) {}
 
+  // Leaves tensors out of the part, which is shard number `shard`, that an earlier part replaces.
   [[nodiscard]] Status keep(FileContents& part, std::uint32_t shard) {
     std::vector<TensorView> kept;
     for (TensorView& tensor : part.tensors) {
       const auto placed = map_.shard_of.find(tensor.name);
-      if (placed != map_.shard_of.end() && placed->second != shard) {
-        continue;
-      }
-      const auto [other, is_new] = found_.try_emplace(tensor.name, shard);
-      if (!is_new) {
+      const auto [other, is_new] = found_.try_emplace(tensor.name, Found{shard});
+      if (!is_new && placed == map_.shard_of.end()) {
         return fail(ErrorCode::kCorrupt, "tensor " + quote(tensor.name) +
                                              " is not in weight_map and stands in two shards, " +
-                                             quote(map_.shards[other->second]) + " and " +
+                                             quote(map_.shards[other->second.shard]) + " and " +
                                              quote(map_.shards[shard]));
       }
-      kept.push_back(std::move(tensor));
+      other.value().in_place |= placed != map_.shard_of.end() && placed->second == shard;
+      if (is_new || map_.shards[other->second.shard] < map_.shards[shard]) {
+        has_replaced_ |= !is_new;
+        other.value().shard = shard;
+        kept.push_back(std::move(tensor));
+      }
     }
     for (const RefusedTensor& refused : part.refused) {
-      found_.try_emplace(refused.path, shard);
+      found_.try_emplace(refused.path, Found{shard}).first.value().in_place = true;
     }
     part.tensors = std::move(kept);
     return {};
@@ -126,7 +146,8 @@ class Merger {
 
   [[nodiscard]] Status check_complete() const {
     for (const auto& [tensor, shard] : map_.shard_of) {
-      if (!found_.contains(tensor)) {
+      const auto found = found_.find(tensor);
+      if (found == found_.end() || !found->second.in_place) {
         return fail(ErrorCode::kCorrupt, "tensor " + quote(tensor) + " is not in its shard " +
                                              quote(map_.shards[shard]) +
                                              "; download the checkpoint again");
@@ -135,9 +156,44 @@ class Merger {
     return {};
   }
 
+  // Removes the tensors that later parts replaced.
+  void finish(FileContents& whole) const {
+    if (has_replaced_) {
+      OwnedNameSet names;
+      std::vector<TensorView> last;
+      for (auto tensor = whole.tensors.rbegin(); tensor != whole.tensors.rend(); ++tensor) {
+        if (names.insert(tensor->name).second) {
+          last.push_back(std::move(*tensor));
+        }
+      }
+      whole.tensors.assign(std::move_iterator(last.rbegin()), std::move_iterator(last.rend()));
+    }
+  }
+
+  // What differs from the index; empty if nothing does.
+  [[nodiscard]] std::string note() const {
+    std::vector<std::string> names;
+    for (const auto& [tensor, shard] : map_.shard_of) {
+      if (found_.find(tensor)->second.shard != shard) {
+        names.push_back(tensor);
+      }
+    }
+    std::sort(names.begin(), names.end());
+    return names.empty() ? ""
+                         : "several shards have " + quote_list(names, kMaxListedTensors) +
+                               "; the last one's by name is read, as by transformers, and not that "
+                               "of the shard in weight_map";
+  }
+
  private:
+  struct Found {
+    std::uint32_t shard = 0;  // that is read
+    bool in_place = false;    // the shard that the map names has it
+  };
+
   const ShardMap& map_;
-  OwnedNameMap<std::uint32_t> found_;
+  OwnedNameMap<Found> found_;
+  bool has_replaced_ = false;
 };
 
 // Shards that are read before any of them is merged: the memory that they may take together is
@@ -146,12 +202,13 @@ constexpr std::size_t kShardsAtOnce = 16;
 
 // The contents of the next shards, from `first` on. Functions of the caller's (`options.classes`)
 // are called by one thread.
-Result<std::deque<FileContents>> read_some_shards(const SourceFile& index, const ShardMap& map,
-                                                  std::size_t first, const OpenOptions& options) {
+Result<std::deque<FileContents>> read_some_shards(const std::filesystem::path& folder,
+                                                  const ShardMap& map, std::size_t first,
+                                                  const OpenOptions& options) {
   std::deque<FileContents> read(std::min(kShardsAtOnce, map.shards.size() - first));
   const int threads = options.classes == nullptr ? thread_count(options.threads) : 1;
   TRY(parallel_for(read.size(), threads, [&](std::size_t i, int) -> Status {
-    TRY_ASSIGN(auto file, open_shard(index.path().parent_path(), map.shards[first + i]));
+    TRY_ASSIGN(auto file, open_shard(folder, map.shards[first + i]));
     TRY_ASSIGN(read[i], read_checkpoint_file(std::move(file), options));
     return {};
   }));
@@ -179,14 +236,15 @@ Result<std::shared_ptr<const SourceFile>> open_shard(const std::filesystem::path
   return SourceFile::adopt(std::move(fd), path);
 }
 
-Result<FileContents> read_shard_index(const SourceFile& index, const OpenOptions& options) {
+Result<FileContents> read_shard_index(const SourceFile& index, const std::filesystem::path& folder,
+                                      const OpenOptions& options) {
   TRY_ASSIGN(const auto map, read_map(index));
   Merger merger(map);
   FileContents whole;
   std::deque<FileContents> read;  // the next shards
   for (std::uint32_t shard = 0; shard < map.shards.size(); ++shard) {
     if (read.empty()) {
-      TRY_ASSIGN_IN(index.name(), read, read_some_shards(index, map, shard, options));
+      TRY_ASSIGN_IN(index.name(), read, read_some_shards(folder, map, shard, options));
     }
     FileContents part = std::move(read.front());
     read.pop_front();
@@ -200,6 +258,10 @@ Result<FileContents> read_shard_index(const SourceFile& index, const OpenOptions
     TRY_IN(index.name(), MemoryBudget(whole, options.max_expand).check());
   }
   TRY_IN(index.name(), merger.check_complete());
+  merger.finish(whole);
+  if (const std::string note = merger.note(); !note.empty()) {
+    whole.notes.push_back(index.name() + ": " + note);
+  }
   if (map.shards.empty()) {
     return fail(ErrorCode::kNotFound, index.name() + ": its weight_map names no tensor");
   }

@@ -14,15 +14,19 @@ namespace onnx_external {
 
 // Opens folder/name, where `name` comes from an untrusted file or folder: it must be a plain name
 // of a regular file. A symbolic link is followed only in the layout of Hugging Face's cache, where
-// the folder is .../snapshots/<revision> and the link reads ../../blobs/<plain name>.
+// the folder is .../snapshots/<revision>, or a folder of it, and the link leads to the plain name
+// of a file in .../blobs.
 // kInvalidArgument, kNotFound, kIo.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_shard(
     const std::filesystem::path& folder, std::string_view name);
 
 // Formats "sharded torch-zip" and "sharded safetensors". Shards are read in the order in which the
-// index names them first. A tensor that the index places in a shard must be there. A tensor that it
-// does not mention is listed too, as loaders do, unless two shards hold it, which is kCorrupt.
+// index names them first; they are in `folder`. A tensor that the index places in a shard must be
+// there. If other shards have it, too, the last one's by name is read, as by transformers. A tensor
+// that the index does not mention is listed too, as loaders do, unless two shards hold it, which is
+// kCorrupt.
 [[nodiscard]] Result<FileContents> read_shard_index(const SourceFile& index,
+                                                    const std::filesystem::path& folder,
                                                     const OpenOptions& options);
 
 }  // namespace onnx_external

@@ -29,6 +29,7 @@ struct FileContents {
   std::vector<OpaqueObject> opaque;
   std::vector<RefusedTensor> refused;
   std::vector<std::pair<std::string, std::string>> tied_names;
+  std::vector<std::string> notes;  // Checkpoint::notes()
 
   // For each storage with `computed` set, by index: a function that reads its bytes, little-endian.
   // It may be called from several threads at once, and it keeps its inputs alive.

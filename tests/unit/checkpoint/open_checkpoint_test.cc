@@ -109,12 +109,175 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   EXPECT_THAT(message("hello"), HasSubstr("known format"));
 }
 
-TEST(OpenCheckpoint, TakesTheFirstOfAFoldersUsualFiles) {
-  const TempDir dir;
-  dir.write("pytorch_model.bin", one_tensor("old"));
-  EXPECT_EQ(open({dir.path()})->tensors()[0].name, "old");
-  dir.write("model.safetensors", one_tensor("new"));  // told by content, not by name
-  EXPECT_EQ(open({dir.path()})->tensors()[0].name, "new");
+// A folder of the Hub has config.json; python/tests/test_folder_layouts.py compares the choice with
+// transformers' own.
+class Folder : public ::testing::Test {
+ protected:
+  // The name of the only tensor, which tells which file was read.
+  [[nodiscard]] std::string taken(const std::string& variant = "") const {
+    OpenOptions options;
+    options.variant = variant;
+    const std::vector<fs::path> paths{dir_.path()};
+    const auto checkpoint = open_checkpoint(paths, options);
+    EXPECT_TRUE(checkpoint || checkpoint.error().message.find(dir_.path().string()) == 0)
+        << checkpoint.error().message;
+    return checkpoint ? checkpoint->tensors()[0].name : checkpoint.error().message;
+  }
+  void write(const std::string& name) { dir_.write(name, one_tensor(name)); }
+  void configure(const std::string& json) { dir_.write("config.json", json); }
+  TempDir dir_;
+};
+
+TEST_F(Folder, GivesTheFirstOfTheFilesThatTransformersLooksFor) {
+  write("shard.bin");
+  const std::string map = R"({"weight_map":{"shard.bin":"shard.bin"}})";
+  EXPECT_EQ(taken(), "shard.bin");  // the only checkpoint
+  dir_.write("pytorch_model.bin.index.json", map);
+  EXPECT_EQ(taken(), "shard.bin");
+  write("pytorch_model.bin");
+  EXPECT_EQ(taken(), "pytorch_model.bin");
+  dir_.write("model.safetensors.index.json", map);
+  EXPECT_EQ(taken(), "shard.bin");
+  write("model.safetensors");  // told by content, not by name
+  EXPECT_EQ(taken(), "model.safetensors");
+}
+
+TEST_F(Folder, IsReadDespiteAStaleIndexWhichIsSaid) {
+  write("model.safetensors");
+  dir_.write("model.safetensors.index.json", R"({"weight_map":{"a":"gone.safetensors"}})");
+  EXPECT_EQ(taken(), "model.safetensors");
+  EXPECT_THAT(
+      open({dir_.path()})->notes(),
+      ::testing::ElementsAre((dir_.path() / "model.safetensors").string() +
+                             " is read, as by transformers; 'model.safetensors.index.json', "
+                             "the index of shards beside it, is not (remove it if it is "
+                             "left over)"));
+}
+
+TEST_F(Folder, GivesFilesOfAVariantOnlyIfItIsNamed) {
+  using ::testing::HasSubstr;
+  write("model.fp16.safetensors");
+  EXPECT_THAT(taken(), HasSubstr("there are files of variants: 'model.fp16.safetensors'"));
+  EXPECT_EQ(taken("fp16"), "model.fp16.safetensors");
+  EXPECT_THAT(taken("bf16"), HasSubstr("no file of the variant 'bf16'"));
+  EXPECT_THAT(taken("../x"), HasSubstr("variant: 'model.../x.safetensors': holds a slash"));
+  write("model.safetensors");
+  EXPECT_EQ(taken(), "model.safetensors");
+}
+
+TEST_F(Folder, GivesTheFileThatItsConfigurationNames) {
+  write("model.safetensors");
+  write("other.safetensors");
+  fs::create_directory(dir_.path() / "sub");
+  dir_.write("sub/inner.safetensors", one_tensor("inner"));
+  for (const auto& [json, name] : {
+           std::pair(R"({"transformers_weights": "other.safetensors"})", "other.safetensors"),
+           {R"({"transformers\u005fweights": "other.safetensors"})", "other.safetensors"},
+           {R"({"transformers_weights": "./other.safetensors"})", "other.safetensors"},
+           {R"({"transformers_weights": "sub/inner.safetensors"})", "inner"},
+           {R"({"transformers_weights": null})", "model.safetensors"},
+           {R"({"part": {"transformers_weights": "other.safetensors"}})", "model.safetensors"},
+           {R"({"transformers_weight": 1, "limit": Infinity})", "model.safetensors"},
+           {"no JSON at all", "model.safetensors"},
+           {"", "model.safetensors"},
+       }) {
+    configure(json);
+    EXPECT_EQ(taken(), name) << json;
+  }
+}
+
+TEST_F(Folder, RefusesHostileConfigurations) {
+  using ::testing::HasSubstr;
+  write("model.safetensors");
+  const TempDir other;
+  fs::create_symlink(other.write("w.safetensors", one_tensor("secret")),
+                     dir_.path() / "link.safetensors");
+  fs::create_symlink(other.path(), dir_.path() / "away");
+  fs::create_directory(dir_.path() / "folder.safetensors");
+  for (const char* value : {"\"../../etc/passwd\"",
+                            "\"/etc/passwd.safetensors\"",
+                            "\"../w.safetensors\"",
+                            "\"a/../model.safetensors\"",
+                            "\"a\\\\b.safetensors\"",
+                            "\"\\u0000.safetensors\"",
+                            "\".//../x.safetensors\"",
+                            "\"link.safetensors\"",
+                            "\"away/w.safetensors\"",
+                            "\"folder.safetensors\"",
+                            "\"gone.safetensors\"",
+                            "\"model.bin\"",
+                            "\"\"",
+                            "\".safetensors/\"",
+                            "7",
+                            "-1.5",
+                            "true",
+                            "[]",
+                            "[\"model.safetensors\"]",
+                            "{}"}) {
+    configure(std::string(R"({"transformers_weights": )") + value + "}");
+    EXPECT_THAT(taken(), HasSubstr("config.json")) << value;
+  }
+  for (const std::string& json :
+       {std::string(R"({"transformers_weights": "a.safetensors", "transformers_weights": null})"),
+        std::string(R"({"transformers_weights": "a.safetensors")"),
+        std::string(1 << 20, '[') + "transformers_weights",
+        "\xEF\xBB\xBF" + std::string(R"({"transformers_weights": null})")}) {
+    configure(json);
+    EXPECT_THAT(taken(), ::testing::ContainsRegex("config.json: (byte|the key|nested deeper)"))
+        << json.substr(0, 60);
+  }
+}
+
+TEST_F(Folder, RefusesToGuessBetweenConfigurationsForVersionsOfTransformers) {
+  using ::testing::HasSubstr;
+  write("model.safetensors");
+  configure(R"({"configuration_files": ["config.json", "config.4.0.0.json", "../x", "gone", 7]})");
+  EXPECT_EQ(taken(), "model.safetensors");
+  dir_.write("config.4.0.0.json", R"({"model_type": "bert"})");
+  EXPECT_EQ(taken(), "model.safetensors");
+  dir_.write("config.4.0.0.json", R"({"transformers_weights": "other.safetensors"})");
+  EXPECT_THAT(taken(), HasSubstr("config.4.0.0.json: may name transformers_weights"));
+}
+
+TEST_F(Folder, RefusesAHugeConfigurationWithoutReadingIt) {
+  write("model.safetensors");
+  configure("{}");
+  fs::resize_file(dir_.path() / "config.json", std::uint64_t{1} << 40);
+  EXPECT_THAT(open({dir_.path()}), FailsWith(ErrorCode::kUnsupported, "config.json"));
+}
+
+TEST_F(Folder, PassesOverWhatIsNoFileAndSaysSo) {
+  using ::testing::HasSubstr;
+  fs::create_symlink("gone", dir_.path() / "model.safetensors");
+  EXPECT_THAT(taken(), HasSubstr("a link to one that is gone; was the download interrupted?"));
+  write("pytorch_model.bin");
+  EXPECT_EQ(taken(), "pytorch_model.bin");
+  EXPECT_THAT(open({dir_.path()})->notes(),
+              ::testing::ElementsAre(
+                  HasSubstr("'model.safetensors', which is no file or a broken link, is not")));
+}
+
+TEST_F(Folder, RefusesAPartOfACheckpoint) {
+  using ::testing::HasSubstr;
+  write("model-00002-of-00003.safetensors");
+  EXPECT_THAT(taken(), HasSubstr("is one shard of several, and their index is not there"));
+  write("model.safetensors");
+  EXPECT_EQ(taken(), "model.safetensors");
+  write("shard-00001-model-00001-of-00002.safetensors");
+  EXPECT_THAT(taken(), HasSubstr("is a shard of a distributed training"));
+}
+
+TEST_F(Folder, MayHaveAsItsOnlyCheckpointOneShardOfOne) {
+  write("model-00001-of-00001.safetensors");
+  EXPECT_EQ(taken(), "model-00001-of-00001.safetensors");
+}
+
+TEST_F(Folder, IsNeededForAVariant) {
+  OpenOptions options;
+  options.variant = "fp16";
+  const std::vector<fs::path> paths{dir_.write("model.fp16.safetensors", one_tensor("a"))};
+  EXPECT_THAT(open_checkpoint(paths, options),
+              FailsWith(ErrorCode::kInvalidArgument, "no folder, so the variant 'fp16'"));
 }
 
 TEST(OpenCheckpoint, ListsTheFilesOfAnAmbiguousFolder) {
@@ -152,16 +315,33 @@ TEST_F(ShardIndex, RefusesATensorThatItsShardDoesNotHold) {
               FailsWith(ErrorCode::kCorrupt, "tensor 'lost' is not in its shard '1.bin'"));
 }
 
-TEST_F(ShardIndex, LetsTheMapDecideBetweenTwoShardsAndKeepsUnmentionedTensors) {
+// The names of the tensors, each with its first value, in order.
+std::string values_of(const Checkpoint& checkpoint) {
+  std::string text;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    float value = 0;
+    EXPECT_THAT(checkpoint.read(i, 0, std::as_writable_bytes(std::span(&value, 1))), IsOk());
+    text += fmt::format("{}{} ", checkpoint.tensors()[i].name, value);
+  }
+  return text;
+}
+
+TEST_F(ShardIndex, TakesTheLastOfSeveralShardsAsTransformersDoesAndKeepsUnmentionedTensors) {
   dir_.write("1.bin", torch_zip({{.name = "a", .shape = {1}, .bytes = f32({1})},
                                  {.name = "extra", .shape = {1}, .bytes = f32({3})}}));
   dir_.write("2.bin", torch_zip({{.name = "a", .shape = {1}, .bytes = f32({2})},
-                                 {.name = "b", .shape = {1}, .bytes = f32({2})}}));
-  const auto checkpoint = open_index(R"({"a":"1.bin","b":"2.bin"})");
-  ASSERT_THAT(checkpoint, IsOk());
-  ASSERT_EQ(checkpoint->tensors().size(), 3U);
-  EXPECT_EQ(checkpoint->tensors()[0].storage, 0U);
-  EXPECT_EQ(checkpoint->tensors()[1].name, "extra");
+                                 {.name = "b", .shape = {1}, .bytes = f32({4})}}));
+  for (const char* map : {R"({"a":"1.bin","b":"2.bin"})", R"({"b":"2.bin","a":"1.bin"})"}) {
+    const auto checkpoint = open_index(map);
+    ASSERT_THAT(checkpoint, IsOk());
+    EXPECT_THAT(values_of(*checkpoint), ::testing::AnyOf("extra3 a2 b4 ", "a2 b4 extra3 "));
+    EXPECT_THAT(checkpoint->notes(),
+                ::testing::ElementsAre(::testing::HasSubstr("several shards have 'a'; the last")));
+  }
+  dir_.write("1.bin", one_tensor("c"));
+  EXPECT_THAT(open_index(R"({"a":"1.bin","b":"2.bin","c":"1.bin"})"),
+              FailsWith(ErrorCode::kCorrupt, "tensor 'a' is not in its shard '1.bin'"));
+  EXPECT_THAT(open_index(R"({"a":"2.bin","c":"1.bin"})")->notes(), ::testing::IsEmpty());
 }
 
 TEST_F(ShardIndex, RefusesAnUnmentionedTensorInTwoShards) {
@@ -231,6 +411,22 @@ TEST(OpenCheckpoint, FollowsLinksInAHuggingFaceCacheOnly) {
   EXPECT_THAT(open({dir.path() / "hub/snapshots/rev/"}), IsOk());
   EXPECT_THAT(open({dir.path() / "hub/elsewhere/rev"}),
               FailsWith(ErrorCode::kInvalidArgument, "Hugging Face cache"));
+}
+
+TEST(OpenCheckpoint, FollowsLinksInAFolderOfAHuggingFaceCacheToItsBlobsOnly) {
+  const TempDir dir;
+  dir.write("hub/blobs/abc123", one_tensor("a"));
+  dir.write("hub/snapshots/blobs/abc123", one_tensor("b"));
+  const fs::path part = dir.path() / "hub/snapshots/rev/part";
+  fs::create_directories(part);
+  fs::create_symlink("../../../blobs/abc123", part / "model.safetensors");
+  EXPECT_EQ(open({part})->tensors()[0].name, "a");
+  for (const char* target :
+       {"../../blobs/abc123", "../../../../hub/blobs/abc123", "../../../blobs/../blobs/abc123"}) {
+    fs::remove(part / "model.safetensors");
+    fs::create_symlink(target, part / "model.safetensors");
+    EXPECT_THAT(open({part}), FailsWith(ErrorCode::kInvalidArgument, "Hugging Face cache"));
+  }
 }
 
 }  // namespace

@@ -137,6 +137,10 @@ TEST_F(Sandbox, ReadsTheFolderOfAShardIndexAndTheBlobsOfItsCache) {
   paths.read_checkpoints({path("cache/snapshots/1/index")});
   const fs::path cache = fs::canonical(path("cache"));
   EXPECT_EQ(paths.read, (std::vector<fs::path>{cache / "snapshots/1", cache / "blobs"}));
+  folder_.write("cache/snapshots/1/part/config.json", "{}");
+  SandboxPaths of_part;
+  of_part.read_checkpoints({path("cache/snapshots/1/part")});
+  EXPECT_EQ(of_part.read, (std::vector<fs::path>{cache / "snapshots/1/part", cache / "blobs"}));
 }
 
 TEST_F(Sandbox, LetsTheFoldersGoThatAFailedSaveMade) {

@@ -36,11 +36,27 @@ enum class DType : std::uint8_t {
   kFloat8E5M2FnUz,
   kFloat8E8M0FnU,
   kFloat4E2M1FnX2,  // one byte holds two values, the first in the low nibble; shapes count bytes
-};
-inline constexpr std::size_t kDTypeCount = 22;
 
-// Bytes of one element, 1 to 16. An element of kFloat4E2M1FnX2 is a byte that holds two values.
+  // ONNX's types of less than a byte, packed as ONNX packs them: the first value in the lowest
+  // bits, no gap between rows. Shapes count values. Only loose tensors have them (loose_tensors.h).
+  kInt4,
+  kUInt4,
+  kFloat4E2M1,
+  kInt2,
+  kUInt2,
+};
+inline constexpr std::size_t kDTypeCount = 27;
+
+// Bytes of one element, 1 to 16. An element of kFloat4E2M1FnX2 is a byte that holds two values. 1
+// for types of less than a byte, whose tensors contiguous_nbytes() measures.
 [[nodiscard]] std::uint32_t byte_size(DType dtype);
+
+// Bits of one element: 2 or 4 for types of less than a byte, otherwise 8 times byte_size().
+[[nodiscard]] std::uint32_t bit_size(DType dtype);
+
+// Whether a byte can hold several values, so that they cannot be moved one by one: types of less
+// than a byte, and kFloat4E2M1FnX2.
+[[nodiscard]] bool shares_byte(DType dtype);
 
 // The number of bytes to reverse as one group when the byte order changes: half an element for
 // complex types.
@@ -48,13 +64,17 @@ inline constexpr std::size_t kDTypeCount = 22;
 
 // "float32", "bfloat16", "float8_e4m3fn", ...: torch's short names, which all output uses.
 [[nodiscard]] std::string_view torch_name(DType dtype);
+// Torch has none for types of less than a byte: they have ONNX's in lower case, "int4".
 [[nodiscard]] std::optional<DType> dtype_from_torch_name(std::string_view name);
+// These, too.
+[[nodiscard]] std::optional<DType> dtype_from_any_name(std::string_view name);
 
 // From "F32", "BF16", "F8_E4M3", ...; nothing if the name is unknown or torch has no such type.
 [[nodiscard]] std::optional<DType> dtype_from_safetensors_name(std::string_view name);
 
 // TensorProto.DataType as a plain number, so that types newer than the linked onnx are possible.
-// 0 (UNDEFINED) for kComplex32, which ONNX lacks.
+// 0 (UNDEFINED) for kComplex32, which ONNX lacks. Back, FLOAT4E2M1 is kFloat4E2M1FnX2, and the
+// other types of less than a byte are nothing: what a graph holds of them is a run of bytes.
 [[nodiscard]] std::int32_t onnx_data_type(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_onnx(std::int32_t data_type);
 

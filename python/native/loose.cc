@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <span>
+#include <typeinfo>
 #include <utility>
 
 #include "base/text.h"
@@ -28,22 +29,83 @@ std::shared_ptr<const void> shared_reference(nb::handle object) {
           }};
 }
 
+// What str() returns; escaped where it is no text, and nothing if it raises.
+std::string text_of(nb::handle object) {
+  const auto text = nb::steal(PyObject_Str(object.ptr()));
+  const auto bytes =
+      nb::steal(text.is_valid() ? PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace")
+                                : nullptr);
+  if (!bytes.is_valid()) {
+    PyErr_Clear();
+    return "";
+  }
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+}
+
 [[noreturn]] void refuse(PyObject* type, const std::string& name, const std::string& what) {
   PyErr_SetString(type, ("tensor " + quote(name) + ": " + what).c_str());
   throw nb::python_error();
 }
 
+// A function of the caller that is making bytes, and the one inside of which its save was begun.
+struct Making {
+  std::uint64_t identity = 0;
+  const void* user = nullptr;
+  std::shared_ptr<const Making> outer;
+};
+
+// What this thread is making, the innermost.
+thread_local std::shared_ptr<const Making> making;
+
+template <typename Predicate>
+bool any_making(const std::shared_ptr<const Making>& innermost, const Predicate& is_wanted) {
+  for (const Making* at = innermost.get(); at != nullptr; at = at->outer.get()) {
+    if (is_wanted(*at)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Sets `making` within a scope.
+class MakingScope {
+ public:
+  explicit MakingScope(std::shared_ptr<const Making> now)
+      : before_(std::exchange(making, std::move(now))) {}
+  MakingScope(const MakingScope&) = delete;
+  MakingScope& operator=(const MakingScope&) = delete;
+  ~MakingScope() { making = std::move(before_); }
+
+ private:
+  std::shared_ptr<const Making> before_;
+};
+
+// A function that fills memory, and where it comes from.
+struct Fill {
+  PyObject* function;
+  std::string name;
+  std::uint64_t identity;
+  std::shared_ptr<const Making> begun_in;
+};
+
 // Calls `fill` with the memory. Its exception is kept, because no exception may pass the library.
-Status call_fill(PyObject* fill, const std::string& name, std::span<std::byte> out,
-                 MakeFailure& failure) {
+Status call_fill(const Fill& fill, std::span<std::byte> out, MakeFailure& failure) {
+  const std::string& name = fill.name;
   nb::gil_scoped_acquire gil;
   try {
+    if (any_making(fill.begun_in, [&](const Making& at) { return at.identity == fill.identity; })) {
+      PyErr_SetString(PyExc_RecursionError,
+                      "it is made from itself: the function that makes it saves it again");
+      throw nb::python_error();
+    }
+    const MakingScope scope(
+        std::make_shared<Making>(Making{fill.identity, failure.user(), fill.begun_in}));
     const auto view = nb::steal<nb::object>(PyMemoryView_FromMemory(
         reinterpret_cast<char*>(out.data()), static_cast<Py_ssize_t>(out.size()), PyBUF_WRITE));
     if (!view.is_valid()) {
       throw nb::python_error();
     }
-    const nb::handle function(fill);
+    const nb::handle function(fill.function);
     function(view);
     view.attr("release")();  // nobody may keep it: the memory is the library's
     return {};
@@ -75,7 +137,23 @@ class LooseReader {
       throw nb::type_error("expected tensors as tensors.py describes them");
     }
     LooseTensor tensor;
-    tensor.info.name = nb::cast<std::string>(fields[kName]);
+    try {
+      fill_in(tensor, fields);
+    } catch (const std::bad_cast&) {
+      raise(Error{ErrorCode::kInvalidArgument,
+                  "tensor " + quote(tensor.info.name) +
+                      ": its type, offset or size is not what a tensor can have (" +
+                      text_of(nb::repr(item)) + ")"});
+    }
+    return tensor;
+  }
+
+ private:
+  void fill_in(LooseTensor& tensor, const nb::tuple& fields) const {
+    if (!nb::try_cast<std::string>(fields[kName], tensor.info.name)) {
+      raise(Error{ErrorCode::kInvalidArgument,
+                  "tensor " + text_of(nb::repr(fields[kName])) + ": its name is no text (UTF-8)"});
+    }
     const std::string& name = tensor.info.name;
     tensor.info.dtype = dtype_of(name, nb::cast<std::string>(fields[kDtype]));
     tensor.info.shape = numbers(name, "shape", fields[kShape]);
@@ -86,12 +164,10 @@ class LooseReader {
     tensor.conj = nb::cast<bool>(fields[kConj]);
     tensor.neg = nb::cast<bool>(fields[kNeg]);
     set_storage(tensor, nb::cast<nb::tuple>(fields[kPlace]));
-    return tensor;
   }
 
- private:
   static DType dtype_of(const std::string& name, const std::string& text) {
-    const auto dtype = dtype_from_torch_name(text);
+    const auto dtype = dtype_from_any_name(text);
     if (!dtype) {
       raise(Error{ErrorCode::kUnsupported,
                   "tensor " + quote(name) + ": has elements of type " + text +
@@ -120,12 +196,13 @@ class LooseReader {
   void set_storage(LooseTensor& tensor, const nb::tuple& place) const {
     const bool is_made = PyCallable_Check(nb::object(place[1]).ptr()) != 0;
     if (is_made) {
-      PyObject* fill = nb::object(place[1]).ptr();  // the list keeps it alive
+      const Fill fill{nb::object(place[1]).ptr(),  // the list keeps it alive
+                      tensor.info.name, nb::cast<std::uint64_t>(place[2]), begun_in_};
       tensor.storage = MadeBytes{
           .size = nb::cast<std::uint64_t>(place[0]),
-          .make = [fill, name = tensor.info.name, list = list_, failure = failure_](
-                      std::span<std::byte> out) { return call_fill(fill, name, out, *failure); },
-          .identity = nb::cast<std::uint64_t>(place[2])};
+          .make = [fill, list = list_, failure = failure_](
+                      std::span<std::byte> out) { return call_fill(fill, out, *failure); },
+          .identity = fill.identity};
     } else if (nb::isinstance<nb::int_>(place[0])) {
       const auto address = nb::cast<std::uintptr_t>(place[0]);
       tensor.storage = MemoryBytes{.data = reinterpret_cast<const std::byte*>(address),
@@ -140,6 +217,7 @@ class LooseReader {
 
   std::shared_ptr<const void> list_;
   std::shared_ptr<MakeFailure> failure_;
+  std::shared_ptr<const Making> begun_in_ = making;
 };
 
 // (name, bits of an element): torch's name of an ONNX type where torch has it, else ONNX's in lower
@@ -158,6 +236,10 @@ nb::tuple onnx_type(std::int32_t data_type) {
 
 }  // namespace
 
+bool is_making_for(const void* user) {
+  return any_making(making, [&](const Making& at) { return at.user == user; });
+}
+
 void MakeFailure::keep(const std::string& tensor, std::exception_ptr exception) {
   const std::lock_guard lock(mutex_);
   if (!exception_) {
@@ -174,10 +256,9 @@ void MakeFailure::raise_if_any() const {
   try {
     std::rethrow_exception(exception_);
   } catch (const nb::python_error& error) {
-    const auto type = nb::cast<std::string>(error.type().attr("__name__"));
-    const auto text = nb::cast<std::string>(nb::str(error.value()));
-    raise(Error{ErrorCode::kIo,
-                "tensor " + quote(tensor_) + ": its data could not be made: " + type + ": " + text},
+    const std::string type = text_of(error.type().attr("__name__"));
+    raise(Error{ErrorCode::kIo, "tensor " + quote(tensor_) + ": its data could not be made: " +
+                                    type + ": " + text_of(error.value())},
           error.value());
   }
 }

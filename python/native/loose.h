@@ -18,16 +18,24 @@ namespace onnx_external::python {
 // Thread-safe.
 class MakeFailure {
  public:
+  // `user`: the object that waits for the bytes, if it has to tell its own functions from others.
+  explicit MakeFailure(const void* user = nullptr) : user_(user) {}
+  [[nodiscard]] const void* user() const { return user_; }
+
   void keep(const std::string& tensor, std::exception_ptr exception);
   // Raises what was kept, if anything was: as the cause of an Error that names the tensor; as it is
   // if it is no Exception (KeyboardInterrupt, SystemExit). Needs the GIL.
   void raise_if_any() const;
 
  private:
+  const void* user_;
   mutable std::mutex mutex_;
   std::string tensor_;
   std::exception_ptr exception_;
 };
+
+// Whether this thread is inside of a function that makes bytes for `user`.
+[[nodiscard]] bool is_making_for(const void* user);
 
 // Reads a list of `Loose`. The tensors keep the list alive, and with it the owners of all memory;
 // they may be destroyed on any thread. TypeError and ValueError name the tensor.

@@ -121,7 +121,8 @@ class Writer {
 
   // `tensors`: a list of one Loose.
   void add(nb::list tensors) {
-    const auto failure = std::make_shared<MakeFailure>();
+    check_free();
+    const auto failure = std::make_shared<MakeFailure>(this);
     std::vector<LooseTensor> loose = loose_tensors(tensors, failure);
     std::optional<Result<onnx::TensorProto>> result;
     check_open();
@@ -148,6 +149,7 @@ class Writer {
 
   // `model`: a ModelProto. Tensors that were added become initializers of its main graph.
   void finish(nb::bytes model, nb::handle progress) {
+    check_free();
     check_open();
     const std::string_view text(model.c_str(), model.size());
     std::optional<Status> result;
@@ -161,6 +163,14 @@ class Writer {
   }
 
  private:
+  void check_free() const {
+    if (is_making_for(this)) {
+      throw nb::value_error(
+          "the writer waits for the data of a tensor, and the function that makes it uses the "
+          "writer; add its tensors one after the other");
+    }
+  }
+
   void check_open() const {
     if (!writer_ || ::getpid() != process_) {
       throw nb::value_error("the writer is closed");

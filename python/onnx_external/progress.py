@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,11 +22,25 @@ Progress = ProgressCallback | bool | None
 """None: a bar if stderr is a terminal and tqdm is installed; True: a bar; False: none."""
 
 
+# A process that is forked while a thread imports a module could never import it, because Python's
+# lock of that module stays taken in the child. So a fork waits for our import.
+_importing = threading.RLock()
+os.register_at_fork(
+    before=_importing.acquire,
+    after_in_parent=_importing.release,
+    after_in_child=_importing.release,
+)
+
+
 class _Bar:
-    """One bar of tqdm for each phase."""
+    """One bar of tqdm for each phase.
+
+    They have a lock of their own: a process that is forked while a thread draws would wait for
+    tqdm's forever. And none of them starts tqdm's thread, which would stay.
+    """
 
     def __init__(self, tqdm: Any) -> None:
-        self._tqdm = tqdm
+        self._tqdm = type("Bar", (tqdm,), {"_lock": threading.RLock(), "monitor_interval": 0})
         self._bar: Any = None
         self._phase = ""
 
@@ -66,7 +82,8 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
         return
     wanted = sys.stderr.isatty() if progress is None else progress
     try:
-        from tqdm.auto import tqdm
+        with _importing:
+            from tqdm.auto import tqdm
     except ImportError:
         if progress is True:
             raise ImportError("progress=True needs tqdm; or give a callable") from None

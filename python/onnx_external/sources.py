@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from . import _core
 from .checkpoint import Checkpoint, Tensor, open_checkpoint
 from .errors import Error
-from .tensors import Loose, describe
+from .tensors import Loose, checked_name, describe
 
 __all__ = ["Source", "Weights", "given_extra", "given_sources"]
 
@@ -69,8 +69,7 @@ def _of_tensors(what: str, given: Mapping[str, Any]) -> list[Source]:
     loose: list[Loose] = []
     selections: dict[int, Selection] = {}
     for name, tensor in given.items():
-        if not isinstance(name, str):
-            raise TypeError(f"{what}: the name {name!r} is not a str")
+        checked_name(what, name)
         if isinstance(tensor, Tensor):
             core, index = tensor.place
             selections.setdefault(id(core), (core, []))[1].append((index, name))

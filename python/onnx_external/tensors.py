@@ -18,7 +18,7 @@ import numpy as np
 
 from . import _core
 from .checkpoint import Tensor
-from .errors import FormatError
+from .errors import Error, FormatError, InvalidArgumentError
 
 __all__ = [
     "FileRange",
@@ -27,6 +27,7 @@ __all__ = [
     "Memory",
     "NoDataError",
     "bytes_of",
+    "checked_name",
     "describe",
     "onnx_type",
 ]
@@ -87,7 +88,37 @@ def describe(name: str, value: object) -> Loose:
         FormatError: its bytes cannot be had; the message names the way out.
         TypeError: it is no tensor.
     """
-    return _converter_of(type(value))(name, value)
+    try:
+        return _converter_of(type(value))(name, value)
+    except Exception as error:
+        text = _text_of(error)
+        if isinstance(error, Error) or text.startswith(f"tensor {name!r}"):
+            raise
+        reason = f"{type(error).__name__}: {text}"
+        what = f"its {type(value).__name__} does not tell its form or its bytes ({reason})"
+        raise refused(name, what, "give a tensor of numpy, torch or onnx_ir") from error
+
+
+def _text_of(error: Exception) -> str:
+    """The first line of its message; nothing if that cannot be made."""
+    try:
+        return str(error).partition("\n")[0]
+    except Exception:
+        return ""
+
+
+def checked_name(what: str, name: object) -> str:
+    """The name, if it can be one of a tensor; `what` is the argument that it is in."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what}: the name {name!r} is not a str")
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgumentError(
+                f"{what}: the name {name!a} is no text: it has half of a surrogate pair"
+            ) from None
+    return name
 
 
 def bytes_of(loose: Loose) -> int:
@@ -193,6 +224,8 @@ def _of_torch(name: str, tensor: Any) -> Loose:
     if tensor.is_meta:
         raise refused(name, "is on the meta device and has no data", _GIVE_WEIGHTS, NoDataError)
     dtype = _torch_dtype_name(tensor.dtype)
+    if dtype in _PACKED:
+        raise refused(name, f"is of torch's {dtype}, which has no values", "give an onnx_ir.Tensor")
     try:
         shape, strides = tuple(tensor.shape), tensor.stride()
         if not tensor.is_cpu:
@@ -201,6 +234,11 @@ def _of_torch(name: str, tensor: Any) -> Loose:
         storage = _untyped_storage(tensor)
         address, size = storage.data_ptr(), storage.nbytes()
     except (RuntimeError, NotImplementedError, ValueError) as error:
+        if torch.nn.parameter.is_lazy(tensor):
+            way = "run the module once first: module(*args)"
+            raise refused(
+                name, "is uninitialized: it has no shape yet", way, NoDataError
+            ) from error
         reason = str(error).partition("\n")[0].rstrip(".")
         way = "give a plain, dense tensor"
         raise refused(name, f"torch gives no access to its bytes ({reason})", way) from error
@@ -211,6 +249,9 @@ def _of_torch(name: str, tensor: Any) -> Loose:
     return Loose(name, dtype, shape, strides, offset, tensor.is_conj(), tensor.is_neg(), place)
 
 
+_MOST_BYTES = 1 << 63
+
+
 def _made(
     name: str,
     dtype: str,
@@ -219,6 +260,8 @@ def _made(
     fill: Callable[[memoryview], None],
     tensor: object,
 ) -> Loose:
+    if not 0 <= size < _MOST_BYTES:
+        raise refused(name, f"is said to have {size} bytes", "correct its shape or nbytes")
     return Loose(name, dtype, shape, None, 0, False, False, Made(size, fill, id(tensor)))
 
 
@@ -243,6 +286,10 @@ def _of_numpy(name: str, array: np.ndarray[Any, Any]) -> Loose:
         raise refused(name, "is a masked array", "give array.filled(value)")
     dtype, shape, size = array.dtype, array.shape, array.nbytes
     kind = _numpy_dtype_name(dtype)
+    if kind in _PACKED:
+        kind, bits = _PACKED[kind]
+        size = (array.size * bits + 7) // 8
+        return _made(name, kind, shape, size, _packer(array, bits), array)
     if dtype.byteorder == ">":
         return _made(name, kind, shape, size, _filler_of_numpy(array), array)
     if array.flags.c_contiguous:
@@ -260,6 +307,31 @@ def _of_numpy(name: str, array: np.ndarray[Any, Any]) -> Loose:
 @lru_cache(maxsize=64)
 def _numpy_dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
+
+
+# Types of less than a byte, of which numpy and torch have one in a byte: ONNX's name, and the bits.
+_PACKED = {
+    "int4": ("int4", 4),
+    "uint4": ("uint4", 4),
+    "float4_e2m1fn": ("float4e2m1", 4),
+    "int2": ("int2", 2),
+    "uint2": ("uint2", 2),
+}
+
+
+def _packer(array: np.ndarray[Any, Any], bits: int) -> Callable[[memoryview], None]:
+    """Packs the elements in row-major order as ONNX does, the first in the lowest bits."""
+
+    def fill(out: memoryview) -> None:
+        packed = np.frombuffer(out, np.uint8)
+        packed[:] = 0
+        values = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        in_a_byte = 8 // bits
+        for place in range(in_a_byte):
+            part = values[place::in_a_byte] & ((1 << bits) - 1)
+            packed[: len(part)] |= part << (place * bits)
+
+    return fill
 
 
 def _of_numpy_scalar(name: str, value: Any) -> Loose:
@@ -418,6 +490,8 @@ class _Sink:
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
+        if len(view) > len(self._left):
+            raise ValueError("the tensor gave more bytes than it has")
         self._left[: len(view)] = view
         self._left = self._left[len(view) :]
         return len(view)

@@ -13,7 +13,7 @@ from .errors import InvalidArgumentError
 from .graphs import Graph, graph_without
 from .progress import Progress, shown
 from .save import target_of
-from .tensors import describe
+from .tensors import checked_name, describe
 
 __all__ = ["Writer"]
 
@@ -76,7 +76,7 @@ class Writer:
 
         The tensor is not used any more when this returns. Its name is that of an initializer.
         """
-        self._core.add([describe(name, tensor)])
+        self._core.add([describe(checked_name("add", name), tensor)])
         self._names.add(name)
 
     def finish(self, model: Graph, *, progress: Progress = None) -> Path:

@@ -247,6 +247,46 @@ def test_a_kernel_of_the_hub_is_refused(watched: Watched, key: str, value: Any) 
     refused(watched.folder, None, "some/where.* a kernel of the Hub")
 
 
+ODD = [
+    dict(model_type="detr", backbone="some/where", use_timm_backbone=False),
+    dict(model_type="detr", backbone="resnet50", use_timm_backbone=True),
+    dict(model_type="dpt", backbone="some/where", is_hybrid=True),
+    dict(
+        model_type="detr", backbone_config=dict(model_type="timm_backbone", backbone="hf-hub:a/b")
+    ),
+    dict(model_type="timm_wrapper", architecture="hf-hub:some/where"),
+    dict(model_type="wav2vec2", target_lang="fra", architectures=["Wav2Vec2ForCTC"]),
+    dict(model_type="musicgen", architectures=["MusicgenForConditionalGeneration"]),
+    dict(name_or_path="some/where", _name_or_path="some/where"),
+    dict(attn_implementation="flash_attention_2"),
+    dict(use_kernels=True, kernel_config={"kernel_mapping": {"RMSNorm": "some/where:RMSNorm"}}),
+    dict(transformers_weights="some/where"),
+    dict(quantization_config={}),
+    dict(fusion_config={"patch_embeddings": True}),
+    dict(distributed_config={"tp_size": 2}),
+    dict(custom_pipelines={"own": {"impl": "modeling_own.Own"}}, extra_files=["http://some.where"]),
+]
+
+
+@pytest.mark.parametrize("more", ODD, ids=lambda more: next(iter(more.values())))
+@pytest.mark.parametrize("task", [None, "DetrForObjectDetection", "AutoBackbone"])
+def test_an_odd_folder_is_loaded_or_refused_without_the_network(
+    watched: Watched, more: dict[str, Any], task: str | None
+) -> None:
+    watched.edit(**more)
+    for load in loads(watched.folder, task):
+        try:
+            load()
+        except oe.Error as error:
+            assert "HF_HUB_OFFLINE" not in str(error) and "trust_remote_code" not in str(error)
+
+
+def test_a_model_of_the_hub_that_is_missing_is_named(watched: Watched) -> None:
+    watched.edit(model_type="detr", backbone="some/where", use_timm_backbone=False)
+    match = "it needs .* of the Hub, and nothing is fetched here"
+    refused(watched.folder, "DetrForObjectDetection", match)
+
+
 def test_kernels_that_transformers_would_fetch_are_not(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,106 @@ def test_a_process_may_fork_before_and_after_a_save_from_memory(tmp_path: Path) 
     assert saved_bytes(tmp_path / "child") == saved_bytes(tmp_path / "parent")
 
 
+FORKS = """
+import os, signal, sys, threading
+import numpy as np, onnx
+import onnx_external as oe
+
+graph, folder = onnx.load(sys.argv[1]), sys.argv[2]
+tensors = {f"layer.{i}.weight": np.full(1 << 16, i, np.float32) for i in range(4)}
+stop, failure = threading.Event(), []
+
+
+def save_again_and_again():
+    try:
+        while not stop.is_set():
+            oe.save(graph, f"{folder}/parent", tensors, overwrite=True, fsync=False, progress=True)
+    except BaseException as error:
+        failure.append(error)
+
+
+def child(number):
+    signal.alarm(60)  # instead of waiting for ever
+    code = 1
+    try:
+        oe.save(graph, f"{folder}/child{number}", tensors, fsync=False, progress=True)
+        code = 0
+    finally:
+        if number % 2:
+            os._exit(code)
+        os.write(writing, bytes([code]))
+        signal.pause()  # alive, with all that it has of its parent
+
+
+thread = threading.Thread(target=save_again_and_again)
+thread.start()
+reading, writing = os.pipe()
+children = []
+for number in range(8):
+    children.append(os.fork())
+    if children[-1] == 0:
+        child(number)
+    if number % 2:
+        assert os.waitstatus_to_exitcode(os.waitpid(children.pop(), 0)[1]) == 0
+    else:
+        assert os.read(reading, 1) == bytes(1)
+stop.set()
+thread.join()
+for each in children:
+    os.kill(each, signal.SIGKILL)
+    os.waitpid(each, 0)
+assert not failure, failure
+"""
+
+
+def test_children_that_are_forked_during_a_save_save_and_do_not_disturb_it(tmp_path: Path) -> None:
+    import onnx
+
+    pytest.importorskip("tqdm")
+    names = [f"layer.{i}.weight" for i in range(4)]
+    onnx.save(open_graph(dict.fromkeys(names, ("float32", (1 << 16,)))), tmp_path / "graph.onnx")
+    command = [sys.executable, "-c", FORKS, tmp_path / "graph.onnx", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for folder in ("parent", *(f"child{number}" for number in range(8))):
+        assert oe.verify(tmp_path / folder).ok
+
+
+def test_a_bar_starts_no_thread(tmp_path: Path) -> None:
+    pytest.importorskip("tqdm")
+    before = threading.enumerate()
+    tensors = weights(2, 100)
+    oe.save(graph_for(tensors), tmp_path, tensors, progress=True)
+    assert threading.enumerate() == before
+
+
+def test_of_several_saves_to_one_new_folder_one_wins_and_the_others_say_why(tmp_path: Path) -> None:
+    tensors = weights(2, 1 << 10)
+    graph, barrier = graph_for(tensors), threading.Barrier(3)
+    for number in range(20):
+        ended: list[Any] = []
+
+        def save(folder: Path, ended: list[Any] = ended) -> None:
+            barrier.wait()
+            try:
+                ended.append(oe.save(graph, folder, tensors, fsync=False))
+            except oe.Error as error:
+                ended.append(str(error))
+
+        folder = tmp_path / f"{number}" / "deep"
+        threads = [threading.Thread(target=save, args=(folder,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        told = [each for each in ended if isinstance(each, str)]
+        assert len(told) == 2
+        assert all(
+            "another save is writing" in each or "model.onnx: exists" in each for each in told
+        )
+        assert right(folder, tensors)
+
+
 def test_a_save_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "onnx_external"):
         tensors = weights(2, 100)

@@ -386,3 +386,257 @@ def test_a_tensor_that_changes_meanwhile_is_found(tmp_path: Path) -> None:
         stop.set()
         thread.join()
     assert not (tmp_path / "out").exists()
+
+
+# --- types of less than a byte ---
+
+
+NARROW = {"int4": 22, "uint4": 21, "float4_e2m1fn": 23, "int2": 26, "uint2": 25}
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "C": lambda a: a,
+    "transposed": lambda a: a.T.copy().T,
+    "reversed": lambda a: a[::-1],
+    "every second": lambda a: a[:, ::2],
+    "scalar": lambda a: a[0, 0],
+    "empty": lambda a: a[:0],
+}
+
+
+def narrow(name: str) -> Any:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    if not hasattr(ml_dtypes, name):
+        pytest.skip(f"this ml_dtypes has no {name}")
+    low, high = {"int4": (-8, 8), "uint4": (0, 16), "int2": (-2, 2), "uint2": (0, 4)}.get(
+        name, (-6, 6)
+    )
+    values = np.random.default_rng(5).integers(low, high, (7, 5)).astype(np.float32)
+    return values.astype(getattr(ml_dtypes, name))
+
+
+def packed(array: Any, bits: int) -> bytes:
+    """Pack element by element, the first in the lowest bits."""
+    out = bytearray((array.size * bits + 7) // 8)
+    for place, value in enumerate(np.ascontiguousarray(array).reshape(-1).view(np.uint8)):
+        out[place * bits // 8] |= (int(value) & ((1 << bits) - 1)) << (place * bits % 8)
+    return bytes(out)
+
+
+def narrow_graph(name: str, shape: tuple[int, ...]) -> Any:
+    from graphs import onnx
+
+    kind, value = NARROW[name], onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("Identity", ["w"], ["y"])
+    graph = onnx.helper.make_graph(
+        [node], "g", [], [value("y", kind, shape)], value_info=[value("w", kind, shape)]
+    )
+    return onnx.helper.make_model(graph)
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("form", FORMS)
+def test_types_of_less_than_a_byte_are_packed(name: str, form: str, tmp_path: Path) -> None:
+    array = np.asarray(FORMS[form](narrow(name)))
+    graph = narrow_graph(name, array.shape)
+    wanted = {"w": packed(array, 2 if "2" in name[:5] and "4" not in name else 4)}
+    oe.save(graph, tmp_path / "weights", {"w": array})
+    oe.save(graph, tmp_path / "extra", {}, extra={"w": array}, layout="inline")
+    with oe.Writer(tmp_path / "writer") as writer:
+        writer.add("w", array)
+        writer.finish(graph)
+    for folder in ("weights", "extra", "writer"):
+        assert saved_bytes(tmp_path / folder) == wanted
+        assert oe.verify(tmp_path / folder).ok
+    if array.size:
+        assert oe.verify(tmp_path / "weights", {"w": array}).ok
+        other = array.copy()
+        other.reshape(-1).view(np.uint8)[-1] ^= 1
+        assert not oe.verify(tmp_path / "weights", {"w": other}).ok
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_lazy_tensors_of_less_than_a_byte_fill_slots(name: str, tmp_path: Path) -> None:
+    ir = pytest.importorskip("onnx_ir")
+    array = narrow(name)
+    kind = ir.DataType(NARROW[name])
+    lazy = ir.LazyTensor(lambda: ir.Tensor(array), dtype=kind, shape=ir.Shape([7, 5]), name="w")
+    for folder, tensor in (("lazy", lazy), ("plain", ir.Tensor(array, name="w"))):
+        oe.save(narrow_graph(name, (7, 5)), tmp_path / folder, {"w": tensor})
+        assert saved_bytes(tmp_path / folder) == {"w": packed(array, 4 if "4" in name else 2)}
+
+
+def test_a_type_of_less_than_a_byte_fits_no_other(tmp_path: Path) -> None:
+    with pytest.raises(oe.MappingError, match=r"w.*INT4 \[7, 5\]"):
+        oe.save(narrow_graph("uint4", (7, 5)), tmp_path, {"w": narrow("int4")})
+    with pytest.raises(oe.Error, match="w"):
+        oe.save(narrow_graph("int4", (5, 7)), tmp_path, {"w": narrow("int4")})
+
+
+# --- objects of the caller that fail ---
+
+
+class Asks:
+    """An array whose parts raise, or are wrong."""
+
+    def __init__(self, **parts: Any) -> None:
+        self._parts = parts
+
+    dtype = property(lambda self: self._part("dtype", 1))
+    shape = property(lambda self: self._part("shape", (3,)))
+    nbytes = property(lambda self: self._part("nbytes", 12))
+
+    def _part(self, name: str, usual: Any) -> Any:
+        part = self._parts.get(name, usual)
+        if isinstance(part, BaseException):
+            raise part
+        return part
+
+    def tobytes(self) -> Any:
+        return self._part("tobytes", bytes(12))
+
+
+class RaisesArray:
+    def __array__(self, *given: Any, **more: Any) -> Any:
+        raise ZeroDivisionError("not today")
+
+
+class RaisesDlpack:
+    def __dlpack__(self, **given: Any) -> Any:
+        raise ZeroDivisionError("not today")
+
+    def __dlpack_device__(self) -> Any:
+        return 1, 0
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text either")
+
+
+FAILING: dict[str, Callable[[], Any]] = {
+    "__array__ raises": RaisesArray,
+    "__dlpack__ raises": RaisesDlpack,
+    "dtype raises": lambda: Asks(dtype=ZeroDivisionError("not today")),
+    "dtype is text": lambda: Asks(dtype="float"),
+    "dtype is unknown": lambda: Asks(dtype=999),
+    "dtype is nothing": lambda: Asks(dtype=None),
+    "shape raises": lambda: Asks(shape=RuntimeError("not today")),
+    "shape raises what has no text": lambda: Asks(shape=Unprintable()),
+    "shape is nothing": lambda: Asks(shape=None),
+    "shape has a -1": lambda: Asks(shape=(-1,)),
+    "shape has a None": lambda: Asks(shape=(None,)),
+    "shape is huge": lambda: Asks(shape=(1 << 40, 1 << 40)),
+    "shape is beyond all": lambda: Asks(shape=(1 << 70,)),
+    "shape is of text": lambda: Asks(shape=("n",)),
+    "nbytes is nothing": lambda: Asks(nbytes=None),
+    "nbytes is negative": lambda: Asks(nbytes=-1),
+    "nbytes is huge": lambda: Asks(nbytes=1 << 65),
+    "nbytes is text": lambda: Asks(nbytes="12"),
+    "tobytes gives less": lambda: Asks(tobytes=bytes(8)),
+    "tobytes gives more": lambda: Asks(tobytes=bytes(16)),
+    "tobytes gives nothing": lambda: Asks(tobytes=None),
+    "tobytes gives text": lambda: Asks(tobytes="abc"),
+    "tobytes raises": lambda: Asks(tobytes=ZeroDivisionError("not today")),
+    "tobytes raises what has no text": lambda: Asks(tobytes=Unprintable()),
+    "tobytes raises half a character": lambda: Asks(tobytes=ValueError("\udc80")),
+    "recursion": lambda: Asks(tobytes=RecursionError("deep")),
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_what_fails_in_the_callers_object_is_told_with_the_tensors_name(
+    kind: str, tmp_path: Path
+) -> None:
+    graph = open_graph({"the.weight": ("float32", (3,))})
+    for save in (
+        lambda: oe.save(graph, tmp_path / "out", {"the.weight": FAILING[kind]()}),
+        lambda: oe.save(graph, tmp_path / "out", {}, extra={"the.weight": FAILING[kind]()}),
+    ):
+        with pytest.raises((oe.Error, TypeError), match=r"the\.weight") as caught:
+            save()
+        assert "\n" not in str(caught.value).partition("\n  ")[0]
+    with oe.Writer(tmp_path / "writer") as writer:
+        with pytest.raises((oe.Error, TypeError), match=r"the\.weight"):
+            writer.add("the.weight", FAILING[kind]())
+        writer.add("the.weight", np.ones(3, np.float32))
+        writer.finish(graph)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interruption_in_the_callers_object_is_one(tmp_path: Path) -> None:
+    graph = open_graph({"w": ("float32", (3,))})
+    for part in ("shape", "tobytes"):
+        with pytest.raises(KeyboardInterrupt):
+            oe.save(graph, tmp_path / "out", {"w": Asks(**{part: KeyboardInterrupt()})})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a\udc80b", "\ud800"])
+def test_half_a_character_in_a_name_is_told(name: str, tmp_path: Path) -> None:
+    graph, array = open_graph({"w": ("float32", (3,))}), np.ones(3, np.float32)
+    shown = ascii(name)[1:-1].replace("\\", r"\\")
+    with pytest.raises(oe.InvalidArgumentError, match=shown):
+        oe.save(graph, tmp_path / "out", {name: array})
+    with pytest.raises(oe.InvalidArgumentError, match=shown):
+        oe.save(graph, tmp_path / "out", {}, extra={name: array})
+    with oe.Writer(tmp_path / "writer") as writer, pytest.raises(oe.Error, match=shown):
+        try:
+            writer.add(name, array)
+        finally:
+            writer.add("w", array)
+            writer.finish(graph)
+
+
+def test_names_that_are_not_text_are_told(tmp_path: Path) -> None:
+    graph, array = open_graph({"w": ("float32", (3,))}), np.ones(3, np.float32)
+    with pytest.raises(TypeError, match=r"weights: the name 5 is not a str"):
+        oe.save(graph, tmp_path / "out", {5: array})  # type: ignore[dict-item]
+    with oe.Writer(tmp_path / "writer") as writer:
+        with pytest.raises(TypeError, match="the name 5 is not a str"):
+            writer.add(5, array)  # type: ignore[arg-type]
+        writer.add("w", array)
+        writer.finish(graph)
+
+
+class SavesItself(Asks):
+    def __init__(self, save: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.save, self.calls = save, 0
+
+    def tobytes(self) -> bytes:
+        self.calls += 1
+        self.save(self)
+        return bytes(12)
+
+
+def test_a_tensor_that_saves_itself_is_told_at_once(tmp_path: Path) -> None:
+    graph = open_graph({"w": ("float32", (3,))})
+    folder = iter(range(100))
+    tensor = SavesItself(lambda it: oe.save(graph, tmp_path / f"inner{next(folder)}", {"w": it}))
+    with pytest.raises(oe.Error, match=r"'w'.*made from itself"):
+        oe.save(graph, tmp_path / "out", {"w": tensor})
+    assert tensor.calls == 1 and not list(tmp_path.iterdir())
+
+
+def test_a_tensor_may_save_another_one(tmp_path: Path) -> None:
+    graph, other = open_graph({"w": ("float32", (3,))}), {"w": Asks()}
+    tensor = SavesItself(lambda _: oe.save(graph, tmp_path / "inner", other))
+    assert oe.save(graph, tmp_path / "out", {"w": tensor}).verified
+    assert oe.verify(tmp_path / "inner").ok
+
+
+@pytest.mark.parametrize("use", ["add", "finish", "save"])
+def test_a_tensor_that_uses_its_writer_is_told_at_once(use: str, tmp_path: Path) -> None:
+    graph = open_graph({"w": ("float32", (3,)), "v": ("float32", (3,))})
+    writer = oe.Writer(tmp_path / "out")
+    uses: dict[str, Callable[[Any], Any]] = {
+        "add": lambda _: writer.add("v", np.ones(3, np.float32)),
+        "finish": lambda _: writer.finish(graph),
+        "save": lambda it: oe.save(graph, tmp_path / "inner", {"w": it, "v": it}),
+    }
+    with writer:
+        with pytest.raises(oe.Error, match=r"'w'.*(uses the writer|made from itself)"):
+            writer.add("w", SavesItself(uses[use]))
+        writer.add("w", np.ones(3, np.float32))
+        writer.add("v", np.ones(3, np.float32))
+        writer.finish(graph)
+    assert oe.verify(tmp_path / "out").ok

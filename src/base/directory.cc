@@ -178,9 +178,26 @@ Status Directory::sync() const {
 
 std::optional<bool> Directory::try_lock() const {
   if (::flock(fd(), LOCK_EX | LOCK_NB) == 0) {
+    lock_.hold(fd());
     return true;
   }
   return errno == EWOULDBLOCK ? std::optional(false) : std::nullopt;
+}
+
+bool Directory::is_removed() const {
+  struct stat info {};
+  return ::fstat(fd(), &info) == 0 && info.st_nlink == 0;
+}
+
+void Directory::Lock::hold(int fd) {
+  fd_ = fd;
+  process_ = ::getpid();
+}
+
+Directory::Lock::~Lock() {
+  if (fd_ >= 0 && process_ == ::getpid()) {
+    (void)::flock(fd_, LOCK_UN);
+  }
 }
 
 bool Directory::is_locked() const {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -22,6 +23,14 @@ class Directory {
  public:
   // Follows links in `path`, because the user chose it. An empty path is the current folder.
   [[nodiscard]] static Result<Directory> open(const std::filesystem::path& path);
+  Directory(Directory&& other) noexcept = default;
+  Directory& operator=(Directory&& other) noexcept {
+    lock_ = std::move(other.lock_);  // while its folder is open
+    fd_ = std::move(other.fd_);
+    path_ = std::move(other.path_);
+    return *this;
+  }
+  ~Directory() = default;
 
   [[nodiscard]] Result<Directory> open_folder(const std::string& name) const;
 
@@ -53,6 +62,8 @@ class Directory {
   // Takes an exclusive lock that ends with this object (or the process), without waiting. Returns
   // false if someone else holds it, and nullopt if the file system has no locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
+  // Whether the folder was removed after it was opened.
+  [[nodiscard]] bool is_removed() const;
   // Whether someone else holds that lock.
   [[nodiscard]] bool is_locked() const;
 
@@ -64,8 +75,29 @@ class Directory {
 
  private:
   Directory(UniqueFd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  // The lock belongs to the open file, which a process that was forked meanwhile has, too. So it is
+  // given back by name, not by closing the file.
+  class Lock {
+   public:
+    Lock() = default;
+    Lock(Lock&& other) noexcept : fd_(std::exchange(other.fd_, -1)), process_(other.process_) {}
+    Lock& operator=(Lock other) noexcept {
+      std::swap(fd_, other.fd_);
+      std::swap(process_, other.process_);
+      return *this;
+    }
+    ~Lock();
+    void hold(int fd);
+
+   private:
+    int fd_ = -1;
+    pid_t process_ = 0;
+  };
+
   UniqueFd fd_;
   std::filesystem::path path_;  // for messages
+  mutable Lock lock_;
 };
 
 inline constexpr int kMaxTreeDepth = 8;

@@ -1,6 +1,7 @@
 // Derived tensors as views: of a key's storage where strides can express it, otherwise of a storage
 // that is put together from several when it is read.
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -289,6 +290,9 @@ class Deriver {
     TRY_ASSIGN(const auto dim, place_of(from.dim, rank));
     if (stacks && dim + 1 == rank && dtype == DType::kFloat4E2M1FnX2) {
       return fail(ErrorCode::kMismatch, "two of its values share a byte, which cannot be stacked");
+    }
+    if (bit_size(dtype) < CHAR_BIT) {
+      return fail(ErrorCode::kMismatch, "several of its values share a byte, which is not joined");
     }
     TRY(check_ranks(parts));
     for (Value& part : parts) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <optional>
 #include <string>
@@ -78,6 +79,10 @@ Result<TensorView> view_of(const LooseTensor& tensor) {
   if ((view.conj || view.neg) && !has_view_bits(view.dtype, view.conj, view.neg)) {
     return refused(fmt::format("{} cannot be {}", torch_name(view.dtype),
                                view.conj ? "conjugated" : "negated"));
+  }
+  if (bit_size(view.dtype) < CHAR_BIT && !is_contiguous(view.shape, view.strides)) {
+    return refused(std::string(torch_name(view.dtype)) +
+                   " has several values in a byte, so it must be contiguous");
   }
   TRY(check_storage_of(tensor));
   const auto extent = extent_bytes(view.dtype, view.shape, view.strides);

@@ -65,7 +65,7 @@ class Evidence {
     }
     const bool transposed = transposes(recipe);
     return remembered(holds_, {place, key, transposed}, [&]() -> Result<bool> {
-      if (transposed && view.dtype == DType::kFloat4E2M1FnX2) {
+      if (transposed && shares_byte(view.dtype)) {
         return false;  // no byte holds neighbours of a column
       }
       // A single row or column is the same when transposed.

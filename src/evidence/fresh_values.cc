@@ -93,7 +93,7 @@ Result<bool> FreshValues::all_equal(std::span<const std::uint32_t> keys) {
 
 Result<bool> FreshValues::is_symmetric(std::uint32_t key) const {
   const TensorView* view = places_[key] ? &fresh_.tensors()[*places_[key]] : nullptr;
-  if (view == nullptr || view->shape != old_.tensors()[key].shape) {
+  if (view == nullptr || shares_byte(view->dtype) || view->shape != old_.tensors()[key].shape) {
     return false;
   }
   PlaceSum own(byte_size(view->dtype), view->shape, PlaceSum::Places::kOwn);

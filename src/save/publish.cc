@@ -31,9 +31,8 @@ Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
   TRY(options.set.empty() ? check_output_names(options.model_name, options.data_dir)
                           : check_set_names(options.set, options.data_dir));
   Transaction transaction(std::move(options));  // its destructor undoes the steps that were done
-  TRY_ASSIGN(transaction.made_folders_, NewFolders::make(out_dir));
-  TRY_ASSIGN(transaction.out_, Directory::open(out_dir));
-  TRY(transaction.lock_and_check_models());
+  TRY(transaction.open_locked(out_dir));
+  TRY(transaction.check_models());
   const std::string dead = transaction.predecessors().find_job();
   TRY(transaction.check_limits(dead));
   TRY(transaction.reserve_descriptors());
@@ -62,15 +61,38 @@ Transaction::~Transaction() {
   }
 }
 
-Status Transaction::lock_and_check_models() {
-  const std::optional<bool> locked = out_->try_lock();
-  if (locked == false) {
-    return fail(ErrorCode::kIo, out_->path().string() +
-                                    ": another save is writing into this folder; wait for its end");
+// Another save that made the folder removes it when it fails: then it is made again.
+Status Transaction::open_locked(const std::filesystem::path& out_dir) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    made_folders_ = NewFolders();  // those that are left go before others are made
+    auto made = NewFolders::make(out_dir);
+    auto out = made ? Directory::open(out_dir) : fail(made.error());
+    if (!out && (out.error().code != ErrorCode::kNotFound || attempt == kAttempts)) {
+      return fail(out.error());
+    }
+    if (!out) {
+      continue;
+    }
+    made_folders_ = *std::move(made);
+    const std::optional<bool> locked = out->try_lock();
+    if (locked == false || (attempt == kAttempts && out->is_removed())) {
+      made_folders_.keep();  // the other save is in them
+      return fail(
+          ErrorCode::kIo,
+          out_dir.string() + ": another save is writing into this folder; wait for its end");
+    }
+    if (!locked && options_.reuses_files) {
+      return fail(no_locks_error(*out));
+    }
+    if (!out->is_removed()) {
+      out_ = *std::move(out);
+      return {};
+    }
   }
-  if (!locked && options_.reuses_files) {
-    return fail(no_locks_error(*out_));
-  }
+}
+
+Status Transaction::check_models() const {
   for (const std::string& model : model_names(options_)) {
     TRY(check_model_entry(*out_, model, options_.overwrite));
     TRY(check_no_data_of_others(model));
@@ -308,6 +330,7 @@ void Transaction::roll_back() {
   if (!staging_.name().empty()) {
     (void)out_->remove_tree(staging_.name());
   }
+  made_folders_ = NewFolders();  // while they are locked
 }
 
 }  // namespace onnx_external

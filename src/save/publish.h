@@ -93,7 +93,8 @@ class Transaction {
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
   [[nodiscard]] Predecessors predecessors() const { return {*out_, options_}; }
-  [[nodiscard]] Status lock_and_check_models();
+  [[nodiscard]] Status open_locked(const std::filesystem::path& out_dir);
+  [[nodiscard]] Status check_models() const;
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
   [[nodiscard]] Status check_no_data_of_others(const std::string& model) const;
   [[nodiscard]] Status check_data_entries() const;

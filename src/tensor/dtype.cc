@@ -40,6 +40,11 @@ constexpr std::array<Row, kDTypeCount> kRows{{
     {DType::kFloat8E5M2FnUz, 1, 1, true, 20, "float8_e5m2fnuz", "F8_E5M2FNUZ"},
     {DType::kFloat8E8M0FnU, 1, 1, true, 24, "float8_e8m0fnu", "F8_E8M0"},
     {DType::kFloat4E2M1FnX2, 1, 1, true, 23, "float4_e2m1fn_x2", "F4"},
+    {DType::kInt4, 1, 1, false, 22, "int4", ""},
+    {DType::kUInt4, 1, 1, false, 21, "uint4", ""},
+    {DType::kFloat4E2M1, 1, 1, true, 23, "float4e2m1", ""},
+    {DType::kInt2, 1, 1, false, 26, "int2", ""},
+    {DType::kUInt2, 1, 1, false, 25, "uint2", ""},
 }};
 
 constexpr bool rows_follow_the_enumerators() {
@@ -91,10 +96,22 @@ std::optional<DType> find_by(Member member, const Value& value) {
   return std::nullopt;
 }
 
+// Whether an element has less than a byte.
+bool is_narrow(DType dtype) {
+  return dtype >= DType::kInt4;  // the last ones
+}
+
 }  // namespace
 
 std::uint32_t byte_size(DType dtype) {
   return row(dtype).bytes;
+}
+std::uint32_t bit_size(DType dtype) {
+  constexpr std::uint32_t kByte = 8;
+  return is_narrow(dtype) ? onnx_bits(onnx_data_type(dtype)) : byte_size(dtype) * kByte;
+}
+bool shares_byte(DType dtype) {
+  return is_narrow(dtype) || dtype == DType::kFloat4E2M1FnX2;
 }
 std::uint32_t swap_unit(DType dtype) {
   return row(dtype).swap;
@@ -110,6 +127,11 @@ bool is_floating(DType dtype) {
 }
 
 std::optional<DType> dtype_from_torch_name(std::string_view name) {
+  const auto found = dtype_from_any_name(name);
+  return found && is_narrow(*found) ? std::nullopt : found;
+}
+
+std::optional<DType> dtype_from_any_name(std::string_view name) {
   return find_by(&Row::torch, name);
 }
 
@@ -118,7 +140,8 @@ std::optional<DType> dtype_from_safetensors_name(std::string_view name) {
 }
 
 std::optional<DType> dtype_from_onnx(std::int32_t data_type) {
-  return data_type == 0 ? std::nullopt : find_by(&Row::onnx, data_type);
+  const auto found = data_type == 0 ? std::nullopt : find_by(&Row::onnx, data_type);
+  return found && is_narrow(*found) ? std::nullopt : found;
 }
 
 std::uint32_t onnx_bits(std::int32_t data_type) {
@@ -140,7 +163,7 @@ bool can_cast_to(DType dtype) {
 
 bool can_cast_from(DType dtype) {
   const bool is_complex_or_pair = onnx_data_type(dtype) == 0 || dtype == DType::kComplex64 ||
-                                  dtype == DType::kComplex128 || dtype == DType::kFloat4E2M1FnX2;
+                                  dtype == DType::kComplex128 || shares_byte(dtype);
   return is_floating(dtype) && !is_complex_or_pair;
 }
 

@@ -169,9 +169,10 @@ Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view) {
   if (!moves_elements(recipe)) {
     return view;
   }
-  if (view.dtype == DType::kFloat4E2M1FnX2) {
-    return fail(ErrorCode::kMismatch,
-                "two of its values share a byte, so it cannot be transposed, sliced or reshaped");
+  if (shares_byte(view.dtype)) {
+    return fail(
+        ErrorCode::kMismatch,
+        "several of its values share a byte, so it cannot be transposed, sliced or reshaped");
   }
   TRY_ASSIGN(const auto count, element_count(view.shape));
   Axes axes(view.shape, view.strides);

@@ -1,5 +1,6 @@
 #include "onnx_external/tensor.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/checked_math.h"
@@ -21,6 +22,14 @@ Result<std::uint64_t> bounded_product(std::uint64_t a, std::uint64_t b,
     return too_large(shape);
   }
   return *product;
+}
+
+Result<std::uint64_t> bytes_of_elements(std::uint64_t count, DType dtype,
+                                        std::span<const std::int64_t> shape) {
+  constexpr std::uint64_t kByte = 8;
+  const std::uint64_t in_a_byte = kByte / std::min<std::uint64_t>(kByte, bit_size(dtype));
+  const std::uint64_t elements = count / in_a_byte + (count % in_a_byte == 0 ? 0 : 1);
+  return bounded_product(elements, byte_size(dtype), shape);
 }
 
 }  // namespace
@@ -46,7 +55,7 @@ Result<std::uint64_t> element_count(std::span<const std::int64_t> shape) {
 
 Result<std::uint64_t> contiguous_nbytes(DType dtype, std::span<const std::int64_t> shape) {
   TRY_ASSIGN(auto count, element_count(shape));
-  return bounded_product(count, byte_size(dtype), shape);
+  return bytes_of_elements(count, dtype, shape);
 }
 
 std::vector<std::int64_t> contiguous_strides(std::span<const std::int64_t> shape) {
@@ -99,7 +108,7 @@ Result<std::uint64_t> extent_bytes(DType dtype, std::span<const std::int64_t> sh
     }
     last = *sum;
   }
-  return bounded_product(last + 1, byte_size(dtype), shape);
+  return bytes_of_elements(last + 1, dtype, shape);
 }
 
 Result<Shape> onnx_shape(DType dtype, std::span<const std::int64_t> shape) {

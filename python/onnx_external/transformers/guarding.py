@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 
 import huggingface_hub.constants
 import transformers
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from transformers import dynamic_module_utils
 
 from ..errors import ExportError, FormatError, InvalidArgumentError
 from ..folder_config import document_of, own_code, refuse_kernels, refuse_types
 
-__all__ = ["LOCAL", "alone", "read_config", "refuse_own_code", "registered", "usable"]
+__all__ = ["LOCAL", "alone", "not_run", "read_config", "refuse_own_code", "registered", "usable"]
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 """Keywords of every from_pretrained() of transformers."""
@@ -76,6 +78,23 @@ def _guards() -> contextlib.ExitStack:
 
 def _no_kernel(name: str, *_: Any, **__: Any) -> Any:
     raise FileNotFoundError(f"{name}: kernels of the Hub are not loaded here")
+
+
+def not_run(error: BaseException) -> str:
+    """Say what was asked for that is not done here, if an error of transformers comes from that."""
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) and before not in chain:
+        chain.append(before)
+    offline = (OfflineModeIsEnabled, LocalEntryNotFoundError)
+    if any(isinstance(each, offline) for each in chain):
+        found = re.search(r"https?://[^/ ]+/(?:api/models/)?([^/ ]+/[^/ ]+)", str(error))
+        return (
+            f"it needs {found[1].rstrip(':.,') if found else 'something'} of the Hub, and nothing "
+            "is fetched here; load it with from_pretrained, and export what save_pretrained makes"
+        )
+    if "trust_remote_code" in str(error):
+        return "it needs code that is not transformers', and no code of a folder is run"
+    return ""
 
 
 def registered(name: str) -> Any:

@@ -25,7 +25,7 @@ from ..errors import (
 from ..folder_config import own_code
 from ..progress import no_monitor
 from ..torch.programs import first_line
-from .guarding import LOCAL, alone, read_config, refuse_own_code, registered, usable
+from .guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
 from .recording import Key, Made, Recorder, Unknown
 from .sizes import Sizes
 
@@ -70,7 +70,9 @@ def told(what: str, way_out: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         advice = f"; {way_out}" if way_out else ""
-        raise ExportError(f"{what}: {first_line(error)[:_MOST]}{advice}") from error
+        raise ExportError(
+            f"{what}: {(not_run(error) or first_line(error))[:_MOST]}{advice}"
+        ) from error
     finally:
         transformers.logging.set_verbosity(level)
         if bars:
@@ -147,6 +149,8 @@ def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
     """The class of a folder's model, which is no Auto class, and its config."""
     with told(f"{folder}: transformers cannot read its config"):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    if getattr(config, "fusion_config", None) is not None:
+        config.fusion_config = None  # it would replace classes of transformers, for good
     if hasattr(made_by, "_model_mapping"):
         if type(config) not in made_by._model_mapping:
             refuse_own_code(folder, made_by.__name__)

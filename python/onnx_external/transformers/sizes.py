@@ -184,8 +184,11 @@ class Sizes:
         found = self._suspect(shape or ())
         if found is not None:
             return self._too_large(found, shape or ())
-        return self._contradiction(
-            "a size", float("nan"), f"it makes a tensor of {shape}", self._nearest(shape or ())
+        largest = self._nearest(())
+        return MismatchError(
+            f"{self._path}: it describes a model that is many times as large as the checkpoint, "
+            f"which has {self._elements} elements in {len(self._shapes)} tensors: {largest} has "
+            f"the shape {list(self._shapes[largest])}; put the weights there that belong to it"
         )
 
     def _suspect(self, shape: tuple[int, ...]) -> _Number | None:
@@ -198,7 +201,7 @@ class Sizes:
         ]
         inside = [each for each in unknown if each.value in shape]
         larger = [each for each in unknown if each.value > self._largest]
-        return max(inside or larger or unknown, key=lambda each: each.value, default=None)
+        return max(inside or larger, key=lambda each: each.value, default=None)
 
 
 class _Bound:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -76,6 +78,38 @@ TEST(Directory, HoldsItsLockAgainstOthers) {
   }
   EXPECT_FALSE(second.is_locked());
   EXPECT_EQ(second.try_lock(), true);
+}
+
+TEST(Directory, GivesItsLockBackEvenIfAForkedChildLives) {
+  TempDir dir;
+  int hold[2];
+  ASSERT_EQ(::pipe(hold), 0);
+  pid_t child = -1;
+  {
+    const Directory first = open_or_die(dir.path());
+    EXPECT_EQ(first.try_lock(), true);
+    child = ::fork();
+    if (child == 0) {  // it has the open folder, too
+      ::close(hold[1]);
+      char byte = 0;
+      ::_exit(::read(hold[0], &byte, 1) == 0 ? 0 : 1);
+    }
+  }
+  EXPECT_EQ(open_or_die(dir.path()).try_lock(), true);
+  ::close(hold[0]);
+  ::close(hold[1]);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Directory, SeesThatItWasRemoved) {
+  TempDir dir;
+  fs::create_directory(dir.path() / "gone");
+  const Directory gone = open_or_die(dir.path() / "gone");
+  EXPECT_FALSE(gone.is_removed());
+  fs::remove(dir.path() / "gone");
+  EXPECT_TRUE(gone.is_removed());
 }
 
 TEST(RenameEntry, ReplacesOnlyWhenTold) {

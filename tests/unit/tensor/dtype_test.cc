@@ -9,11 +9,27 @@ namespace {
 TEST(DType, NamesAndNumbersLeadBackToTheType) {
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
+    EXPECT_EQ(dtype_from_any_name(torch_name(dtype)), dtype);
+    if (bit_size(dtype) < 8) {
+      continue;
+    }
     EXPECT_EQ(dtype_from_torch_name(torch_name(dtype)), dtype);
     if (dtype != DType::kComplex32) {
       EXPECT_EQ(dtype_from_onnx(onnx_data_type(dtype)), dtype);
     }
   }
+}
+
+TEST(DType, TypesOfLessThanAByteAreNoTypesOfFiles) {
+  for (const DType dtype :
+       {DType::kInt4, DType::kUInt4, DType::kFloat4E2M1, DType::kInt2, DType::kUInt2}) {
+    EXPECT_EQ(bit_size(dtype), onnx_bits(onnx_data_type(dtype)));
+    EXPECT_EQ(dtype_from_torch_name(torch_name(dtype)), std::nullopt);
+    EXPECT_TRUE(shares_byte(dtype));
+    EXPECT_FALSE(can_cast_from(dtype) || can_cast_to(dtype));
+  }
+  EXPECT_EQ(dtype_from_onnx(onnx_data_type(DType::kInt4)), std::nullopt);
+  EXPECT_EQ(dtype_from_onnx(onnx_data_type(DType::kFloat4E2M1)), DType::kFloat4E2M1FnX2);
 }
 
 TEST(DType, AgreesWithTheLinkedOnnxWhereThatKnowsTheType) {

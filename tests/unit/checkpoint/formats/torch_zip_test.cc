@@ -39,6 +39,9 @@ TEST(TorchZip, ListsTensorsWithTypeShapeAndPlace) {
 TEST(TorchZip, ReadsEveryStoredTypeByItsOwnName) {
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
+    if (bit_size(dtype) < 8) {
+      continue;
+    }
     const std::string bytes(std::size_t{2} * byte_size(dtype), '\x01');
     const auto checkpoint =
         open_bytes(torch_zip({{.name = "w", .dtype = dtype, .shape = {2}, .bytes = bytes}}));

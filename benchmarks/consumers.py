@@ -251,7 +251,10 @@ def dynamic(path: Path, work: Path, about: dict) -> str:
 def prepared(path: Path, work: Path, about: dict) -> str:
     from onnxruntime.quantization import quant_pre_process
 
-    quant_pre_process(str(path), str(work / "pre.onnx"), skip_symbolic_shape=True)
+    quant_pre_process(
+        str(path), str(work / "pre.onnx"),
+        skip_symbolic_shape=True, save_as_external_data=True, all_tensors_to_one_file=True,
+    )  # fmt: skip
     return dynamic(work / "pre.onnx", work, about)
 
 
@@ -369,7 +372,7 @@ TOOLS = {
     "onnxruntime symbolic_shape_infer": symbolic,
     "ONNX Runtime": runtime,
     "quantize_dynamic": dynamic,
-    "quant_pre_process(skip_symbolic_shape=True), quantize_dynamic": prepared,
+    "quant_pre_process, then quantize_dynamic": prepared,
     "MatMulNBitsQuantizer, 4 bits": nbits,
     "onnxruntime.transformers.optimizer": fusion,
     "onnxsim": simplified,

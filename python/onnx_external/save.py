@@ -267,7 +267,7 @@ def save(
 
 _Reports = reports.SaveReport | reports.SetReport
 
-_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "reuse": False}
+_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "reuse": False, "before_publish": None}
 """Options of a plan that tells where weights would go, without reading them."""
 
 

@@ -188,7 +188,7 @@ class Campaign:
             values = sound.values(graph)
             names = [
                 name for name in graph.modules
-                if f"{name}.weight" in parameters and f"{name}.weight" in graph.tensors
+                if f"{name}.weight" in parameters and graph.weight(f"{name}.weight") is not None
             ]  # fmt: skip
             if not names:
                 continue
@@ -216,10 +216,10 @@ class Campaign:
         self._module.save_pretrained(large.saved, max_shard_size="200KB")
         with torch.no_grad():
             value.copy_(kept)
-        graphs = [each for each in map(large.graph, large.names) if name in each.tensors]
-        values = [each.read(each.tensors[name]) * np.float32(factor) for each in graphs]
+        graphs = [each for each in map(large.graph, large.names) if each.weight(name) is not None]
+        values = [each.read(each.weight(name)) * np.float32(factor) for each in graphs]
         for graph, scaled in zip(graphs, values, strict=True):  # which may share their data
-            graph.change(graph.tensors[name], scaled)
+            graph.change(graph.weight(name), scaled)
             graph.write()
 
     def _diagnosed_sound(self, sound: Sound, kind: str) -> Iterator[Row]:

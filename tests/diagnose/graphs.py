@@ -62,6 +62,10 @@ class Graph:
 
     # ---- data
 
+    def weight(self, name: str) -> onnx.TensorProto | None:
+        """A weight under its name in the module; it may be stored transposed."""
+        return self.tensors.get(name) or self.tensors.get(f"{name}.transposed")
+
     def read(self, tensor: onnx.TensorProto) -> np.ndarray:
         place = place_of(tensor)
         if place is None:

@@ -49,9 +49,8 @@ class _Bar:
             self.close()
             self._phase = phase
             # Updates come often enough, so that nobody has to watch the bar.
-            with no_monitor():
-                options = {"desc": phase, "unit": "B", "unit_scale": True, "miniters": 1}
-                self._bar = self._tqdm(total=total, **options)
+            options = {"desc": phase, "unit": "B", "unit_scale": True, "miniters": 1}
+            self._bar = self._tqdm(total=total, **options)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/remedy.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx_external/save_external.h"
@@ -34,6 +36,25 @@ bool moves_nothing(const SavePlan& plan, const Model& model) {
   return plan.tensors.empty() && !is_whole;
 }
 
+// Values of nodes, which stay where they are without an option, are named: they may be the weights.
+Error nothing_to_move(const SaveJob& job) {
+  constexpr std::uint64_t kMinBytes = 256;
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> names;
+  for (const InlineTensor& tensor : job.model->inline_tensors()) {
+    if (tensor.place == TensorPlace::kAttribute && tensor.length >= kMinBytes) {
+      names.push_back(tensor.value.empty() ? tensor.name : tensor.value);
+    }
+  }
+  const std::string what = job.graph_name() + ": has no weights to move";
+  if (names.empty()) {
+    return {ErrorCode::kNotFound, what + ", and no checkpoint is given"};
+  }
+  return error_with(ErrorCode::kNotFound,
+                    what + " but values of nodes: " + quote_list(names, kShown),
+                    {{"attributes", "", "moves values of Constant nodes, too"}});
+}
+
 template <typename Given>
 Result<SaveReport> relayout(const SaveTarget& target, Given&& given, const SaveOptions& options) {
   SaveJob job{target, options};
@@ -45,8 +66,7 @@ Result<SaveReport> relayout(const SaveTarget& target, Given&& given, const SaveO
   job.checkpoint = with_tensors_of(*job.model, CheckpointAccess::make_empty());
   TRY(plan_job(job, {}, unmapped(job.model->facts())));
   if (moves_nothing(job.plan, *job.model)) {
-    return fail(ErrorCode::kNotFound,
-                job.graph_name() + ": has no weights to move, and no checkpoint is given");
+    return fail(nothing_to_move(job));
   }
   return carry_out(std::move(job));
 }

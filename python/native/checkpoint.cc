@@ -5,15 +5,19 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/formats/foreign_folder.h"
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/element_reader.h"
+#include "mapping/quantized_names.h"
 #include "native/bindings.h"
 #include "native/errors.h"
 #include "native/mapped.h"
@@ -181,15 +185,37 @@ nb::list notes(const Checkpoint& checkpoint) {
   return out;
 }
 
+// What is known of a folder: (kind, text) each.
+nb::list facts_of_folder(const std::filesystem::path& folder) {
+  constexpr std::array kKinds = {"foreign", "adapter", "quantized", "part"};
+  nb::list out;
+  for (const FolderFact& fact : folder_facts(folder)) {
+    out.append(nb::make_tuple(kKinds.at(static_cast<std::size_t>(fact.kind)), fact.text));
+  }
+  return out;
+}
+
+// (method, key that shows it), or None.
+nb::object quantization_of(const Checkpoint& checkpoint) {
+  std::vector<std::string_view> names;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    names.push_back(tensor.name);
+  }
+  const auto found = quantized_keys(names);
+  return found ? nb::object(nb::make_tuple(found->method, found->key)) : nb::none();
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
+  module.def("folder_facts", &facts_of_folder, nb::arg("folder"));
   nb::class_<Checkpoint>(module, "Checkpoint")
       .def_static("open", &open, nb::arg("paths"), nb::arg("options"))
       .def("format", [](const Checkpoint& self) { return self.format(); })
       .def("names", &names)
       .def("files", &files)
       .def("notes", &notes)
+      .def("quantization", &quantization_of)
       .def("describe", &describe, nb::arg("index"))
       .def("read_into", &read_into, nb::arg("index"), nb::arg("first"), nb::arg("buffer"))
       .def("is_in_place", &is_in_place, nb::arg("file"))

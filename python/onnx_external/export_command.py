@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from .errors import Error
 from .folder_config import refuse_at_once
+from .folders import check_folder
 
 __all__ = ["main"]
 
@@ -101,6 +103,8 @@ def _consequence(what: str, saved: Any) -> str:
 
 
 def _print(report: Any) -> None:
+    for note in report.notes:
+        print(f"note: {note}")
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
         print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
@@ -144,7 +148,10 @@ def _refusal(error: Error) -> str:
 
 
 def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
-    refuse_at_once(given.folder)
+    folder = Path(given.folder)
+    if folder.is_dir():
+        check_folder(folder)
+        refuse_at_once(folder)
     if steps is not None:
         steps("import torch and transformers", 0, 0)
     from .transformers import export

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ExportError, FormatError, NotFoundError
+from .folders import check_folder
 
 __all__ = ["document_of", "own_code", "refuse_at_once", "refuse_kernels", "refuse_types"]
 
@@ -49,13 +50,16 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def refuse_at_once(folder: Any) -> None:
-    """Refuse a folder whose code would be needed, before torch is imported, which takes seconds.
+    """Refuse what is no plain model, and code, before torch is imported, which takes seconds.
 
     If transformers is imported already, classes may be registered, and it is left to it.
     """
-    spec = None if "transformers" in sys.modules else importlib.util.find_spec("transformers")
     path = Path(folder) / "config.json"
-    if spec is None or spec.origin is None or not path.is_file():
+    if not path.is_file():
+        return
+    check_folder(path.parent)
+    spec = None if "transformers" in sys.modules else importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
         return
     mappings = Path(spec.origin).parent / "models/auto"
     names = ("auto_mappings.py", "configuration_auto.py")

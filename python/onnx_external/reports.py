@@ -241,6 +241,8 @@ class Inspection(_Document):
     pickle_protocol: int | None = None
     refusal: str | None = None
     open_slots: list[dict[str, Any]] = field(default_factory=list)
+    node_tensors: list[dict[str, Any]] = field(default_factory=list)
+    """Of a model: large values that nodes hold, such as Constant nodes."""
     tied: list[dict[str, str]] = field(default_factory=list)
     tied_names: list[dict[str, str]] = field(default_factory=list)
     opaque_objects: list[dict[str, str]] = field(default_factory=list)

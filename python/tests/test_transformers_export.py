@@ -105,6 +105,9 @@ def test_a_decoder_s_folder_becomes_prefill_and_decode(tmp_path: Path) -> None:
         tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2, tie_word_embeddings=True
     )
     (tmp_path / "llama/tokenizer_config.json").write_text("{}")
+    settings = json.loads((tmp_path / "llama/generation_config.json").read_text())
+    settings |= {"num_beams": 4, "do_sample": True, "temperature": 0.0}  # no graph depends on them
+    (tmp_path / "llama/generation_config.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "onnx_external", "export", tmp_path / "llama"]
     command += ["-o", tmp_path / "out", "--no-fsync", "--json"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
@@ -113,6 +116,7 @@ def test_a_decoder_s_folder_becomes_prefill_and_decode(tmp_path: Path) -> None:
     for graph in ("prefill", "decode"):  # the embedding is looked up, too, and is stored once
         assert report["left"][graph] == {"Transpose of a weight": 1}
     assert report["save"]["bytes"] == weights_of(tmp_path / "llama")
+    assert "generation_config.json: num_beams, temperature left out" in report["notes"][0]
     assert {"config.json", "tokenizer_config.json"} <= files_of(tmp_path / "out")
     first = text(2, 9)
     assert difference(tmp_path / "out/prefill.onnx", model, with_places(first)) < 1e-4

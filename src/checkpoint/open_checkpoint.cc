@@ -3,11 +3,13 @@
 #include <system_error>
 #include <utility>
 
+#include "base/foreign_format.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/dcp/dcp.h"
 #include "checkpoint/folder_file.h"
 #include "checkpoint/formats/checkpoint_file.h"
+#include "checkpoint/formats/foreign_folder.h"
 #include "checkpoint/formats/shard_index.h"
 #include "checkpoint/names_of_arguments.h"
 #include "checkpoint/storage/checkpoint_access.h"
@@ -43,8 +45,19 @@ bool is_checkpoint_format(FileFormat format, std::string_view name) {
   }
 }
 
+// Tells a pointer or weights of another format from the texts and pictures beside a model.
+bool stands_for_weights(const SourceFile& file) {
+  constexpr std::array kEnds = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"};
+  const auto head = head_of(file);
+  const auto found = head ? foreign_format(*head) : std::nullopt;
+  const std::string end = file.path().extension().string();
+  return found && (found->kind == ForeignKind::kPacked || found->kind == ForeignKind::kPointer ||
+                   found->kind == ForeignKind::kWeights ||
+                   std::find(kEnds.begin(), kEnds.end(), end) != kEnds.end());
+}
+
 // The sorted names of the files in a folder whose content is a checkpoint; if there is none, a file
-// that was not fetched, if there is one.
+// that was not fetched, or is packed, or of another format, if there is one.
 Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::vector<std::string> pointers;
@@ -56,7 +69,7 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
     const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);
     if (format && is_checkpoint_format(*format, name)) {
       names.push_back(name);
-    } else if (format && *format == FileFormat::kLfsPointer) {
+    } else if (format && *format == FileFormat::kForeign && stands_for_weights(**file)) {
       pointers.push_back(name);
     }
   }
@@ -93,7 +106,9 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
                                           "'.metadata'; was it saved or copied to its end?");
   }
   if (names.empty()) {
-    return fail(ErrorCode::kNotFound, folder.string() + ": no checkpoint file in this folder");
+    const std::string why = why_no_checkpoint(folder);
+    return fail(ErrorCode::kNotFound, folder.string() + ": no checkpoint file in this folder" +
+                                          (why.empty() ? "" : "; " + why));
   }
   if (names.size() > 1) {
     return fail(ErrorCode::kAmbiguous, folder.string() + ": several checkpoint files: " +

@@ -21,6 +21,7 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
+#include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
 #include "tensor/strided_gather.h"
@@ -322,10 +323,58 @@ void add_open_slots(const std::filesystem::path& path, Inspection& inspection) {
   }
 }
 
+// A Constant node may have its numbers without a tensor.
+template <typename Nodes>
+void add_number_lists(const Nodes& nodes, std::vector<InspectedTensor>& found) {
+  for (const onnx::NodeProto& node : nodes) {
+    for (const auto& attribute : node.attribute()) {
+      const int count = attribute.floats_size() + attribute.ints_size();
+      const bool is_value = node.op_type() == "Constant" && node.output_size() == 1;
+      const bool is_float = attribute.floats_size() > 0;
+      InspectedTensor tensor;
+      tensor.name = is_value ? node.output(0) : "";
+      tensor.dtype = is_float ? "float32" : "int64";
+      tensor.shape = {count};
+      tensor.nbytes = static_cast<std::uint64_t>(count) * (is_float ? 4 : 8);
+      if (is_value && tensor.nbytes >= kMinNodeBytes) {
+        found.push_back(std::move(tensor));
+      }
+    }
+  }
+}
+
+std::vector<InspectedTensor> list_node_tensors(const ModelFile& model,
+                                               const std::vector<ListedTensor>& listed) {
+  std::vector<InspectedTensor> found;
+  for (const ListedTensor& each : listed) {
+    if (each.place != TensorPlace::kAttribute) {
+      continue;
+    }
+    InspectedTensor tensor = inspect_initializer(each, *model.cuts);
+    tensor.name = each.value.empty() ? each.name : each.value;
+    if (tensor.nbytes >= kMinNodeBytes) {
+      found.push_back(std::move(tensor));
+    }
+  }
+  if (const auto graphs = list_graphs(model.proto->graph())) {
+    for (const GraphNode& graph : *graphs) {
+      add_number_lists(graph.graph->node(), found);
+    }
+  }
+  for (const auto& function : model.proto->functions()) {
+    add_number_lists(function.node(), found);
+  }
+  std::stable_sort(
+      found.begin(), found.end(),
+      [](const InspectedTensor& a, const InspectedTensor& b) { return a.nbytes > b.nbytes; });
+  return found;
+}
+
 Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptions& options) {
   Inspection inspection;
   inspection.format = kModelFormat;
   TRY_ASSIGN(auto listed, list_tensors(*model.proto));
+  inspection.node_tensors = list_node_tensors(model, listed);
   std::erase_if(listed, [](const ListedTensor& tensor) { return !tensor.is_initializer(); });
   inspection.tensors.reserve(listed.size());
   for (const ListedTensor& tensor : listed) {

@@ -49,6 +49,7 @@ struct InspectedTensor {
 };
 
 inline constexpr const char* kModelFormat = "onnx";
+inline constexpr std::uint64_t kMinNodeBytes = 256;  // shapes and axes have less
 
 struct Inspection {
   std::string format;  // Checkpoint::format(), or kModelFormat
@@ -73,6 +74,9 @@ struct Inspection {
 
   // Models.
   std::vector<Slot> open_slots;  // without data
+  // Values of at least kMinNodeBytes that nodes hold as attributes, the largest first: Constant
+  // nodes, in functions and subgraphs, too. `name` is the value's, `file` as above.
+  std::vector<InspectedTensor> node_tensors;
 };
 
 enum class Digests : std::uint8_t { kNone, kSha256 };

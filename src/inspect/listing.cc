@@ -33,6 +33,8 @@ void keep_matching(Inspection& inspection, const NameFilter& filter) {
   std::erase_if(inspection.tied, [&](const auto& tie) { return !filter(tie.first); });
   std::erase_if(inspection.tied_names, [&](const auto& tie) { return !filter(tie.first); });
   std::erase_if(inspection.open_slots, [&](const Slot& slot) { return !filter(slot.name); });
+  std::erase_if(inspection.node_tensors,
+                [&](const InspectedTensor& tensor) { return !filter(tensor.name); });
   std::erase_if(inspection.opaque_objects,
                 [&](const OpaqueObject& object) { return !filter(object.path); });
   std::erase_if(inspection.refused_tensors,

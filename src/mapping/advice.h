@@ -33,6 +33,7 @@ class Refusal {
                 std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message
   void add_remedy(Remedy remedy);
+  void drop_remedies() { details_.remedies.clear(); }
 
   [[nodiscard]] bool empty() const { return details_.lists.empty(); }
   [[nodiscard]] Error error(ErrorCode code) &&;

@@ -238,8 +238,13 @@ class KeySorter {
     }
     std::sort(used_names_.begin(), used_names_.end());
     std::map<std::string_view, std::vector<std::uint32_t>> modules;
+    NameSet defined;  // a key of such a name is a weight of the graph, in a node
+    if (!weights.empty()) {
+      defined.insert(task_.graph.defined_names.begin(), task_.graph.defined_names.end());
+    }
     for (const std::uint32_t key : weights) {
-      if (const auto module = unused_module(task_.keys.keys[key].name)) {
+      const auto module = unused_module(task_.keys.keys[key].name);
+      if (module && !defined.contains(task_.key_names[key].name)) {
         modules[*module].push_back(key);
       } else {
         leftovers_.unused.push_back(key);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/advice.h"
+#include "mapping/causes.h"
 #include "mapping/known_names.h"
 #include "mapping/refusal_lists.h"
 
@@ -60,10 +61,11 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
     }
   }
   if (slots.empty() && leftovers.held.empty()) {
+    const std::string cause = cause_of(task);
     return fail(ErrorCode::kNotFound,
                 "the graph has no slot to fill: no input that could be a weight, no undefined "
                 "name, no initializer of a weight's name; " +
-                    std::string(kPlainExport));
+                    (cause.empty() ? std::string(kPlainExport) : cause));
   }
   std::vector<ErrorItem> keys;
   for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
@@ -77,6 +79,8 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
   if (equal_names_once_cast(task)) {
     refusal.add_remedy({"cast", "", "to convert the floats to the types of the graph"});
+  } else {
+    add_cause(task, refusal);
   }
   return fail(std::move(refusal).error(ErrorCode::kNotFound));
 }
@@ -148,6 +152,7 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
     return {};
   }
   add_last_remedies(task, leftovers, refusal);
+  add_cause(task, refusal);
   const bool open_question =
       is_open_question(leftovers) && leftovers.unused.empty() && leftovers.adapters.empty();
   return fail(
@@ -210,6 +215,7 @@ std::optional<Error> slots_error(const JudgedGraph& graph, SlotTroubles& trouble
     return std::nullopt;
   }
   add_last_remedies(task, leftovers, refusal);
+  add_cause(task, refusal);
   return std::move(refusal).error(is_open_question(leftovers) ? ErrorCode::kAmbiguous
                                                               : ErrorCode::kNotFound);
 }
@@ -224,8 +230,11 @@ std::optional<Error> keys_error(const JudgedGraph& graph, const SlotTroubles& tr
       list_unused(*graph.task, *graph.leftovers, troubles, refusal);
     }
   }
-  return refusal.empty() ? std::nullopt
-                         : std::optional(std::move(refusal).error(ErrorCode::kNotFound));
+  if (refusal.empty()) {
+    return std::nullopt;
+  }
+  add_cause(*graph.task, refusal);
+  return std::move(refusal).error(ErrorCode::kNotFound);
 }
 
 // Several errors as one. `name` stands in front of what is about one graph.

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/advice.h"
+#include "mapping/causes.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
 
@@ -130,10 +131,11 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   std::string message =
       clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) + " (" +
       std::to_string(aligned.clashes.size()) + " of " +
-      std::to_string(aligned.fits.size() + aligned.clashes.size()) +
-      " names that meet); give the checkpoint that belongs to this graph";
+      std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that meet); ";
+  const std::string cause = cause_of(task);
+  message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
   ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
-  if (castable) {
+  if (castable && cause.empty()) {
     details.remedies.push_back({"cast", "", "to convert its floats to the types of the graph"});
   }
   if (input) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/foreign_format.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -22,8 +23,6 @@
 
 namespace onnx_external {
 namespace {
-
-constexpr std::uint64_t kSniffBytes = 512;
 
 // Reads a SourceFile from the start. It keeps its own position, because SourceFile only reads at
 // explicit offsets.
@@ -52,10 +51,9 @@ class SourceStream final : public google::protobuf::io::CopyingInputStream {
 };
 
 // What a file that is no ONNX model seems to be.
-std::string_view seems_to_be(std::string_view head) {
+std::string seems_to_be(std::string_view head) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::string_view text = head.substr(std::min(head.find_first_not_of(kSpace), head.size()));
-  const std::string start = ascii_lower(text.substr(0, 16));
   if (head.starts_with("PK\x03\x04")) {
     return "it is a zip file, perhaps a PyTorch checkpoint; the graph comes first, then the "
            "checkpoint";
@@ -68,17 +66,24 @@ std::string_view seems_to_be(std::string_view head) {
     return "it is a Python pickle, perhaps a PyTorch checkpoint; the graph comes first, then the "
            "checkpoint";
   }
-  if (start.starts_with("<!doctype") || start.starts_with("<html") || start.starts_with("<?xml")) {
-    return "it is a web page; download the file itself";
-  }
-  if (text.starts_with("version https://git-lfs")) {
-    return "it is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`";
-  }
   if (text.find("ir_version") != std::string_view::npos) {
     return "it is ONNX in text form; convert it to the binary form first";
   }
+  constexpr std::size_t kTarMagic = 257;
+  if (head.size() > kTarMagic && head.substr(kTarMagic).starts_with("ustar")) {
+    return "it is a tar archive; unpack it first: tar -xf";
+  }
+  if (is_error_document(head)) {
+    return "it is the error message of a server; download the file again";
+  }
   if (text.starts_with('{') || text.starts_with('[')) {
     return "it is JSON";
+  }
+  if (const auto found = foreign_format(head)) {
+    return "it is " + found->what + "; " +
+           (found->kind == ForeignKind::kWeights
+                ? "it has weights and no graph; export the model to ONNX"
+                : found->advice);
   }
   return "protobuf cannot parse it, or its subgraphs are nested too deeply";
 }
@@ -171,16 +176,26 @@ Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
   return loaded;
 }
 
+// What a message of another type may be that parses as a model, because its fields fit.
+std::string other_protobuf(const std::filesystem::path& path) {
+  const std::string end = path.extension().string();
+  if (path.filename() == "saved_model.pb") {
+    return "; it is a SavedModel of TensorFlow; convert it to ONNX first";
+  }
+  if (end == ".mlmodel") {
+    return "; it is a model of Core ML; export the model that it was made from to ONNX";
+  }
+  return end == ".pb" ? "; perhaps it is a graph of TensorFlow, or one tensor of test data" : "";
+}
+
 // Says what the file seems to be if it is no model.
 Error explain(const SourceFile& file, Error error) {
   if (error.code != ErrorCode::kCorrupt) {
     return error;
   }
-  std::string head(static_cast<std::size_t>(std::min(file.size(), kSniffBytes)), '\0');
-  if (Status read = file.read(0, std::as_writable_bytes(std::span(head))); !read) {
-    return std::move(read).error();
-  }
-  return {ErrorCode::kCorrupt, "not an ONNX model: " + std::string(seems_to_be(head))};
+  const auto head = head_of(file);
+  return head ? Error{ErrorCode::kCorrupt, "not an ONNX model: " + seems_to_be(*head)}
+              : head.error();
 }
 
 }  // namespace
@@ -202,7 +217,8 @@ Result<LoadedModel> load_model_file(const std::filesystem::path& path) {
     return fail_in(where, explain(*file, std::move(loaded).error()));
   }
   if (!loaded->proto->has_graph()) {
-    return fail(ErrorCode::kCorrupt, where + ": not an ONNX model: it has no graph");
+    return fail(ErrorCode::kCorrupt,
+                where + ": not an ONNX model: it has no graph" + other_protobuf(path));
   }
   return loaded;
 }

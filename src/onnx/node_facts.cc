@@ -12,6 +12,9 @@ namespace {
 
 void add_constants(const onnx::NodeProto& node, std::vector<ConstantTensor>& constants) {
   for (const auto& attribute : node.attribute()) {
+    if (attribute.floats_size() > 1) {  // value_floats
+      constants.push_back({node.output(0), onnx::TensorProto::FLOAT, {attribute.floats_size()}});
+    }
     if (!attribute.has_t() || !onnx_is_floating(attribute.t().data_type())) {
       continue;
     }

@@ -343,6 +343,12 @@ std::string inspect_document(const Inspection& inspection) {
   }
   if (inspection.format == kModelFormat) {
     document["open_slots"] = list_of(inspection.open_slots, open_slot);
+    document["node_tensors"] = list_of(inspection.node_tensors, [](const InspectedTensor& tensor) {
+      return Document{{"name", tensor.name},
+                      {"dtype", tensor.dtype},
+                      {"shape", tensor.shape},
+                      {"nbytes", tensor.nbytes}};
+    });
     return document_text(document);
   }
   document["tied"] = pairs(inspection.tied, "name", "first");

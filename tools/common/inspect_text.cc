@@ -133,6 +133,27 @@ std::string summary_line(const Inspection& inspection) {
                      count_text(inspection.files, "file"), size_text(inspection.file_bytes));
 }
 
+// "in nodes: 2 tensors, 2.05 kB: a.weight (float32 [16, 16]) ...; save-external --attributes".
+std::string node_tensors_text(const std::vector<InspectedTensor>& tensors) {
+  constexpr std::size_t kShown = 5;
+  if (tensors.empty()) {
+    return "";
+  }
+  std::uint64_t bytes = 0;
+  std::vector<std::string> shown_ones;
+  for (const InspectedTensor& tensor : tensors) {
+    bytes = add_bytes(bytes, tensor.nbytes);
+    if (shown_ones.size() < kShown) {
+      shown_ones.push_back(fmt::format("{} ({})", shown(tensor.name), shape_and_type(tensor)));
+    }
+  }
+  const std::size_t rest = tensors.size() - shown_ones.size();
+  return fmt::format("in nodes: {}, {}: {}{}; save-external --attributes moves them out\n",
+                     count_text(tensors.size(), "tensor"), size_text(bytes),
+                     fmt::join(shown_ones, ", "),
+                     rest == 0 ? "" : fmt::format(" and {} more", rest));
+}
+
 }  // namespace
 
 std::string inspect_text(const Inspection& inspection, Listing listing) {
@@ -144,6 +165,7 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
     out += fmt::format("open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
                        type_name(slot.elem_type), slot_shape(slot));
   }
+  out += node_tensors_text(inspection.node_tensors);
   for (const auto& [name, first] : inspection.tied) {
     out += fmt::format("tied: {} shares {}\n", shown(name), shown(first));
   }

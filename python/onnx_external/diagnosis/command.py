@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import Error, ExportError, InvalidArgumentError
 from ..folder_config import refuse_at_once
+from ..folders import check_folder
 from .reports import Diagnosis
 
 __all__ = ["main"]
@@ -110,6 +111,8 @@ def _exported(given: argparse.Namespace) -> Diagnosis:
             f"{given.model}: --against FOLDER says what a graph was exported from; --provider and "
             "--follow are for graphs"
         )
+    if Path(given.model).is_dir():
+        check_folder(Path(given.model))
     refuse_at_once(given.model)
     try:
         from .export_diagnosing import diagnose_export

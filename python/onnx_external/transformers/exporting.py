@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class ModelReport(Stepwise):
     """By graph: `ExportReport.left`."""
     fixed: dict[str, list[str]]
     """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
+    notes: list[str] = field(default_factory=list)
+    """What of the folder is not in the graphs, such as the pooling of sentence-transformers."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
@@ -319,4 +321,5 @@ def export(
         patches=_patches(),
         left={name: left_in(graphs[name].skeleton, saved[name]) for name in graphs},
         fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},
+        notes=loaded.notes,
     )

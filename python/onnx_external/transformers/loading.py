@@ -23,8 +23,11 @@ from ..errors import (
     MappingError,
 )
 from ..folder_config import own_code
+from ..folders import check_folder
 from ..progress import no_monitor
 from ..torch.programs import first_line
+from .disagreeing import of_other_sizes, quantized_text
+from .generation import plain_generation, without_checked_settings
 from .guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
 from .recording import Key, Made, Recorder, Unknown
 from .sizes import Sizes
@@ -47,6 +50,8 @@ class Loaded:
     """What the checkpoint consists of: its folder, and files that the class reads besides."""
     unused: list[str] = field(default_factory=list)
     """Keys that transformers does not load into this class."""
+    notes: list[str] = field(default_factory=list)
+    """What of the folder is not in the graphs."""
 
 
 @contextlib.contextmanager
@@ -97,16 +102,8 @@ def _one_thread() -> Iterator[None]:
 def model_class(folder: Path, task: str | None) -> Any:
     """The class of the model: of the task, else the one that the config names."""
     path, config = folder / "config.json", read_config(folder)
-    quantized = config.get("quantization_config")
-    try:
-        method = quantized and quantized.get("quant_method", "an unknown method")
-    except AttributeError as error:
-        raise FormatError(f"{path}: no config of transformers: {first_line(error)}") from error
-    if quantized:
-        raise InvalidArgumentError(
-            f"{path}: the weights are quantized ({method}); their values need transformers' "
-            "dequantization. Export the checkpoint that they were made from"
-        )
+    if not isinstance(config.get("quantization_config") or {}, dict):
+        raise FormatError(f"{path}: no config of transformers: quantization_config is no object")
     if task is not None:
         return _class_of_task(task)
     named = config.get("architectures")
@@ -227,10 +224,12 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         MappingError: the checkpoint lacks parameters, which transformers would make up.
         ExportError: transformers cannot load the model, or does what cannot be written down.
     """
+    notes = check_folder(folder)
     made_by = model_class(folder, task)
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
     with opened(folder, made_by, variant) as (made_by, config, sizes, weights, checkpoint):
+        notes += without_checked_settings(config)
         recorder = Recorder(_equality(checkpoint))
         with torch.no_grad():
             state = {
@@ -245,13 +244,21 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
             if recorder.refused:
                 raise _unknown(folder, recorder) from error
             raise
+        quantized = checkpoint.core.quantization()
+    if info["mismatched_keys"]:
+        raise of_other_sizes(folder, model, info["mismatched_keys"])
     made = _all_made(model, recorder)
     if recorder.refused:
         raise _unknown(folder, recorder)
-    missing = sorted(info["missing_keys"])
+    missing, unused = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    told_by = quantized_text(folder, quantized, unused)
     if missing:
-        raise _missing(folder, model, missing)
-    return Loaded(model, made, weights, sorted(info["unexpected_keys"]))
+        raise _missing(folder, model, missing, told_by)
+    if told_by:
+        raise InvalidArgumentError(f"{folder}: {told_by}")
+    if model.can_generate():
+        notes += plain_generation(model, folder)
+    return Loaded(model, made, weights, unused, notes)
 
 
 def _from_pretrained(
@@ -270,10 +277,7 @@ def _from_pretrained(
             dtype=dtype or "auto",
             output_loading_info=True,
             **LOCAL,
-        )
-    if model.can_generate() and (folder / "generation_config.json").is_file():
-        model.generation_config = transformers.GenerationConfig.from_pretrained(
-            folder, local_files_only=True
+            ignore_mismatched_sizes=True,  # load() says more of them
         )
     return model.eval().requires_grad_(False), info
 
@@ -286,11 +290,11 @@ def _unknown(folder: Path, recorder: Recorder) -> ExportError:
     )
 
 
-def _missing(folder: Path, model: Any, names: list[str]) -> MappingError:
+def _missing(folder: Path, model: Any, names: list[str], told_by: str) -> MappingError:
     error = MappingError(
         f"{folder}: the checkpoint lacks {len(names)} tensors of {type(model).__name__}, which "
-        f"transformers would fill with random values: {', '.join(names[:8])}; give the task that "
-        "the model was trained for"
+        f"transformers would fill with random values: {', '.join(names[:8])}; "
+        + (told_by or "give the task that the model was trained for")
     )
     error.code = "not-found"
     error.lists = {"missing in the checkpoint": [Item(name, "", "", []) for name in names]}

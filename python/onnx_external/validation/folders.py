@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import _core
 from ..errors import Error, ExportError, InvalidArgumentError, NotFoundError, RunError
 from ..folder_config import refuse_at_once
 from ..meter import Meter
@@ -126,7 +127,8 @@ def _folder_of(
     path = Path(model)
     models = _models(path) if path.is_dir() else {path.stem: path}
     if not models:
-        raise NotFoundError(f"{path}: has neither config.json nor a model (.onnx)")
+        known = "".join(f"; {text}" for _, text in _core.folder_facts(path)[:1])
+        raise NotFoundError(f"{path}: has neither config.json nor a model (.onnx){known}")
     source = Path(against if against is not None else path)
     return Folder(models, source, task, dtype, inputs, not _static(models))
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ..folders import check_folder
+from ..transformers.generation import plain_generation, token_ids, without_checked_settings
 from ..transformers.guarding import LOCAL, alone
 from ..transformers.loading import model_class, opened, told
 from .inputs import Given
@@ -19,11 +21,16 @@ __all__ = ["TransformersReference", "loaded"]
 
 def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Any:
     """Return the model of a folder as from_pretrained() makes it."""
+    check_folder(folder)
     given = {"dtype": getattr(torch, dtype) if dtype else "auto", "variant": variant, **LOCAL}
     with opened(folder, model_class(folder, task), variant) as (made_by, config, sizes, _, _):
+        without_checked_settings(config)
+        words = token_ids(config)
         loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
         with loading, sizes.bounding():
-            model = made_by.from_pretrained(folder, config=config, **given)
+            model = made_by.from_pretrained(folder, config=config, generation_config=words, **given)
+    if model.can_generate():
+        plain_generation(model, folder)
     return model.eval().requires_grad_(False)
 
 

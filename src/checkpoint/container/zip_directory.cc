@@ -184,8 +184,11 @@ Status check_method(const SourceFile& file, std::string_view name, std::uint16_t
                     std::uint16_t method) {
   const auto where = [&] { return file.name() + ": record " + quote(name); };
   if ((flags & kRefusedFlags) != 0) {
-    return fail(ErrorCode::kUnsupported,
-                where() + ": encrypted or patched zip records are not read");
+    return fail(
+        ErrorCode::kUnsupported,
+        where() +
+            ": encrypted or patched zip records are not read; unpack the file with its password "
+            "first: unzip");
   }
   if (method != kMethodStored && method != kMethodDeflate) {
     return fail(ErrorCode::kUnsupported,

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/foreign_format.h"
 #include "base/json.h"
 #include "base/try.h"
 #include "checkpoint/formats/pickle_file.h"
@@ -19,8 +20,6 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::size_t kSniffBytes = 512;
-constexpr std::string_view kLfsStart = "version https://git-lfs.github.com/spec/";
 constexpr std::size_t kTarMagicOffset = 257;
 constexpr std::array kOldPickles = {"(dp"sv,   "(lp"sv, "}q"sv, "]q"sv, "ccollections\n"sv,
                                     "ctorch"sv};
@@ -65,43 +64,42 @@ FileFormat format_of(std::string_view head) {
   if (looks_like_pickle(head)) {
     return FileFormat::kPickle;
   }
-  constexpr std::size_t kFlatbufferId = 4;  // where flatbuffers name their schema
-  if (head.size() > kFlatbufferId && head.substr(kFlatbufferId).starts_with("PTMF")) {
-    return FileFormat::kOther;
+  std::string_view text = head;
+  if (text.starts_with(kByteOrderMark)) {
+    text.remove_prefix(kByteOrderMark.size());  // the reader of JSON refuses it by name
   }
-  for (const std::string_view magic :
-       {"\x1f\x8b"sv, "\x37\x7a\xbc\xaf\x27\x1c"sv, "\x93NUMPY"sv, "\x89HDF"sv, "GGUF"sv}) {
-    if (head.starts_with(magic)) {
-      return FileFormat::kOther;
-    }
+  const auto first = std::find_if_not(text.begin(), text.end(), is_blank);
+  if (first != text.end() && *first == '{') {
+    return FileFormat::kJson;
   }
-  if (head.starts_with(kLfsStart)) {
-    return FileFormat::kLfsPointer;
-  }
-  if (head.starts_with(kByteOrderMark)) {
-    head.remove_prefix(kByteOrderMark.size());  // the reader of JSON refuses it by name
-  }
-  const auto first = std::find_if_not(head.begin(), head.end(), is_blank);
-  return first != head.end() && *first == '{' ? FileFormat::kJson : FileFormat::kUnknown;
+  return foreign_format(head) ? FileFormat::kForeign : FileFormat::kUnknown;
 }
 
-Error unsupported_format(const SourceFile& file, std::string_view what) {
-  return {ErrorCode::kUnsupported, file.name() + ": " + std::string(what)};
+// The error for a file whose content is no checkpoint.
+Error refusal(const SourceFile& file, std::string_view head) {
+  const auto found = foreign_format(head);
+  std::string what = found ? found->text() : "not a checkpoint of a known format";
+  if (file.size() == 0) {
+    what = "an empty file; download or save it again";
+  } else if (is_error_document(head)) {
+    what = "the error message of a server (JSON); download the file again";
+  } else if (!found && begins_like_onnx(head)) {
+    what = "an ONNX model, not a checkpoint; the graph comes first, then the checkpoint";
+  }
+  return {ErrorCode::kUnsupported, file.name() + ": " + what};
 }
 
 }  // namespace
 
 Result<FileFormat> sniff_format(const SourceFile& file) {
-  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), kSniffBytes)),
-                   '\0');
-  TRY(file.read(0, std::as_writable_bytes(std::span(head))));
+  TRY_ASSIGN(const auto head, head_of(file));
   return format_of(head);
 }
 
 Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
                                           const OpenOptions& options) {
-  TRY_ASSIGN(const auto format, sniff_format(*file));
-  switch (format) {
+  TRY_ASSIGN(const auto head, head_of(*file));
+  switch (format_of(head)) {
     case FileFormat::kTorchZip:
       return read_zip_checkpoint(std::move(file), options);
     case FileFormat::kSafetensors:
@@ -112,23 +110,17 @@ Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file
       return read_torch_tar(std::move(file), options);
     case FileFormat::kPickle:
       return read_pickle_file(std::move(file), options);
-    case FileFormat::kLfsPointer:
-      return fail(unsupported_format(
-          *file, "a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"));
-    case FileFormat::kOther:
-      return fail(
-          unsupported_format(*file,
-                             "not a checkpoint that is read (gzip, 7z, npy, HDF5, GGUF or a mobile "
-                             "module as a flatbuffer)"));
+    case FileFormat::kForeign:
+      return fail(refusal(*file, head));
     case FileFormat::kJson:
     case FileFormat::kUnknown:
       break;
   }
-  if (file->path().extension() == ".safetensors") {
+  const bool is_named = file->path().extension() == ".safetensors" && file->size() > 0;
+  if (is_named && !begins_like_onnx(head) && !is_error_document(head)) {
     return read_safetensors(std::move(file), options);  // its error says what is wrong
   }
-  return fail(unsupported_format(
-      *file, file->size() == 0 ? "an empty file" : "not a checkpoint of a known format"));
+  return fail(refusal(*file, head));
 }
 
 }  // namespace onnx_external

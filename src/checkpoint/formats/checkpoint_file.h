@@ -18,8 +18,7 @@ enum class FileFormat : std::uint8_t {
   kTorchLegacy,  // torch before 1.6, or _use_new_zipfile_serialization=False
   kTorchTar,     // torch before 0.2
   kPickle,       // a pickle without torch's framing
-  kLfsPointer,   // of Git LFS: the file itself was not fetched
-  kOther,        // known, but not a checkpoint: gzip, 7z, npy
+  kForeign,      // known, but not a checkpoint that is read: gzip, GGUF, a web page ...
   kUnknown,
 };
 

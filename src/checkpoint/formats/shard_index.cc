@@ -29,6 +29,7 @@ constexpr std::size_t kMaxShards = 100'000;
 constexpr std::size_t kMaxListedTensors = 4;
 constexpr std::string_view kUp = "../";
 constexpr std::string_view kBlobs = "blobs/";
+constexpr std::size_t kMostOfMessage = 8;  // members of a server's message
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
 struct ShardMap {
@@ -36,11 +37,31 @@ struct ShardMap {
   OwnedNameMap<std::uint32_t> shard_of;  // tensor -> index into `shards`
 };
 
+// What JSON is that is no index.
+std::string no_weight_map(const Json& json) {
+  const auto has = [&](std::string_view key) {
+    return json.object() != nullptr && json.find(key) != nullptr;
+  };
+  for (const std::string_view key : {"error", "message", "detail", "errors"}) {
+    const Json* told = has(key) ? json.find(key) : nullptr;
+    if (told != nullptr && json.object()->size() <= kMostOfMessage) {
+      const Json* inner = told->object() == nullptr ? told : told->find("message");
+      const bool has_text = inner != nullptr && inner->string() != nullptr;
+      const std::string text = has_text ? *inner->string() : std::string(key);
+      return "the error message of a server, " + quote(text) +
+             "; download the file again; a gated or private one needs a login";
+    }
+  }
+  if (has("architectures") || has("model_type") || has("_class_name")) {
+    return "the config of a model, not its weights; name its folder, or the file of the weights";
+  }
+  return "not a shard index: it has no 'weight_map' from tensor names to files";
+}
+
 Result<ShardMap> parse_map(const Json& json) {
   const Json* weight_map = json.object() == nullptr ? nullptr : json.find("weight_map");
   if (weight_map == nullptr || weight_map->object() == nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                "not a shard index: it has no 'weight_map' from tensor names to files");
+    return fail(ErrorCode::kUnsupported, no_weight_map(json));
   }
   ShardMap map;
   OwnedNameMap<std::uint32_t> known;

@@ -255,6 +255,18 @@ struct Members {
   BytesPlace pickle;
 };
 
+// What a tar file is that torch 0.1 did not write.
+std::string not_torchs(const std::map<std::string, BytesPlace>& members) {
+  constexpr std::size_t kShownMembers = 3;
+  std::vector<std::string> names;
+  for (const auto& [name, place] : members) {
+    names.push_back(name);
+  }
+  return "a tar file, but no checkpoint of torch 0.1; it holds " +
+         (names.empty() ? "no file" : quote_list(names, kShownMembers)) +
+         "; if the checkpoint is in it, unpack it first: tar -xf";
+}
+
 Result<Members> find_members(const SourceFile& file) {
   TRY_ASSIGN(const auto members, tar_members(file));
   Members found;
@@ -263,10 +275,7 @@ Result<Members> find_members(const SourceFile& file) {
         std::pair("pickle", &found.pickle)}) {
     const auto member = members.find(name);
     if (member == members.end()) {
-      return fail(ErrorCode::kUnsupported,
-                  "a tar file, but no checkpoint of torch 0.1: it has no "
-                  "member " +
-                      quote(name));
+      return fail(ErrorCode::kUnsupported, not_torchs(members));
     }
     *place = member->second;
   }

@@ -1,6 +1,10 @@
 #include "checkpoint/formats/zip_checkpoint.h"
 
+#include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "base/try.h"
@@ -12,6 +16,8 @@
 
 namespace onnx_external {
 namespace {
+
+constexpr std::size_t kShownRecords = 3;
 
 Error unsupported(const ZipArchive& zip, const std::string& what) {
   return {ErrorCode::kUnsupported, zip.name() + ": " + what};
@@ -29,13 +35,23 @@ Error refusal(const ZipArchive& zip) {
                        "a torch.package archive, which holds Python code; load it and save the "
                        "model's state_dict() with torch.save");
   }
-  if (zip.root().empty()) {
-    return unsupported(zip, "record " + quote(zip.entries().empty() ? "" : zip.entries()[0].name) +
-                                ": lies in no folder; this zip file is not a PyTorch checkpoint");
+  const auto is_named = [&](std::string_view end) {
+    return std::any_of(zip.entries().begin(), zip.entries().end(),
+                       [&](const ZipEntry& entry) { return entry.name.ends_with(end); });
+  };
+  if (is_named(".npy")) {
+    return unsupported(
+        zip,
+        "arrays of numpy (.npz), not a PyTorch checkpoint; save them as safetensors: "
+        "safetensors.numpy.save_file(dict(numpy.load(file)), ...)");
   }
-  return unsupported(zip,
-                     "this zip file is not a PyTorch checkpoint: it has no record 'data.pkl' in "
-                     "its folder");
+  std::vector<std::string> names;
+  for (const ZipEntry& entry : zip.entries()) {
+    names.emplace_back(entry.name);
+  }
+  return unsupported(zip, "this zip file is not a PyTorch checkpoint; it holds " +
+                              (names.empty() ? "nothing" : quote_list(names, kShownRecords)) +
+                              "; if the checkpoint is in it, unpack it first: unzip");
 }
 
 }  // namespace

@@ -104,9 +104,47 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   };
   using ::testing::HasSubstr;
   using namespace std::string_literals;
-  EXPECT_THAT(message("\x1f\x8b\x08\x00"s), HasSubstr("not a checkpoint"));
+  EXPECT_THAT(message("\x1f\x8b\x08\x00"s), HasSubstr("x.pt: compressed with gzip; unpack it"));
   EXPECT_THAT(message(""), HasSubstr("empty file"));
-  EXPECT_THAT(message("hello"), HasSubstr("known format"));
+  EXPECT_THAT(message("hello"), HasSubstr("text that begins 'hello'"));
+  EXPECT_THAT(message("\x91\x92\x93"s), HasSubstr("known format"));
+  EXPECT_THAT(message("\x08\x08\x12\x07pytorch"s), HasSubstr("an ONNX model, not a checkpoint"));
+  EXPECT_THAT(message(R"({"error": "Repository not found"})"),
+              HasSubstr("the error message of a server, 'Repository not found'"));
+  EXPECT_THAT(message(R"({"error": {"code": 404, "message": "gone"}})"),
+              HasSubstr("the error message of a server, 'gone'"));
+  EXPECT_THAT(message(R"({"model_type": "bert"})"), HasSubstr("the config of a model"));
+  EXPECT_THAT(message(R"({"a": 1})"), HasSubstr("not a shard index"));
+}
+
+TEST(OpenCheckpoint, NamesWhatAnArchiveHoldsThatIsNoCheckpoint) {
+  const TempDir dir;
+  const auto zip_of = [](const std::vector<std::string>& names) {
+    ZipBuilder zip;
+    for (const std::string& name : names) {
+      zip.add({.name = name, .data = "{}"});
+    }
+    return zip.finish();
+  };
+  EXPECT_THAT(open({dir.write("a.npz", zip_of({"a.npy", "b.npy"}))}),
+              FailsWith(ErrorCode::kUnsupported, "arrays of numpy"));
+  EXPECT_THAT(open({dir.write("m.zip", zip_of({"m/config.json", "m/model.safetensors"}))}),
+              FailsWith(ErrorCode::kUnsupported,
+                        "it holds 'm/config.json', 'm/model.safetensors'; if the checkpoint is"));
+}
+
+TEST(OpenCheckpoint, SaysWhatAFolderHasInThePlaceOfACheckpoint) {
+  const TempDir dir;
+  dir.write("config.json", "{}");
+  dir.write("README.md", "Some words.");
+  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kNotFound, "no checkpoint file"));
+  dir.write("part/config.json", "{}");
+  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kNotFound, "its folders are 'part'"));
+  dir.write("flax_model.msgpack", "\x81");
+  EXPECT_THAT(open({dir.path()}),
+              FailsWith(ErrorCode::kNotFound, "'flax_model.msgpack' is weights of Flax"));
+  dir.write("model.safetensors.xz", std::string("\xfd\x37zXZ\0", 6));
+  EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kUnsupported, "compressed with xz"));
 }
 
 // A folder of the Hub has config.json; python/tests/test_folder_layouts.py compares the choice with

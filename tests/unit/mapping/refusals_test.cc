@@ -284,5 +284,67 @@ TEST(MappingRefusals, APrefixThatNoKeyHasIsNotFound) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "keys start with 'model'"));
 }
 
+TEST(MappingRefusals, AQuantizedCheckpointIsNamedWithItsMethod) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.open("other.weight");
+  c.key("other.weight");
+  c.key("fc.qweight");
+  c.key("fc.scales");
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
+                                 "quantized by GPTQ or AWQ (it has 'fc.qweight'); the graph takes "
+                                 "the float checkpoint"));
+  EXPECT_TRUE(refused.error().details->remedies.empty());  // each would leave the weight out
+}
+
+TEST(MappingRefusals, AQuantizedWeightUnderTheNameOfTheFloatOneIsNamed) {
+  MappingCase c;
+  c.open("fc.weight");
+  c.key("fc.weight").dtype = DType::kInt8;
+  c.key("fc.SCB", {2});
+  c.key("other.weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch,
+                                 "the checkpoint is quantized by bitsandbytes (it has 'fc.SCB')"));
+}
+
+TEST(MappingRefusals, AQuantizedGraphIsNamedWithItsOperator) {
+  MappingCase c;
+  c.open("bias");
+  c.slot("fc.weight_quantized", SlotKind::kInitializer, SymbolicShape{2, 2}).consumer_op =
+      "DequantizeLinear";
+  c.key("bias");
+  c.key("fc.weight");
+  const auto refused = c.map();
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
+                                 "the graph is quantized ('fc.weight_quantized' is read by "
+                                 "DequantizeLinear); save the checkpoint into the float graph"));
+  EXPECT_TRUE(refused.error().details->remedies.empty());
+}
+
+TEST(MappingRefusals, WeightsThatAreConstantNodesAreNamed) {
+  MappingCase c;
+  c.open("bias");
+  c.graph.constants = {{"fc.weight", kFloatType, {2, 2}}};
+  c.graph.defined_names = {"fc.weight"};
+  c.key("bias");
+  c.key("fc.weight");
+  const auto refused = c.map();
+  ASSERT_THAT(refused,
+              FailsWith(ErrorCode::kNotFound,
+                        "1 key is the value of Constant nodes in the graph: 'fc.weight', which a "
+                        "checkpoint does not replace"));
+  EXPECT_TRUE(refused.error().details->remedies.empty());
+  c.graph.constants.clear();  // a fill
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound,
+                                 "nodes of the graph compute the values of 'fc.weight'"));
+  c.graph.slots.clear();
+  c.keys.keys.erase(c.keys.keys.begin());
+  c.graph.constants = {{"val_3", kFloatType, {2, 2}}};
+  c.graph.defined_names = {"val_3"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound,
+                                 "the graph has its values in Constant nodes: 'val_3'"));
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -1,0 +1,174 @@
+"""Settings of generate(), on which no graph depends: a trace goes without them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+__all__ = ["plain_generation", "token_ids", "without_checked_settings"]
+
+_FILE = "generation_config.json"
+
+_CHECKED = (
+    "assistant_ensemble_weight",
+    "cache_config",
+    "cache_implementation",
+    "compile_config",
+    "early_stopping",
+    "max_new_tokens",
+    "watermarking_config",
+)
+"""Settings whose values a model refuses while it is made, if its config has them."""
+
+_OTHER_WAYS = (
+    "assistant_early_exit",
+    "cache_implementation",
+    "constraints",
+    "custom_generate",
+    "dola_layers",
+    "force_words_ids",
+    "guidance_scale",
+    "num_beam_groups",
+    "penalty_alpha",
+    "prompt_lookup_num_tokens",
+    "speculation_type",
+    "stop_strings",
+    "use_mtp",
+    "watermarking_config",
+)
+"""Settings with which generate() runs the model in another way, or needs more than its inputs."""
+
+
+def without_checked_settings(config: Any) -> list[str]:
+    """Take settings out of a config that its model would refuse, and say which."""
+    found = [name for name in _CHECKED if name in vars(config) and not hasattr(type(config), name)]
+    for name in found:
+        delattr(config, name)
+    return [f"config.json: {_left_out(found)}"] if found else []
+
+
+def token_ids(config: Any) -> Any:
+    """Return the settings of generate() that a config has itself, so that no file is read."""
+    found: dict[str, Any] = {}
+    for each in (config.get_text_config(decoder=True), config):
+        for name, value in vars(each).items():
+            if name.endswith("token_id") and value is not None and _are_ids(value):
+                found[name] = value
+    return transformers.GenerationConfig(**found)
+
+
+def plain_generation(model: Any, folder: Path) -> list[str]:
+    """Give a model the token ids of its settings and nothing else, and say what was left out.
+
+    Beams, samples, helpers and limits would change what is run while the graphs are traced, or
+    keep it from running.
+    """
+    file, given, notes = _settings(model, folder)
+    kept: dict[str, Any] = {}
+    refused: list[str] = []
+    usual = vars(transformers.GenerationConfig())
+    for name, value in given.items():
+        if name.endswith("token_id"):
+            if _are_ids(value):
+                kept[name] = value
+            elif value is not None:
+                refused.append(name)
+        elif name not in usual and not name.startswith("_") and name not in _OTHER_WAYS:
+            kept[name] = value  # of the model's own generate(), such as Whisper's languages
+    refused += _refused(given)
+    if refused:
+        notes.append(f"{file}: {_left_out(sorted(set(refused)))}")
+    model.generation_config = type(model.generation_config)(**kept)
+    return notes
+
+
+def _left_out(names: list[str]) -> str:
+    return (
+        f"{', '.join(names)} left out: the graphs do not depend on settings of generate(), and "
+        "with these it would not run, or run the model otherwise"
+    )
+
+
+def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]:
+    """A file, its settings, and what is wrong with it; older models have them in config.json."""
+    own = model.generation_config.to_dict()
+    name = _FILE if (folder / _FILE).is_file() else "config.json"
+    if not (folder / name).is_file():
+        return name, own, []
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+    except (OSError, ValueError, RecursionError) as error:
+        return name, own, [f"{name}: left out, as it is no JSON ({error}); no graph needs it"]
+    if name != _FILE:
+        usual = vars(transformers.GenerationConfig())
+        found = own | {key: value for key, value in found.items() if key in usual}
+    return name, found, []
+
+
+def _are_ids(value: Any) -> bool:
+    """Whether a value is a token's number, or a list of such."""
+    each = value if isinstance(value, list) and value else [value]
+    return all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in each)
+
+
+def _refused(given: dict[str, Any]) -> list[str]:
+    """The settings that transformers refuses, or that make generate() something else."""
+    usual = {None, False, 1}
+    found = [name for name in _OTHER_WAYS if _value(given.get(name)) not in usual]
+    beams, rows = given.get("num_beams"), given.get("num_return_sequences")
+    if beams not in (None, 1):
+        found.append("num_beams")
+    if rows not in (None, 1):
+        found.append("num_return_sequences")
+    if given.get("do_sample") and not _positive(given.get("temperature", 1.0)):
+        found.append("temperature")
+    shortest, longest = given.get("min_length") or 0, given.get("max_length")
+    if longest is not None and not (_positive(longest) and _positive(longest - shortest + 1)):
+        found += ["max_length", "min_length"]
+    return found + [name for name in given if name not in found and _is_wrong(name, given[name])]
+
+
+def _value(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else "set"
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value > 0
+
+
+def _is_wrong(name: str, value: Any) -> bool:
+    """Whether transformers refuses a setting by itself."""
+    if name.startswith("_") or name not in vars(transformers.GenerationConfig()):
+        return False
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            transformers.GenerationConfig(**{name: value})
+    except Exception:  # of whatever kind: the value is not one that it takes
+        return True
+    finally:
+        transformers.logging.set_verbosity(level)
+    return _has_wrong_type(name, value)
+
+
+_NUMBERS = (
+    "length", "tokens", "temperature", "top_", "min_p", "typical_p", "cutoff", "penalty", "num_",
+    "ngram_size", "max_time",
+)  # fmt: skip
+
+
+def _has_wrong_type(name: str, value: Any) -> bool:
+    """Whether a text, a list or an object stands where a number is expected."""
+    if name in ("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"):
+        return not isinstance(value, (list, type(None)))
+    if name.endswith("schedule") or not any(part in name for part in _NUMBERS):
+        return False
+    return not isinstance(value, (int, float, type(None)))

@@ -1,0 +1,105 @@
+"""Folders that are no plain model of transformers: what is said of them, and when."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+from onnx_external.diagnosis.command import main as diagnose
+from onnx_external.export_command import main as export
+from onnx_external.folders import check_folder
+from onnx_external.validation.command import main as validate
+
+
+def folder(path: Path, **files: Any) -> Path:
+    """A folder with files; what is no text becomes JSON. "__" in a name stands for a dot."""
+    for name, content in files.items():
+        file = path / name.replace("__", ".")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+CONFIG = {"model_type": "bert", "architectures": ["BertModel"]}
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "acme/base"}
+MODULES = [
+    {"path": "", "type": "sentence_transformers.models.Transformer"},
+    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+]
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, r"config\.json: not found"),
+        ({"adapter_config__json": ADAPTER}, r"config\.json: not found.*LORA.*'acme/base'; merge"),
+        ({"adapter_config__json": ADAPTER, "config__json": CONFIG}, r"an adapter.*merge it first"),
+        ({"model_index__json": {"_class_name": "XPipeline"}}, r"diffusers \(XPipeline\)"),
+        ({"config__json": {"_class_name": "UNet2DConditionModel"}}, r"UNet2D.*_class_name"),
+        ({"config__json": {"architecture": "resnet50"}}, r"timm \(resnet50"),
+        ({"config__json": {**CONFIG, "quantization_config": {"quant_method": "awq"}}}, "awq"),
+        ({"config__json": LFS}, r"config\.json: a Git LFS pointer"),
+        ({"config__json": "<!DOCTYPE html>"}, r"config\.json: a web page"),
+        ({"params__json": "{}", "consolidated__00__pth": ""}, r"Meta's own format"),
+        ({"m__gguf": ""}, r"'m\.gguf' is a GGUF file"),
+    ],
+)
+def test_what_is_no_plain_model_is_refused_by_all_commands_with_its_name(
+    files: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = folder(tmp_path / "given", **files)
+    given.mkdir(exist_ok=True)
+    with pytest.raises(oe.Error, match=words):
+        check_folder(given)
+    out = ["-o", str(tmp_path / "out")]
+    for run, more in ((export, out), (diagnose, []), (validate, [])):
+        assert run([str(given), *more]) in (1, 2)
+        assert "error: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_it_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    given = folder(tmp_path / "given", config__json={**CONFIG, "quantization_config": {"a": 1}})
+    code = (
+        "import sys; from onnx_external.export_command import main; "
+        f"main([{str(given)!r}, '-o', 'out']); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_parts_that_are_not_exported_are_told_and_no_reason_to_refuse(tmp_path: Path) -> None:
+    given = folder(tmp_path, config__json=CONFIG, modules__json=MODULES, model_head__pkl="")
+    pooling, head = check_folder(given)
+    assert "'Pooling (1_Pooling)', 'Dense (2_Dense)'" in pooling
+    assert head == "model_head.pkl: the classifier of SetFit, which is not in the graph"
+    assert check_folder(folder(tmp_path / "plain", config__json=CONFIG)) == []
+
+
+def test_keys_of_quantized_weights_name_the_method(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    save = pytest.importorskip("safetensors.numpy").save_file
+    rows = {
+        "l.qweight l.qzeros l.scales": ("GPTQ or AWQ", "l.qweight"),
+        "l.g_idx l.qweight": ("GPTQ", "l.qweight"),
+        "l.weight l.weight.absmax l.weight.quant_state.bitsandbytes__nf4": (
+            "bitsandbytes",
+            "l.weight.absmax",
+        ),
+        "l.weight l.SCB": ("bitsandbytes", "l.SCB"),
+        "l.weight l.weight_scale_inv": ("fp8 in blocks", "l.weight_scale_inv"),
+        "l.weight_packed l.weight_scale": ("compressed-tensors", "l.weight_packed"),
+        "l.W_q l.meta": ("HQQ", "l.W_q"),
+        "l.weight l.weight_scales": ("EETQ", "l.weight_scales"),
+        "l.weight l.bias": None,
+    }
+    for names, want in rows.items():
+        path = tmp_path / "c.safetensors"
+        save({name: numpy.zeros(1, "f") for name in names.split()}, path)
+        with oe.open_checkpoint(path) as checkpoint:
+            assert checkpoint.core.quantization() == want, names

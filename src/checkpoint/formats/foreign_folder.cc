@@ -1,0 +1,368 @@
+#include "checkpoint/formats/foreign_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/file.h"
+#include "base/foreign_format.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace onnx_external {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::string_view_literals;
+
+constexpr std::size_t kMaxNames = 10'000;
+constexpr std::size_t kShownNames = 4;
+constexpr std::uint64_t kMaxSmallJson = std::uint64_t{16} << 20;
+
+constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
+constexpr std::string_view kTorchWeights =
+    "take PyTorch's weights (model.safetensors), or convert them with the library that wrote them";
+constexpr std::string_view kOwnCode =
+    "load it with the library that it is of, and give the module to oe.torch.export";
+
+// --- names -------------------------------------------------------------------------------------
+
+// A folder's entries, sorted; those of folders end in '/'.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (names.size() == kMaxNames) {
+      break;
+    }
+    std::error_code ignored;
+    names.push_back(entry->path().filename().string() + (entry->is_directory(ignored) ? "/" : ""));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// `pattern` has at most one '*'.
+bool fits(std::string_view name, std::string_view pattern) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) {
+    return name == pattern;
+  }
+  const std::string_view start = pattern.substr(0, star);
+  const std::string_view end = pattern.substr(star + 1);
+  return name.size() >= start.size() + end.size() && name.starts_with(start) && name.ends_with(end);
+}
+
+const std::string* first_fit(const std::vector<std::string>& names, std::string_view pattern) {
+  const auto found = std::find_if(names.begin(), names.end(),
+                                  [&](const std::string& name) { return fits(name, pattern); });
+  return found == names.end() ? nullptr : &*found;
+}
+
+struct NameRow {
+  std::string_view pattern;
+  std::string_view beside;  // another entry that there must be; empty = none
+  std::string_view what;
+  std::string_view advice;
+  bool is_read =
+      false;  // its weights are read as a checkpoint: it is only no model of transformers
+};
+
+// What a folder without a config of transformers may be, and what it may have in place of weights
+// that are read. The first that fits is told.
+constexpr std::array kNameRows = {
+    NameRow{"*.gguf", "", "a GGUF file, the format of llama.cpp", kConvertedFrom},
+    NameRow{"*.ggml", "", "a GGML file, an old format of llama.cpp", kConvertedFrom},
+    NameRow{"ggml-*", "", "a GGML file, of llama.cpp or whisper.cpp", kConvertedFrom},
+    NameRow{"tf_model*.h5", "", "weights of TensorFlow", kTorchWeights},
+    NameRow{"saved_model.pb", "", "a SavedModel of TensorFlow", kTorchWeights},
+    NameRow{"*.keras", "", "a model of Keras", kTorchWeights},
+    NameRow{"*.h5", "", "HDF5, perhaps weights of Keras or TensorFlow", kTorchWeights},
+    NameRow{"*.data-00000-of-*", "", "a checkpoint of TensorFlow", kTorchWeights},
+    NameRow{"*.ckpt.index", "", "the index of a checkpoint of TensorFlow", kTorchWeights},
+    NameRow{"flax_model*.msgpack", "", "weights of Flax", kTorchWeights},
+    NameRow{"*.msgpack", "", "MessagePack, perhaps weights of Flax", kTorchWeights},
+    NameRow{"openvino_*.xml", "", "a model of OpenVINO", kConvertedFrom},
+    NameRow{"*.xml", "*.bin", "perhaps a model of OpenVINO", kConvertedFrom},
+    NameRow{"model.bin", "*vocabulary*", "a model of CTranslate2", kConvertedFrom},
+    NameRow{"*.mlpackage/", "", "a model of Core ML", kConvertedFrom},
+    NameRow{"*.mlmodelc/", "", "a model of Core ML", kConvertedFrom},
+    NameRow{"*.mlmodel", "", "a model of Core ML", kConvertedFrom},
+    NameRow{"*.engine", "", "an engine of TensorRT", kConvertedFrom},
+    NameRow{"*.plan", "", "an engine of TensorRT", kConvertedFrom},
+    NameRow{"*.trt", "", "an engine of TensorRT", kConvertedFrom},
+    NameRow{"*.tflite", "", "a model of TensorFlow Lite", kConvertedFrom},
+    NameRow{"*.ort", "", "a model in ONNX Runtime's own format", kConvertedFrom},
+    NameRow{"*.pte", "", "a program of ExecuTorch", kConvertedFrom},
+    NameRow{"rust_model.ot", "", "weights of rust-bert", kConvertedFrom},
+    NameRow{"*.nemo", "", "an archive of NeMo (tar)",
+            "unpack it (tar -xf); its weights are model_weights.ckpt"},
+    NameRow{"model_weights.ckpt", "model_config.yaml", "a model of NeMo", kOwnCode, true},
+    NameRow{"zero_to_fp32.py", "", "a checkpoint of DeepSpeed in parts",
+            "join them first: python zero_to_fp32.py . OUTPUT"},
+    NameRow{"global_step*/", "", "a checkpoint of DeepSpeed in parts",
+            "join them first with DeepSpeed's zero_to_fp32.py"},
+    NameRow{"mp_rank_00*", "", "a checkpoint of Megatron, one part for each rank",
+            "join and convert the parts first, with the library that wrote them"},
+    NameRow{"latest_checkpointed_iteration.txt", "", "a folder of Megatron",
+            "convert the checkpoint first, with the library that wrote it"},
+    NameRow{"consolidated*.safetensors", "params.json", "weights in Mistral's own format",
+            "take the files of transformers (config.json, model.safetensors), or convert these",
+            true},
+    NameRow{"consolidated.*.pth", "params.json", "weights in Meta's own format",
+            "take the files of transformers (config.json, model.safetensors), or convert these: "
+            "transformers has convert_llama_weights_to_hf.py",
+            true},
+    NameRow{"weights*.npz", "", "weights of MLX", kConvertedFrom},
+    NameRow{"open_clip_config.json", "", "a model of open_clip", kOwnCode, true},
+    NameRow{"pytorch_lora_weights.safetensors", "", "an adapter (LoRA) of diffusers",
+            "load it into its pipeline, call fuse_lora(), and save that", true},
+    NameRow{"meta.yaml", "*.pth", "a model of ESPnet", kOwnCode, true},
+    NameRow{"dict*.txt", "*.pt", "a model of fairseq", kOwnCode, true},
+    NameRow{"hyperparams.yaml", "*.ckpt", "a model of SpeechBrain", kOwnCode, true},
+    NameRow{"snapshots/", "blobs/", "the folder of a repository in the cache of the Hub",
+            "name the folder of a revision in it: snapshots/REVISION"},
+    NameRow{"*.onnx", "", "an ONNX model", "it is exported already", true},
+};
+
+std::string text_of(const NameRow& row, const std::string& name) {
+  std::string_view shown = name;
+  shown.remove_suffix(shown.ends_with('/') ? 1 : 0);
+  return quote(shown) + " is " + std::string(row.what) + "; " + std::string(row.advice);
+}
+
+std::string told_by_names(const std::vector<std::string>& names, bool also_read) {
+  for (const NameRow& row : kNameRows) {
+    const std::string* name = first_fit(names, row.pattern);
+    const bool has_other = row.beside.empty() || first_fit(names, row.beside) != nullptr;
+    if (name != nullptr && has_other && (also_read || !row.is_read)) {
+      return text_of(row, *name);
+    }
+  }
+  return "";
+}
+
+// --- JSON --------------------------------------------------------------------------------------
+
+std::optional<Json> small_json(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) {
+    return std::nullopt;
+  }
+  const auto file = SourceFile::open(path);
+  const auto text = file ? read_file(**file, kMaxSmallJson) : fail(file.error());
+  auto json = text ? parse_json(*text, 2 * kMaxJsonDepth) : fail(text.error());
+  return json ? std::optional(*std::move(json)) : std::nullopt;
+}
+
+// A file that should be JSON, and is a pointer or a web page.
+void add_foreign_json(const fs::path& path, std::vector<FolderFact>& facts) {
+  std::error_code ignored;
+  const auto file =
+      fs::is_regular_file(path, ignored) ? SourceFile::open(path) : fail(ErrorCode::kNotFound, "");
+  const auto head = file ? head_of(**file) : fail(file.error());
+  if (const auto found = head ? foreign_format(*head) : std::nullopt) {
+    facts.push_back({FolderKind::kForeign, path.filename().string() + ": " + found->text()});
+  }
+}
+
+std::string string_in(const Json& json, std::string_view key) {
+  const Json* value = json.object() == nullptr ? nullptr : json.find(key);
+  return value == nullptr || value->string() == nullptr ? "" : *value->string();
+}
+
+const Json* object_in(const Json& json, std::string_view key) {
+  const Json* value = json.object() == nullptr ? nullptr : json.find(key);
+  return value == nullptr || value->object() == nullptr ? nullptr : value;
+}
+
+// --- kinds of folders --------------------------------------------------------------------------
+
+using Facts = std::vector<FolderFact>;
+
+// The parts of a pipeline, which are folders of their own.
+void add_pipeline(const Json& index, const std::vector<std::string>& names, Facts& facts) {
+  std::vector<std::string> parts;
+  for (const std::string& name : names) {
+    if (name.ends_with('/')) {
+      parts.push_back(name.substr(0, name.size() - 1));
+    }
+  }
+  const std::string pipeline = string_in(index, "_class_name");
+  facts.push_back({FolderKind::kForeign,
+                   "model_index.json: a pipeline of diffusers (" + pipeline + "), several models" +
+                       (parts.empty() ? "" : ": " + quote_list(parts, 2 * kShownNames)) +
+                       "; name the folder of a part that is a model of transformers, such as a "
+                       "text encoder; for the others, load the part with diffusers and give it to "
+                       "oe.torch.export"});
+}
+
+void add_adapter(const fs::path& folder, const std::vector<std::string>& names, Facts& facts) {
+  const std::string* weights = first_fit(names, "adapter_model.*");
+  const auto config = small_json(folder / "adapter_config.json");
+  if (!config && weights == nullptr) {
+    return;
+  }
+  const std::string base = config ? string_in(*config, "base_model_name_or_path") : "";
+  const std::string method = config ? string_in(*config, "peft_type") : "";
+  facts.push_back(
+      {FolderKind::kAdapter,
+       (config ? "adapter_config.json" : *weights) + ": an adapter" +
+           (method.empty() ? "" : " (" + method + ")") +
+           (base.empty() ? ", not a model" : " of " + quote(base)) +
+           "; merge it first: base = AutoModel....from_pretrained(" +
+           (base.empty() ? "BASE" : quote(base)) +
+           "); model = peft.PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(); "
+           "model.save_pretrained(MERGED)" +
+           (first_fit(names, "config.json") != nullptr
+                ? ". For the model without the adapter, take adapter_config.json away"
+                : "")});
+}
+
+void add_quantization(const Json& config, Facts& facts) {
+  const auto add = [&](const std::string& method, std::string_view where) {
+    facts.push_back({FolderKind::kQuantized,
+                     "config.json: the weights are quantized (" +
+                         (method.empty() ? "by an unknown method" : method) + ", in its " +
+                         std::string(where) +
+                         "); their values need the dequantization of the library that made them. "
+                         "Export the checkpoint that they were made from"});
+  };
+  std::vector<const Json*> configs{&config};
+  for (const auto& [key, value] : *config.object()) {
+    if (key.ends_with("_config") && value.object() != nullptr) {
+      configs.push_back(&value);  // of the text model, or the vision model
+    }
+  }
+  for (const Json* each : configs) {
+    for (const std::string_view name : {"quantization_config"sv, "compression_config"sv}) {
+      if (const Json* found = object_in(*each, name);
+          found != nullptr && !found->object()->empty()) {
+        return add(string_in(*found, "quant_method"), name);
+      }
+    }
+  }
+  if (const Json* found = object_in(config, "quantization"); found && found->find("bits")) {
+    add("mlx", "quantization");
+  }
+}
+
+void add_config(const Json& config, Facts& facts) {
+  if (const std::string name = string_in(config, "_class_name"); !name.empty()) {
+    facts.push_back({FolderKind::kForeign,
+                     "config.json: a model of diffusers (" + name +
+                         " in _class_name), not of transformers; load it with diffusers, and give "
+                         "the module to oe.torch.export"});
+  }
+  const bool is_named = config.find("model_type") != nullptr || config.find("architectures");
+  if (const std::string name = string_in(config, "architecture"); !name.empty() && !is_named) {
+    facts.push_back({FolderKind::kForeign,
+                     "config.json: a model of timm (" + name +
+                         " in architecture), not of transformers; make it with timm.create_model, "
+                         "and give the module to oe.torch.export"});
+  }
+  add_quantization(config, facts);
+}
+
+// sentence-transformers: modules.json lists what runs one behind the other.
+void add_sentence_parts(const Json& modules, bool has_config, Facts& facts) {
+  std::vector<std::string> others;
+  std::string transformer;
+  for (const Json& module : modules.array() == nullptr ? JsonArray() : *modules.array()) {
+    const std::string type = string_in(module, "type");
+    const std::string name = type.substr(type.find_last_of('.') + 1);
+    const std::string path = string_in(module, "path");
+    if (name == "Transformer") {
+      transformer = path;
+    } else if (!name.empty()) {
+      others.push_back(path.empty() ? name : name + " (" + path + ")");
+    }
+  }
+  if (!has_config && !transformer.empty()) {
+    facts.push_back({FolderKind::kForeign,
+                     "modules.json: a model of sentence-transformers; its model of transformers is "
+                     "in " +
+                         quote(transformer) + ": name that folder"});
+  } else if (!others.empty()) {
+    facts.push_back({FolderKind::kPart,
+                     "modules.json: what sentence-transformers does behind the model is not in the "
+                     "graph: " +
+                         quote_list(others, 2 * kShownNames)});
+  }
+}
+
+struct PartRow {
+  std::string_view pattern;
+  std::string_view what;
+};
+
+// What lies beside a model of transformers and belongs to it, and is in none of its classes.
+constexpr std::array kParts = {
+    PartRow{"model_head.pkl", "the classifier of SetFit"},
+    PartRow{"model_head.joblib", "the classifier of SetFit"},
+    PartRow{"colbert_linear.pt", "a head for the vectors of ColBERT"},
+    PartRow{"sparse_linear.pt", "a head for sparse vectors"},
+    PartRow{"v_head.*", "the value head of TRL"},
+    PartRow{"value_head.*", "a value head"},
+    PartRow{"medusa_lm_head*", "the heads of Medusa"},
+    PartRow{"language_model/", "a language model for the decoder of a processor"},
+};
+
+void add_parts(const std::vector<std::string>& names, Facts& facts) {
+  for (const PartRow& row : kParts) {
+    if (const std::string* name = first_fit(names, row.pattern)) {
+      facts.push_back({FolderKind::kPart,
+                       *name + ": " + std::string(row.what) + ", which is not in the graph"});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<FolderFact> folder_facts(const fs::path& folder) {
+  const std::vector<std::string> names = names_in(folder);
+  const bool has_config = first_fit(names, "config.json") != nullptr;
+  Facts facts;
+  if (const auto index = small_json(folder / "model_index.json")) {
+    add_pipeline(*index, names, facts);
+  }
+  add_adapter(folder, names, facts);
+  add_foreign_json(folder / "config.json", facts);
+  if (const auto config = small_json(folder / "config.json"); config && config->object()) {
+    add_config(*config, facts);
+  }
+  if (const auto modules = small_json(folder / "modules.json")) {
+    add_sentence_parts(*modules, has_config, facts);
+  }
+  if (has_config) {
+    add_parts(names, facts);
+  } else if (std::string text = told_by_names(names, true); facts.empty() && !text.empty()) {
+    facts.push_back({FolderKind::kForeign, std::move(text)});
+  }
+  return facts;
+}
+
+std::string why_no_checkpoint(const fs::path& folder) {
+  const std::vector<std::string> names = names_in(folder);
+  if (const auto index = small_json(folder / "model_index.json")) {
+    Facts facts;
+    add_pipeline(*index, names, facts);
+    return facts.front().text;
+  }
+  if (std::string text = told_by_names(names, false); !text.empty()) {
+    return text;
+  }
+  std::vector<std::string> inside;
+  for (const std::string& name : names) {
+    if (name.ends_with('/') && !name.starts_with('.')) {
+      inside.push_back(name.substr(0, name.size() - 1));
+    }
+  }
+  return inside.empty() ? "" : "its folders are " + quote_list(inside, kShownNames);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,113 @@
+#include "mapping/quantized_names.h"
+
+#include <algorithm>
+#include <array>
+
+namespace onnx_external {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::string_view kPackedInts = "GPTQ or AWQ";
+
+struct ComponentRow {
+  std::string_view component;  // of a key's name, between its dots
+  std::string_view method;
+};
+
+// As the libraries name what stands in the place of 'weight'.
+constexpr std::array kComponents = {
+    ComponentRow{"qweight", kPackedInts},
+    ComponentRow{"qzeros", kPackedInts},
+    ComponentRow{"weight_scale_inv", "fp8 in blocks"},
+    ComponentRow{"weight_packed", "compressed-tensors"},
+    ComponentRow{"weight_scale_2", "NVFP4 of ModelOpt"},
+    ComponentRow{"weight_scale", "a method with weight_scale: fp8, compressed-tensors or ModelOpt"},
+    ComponentRow{"absmax", "bitsandbytes"},
+    ComponentRow{"quant_map", "bitsandbytes"},
+    ComponentRow{"nested_absmax", "bitsandbytes"},
+    ComponentRow{"quant_state", "bitsandbytes"},
+    ComponentRow{"SCB", "bitsandbytes"},
+    ComponentRow{"W_q", "HQQ"},
+    ComponentRow{"weight_scales", "EETQ"},
+    ComponentRow{"_weight_qdata", "torchao"},
+    ComponentRow{"weight_qdata", "torchao"},
+    ComponentRow{"codebooks", "AQLM"},
+    ComponentRow{"Qidxs", "QuIP#"},
+    ComponentRow{"_packed_params", "PyTorch's own quantization"},
+};
+
+constexpr std::array kEnds = {
+    ComponentRow{"weight._data", "quanto"},
+    ComponentRow{"proj_blocks", "MXFP4"},
+};
+
+constexpr std::array kOperators = {"QuantizeLinear"sv,
+                                   "DequantizeLinear"sv,
+                                   "DequantizeBFP"sv,
+                                   "MatMulInteger"sv,
+                                   "ConvInteger"sv,
+                                   "MatMulIntegerToFloat"sv,
+                                   "DynamicQuantizeMatMul"sv,
+                                   "DynamicQuantizeLSTM"sv,
+                                   "MatMulNBits"sv,
+                                   "MatMulBnb4"sv,
+                                   "MatMulFpQ4"sv,
+                                   "GatherBlockQuantized"sv,
+                                   "QGemm"sv,
+                                   "QMoE"sv,
+                                   "QAttention"sv,
+                                   "QEmbedLayerNormalization"sv,
+                                   "QOrderedMatMul"sv,
+                                   "QLinearConv"sv,
+                                   "QLinearMatMul"sv,
+                                   "QLinearAdd"sv,
+                                   "QLinearMul"sv};
+
+bool has_part(std::string_view name, std::string_view component) {
+  for (std::size_t at = name.find(component); at != std::string_view::npos;
+       at = name.find(component, at + 1)) {
+    const std::size_t end = at + component.size();
+    if ((at == 0 || name[at - 1] == '.') && (end == name.size() || name[end] == '.')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string_view method_of(std::string_view name) {
+  for (const ComponentRow& row : kComponents) {
+    if (has_part(name, row.component)) {
+      return row.method;
+    }
+  }
+  for (const ComponentRow& row : kEnds) {
+    if (name.ends_with(row.component)) {
+      return row.method;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names) {
+  for (const std::string_view name : names) {
+    const std::string_view method = method_of(name);
+    if (method.empty()) {
+      continue;
+    }
+    const bool has_index = std::any_of(names.begin(), names.end(), [](std::string_view other) {
+      return has_part(other, "g_idx");
+    });
+    const bool is_gptq = method == kPackedInts && has_index;
+    return QuantizedKeys{std::string(is_gptq ? "GPTQ"sv : method), std::string(name)};
+  }
+  return std::nullopt;
+}
+
+bool reads_quantized(std::string_view op_type) {
+  return std::find(kOperators.begin(), kOperators.end(), op_type) != kOperators.end();
+}
+
+}  // namespace onnx_external

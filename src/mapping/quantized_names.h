@@ -1,0 +1,23 @@
+// Names that say that weights are quantized: of keys, as the libraries that quantize call what they
+// store in the place of a weight, and of operators that read such weights.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace onnx_external {
+
+struct QuantizedKeys {
+  std::string method;  // "GPTQ"
+  std::string key;     // the first one that shows it
+};
+
+// Nothing if no name is one of those that are known.
+[[nodiscard]] std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names);
+
+// An operator of ONNX or ONNX Runtime whose parameters are quantized weights.
+[[nodiscard]] bool reads_quantized(std::string_view op_type);
+
+}  // namespace onnx_external

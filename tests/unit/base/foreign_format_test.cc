@@ -1,0 +1,129 @@
+#include "base/foreign_format.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+
+namespace onnx_external {
+namespace {
+
+using namespace std::string_literals;
+
+struct Row {
+  std::string name;
+  std::string head;
+  std::string what;    // must be in the text
+  std::string advice;  // likewise
+};
+
+void PrintTo(const Row& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class ForeignFormats : public testing::TestWithParam<Row> {};
+
+TEST_P(ForeignFormats, EachIsNamedWithWhatToDo) {
+  const auto found = foreign_format(GetParam().head + std::string(64, '\x91'));
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->text().find(GetParam().what), std::string::npos) << found->text();
+  EXPECT_NE(found->text().find(GetParam().advice), std::string::npos) << found->text();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    WithBytesBehind, ForeignFormats,
+    testing::Values(
+        Row{"gzip", "\x1f\x8b\x08"s, "gzip", "gzip -d"}, Row{"xz", "\xfd\x37zXZ\0"s, "xz", "xz -d"},
+        Row{"zstd", "\x28\xb5\x2f\xfd"s, "zstd", "zstd -d"},
+        Row{"bzip2", "BZh91AY&SY"s, "bzip2", "bzip2 -d"},
+        Row{"sevenzip", "7z\xbc\xaf\x27\x1c"s, "7z", "7z x"},
+        Row{"rar", "Rar!\x1a\x07\x01"s, "RAR", "unrar x"},
+        Row{"lz4", "\x04\x22\x4d\x18"s, "lz4", "lz4 -d"},
+        Row{"lz4_legacy", "\x02\x21\x4c\x18"s, "lz4", "lz4 -d"},
+        Row{"lzip", "LZIP\x01"s, "lzip", "lzip -d"},
+        Row{"lzma", "\x5d\0\0\x80\0"s, "lzma", "xz -d"},
+        Row{"compress", "\x1f\x9d"s, "compress", "gzip -d"},
+        Row{"snappy", "\xff\x06\0\0sNaPpY"s, "snappy", "snzip -d"},
+        Row{"git_crypt", "\0GITCRYPT\0"s, "git-crypt", "unlock"},
+        Row{"age", "age-encryption.org/v1\n"s, "age", "age -d"},
+        Row{"pgp", "-----BEGIN PGP MESSAGE"s, "PGP", "gpg -d"},
+        Row{"lfs", "version https://git-lfs.github.com/spec/v1\n"s, "Git LFS", "git lfs pull"},
+        Row{"xet", "# xet version 0\n"s, "Xet", "hf download"},
+        Row{"dvc", "outs:\n- md5: 0\n"s, "DVC", "dvc pull"},
+        Row{"annex", "/annex/objects/SHA256E-s9--0\n"s, "git-annex", "git annex get"},
+        Row{"gguf", "GGUF\x03\0\0\0"s, "GGUF", "converted from"},
+        Row{"ggml", "lmgg"s, "GGML", "converted from"},
+        Row{"ggjt", "tjgg\x03"s, "GGJT", "converted from"},
+        Row{"npy", "\x93NUMPY\x01\0"s, "numpy", "save_file"},
+        Row{"hdf5", "\x89HDF\r\n\x1a\n"s, "HDF5", "safetensors"},
+        Row{"parquet", "PAR1\x15"s, "Parquet", "safetensors"},
+        Row{"arrow", "ARROW1\0\0"s, "Arrow", "safetensors"},
+        Row{"ort", "\x1c\0\0\0ORTM"s, "ONNX Runtime's own format", "ONNX model"},
+        Row{"tflite", "\x1c\0\0\0TFL3"s, "TensorFlow Lite", "ONNX"},
+        Row{"ptl", "\x1c\0\0\0PTMF"s, "mobile module", "ONNX"},
+        Row{"executorch", "\x1c\0\0\0ET12"s, "ExecuTorch", "ONNX"},
+        Row{"tensorrt", "ftrt\x01\0"s, "TensorRT", "ONNX model"},
+        Row{"rknn", "RKNN\0"s, "RKNN", "ONNX model"},
+        Row{"elf",
+            "\x7f"
+            "ELF\x02"s,
+            "ELF", "name the weights"},
+        Row{"png", "\x89PNG\r\n"s, "picture", "name the weights"},
+        Row{"flax", "\x81\xa6params\x82"s, "Flax", "safetensors"},
+        Row{"ctranslate2", "\x06\0\0\0\x10\0TransformerSpec\0"s, "CTranslate2", "converted from"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(ForeignFormat, WhatAServerSentIsNamedWithItsWords) {
+  const auto what = [](const std::string& text) {
+    const auto found = foreign_format(text);
+    return found ? found->what : "";
+  };
+  EXPECT_EQ(what("<!DOCTYPE html><html>"), "a web page");
+  EXPECT_EQ(what("\n <HTML lang=en>"), "a web page");
+  EXPECT_EQ(what("<?xml version='1.0'?>\n<Error><Code>AccessDenied</Code></Error>"),
+            "the error message of a server (XML)");
+  EXPECT_EQ(what("<?xml version='1.0'?><net name='m' version='11'>"), "a graph of OpenVINO (.xml)");
+  EXPECT_EQ(what("Entry not found"),
+            "text that begins 'Entry not found', perhaps a server's message");
+  EXPECT_EQ(what("Invalid username or password.\nsecond line"),
+            "text that begins 'Invalid username or password.', perhaps a server's message");
+  EXPECT_EQ(what(" \n\n "), "blanks");
+}
+
+TEST(ForeignFormat, TextIsCutBetweenCharacters) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    text += "\u00e9";
+  }
+  for (std::size_t bytes = 300; bytes < 304; ++bytes) {
+    const auto found = foreign_format(text.substr(0, bytes));
+    ASSERT_TRUE(found) << bytes;
+    EXPECT_NE(found->what.find("begins '\u00e9"), std::string::npos);
+    EXPECT_EQ(found->what.find("\\x"), std::string::npos);
+  }
+}
+
+TEST(ForeignFormat, FormatsThatAreReadElsewhereAreNotForeign) {
+  for (const std::string& head :
+       {"PK\x03\x04"s, "\x80\x02}q\0"s, "{\"a\": 1}"s, "[1]"s, "\x08\x08\x12\x07pytorch"s,
+        "\x08\x07\x12\x04TFL3\x1a"s, "\x08\x07\x12\x04ORTM\x1a"s, std::string(512, '\0'), ""s}) {
+    EXPECT_FALSE(foreign_format(head)) << head;
+  }
+}
+
+TEST(ForeignFormat, OnnxBeginsWithItsVersionAndAnotherField) {
+  EXPECT_TRUE(begins_like_onnx("\x08\x08\x12\x07pytorch"));
+  EXPECT_TRUE(begins_like_onnx("\x08\x0a:\x10"));
+  EXPECT_FALSE(begins_like_onnx("\x08\x08\x12"s.substr(0, 2)));
+  EXPECT_FALSE(begins_like_onnx("\x08\0\0\0"s));
+}
+
+TEST(ForeignFormat, AMessageOfAServerHasItsErrorFirst) {
+  EXPECT_TRUE(is_error_document(R"({"error":"Repository not found"})"));
+  EXPECT_TRUE(is_error_document("\n{ \"message\" : \"Not Found\"}"));
+  EXPECT_FALSE(is_error_document(R"({"model_type":"llama","error":1})"));
+  EXPECT_FALSE(is_error_document("[]"));
+}
+
+}  // namespace
+}  // namespace onnx_external

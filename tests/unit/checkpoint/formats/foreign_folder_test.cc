@@ -1,0 +1,184 @@
+#include "checkpoint/formats/foreign_folder.h"
+
+#include <gmock/gmock.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "support/temp_dir.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+auto fact(FolderKind kind, const std::string& words) {
+  return AllOf(Field(&FolderFact::kind, kind), Field(&FolderFact::text, HasSubstr(words)));
+}
+
+TEST(ForeignFolder, NothingIsSaidOfAPlainModel) {
+  const TempDir dir;
+  for (const char* name : {"model.safetensors", "tokenizer.json", "generation_config.json",
+                           "vocab.txt", "README.md", "model.onnx"}) {
+    dir.write(name, "{}");
+  }
+  dir.write(
+      "config.json",
+      R"({"model_type": "bert", "architectures": ["BertModel"], "quantization_config": null})");
+  EXPECT_THAT(folder_facts(dir.path()), IsEmpty());
+  EXPECT_THAT(folder_facts(dir.path() / "absent"), IsEmpty());
+}
+
+TEST(ForeignFolder, AnAdapterIsNamedWithItsBase) {
+  const TempDir dir;
+  dir.write("adapter_model.safetensors", "");
+  EXPECT_THAT(
+      folder_facts(dir.path()),
+      ElementsAre(fact(FolderKind::kAdapter, "adapter_model.safetensors: an adapter, not")));
+  dir.write("adapter_config.json",
+            R"({"peft_type": "LORA", "base_model_name_or_path": "acme/base"})");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kAdapter,
+                               "adapter_config.json: an adapter (LORA) of 'acme/base'; merge it")));
+  EXPECT_THAT(folder_facts(dir.path())[0].text, HasSubstr("merge_and_unload()"));
+  dir.write("config.json", R"({"model_type": "llama"})");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kAdapter, "take adapter_config.json away")));
+}
+
+TEST(ForeignFolder, APipelineOfDiffusersNamesItsParts) {
+  const TempDir dir;
+  dir.write("model_index.json", R"({"_class_name": "StableDiffusionPipeline"})");
+  dir.write("unet/config.json", R"({"_class_name": "UNet2DConditionModel"})");
+  dir.write("vae/config.json", "{}");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kForeign,
+                               "diffusers (StableDiffusionPipeline), several models: 'unet', "
+                               "'vae'")));
+  EXPECT_THAT(why_no_checkpoint(dir.path()), HasSubstr("a pipeline of diffusers"));
+  EXPECT_THAT(folder_facts(dir.path() / "unet"),
+              ElementsAre(fact(FolderKind::kForeign, "(UNet2DConditionModel in _class_name)")));
+}
+
+TEST(ForeignFolder, AQuantizedModelIsNamedWithItsMethod) {
+  const TempDir dir;
+  const std::vector<std::pair<std::string, std::string>> rows{
+      {R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})", "quantized (gptq"},
+      {R"({"quantization_config": {"load_in_4bit": true}})", "quantized (by an unknown method"},
+      {R"({"text_config": {"quantization_config": {"quant_method": "awq"}}})", "quantized (awq"},
+      {R"({"compression_config": {"quant_method": "sparseml"}})", "in its compression_config"},
+      {R"({"quantization": {"group_size": 64, "bits": 4}})", "quantized (mlx"},
+  };
+  for (const auto& [config, words] : rows) {
+    dir.write("config.json", config);
+    EXPECT_THAT(folder_facts(dir.path()), ElementsAre(fact(FolderKind::kQuantized, words)));
+  }
+  dir.write("config.json", R"({"quantization_config": {}})");
+  EXPECT_THAT(folder_facts(dir.path()), IsEmpty());
+}
+
+TEST(ForeignFolder, WhatIsBehindATransformerOfSentencesIsAPart) {
+  const TempDir dir;
+  dir.write("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])");
+  dir.write("config.json", R"({"model_type": "bert"})");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kPart,
+                               "not in the graph: 'Pooling (1_Pooling)', 'Normalize (2_Norm")));
+  dir.write("model_head.pkl", "");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kPart, "Pooling"), fact(FolderKind::kPart, "SetFit")));
+}
+
+TEST(ForeignFolder, ATransformerInAFolderOfItsOwnIsNamed) {
+  const TempDir dir;
+  dir.write("modules.json",
+            R"([{"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}])");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kForeign, "is in '0_Transformer': name that folder")));
+}
+
+TEST(ForeignFolder, AModelOfTimmIsNamed) {
+  const TempDir dir;
+  dir.write("config.json", R"({"architecture": "resnet50", "pretrained_cfg": {}})");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kForeign, "timm (resnet50 in architecture)")));
+}
+
+TEST(ForeignFolder, AConfigThatWasNotFetchedIsNamed) {
+  const TempDir dir;
+  dir.write("config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
+  EXPECT_THAT(folder_facts(dir.path()),
+              ElementsAre(fact(FolderKind::kForeign, "config.json: a Git LFS pointer")));
+  dir.write("config.json", "{");  // whoever reads it says what is wrong
+  EXPECT_THAT(folder_facts(dir.path()), IsEmpty());
+}
+
+struct Files {
+  std::string name;
+  std::vector<std::string> files;
+  std::string words;
+  bool has_checkpoint = false;  // one that is read
+};
+
+void PrintTo(const Files& files, std::ostream* out) {
+  *out << files.name;
+}
+
+class ForeignFolders : public testing::TestWithParam<Files> {};
+
+TEST_P(ForeignFolders, AreToldByTheNamesOfTheirFiles) {
+  const TempDir dir;
+  for (const std::string& name : GetParam().files) {
+    dir.write(name, "x");
+  }
+  EXPECT_THAT(folder_facts(dir.path()), ElementsAre(fact(FolderKind::kForeign, GetParam().words)));
+  if (!GetParam().has_checkpoint) {
+    EXPECT_THAT(why_no_checkpoint(dir.path()), HasSubstr(GetParam().words));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfOtherLibraries, ForeignFolders,
+    testing::Values(
+        Files{"gguf", {"m-q4.gguf"}, "'m-q4.gguf' is a GGUF file"},
+        Files{"ggml", {"ggml-base.en.bin"}, "is a GGML file"},
+        Files{"tf_h5", {"tf_model.h5"}, "'tf_model.h5' is weights of TensorFlow"},
+        Files{"saved_model", {"saved_model.pb", "variables/a"}, "a SavedModel of TensorFlow"},
+        Files{"tf_ckpt",
+              {"bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"},
+              "a checkpoint of TensorFlow"},
+        Files{"keras", {"m.keras"}, "a model of Keras"},
+        Files{"flax", {"flax_model.msgpack"}, "weights of Flax"},
+        Files{"openvino", {"openvino_model.xml", "openvino_model.bin"}, "OpenVINO"},
+        Files{"ctranslate2", {"model.bin", "shared_vocabulary.json"}, "CTranslate2"},
+        Files{"coreml", {"m.mlpackage/Manifest.json"}, "'m.mlpackage' is a model of Core ML"},
+        Files{"tensorrt", {"rank0.engine"}, "an engine of TensorRT"},
+        Files{"tflite", {"m.tflite"}, "TensorFlow Lite"},
+        Files{"nemo", {"m.nemo"}, "an archive of NeMo"},
+        Files{"deepspeed",
+              {"zero_to_fp32.py", "global_step5/mp_rank_00_model_states.pt"},
+              "a checkpoint of DeepSpeed"},
+        Files{"megatron", {"mp_rank_00/model_optim_rng.pt"}, "a checkpoint of Megatron"},
+        Files{"mistral", {"params.json", "consolidated.safetensors"}, "Mistral's own format", true},
+        Files{"meta", {"params.json", "consolidated.00.pth"}, "Meta's own format", true},
+        Files{"mlx", {"weights.00.npz"}, "weights of MLX"},
+        Files{"open_clip",
+              {"open_clip_config.json", "open_clip_pytorch_model.bin"},
+              "open_clip",
+              true},
+        Files{"lora", {"pytorch_lora_weights.safetensors"}, "an adapter (LoRA) of diffusers", true},
+        Files{"espnet", {"meta.yaml", "valid.acc.best.pth"}, "ESPnet", true},
+        Files{"fairseq", {"dict.en.txt", "model.pt"}, "fairseq", true},
+        Files{"cache", {"snapshots/a/config.json", "blobs/b"}, "in the cache of the Hub"},
+        Files{"onnx", {"model.onnx"}, "an ONNX model", true}),
+    [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace onnx_external

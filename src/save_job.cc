@@ -7,6 +7,7 @@
 
 #include "base/new_folders.h"
 #include "base/try.h"
+#include "beside_model.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/output_names.h"
@@ -238,10 +239,12 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
 
 Result<SaveReport> carry_out(SaveJob job) {
   const WriteOptions& write = job.options.write;
+  note_side_files(*job.model, job.target.folder, job.report);
   if (job.options.mode == RunMode::kDryRun) {
     job.report.tensors = saved_tensors(job.plan);
     return std::move(job.report);
   }
+  const auto old_data = data_files_of(job.target.folder, {&job.target.model_name, 1});
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged, write_plan(job.plan, *job.model, *job.checkpoint, job.target.folder,
                                      write, &job.inputs));
@@ -255,6 +258,7 @@ Result<SaveReport> carry_out(SaveJob job) {
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   job.report.data_left_for = staged.data_left_for();
+  note_left_data(job.target.folder, old_data, {&job.report, 1}, job.report);
   job.report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(job.report);

@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "beside_model.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/save_external.h"
@@ -221,10 +222,14 @@ void report_tensors(const std::map<std::size_t, Overflow>& overflows, SetJob& jo
 Result<SetReport> carry_out_set(SetJob job) {
   const WriteOptions& write = job.options.write;
   SaveReport& shared = job.report.shared;
+  for (const Model& model : job.models) {
+    note_side_files(model, job.target.folder, shared);
+  }
   if (job.options.mode == RunMode::kDryRun) {
     report_tensors({}, job);
     return std::move(job.report);
   }
+  const auto old_data = data_files_of(job.target.folder, job.names);
   TRY_ASSIGN(auto staged,
              write_set_plan(job.plan, job.models, *job.checkpoint, job.target.folder, write));
   shared.bytes_resumed = staged.bytes_resumed();
@@ -240,6 +245,7 @@ Result<SetReport> carry_out_set(SetJob job) {
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   shared.data_left_for = staged.data_left_for();
+  note_left_data(job.target.folder, old_data, job.report.models, shared);
   shared.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(job.report);

@@ -110,6 +110,9 @@ struct GraphFacts {
   std::vector<ConstantTensor> constants;
   // Modules whose nodes the graph has, as torch's exporters state: "layer1.0.conv1". Sorted.
   std::vector<std::string> modules;
+  // Files beside the model that nodes name, and that are no external data: contexts that ONNX
+  // Runtime compiled (EPContext). Sorted; the names may be unsafe.
+  std::vector<std::string> side_files;
   std::int64_t ir_version = 0;
 };
 

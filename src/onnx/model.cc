@@ -14,6 +14,7 @@
 #include "onnx/load.h"
 #include "onnx/model_access.h"
 #include "onnx/model_pieces.h"
+#include "onnx/side_files.h"
 #include "onnx/slots.h"
 #include "onnx/tensor_list.h"
 
@@ -72,6 +73,7 @@ struct Model::Parts {
       TRY(parts->add(tensor));
     }
     parts->facts = collect_facts(graphs, parts->proto->ir_version());
+    parts->facts.side_files = list_side_files(*parts->proto);
     return parts;
   }
 

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "base/directory.h"
+#include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
+#include "onnx/side_files.h"
 #include "save/generations.h"
 #include "save/planned_bytes.h"
 #include "verify/set_check.h"
@@ -90,6 +92,14 @@ Status ModelVerifier::read_names() {
   }
   TRY_ASSIGN(names_, GraphNames::of(*model_.proto));
   last_ = names_->open_slots();
+  for (const std::string& file : list_side_files(*model_.proto)) {
+    if (const auto opened = open_beneath(model_.folder, file); !opened) {
+      last_.push_back({opened.error().code == ErrorCode::kNotFound ? FindingCode::kMissingFile
+                                                                   : FindingCode::kBadLocation,
+                       "", name_in_finding(file),
+                       "EPContext nodes need it: " + opened.error().message});
+    }
+  }
   return {};
 }
 

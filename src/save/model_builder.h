@@ -15,6 +15,7 @@
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "onnx_external/writer.h"
 #include "save/generations.h"
 #include "save/manifest.h"
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/parallel.h"
 #include "base/safe_path.h"
 #include "base/size_text.h"
 #include "base/text.h"

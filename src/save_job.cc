@@ -8,6 +8,7 @@
 #include "base/new_folders.h"
 #include "base/try.h"
 #include "beside_model.h"
+#include "onnx/data_remarks.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/output_names.h"
@@ -231,6 +232,7 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
   job.report.model = job.target.folder / job.plan.model_name;
   report_keys(keys, mapping, *job.checkpoint, job.report);
   report_graph(mapping, job.report);
+  job.report.remarks = remarks_of(*job.model);
   report_data(job.plan, job.report);
   TRY_ASSIGN(job.inputs, read_test_data(job, mapping));
   job.report.test_data = job.inputs.data;

@@ -173,6 +173,7 @@ Status plan_set_job(SetJob& job, const MappingKeys& keys, std::span<const Mappin
     report.model = job.target.folder / job.names[i];
     report.bytes = bytes_of_model(job.plan, i);
     report_graph(mappings[i], report);
+    report.remarks = remarks_of(job.models[i]);
   }
   return {};
 }

@@ -126,6 +126,42 @@ enum class TensorPlace : std::uint8_t {
   kAttribute,  // an attribute of a node, dense or sparse
 };
 
+// What is unusual about external data that is read all the same: a loader refuses it, or a save
+// leaves it out.
+enum class DataRemark : std::uint8_t {
+  kNoLength,       // other readers take the rest of the file, or refuse the model
+  kZeroLength,     // for a tensor with elements: onnx refuses it; meant is no length
+  kPrepacked,      // keys prepacked_N: what ONNX Runtime has packed for itself
+  kBasepath,       // onnx ignores it, ONNX Runtime refuses it
+  kTwinKeys,       // a key twice with one value: ONNX Runtime refuses some of them
+  kOtherChecksum,  // it is no SHA-1, so that nothing is checked by it
+  kDots,           // the file's name has "..", which onnx refuses
+  kHardLinks,      // the file has several names, which onnx refuses
+  kHubLink,        // the file is a link of the Hub's cache, which onnx refuses
+};
+inline constexpr std::size_t kDataRemarks = 9;
+
+// A set of remarks; takes two bytes, because models have many tensors.
+class DataRemarks {
+ public:
+  void add(DataRemark remark) { bits_ = static_cast<std::uint16_t>(bits_ | bit(remark)); }
+  [[nodiscard]] bool has(DataRemark remark) const { return (bits_ & bit(remark)) != 0; }
+  [[nodiscard]] bool empty() const { return bits_ == 0; }
+
+ private:
+  [[nodiscard]] static unsigned bit(DataRemark remark) {
+    return 1U << static_cast<unsigned>(remark);
+  }
+  std::uint16_t bits_ = 0;
+};
+
+// How many tensors of a model a remark is about, and the first of them.
+struct CountedRemark {
+  DataRemark remark = DataRemark::kNoLength;
+  std::string first;
+  std::uint64_t tensors = 0;
+};
+
 // A tensor of a loaded model whose bytes are in an external file. Graphs of functions and of
 // training information are numbered after the main graph and its subgraphs.
 struct ExternalTensor {
@@ -137,9 +173,12 @@ struct ExternalTensor {
   std::uint32_t graph = 0;
   std::int32_t data_type = 0;
   Shape dims;
-  std::string location;  // as the model spells it, relative to Model::source_dir()
+  // Relative to Model::source_dir(), in its plainest form: "d/w" for "./d//w". As the model spells
+  // it if it leads out of that folder.
+  std::string location;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // bytes, computed from type and dims; a stated length must be equal
+  DataRemarks remarks = {};
 };
 
 // A tensor of a loaded model whose data is inside the model. Tensors of strings, without elements
@@ -213,8 +252,8 @@ class Model {
   [[nodiscard]] const GraphFacts& facts() const;
 
   // External tensors of all graphs, in graph order. Loading checks the form of their entries (known
-  // keys, each once; plain decimal numbers; length = type x dims). Whoever reads the data checks
-  // that the location is safe, and opens the file. Includes those of kLooseLocation.
+  // keys, each with one value; plain decimal numbers; length = type x dims). Whoever reads the data
+  // checks that the location is safe, and opens the file. Includes those of kLooseLocation.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
 
   // Tensors whose data is in the model, in graph order. Their bytes are not read.

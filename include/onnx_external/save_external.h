@@ -105,12 +105,15 @@ struct SaveReport {
   std::vector<std::string> slots_left;
   std::vector<DerivedTensor> derived;  // MappingOptions::derived
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
-  std::string alignment;               // Mapping::alignment
-  std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
-  std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
-  std::uint64_t files_reused = 0;      // Reuse::kEqualFiles: files of the replaced model
-  std::uint64_t bytes_reused = 0;      // in these files; not counted in `bytes`
-  std::uint64_t linked_bytes = 0;      // Layout::kLink: of the ranges that the model refers to
+  // What is unusual about the given model's external data. Prepacked weights of ONNX Runtime and
+  // basepath are left out of the written model; the rest is written as usual.
+  std::vector<CountedRemark> remarks;
+  std::string alignment;            // Mapping::alignment
+  std::uint64_t bytes = 0;          // of data files; with Layout::kInline, of data in the model
+  std::uint64_t bytes_resumed = 0;  // of these, written by the killed save that was resumed
+  std::uint64_t files_reused = 0;   // Reuse::kEqualFiles: files of the replaced model
+  std::uint64_t bytes_reused = 0;   // in these files; not counted in `bytes`
+  std::uint64_t linked_bytes = 0;   // Layout::kLink: of the ranges that the model refers to
   // Data files of the replaced model that stay because another model of the folder refers to them:
   // (location, name of such a model).
   std::vector<std::pair<std::string, std::string>> data_left_for;

@@ -82,8 +82,10 @@ struct VerifyReport {
   // these have no recorded CRC-32, so that only the presence of their bytes was checked.
   std::uint64_t linked = 0;
   std::uint64_t linked_without_crc = 0;
-  // How many of `tensors` state no length. The length is then taken from type and dims, but other
-  // readers take the rest of the file or refuse the model.
+  // What is unusual about external tensors, although it can be read.
+  std::vector<CountedRemark> remarks;
+  // How many of `tensors` state no length, or 0. The length is then taken from type and dims, but
+  // other readers take the rest of the file or refuse the model.
   std::uint64_t without_length = 0;
   std::uint64_t converted = 0;  // of `compared`: values were converted to the model's float type
   // Values that became infinite when they were converted for this model, as its manifest says.

@@ -392,12 +392,14 @@ def _copy_tensor(tensor: Any, out: Any, tensors: _Loose) -> None:
         _copy_form(tensor, out)
         return
     bits = onnx_type(tensor.data_type)[1]
-    if tensor.data_location or not bits or not tensor.HasField("raw_data"):
+    if not bits or not tensor.HasField("raw_data"):
         out.MergeFrom(tensor)
         return
+    # A message may have its data and say where to put it: onnx.save() then writes it there.
     loose = describe(tensor.name, tensor)
     if tensors.stays(loose):
-        out.MergeFrom(tensor)
+        _copy_form(tensor, out)
+        out.raw_data = tensor.raw_data
         return
     _copy_form(tensor, out)
     out.data_location = 1  # EXTERNAL

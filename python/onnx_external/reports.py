@@ -106,6 +106,9 @@ class SaveReport(_Document):
     data_left_for: list[dict[str, str]] = field(default_factory=list)
     test_data: list[dict[str, Any]] = field(default_factory=list)
     dimensions: list[dict[str, Any]] = field(default_factory=list)
+    remarks: list[dict[str, Any]] = field(default_factory=list)
+    """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
+    `message`."""
 
     @cached_property
     def tensors(self) -> list[SavedTensor]:
@@ -125,6 +128,7 @@ class MemberReport:
     alignment: str
     bytes: int
     """Of the ranges that the model refers to, whoever else does."""
+    remarks: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -183,6 +187,9 @@ class VerifyReport(_Document):
     overflowed: int = 0
     """Values that became infinite when they were converted for this model, by its manifest."""
     notes: list[str] = field(default_factory=list)
+    remarks: list[dict[str, Any]] = field(default_factory=list)
+    """What is unusual about external data that can be read: `kind`, `first` and `tensors`,
+    `message`."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
     """Of a folder of models that were saved together: the report of each file. The members above
     are then of all of them; bytes that models share count for each."""
@@ -295,8 +302,9 @@ def verify_report(text: str) -> VerifyReport:
 def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Add up counts and lists; what is true or false must be true of all."""
     whole: dict[str, Any] = {}
-    for name in _members(VerifyReport, documents[0]):
-        values = [each[name] for each in documents]
+    names = (name for each in documents for name in _members(VerifyReport, each))
+    for name in dict.fromkeys(names):
+        values = [each[name] for each in documents if name in each]
         if isinstance(values[0], bool):
             whole[name] = all(values)
         elif name == "notes":  # on the checkpoint, which is the same one

@@ -465,7 +465,7 @@ def _contained(name: str, base: str | os.PathLike[str], location: str | os.PathL
 
 def _of_tensor_proto(name: str, proto: Any) -> Loose:
     """A TensorProto with raw data, which is taken when it is written."""
-    if proto.data_location or not proto.HasField("raw_data"):
+    if not proto.HasField("raw_data"):
         raise refused(
             name, "is a TensorProto without raw data", "give onnx.numpy_helper.to_array()"
         )

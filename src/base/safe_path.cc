@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "base/hub_link.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -16,8 +18,16 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 255;  // NAME_MAX of every common file system
 constexpr std::size_t kMaxLocationBytes = 4096;
 
-Status bad(std::string_view name, const std::string& why) {
+tl::unexpected<Error> bad(std::string_view name, const std::string& why) {
   return fail(ErrorCode::kInvalidArgument, quote(name) + ": " + why);
+}
+
+tl::unexpected<Error> bad_length(std::string_view location) {
+  return bad(location, "a location must have 1 to " + std::to_string(kMaxLocationBytes) + " bytes");
+}
+
+tl::unexpected<Error> absolute(std::string_view location) {
+  return bad(location, "an absolute path; a location must be relative to the model's folder");
 }
 
 // Opens one component after the other without following links. openat2 does this in one call, but
@@ -50,6 +60,37 @@ int open_in(int folder, std::string_view location) {
   return static_cast<int>(fd);
 }
 
+Error open_error(int error_number, const std::filesystem::path& path) {
+  if (error_number == ELOOP || error_number == EXDEV) {
+    return {ErrorCode::kInvalidArgument, path.string() + ": is or passes through a symbolic link"};
+  }
+  return errno_error(error_number, path.string() + ": cannot open");
+}
+
+// Opens a location whose last component may be a link of the Hub's cache.
+Result<UniqueFd> open_linked(const Directory& folder, const std::string& location) {
+  const std::size_t slash = location.rfind('/');
+  if (slash == std::string::npos) {
+    return open_hub_link(folder.fd(), folder.path(), location);
+  }
+  const std::string parent = location.substr(0, slash);
+  const std::filesystem::path path = folder.path() / parent;
+  const UniqueFd fd(open_in(folder.fd(), parent));
+  return fd ? open_hub_link(fd.get(), path, location.substr(slash + 1))
+            : fail(open_error(errno, path));
+}
+
+// Whether a name in the folder gives nobody a file that he could not read anyway: it belongs to the
+// folder's owner, and whoever may read the folder may read it.
+bool is_as_readable_as(int folder, const SourceFile& file) {
+  constexpr mode_t kOthersRead = S_IRGRP | S_IROTH;
+  struct stat of_folder {};
+  struct stat of_file {};
+  return ::fstat(folder, &of_folder) == 0 && ::fstat(file.fd(), &of_file) == 0 &&
+         of_folder.st_uid == of_file.st_uid &&
+         (of_folder.st_mode & ~of_file.st_mode & kOthersRead) == 0;
+}
+
 }  // namespace
 
 Status check_plain_name(std::string_view name) {
@@ -73,11 +114,10 @@ Status check_plain_name(std::string_view name) {
 
 Status check_relative_location(std::string_view location) {
   if (location.empty() || location.size() > kMaxLocationBytes) {
-    return bad(location,
-               "a location must have 1 to " + std::to_string(kMaxLocationBytes) + " bytes");
+    return bad_length(location);
   }
   if (location.front() == '/') {
-    return bad(location, "an absolute path; a location must be relative to the model's folder");
+    return absolute(location);
   }
   if (location.front() == '#') {
     return bad(location, "starts with '#', which onnx keeps for data in memory");
@@ -95,6 +135,33 @@ Status check_relative_location(std::string_view location) {
   return {};
 }
 
+Result<std::string> plain_location(std::string_view location) {
+  if (location.empty() || location.size() > kMaxLocationBytes) {
+    return bad_length(location);
+  }
+  if (location.front() == '/') {
+    return absolute(location);
+  }
+  std::string plain;
+  for (std::size_t start = 0; start <= location.size();) {
+    const std::size_t slash = std::min(location.find('/', start), location.size());
+    const std::string_view name = location.substr(start, slash - start);
+    const bool is_last = slash == location.size();
+    start = slash + 1;
+    if (!is_last && (name.empty() || name == ".")) {
+      continue;
+    }
+    if (name == "..") {
+      return bad(location, "has the component \"..\"");
+    }
+    if (!check_plain_name(name)) {
+      return bad(location, "a component is not a plain name");
+    }
+    plain.append(plain.empty() ? "" : "/").append(name);
+  }
+  return plain;
+}
+
 Result<std::shared_ptr<const SourceFile>> open_beneath(const std::filesystem::path& folder,
                                                        std::string_view location) {
   TRY(check_relative_location(location));
@@ -108,17 +175,40 @@ Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
   const std::filesystem::path path = folder.path() / location;
   UniqueFd fd(open_in(folder.fd(), location));
   if (!fd) {
-    if (errno == ELOOP || errno == EXDEV) {
-      return fail(ErrorCode::kInvalidArgument,
-                  path.string() + ": is or passes through a symbolic link");
-    }
-    return fail(errno_error(errno, path.string() + ": cannot open"));
+    return fail(open_error(errno, path));
   }
   auto file = SourceFile::adopt(std::move(fd), path);
   if (file && (*file)->link_count() != 1) {
     return fail(ErrorCode::kInvalidArgument,
                 path.string() + ": has " + std::to_string((*file)->link_count()) +
                     " hard links; onnx refuses external data with more than one");
+  }
+  return file;
+}
+
+Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder,
+                                                         std::string_view location,
+                                                         bool* is_hub_link) {
+  TRY_ASSIGN(const auto plain, plain_location(location));
+  const std::filesystem::path path = folder.path() / plain;
+  UniqueFd fd(open_in(folder.fd(), plain));
+  const bool is_link = !fd && (errno == ELOOP || errno == EXDEV);
+  if (is_link) {
+    TRY_ASSIGN(fd, open_linked(folder, plain));
+  }
+  if (!fd) {
+    return fail(open_error(errno, path));
+  }
+  if (is_hub_link != nullptr) {
+    *is_hub_link = is_link;
+  }
+  auto file = SourceFile::adopt(std::move(fd), path);
+  if (file && (*file)->link_count() > 1 && !is_as_readable_as(folder.fd(), **file)) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        path.string() + ": has " + std::to_string((*file)->link_count()) +
+            " hard links, and belongs to another user than its folder or is less readable: it "
+            "could be a private file of elsewhere; copy it: cp FILE FILE.new && mv FILE.new FILE");
   }
   return file;
 }

@@ -1,6 +1,7 @@
 #include "cut/piece_model.h"
 
-#include <set>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
@@ -12,6 +13,7 @@
 #include "onnx/model_access.h"
 #include "onnx/model_edits.h"
 #include "onnx/model_pieces.h"
+#include "onnx/model_source.h"
 #include "onnx/tensor_list.h"
 
 namespace onnx_external {
@@ -166,23 +168,35 @@ class PieceMaker {
 
   // Adds up the tensors.
   Status describe() {
-    std::set<std::string> files;
+    std::map<std::string, ExternalTensor> files;  // and the tensor of each that ends last
     Status status;
     for_each_tensor(model_, graph_, selection_, content_, [&](const onnx::TensorProto& tensor) {
       report_.weight_bytes += onnx_nbytes(tensor.data_type(), dims_of(tensor)).value_or(0);
-      if (!is_external(tensor)) {
+      auto entries = is_external(tensor) ? read_external_tensor(tensor)
+                                         : fail(ErrorCode::kNotFound, "it is inside the model");
+      if (!entries) {  // of a loaded model they are in order
         return;
       }
-      const auto entries = read_external_entries(tensor);  // of a loaded model they are in order
-      if (entries && entries->location == kLooseLocation && ModelAccess::loose_tensors(model_)) {
+      if (entries->location == kLooseLocation && ModelAccess::loose_tensors(model_)) {
         status = fail(ErrorCode::kUnsupported,
                       "the data of " + quote(tensor.name()) +
                           " is in no file that a piece could refer to; save the model first");
-      } else if (entries) {
-        files.insert(entries->location);
+        return;
+      }
+      entries->name = tensor.name();
+      const auto [last, is_first] = files.try_emplace(entries->location, *entries);
+      if (!is_first &&
+          last->second.offset + last->second.length < entries->offset + entries->length) {
+        last->second = *std::move(entries);
       }
     });
-    report_.data_files.assign(files.begin(), files.end());
+    for (const auto& [location, tensor] : files) {
+      report_.data_files.push_back(location);
+      if (status && !model_.path().empty()) {  // a piece refers to what can be read only
+        const auto file = open_external(model_, tensor);
+        status = file ? Status() : fail(file.error());
+      }
+    }
     return status;
   }
 

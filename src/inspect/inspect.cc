@@ -9,6 +9,7 @@
 
 #include "base/checked_math.h"
 #include "base/digest.h"
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/holes.h"
 #include "base/io_buffer.h"
@@ -23,6 +24,7 @@
 #include "checkpoint/storage/expansion_limit.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
+#include "onnx/twin_names.h"
 #include "onnx_external/dtype.h"
 #include "tensor/strided_gather.h"
 #include "verify/external_entry.h"
@@ -270,7 +272,8 @@ Result<std::string> digest_initializer(const ModelFile& model, const ListedTenso
     return sha256_of(reader.nbytes(), meter,
                      [&](std::uint64_t, std::span<std::byte> out) { return reader.read(out); });
   }
-  TRY_ASSIGN(auto file, open_beneath(model.folder, *tensor.file));
+  TRY_ASSIGN(const auto folder, Directory::open(model.folder));
+  TRY_ASSIGN(auto file, open_data_file(folder, *tensor.file));
   return sha256_of(tensor.nbytes, meter, [&](std::uint64_t first, std::span<std::byte> out) {
     return file->read(tensor.offset + first, out);
   });
@@ -303,8 +306,9 @@ StoredBytes add_model_facts(const ModelFile& model, Inspection& inspection) {
   inspection.file_bytes = model.bytes;
   StoredBytes stored{model.file->name()};
   stored.add(*model.file);
+  const auto folder = Directory::open(model.folder);
   for (const std::string_view name : files) {
-    if (const auto file = open_beneath(model.folder, name)) {
+    if (const auto file = folder ? open_data_file(*folder, name) : fail(folder.error())) {
       inspection.file_bytes = add_bytes(inspection.file_bytes, (*file)->size());
       stored.add(**file);
     }
@@ -370,6 +374,19 @@ std::vector<InspectedTensor> list_node_tensors(const ModelFile& model,
   return found;
 }
 
+Status note_twins(const onnx::ModelProto& model, std::span<const ListedTensor> listed,
+                  Inspection& inspection) {
+  TRY_ASSIGN(const auto graphs, list_graphs(model.graph()));
+  for (const TwinName& twin : find_twins(graphs)) {
+    for (std::size_t i = 0; i < listed.size(); ++i) {
+      if (listed[i].graph == twin.graph && listed[i].name == twin.name) {
+        inspection.tensors[i].problem = twin.message;
+      }
+    }
+  }
+  return {};
+}
+
 Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptions& options) {
   Inspection inspection;
   inspection.format = kModelFormat;
@@ -381,6 +398,7 @@ Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptio
     inspection.tensors.push_back(inspect_initializer(tensor, *model.cuts));
     inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
+  TRY(note_twins(*model.proto, listed, inspection));
   const StoredBytes stored = add_model_facts(model, inspection);
   const auto digest = [&](std::size_t i, ProgressMeter& meter) {
     return digest_initializer(model, listed[i], inspection.tensors[i], meter);

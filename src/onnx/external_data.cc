@@ -1,83 +1,208 @@
 #include "onnx/external_data.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <string>
 #include <utility>
 
+#include "base/safe_path.h"
 #include "base/text.h"
-#include "base/try.h"
+#include "onnx/inline_data.h"
+#include "onnx_external/tensor.h"
 
 namespace onnx_external {
 namespace {
 
-struct Entries {
-  std::optional<std::string> location;
-  std::optional<std::string> offset;
-  std::optional<std::string> length;
-  std::optional<std::string> checksum;
+// ONNX Runtime's sign for "the offset is an address in memory": never legal in a file.
+constexpr std::string_view kMemoryMarker = "*/_ORT_MEM_ADDR_/*";
+constexpr std::string_view kPrepackedKey = "prepacked";  // "prepacked_0" and so on
+constexpr std::size_t kSha1Digits = 40;
+constexpr std::array<std::string_view, 4> kKeys = {"location", "offset", "length", "checksum"};
+
+// Commands to type. They hold nothing of the model, whose names could say anything to a shell.
+constexpr std::string_view kSaveByOnnx =
+    "; onnx reads it, so that this writes it anew: python -c \"import onnx; "
+    "onnx.save(onnx.load('MODEL.onnx'), 'NEW.onnx', save_as_external_data=True)\"";
+constexpr std::string_view kSetLocation =
+    "; copy the file to a plain name in the model's folder, and set the location to that name: "
+    "python -c \"import onnx; m = onnx.load('MODEL.onnx', load_external_data=False); [setattr(e, "
+    "'value', 'NEW') for t in m.graph.initializer for e in t.external_data if e.value == 'OLD']; "
+    "onnx.save(m, 'MODEL.onnx')\"";
+constexpr std::string_view kExportAgain = "; export the model again";
+
+// Whether Python's int() reads the text, as onnx does.
+bool is_number_to_onnx(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t first = std::min(text.find_first_not_of(kSpace), text.size());
+  const std::size_t end = text.find_last_not_of(kSpace) + 1;
+  text = text.substr(first, std::max(first, end) - first);
+  text.remove_prefix(text.starts_with('+') ? 1 : 0);
+  return parse_decimal(text).has_value();
+}
+
+class EntryReader {
+ public:
+  explicit EntryReader(const onnx::TensorProto& tensor) : tensor_(tensor) {}
+
+  ExternalEntry read() {
+    collect_values();
+    read_location();
+    read_number("offset", entry_.offset);
+    read_length();
+    read_checksum();
+    if (has_inline_data(tensor_)) {
+      report(EntryFault::kInlineToo,
+             "it is external, yet data is left in the model" + std::string(kSaveByOnnx));
+    }
+    constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
+    if (entry_.offset > kMaxEnd - std::min(entry_.length, kMaxEnd)) {
+      report(EntryFault::kRange,
+             "external_data offset + length passes 2^63-1" + std::string(kExportAgain));
+    }
+    return std::move(entry_);
+  }
+
+ private:
+  void report(EntryFault fault, std::string message) {
+    entry_.faults.emplace_back(fault, Error{ErrorCode::kCorrupt, std::move(message)});
+  }
+
+  // What is no key of ONNX's, and read all the same.
+  bool take_other_key(std::string_view key) {
+    if (key.starts_with(kPrepackedKey)) {
+      entry_.remarks.add(DataRemark::kPrepacked);
+      return true;
+    }
+    if (key == "basepath") {
+      entry_.remarks.add(DataRemark::kBasepath);
+      return true;
+    }
+    return false;
+  }
+
+  // Only the first bad pair is reported, because a file may have any number of them.
+  void collect_values() {
+    for (const auto& pair : tensor_.external_data()) {
+      const std::string& key = pair.key();
+      const auto known = std::find(kKeys.begin(), kKeys.end(), key);
+      if (known == kKeys.end() && take_other_key(key)) {
+        continue;
+      }
+      if (known == kKeys.end()) {
+        return bad_key(key, "is unknown, and ONNX Runtime refuses it", kSaveByOnnx);
+      }
+      auto& value = values_[static_cast<std::size_t>(known - kKeys.begin())];
+      if (value && *value != pair.value()) {
+        return bad_key(key, "is there twice, with two values, of which loaders take the last",
+                       kSaveByOnnx);
+      }
+      if (pair.value().empty()) {
+        return bad_key(key, "has no value", kExportAgain);
+      }
+      if (value) {
+        entry_.remarks.add(DataRemark::kTwinKeys);
+      }
+      value = pair.value();
+    }
+  }
+
+  void bad_key(std::string_view key, std::string_view what, std::string_view fix) {
+    std::string message = "external_data: the key " + quote(key) + " ";
+    report(EntryFault::kEntry, message.append(what).append(fix));
+  }
+
+  [[nodiscard]] std::string_view value_of(std::string_view key) const {
+    const auto known = std::find(kKeys.begin(), kKeys.end(), key);
+    return values_[static_cast<std::size_t>(known - kKeys.begin())].value_or("");
+  }
+
+  void read_location() {
+    const std::string_view spelled = value_of("location");
+    entry_.location = spelled;
+    if (spelled.empty()) {
+      return report(EntryFault::kEntry,
+                    "external_data has no location" + std::string(kExportAgain));
+    }
+    if (spelled == kMemoryMarker) {
+      return report(EntryFault::kLocation, quote(spelled) +
+                                               ": means an address in the memory of a process that "
+                                               "ran ONNX Runtime" +
+                                               std::string(kExportAgain));
+    }
+    auto plain = plain_location(spelled);
+    if (!plain) {
+      return report(EntryFault::kLocation, plain.error().message + std::string(kSetLocation));
+    }
+    entry_.location = *std::move(plain);
+    if (entry_.location.find("..") != std::string::npos) {
+      entry_.remarks.add(DataRemark::kDots);
+    }
+  }
+
+  // Whether it is stated and a number.
+  bool read_number(std::string_view key, std::uint64_t& out) {
+    const std::string_view text = value_of(key);
+    const auto value = parse_decimal(text);
+    if (value) {
+      out = *value;
+    } else if (!text.empty()) {
+      report(EntryFault::kEntry,
+             "external_data " + std::string(key) + " " + quote(text) +
+                 " is no plain decimal number" +
+                 std::string(is_number_to_onnx(text) ? kSaveByOnnx : kExportAgain));
+    }
+    return value.has_value();
+  }
+
+  // The number of bytes by type and dims; a stated length must agree. For an element type that is
+  // newer than our table only the stated length is known.
+  void read_length() {
+    const bool has_length = !value_of("length").empty();
+    std::uint64_t stated = 0;
+    const bool is_number = read_number("length", stated);
+    if (!has_length) {
+      entry_.remarks.add(DataRemark::kNoLength);
+    }
+    const Shape dims(tensor_.dims().begin(), tensor_.dims().end());
+    const auto count = element_count(dims);
+    const auto nbytes = count ? onnx_nbytes(tensor_.data_type(), dims) : fail(count.error());
+    if (!nbytes) {
+      const bool is_newer = count && tensor_.data_type() > onnx::TensorProto::BFLOAT16 &&
+                            nbytes.error().code == ErrorCode::kUnsupported;
+      if (!is_newer || !has_length) {
+        entry_.faults.emplace_back(EntryFault::kEntry, nbytes.error());
+      }
+      entry_.length = stated;
+      return;
+    }
+    entry_.length = *nbytes;
+    if (is_number && stated == 0 && *nbytes > 0) {
+      entry_.remarks.add(DataRemark::kZeroLength);
+    } else if (is_number && stated != *nbytes) {
+      report(EntryFault::kLength, "external_data length is " + std::to_string(stated) + ", but " +
+                                      std::string(onnx_type_name(tensor_.data_type())) + " " +
+                                      shape_text(dims) + " takes " + std::to_string(*nbytes) +
+                                      " bytes" + std::string(kExportAgain));
+    }
+  }
+
+  void read_checksum() {
+    std::string sha1 = ascii_lower(value_of("checksum"));
+    const bool is_sha1 = sha1.size() == kSha1Digits &&
+                         sha1.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (is_sha1) {
+      entry_.sha1 = std::move(sha1);
+    } else if (!sha1.empty()) {
+      entry_.remarks.add(DataRemark::kOtherChecksum);
+    }
+  }
+
+  const onnx::TensorProto& tensor_;
+  std::array<std::optional<std::string_view>, kKeys.size()> values_;
+  ExternalEntry entry_;
 };
-
-std::optional<std::string>* entry_named(Entries& entries, std::string_view key) {
-  if (key == "location") {
-    return &entries.location;
-  }
-  if (key == "offset") {
-    return &entries.offset;
-  }
-  if (key == "length") {
-    return &entries.length;
-  }
-  return key == "checksum" ? &entries.checksum : nullptr;
-}
-
-Result<Entries> collect_entries(const onnx::TensorProto& tensor) {
-  Entries entries;
-  for (const auto& pair : tensor.external_data()) {
-    std::optional<std::string>* entry = entry_named(entries, pair.key());
-    if (entry == nullptr) {
-      return fail(ErrorCode::kCorrupt, "external_data has the unknown key " + quote(pair.key()));
-    }
-    if (entry->has_value()) {
-      return fail(ErrorCode::kCorrupt, "external_data has the key " + quote(pair.key()) + " twice");
-    }
-    *entry = pair.value();
-  }
-  return entries;
-}
-
-Result<std::uint64_t> number(const std::string& text, std::string_view key) {
-  const std::optional<std::uint64_t> value = parse_decimal(text);
-  if (!value) {
-    return fail(ErrorCode::kCorrupt, "external_data " + std::string(key) + " " + quote(text) +
-                                         " is no plain decimal number");
-  }
-  return *value;
-}
-
-// The number of bytes by type and dims; a stated length must agree. For an element type that is
-// newer than our table only the stated length is known.
-Result<std::uint64_t> data_length(const ExternalTensor& tensor,
-                                  const std::optional<std::string>& stated) {
-  TRY(element_count(tensor.dims));
-  Result<std::uint64_t> computed = onnx_nbytes(tensor.data_type, tensor.dims);
-  if (!stated) {
-    return computed;
-  }
-  TRY_ASSIGN(auto length, number(*stated, "length"));
-  const bool newer_type = tensor.data_type > onnx::TensorProto::BFLOAT16;
-  if (!computed && !newer_type) {
-    return computed;
-  }
-  if (computed && length != *computed) {
-    return fail(ErrorCode::kCorrupt, "external_data length is " + std::to_string(length) +
-                                         ", but " + std::string(onnx_type_name(tensor.data_type)) +
-                                         " " + shape_text(tensor.dims) + " takes " +
-                                         std::to_string(*computed) + " bytes");
-  }
-  return length;
-}
 
 void add_entry(std::string_view key, std::string value, onnx::TensorProto& tensor) {
   auto* entry = tensor.add_external_data();
@@ -98,23 +223,29 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text) {
   return value;
 }
 
-Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor) {
-  TRY_ASSIGN(auto entries, collect_entries(tensor));
-  if (!entries.location || entries.location->empty()) {
-    return fail(ErrorCode::kCorrupt, "external_data has no location");
+bool ExternalEntry::has_range() const {
+  return std::all_of(faults.begin(), faults.end(),
+                     [](const auto& fault) { return fault.first == EntryFault::kInlineToo; });
+}
+
+ExternalEntry read_external_entry(const onnx::TensorProto& tensor) {
+  return EntryReader(tensor).read();
+}
+
+Result<ExternalTensor> read_external_tensor(const onnx::TensorProto& tensor) {
+  ExternalEntry entry = read_external_entry(tensor);
+  for (auto& [fault, error] : entry.faults) {
+    if (fault != EntryFault::kLocation) {
+      return fail(std::move(error));
+    }
   }
   ExternalTensor external;
   external.data_type = tensor.data_type();
   external.dims.assign(tensor.dims().begin(), tensor.dims().end());
-  external.location = *entries.location;
-  if (entries.offset) {
-    TRY_ASSIGN(external.offset, number(*entries.offset, "offset"));
-  }
-  TRY_ASSIGN(external.length, data_length(external, entries.length));
-  constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
-  if (external.offset > kMaxEnd - std::min(external.length, kMaxEnd)) {
-    return fail(ErrorCode::kCorrupt, "external_data offset + length passes 2^63-1");
-  }
+  external.location = std::move(entry.location);
+  external.offset = entry.offset;
+  external.length = entry.length;
+  external.remarks = entry.remarks;
   return external;
 }
 

@@ -1,14 +1,19 @@
-// Reads the external_data entries of a tensor strictly, and writes them in their plainest form.
+// Reads the external_data entries of a tensor, and writes them in their plainest form. Saving,
+// verifying, cutting and inspecting all read them here.
 //
-// Source of the rules: docs/ExternalData.md of the ONNX specification, and the keys that ONNX
-// Runtime accepts (any other makes it refuse the model).
+// Source of the rules: docs/ExternalData.md of the ONNX specification, and what onnx and ONNX
+// Runtime read. What one of the two reads is read if it can mean one thing only; what the other
+// refuses is remarked (DataRemark). docs/formats.md has the table.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "onnx/tensor_text.h"
 #include "onnx_external/model.h"
@@ -19,9 +24,33 @@ namespace onnx_external {
 // Parses a decimal number without sign, space or prefix, at most 2^63-1. Nothing for other text.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
-// Reads the entries of an EXTERNAL tensor: type, dims, location, offset and length. Accepts
-// location, offset, length and checksum, each at most once. kCorrupt.
-[[nodiscard]] Result<ExternalTensor> read_external_entries(const onnx::TensorProto& tensor);
+// What can be wrong with the entries of an external tensor.
+enum class EntryFault : std::uint8_t {
+  kEntry,      // a key or a value breaks the rules; type or dims have no size
+  kLocation,   // no path inside the model's folder
+  kLength,     // not the size of type and dims
+  kRange,      // it ends past 2^63-1
+  kInlineToo,  // the tensor has data in the model, too
+};
+
+// The entries of one external tensor.
+struct ExternalEntry {
+  std::string location;  // as ExternalTensor::location
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;  // bytes of type and dims
+  std::string sha1;          // "checksum" in lower case; empty = not stated, or another kind
+  DataRemarks remarks;
+  std::vector<std::pair<EntryFault, Error>> faults;  // with what to do about each
+
+  // Whether there is a range that can be read.
+  [[nodiscard]] bool has_range() const;
+};
+
+[[nodiscard]] ExternalEntry read_external_entry(const onnx::TensorProto& tensor);
+
+// The same for a model that is loaded: name, place and graph are left to the caller. A location
+// that leads out of the folder is left to whoever reads the data. kCorrupt, kUnsupported.
+[[nodiscard]] Result<ExternalTensor> read_external_tensor(const onnx::TensorProto& tensor);
 
 // Makes `tensor` external: writes location, offset, length (and checksum) and removes whatever
 // data or entries it had.

@@ -17,6 +17,7 @@
 #include "onnx/side_files.h"
 #include "onnx/slots.h"
 #include "onnx/tensor_list.h"
+#include "onnx/twin_names.h"
 
 namespace onnx_external {
 namespace {
@@ -72,7 +73,12 @@ struct Model::Parts {
     for (const ListedTensor& tensor : tensors) {
       TRY(parts->add(tensor));
     }
-    parts->facts = collect_facts(graphs, parts->proto->ir_version());
+    bool has_twins = false;
+    parts->facts = collect_facts(graphs, parts->proto->ir_version(), &has_twins);
+    if (has_twins) {
+      const TwinName twin = find_twins(graphs).front();
+      return fail(ErrorCode::kCorrupt, "initializer " + quote(twin.name) + ": " + twin.message);
+    }
     parts->facts.side_files = list_side_files(*parts->proto);
     return parts;
   }
@@ -83,7 +89,7 @@ struct Model::Parts {
       loose.push_back(tensor.loose);
     }
     if (is_external(*tensor.proto)) {
-      TRY_ASSIGN_IN(text_of(tensor), auto found, read_external_entries(*tensor.proto));
+      TRY_ASSIGN_IN(text_of(tensor), auto found, read_external_tensor(*tensor.proto));
       found.name = tensor.name;
       found.place = tensor.place;
       found.graph = tensor.graph;

@@ -13,14 +13,25 @@ namespace onnx_external {
 
 Result<std::shared_ptr<const SourceFile>> open_external(const Model& model,
                                                         const ExternalTensor& external) {
-  TRY_ASSIGN_IN("initializer " + quote(external.name), auto source,
-                open_beneath(model.source_dir(), external.location));
-  if (!range_fits(external.offset, external.length, source->size())) {
+  const std::string where = "initializer " + quote(external.name);
+  TRY_ASSIGN_IN(where, const auto folder, Directory::open(model.source_dir()));
+  auto source = open_data_file(folder, external.location);
+  if (!source && source.error().code == ErrorCode::kNotFound && model.path().empty()) {
+    return fail(ErrorCode::kNotFound,
+                where + ": " + source.error().message +
+                    "; the model came from memory, which does not tell where its data is: name "
+                    "that folder (base_dir in Python, SaveOptions::source_dir), give the model's "
+                    "path, or load it with its data");
+  }
+  if (!source) {
+    return fail_in(where, std::move(source).error());
+  }
+  if (!range_fits(external.offset, external.length, (*source)->size())) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
                             "of the file",
-                            quote(external.name), source->name(), external.length, external.offset,
-                            source->size()));
+                            quote(external.name), (*source)->name(), external.length,
+                            external.offset, (*source)->size()));
   }
   return source;
 }

@@ -10,7 +10,7 @@
 namespace onnx_external {
 
 // Opens the file that holds the bytes of the tensor. kCorrupt if they are not inside it; other
-// errors as for open_beneath().
+// errors as for open_data_file().
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_external(
     const Model& model, const ExternalTensor& external);
 

@@ -58,6 +58,8 @@ class Collector {
     return std::move(facts_);
   }
 
+  [[nodiscard]] bool has_twins() const { return has_twins_; }
+
  private:
   void for_each_graph(void (Collector::*step)(std::uint32_t)) {
     next_input_ = 0;
@@ -86,21 +88,34 @@ class Collector {
       facts_.slots.reserve(static_cast<std::size_t>(graph.input_size()) +
                            static_cast<std::size_t>(graph.initializer_size()));
     }
+    const std::size_t first_value = values_.size();
     for (const auto& tensor : graph.initializer()) {
-      define(g, tensor.name());  // first, so that an input of this name is no slot too
+      // First, so that an input of this name is no slot too.
+      note_twin(!define(g, tensor.name()) && !tensor.name().empty());
     }
+    const std::size_t first_input = values_.size();
     for (int i = 0; i < graph.input_size(); ++i) {
       define_input(g, i);
     }
+    const std::size_t first_sparse = values_.size();
+    const auto is_initializer = [&](const std::string& name, std::size_t end) {
+      const auto found = places_[g].find(name);
+      const bool is_dense = found && *found >= first_value && *found < first_input;
+      return !name.empty() && (is_dense || (found && *found >= first_sparse && *found < end));
+    };
     for (const auto& sparse : graph.sparse_initializer()) {
-      define(g, sparse.values().name());
+      const std::string& name = sparse.values().name();
+      note_twin(!define(g, name) && is_initializer(name, values_.size()));
     }
+    const std::size_t first_output = values_.size();
     for (const auto& node : graph.node()) {
       for (const std::string& output : node.output()) {
-        define(g, output);
+        note_twin(!define(g, output) && is_initializer(output, first_output));
       }
     }
   }
+
+  void note_twin(bool is_twin) { has_twins_ = has_twins_ || is_twin; }
 
   // True if the graph did not define the name before.
   bool define(std::uint32_t g, const std::string& name) {
@@ -459,10 +474,11 @@ class Collector {
   }
 
   std::span<const GraphNode> graphs_;
-  std::vector<Value> values_;                // of all graphs
-  std::vector<NameIndexSet> places_;         // into values_, one a graph
-  std::vector<ValueId> inputs_;              // of all nodes of all graphs, in order
-  std::size_t next_input_ = 0;               // in `inputs_`, during a walk over all graphs
+  std::vector<Value> values_;         // of all graphs
+  std::vector<NameIndexSet> places_;  // into values_, one a graph
+  std::vector<ValueId> inputs_;       // of all nodes of all graphs, in order
+  std::size_t next_input_ = 0;        // in `inputs_`, during a walk over all graphs
+  bool has_twins_ = false;
   std::vector<std::optional<Infos>> infos_;  // one a graph
   std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots
   GraphFacts facts_;
@@ -470,8 +486,14 @@ class Collector {
 
 }  // namespace
 
-GraphFacts collect_facts(std::span<const GraphNode> graphs, std::int64_t ir_version) {
-  return Collector(graphs).collect(ir_version);
+GraphFacts collect_facts(std::span<const GraphNode> graphs, std::int64_t ir_version,
+                         bool* has_twins) {
+  Collector collector(graphs);
+  GraphFacts facts = collector.collect(ir_version);
+  if (has_twins != nullptr) {
+    *has_twins = collector.has_twins();
+  }
+  return facts;
 }
 
 }  // namespace onnx_external

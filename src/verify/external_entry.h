@@ -1,23 +1,16 @@
-// The entry of an external tensor, checked as by the strictest loaders.
+// The entry of an external tensor, as findings.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "onnx/external_data.h"
 #include "onnx/tensor_list.h"
 #include "onnx_external/verify.h"
 
 namespace onnx_external {
-
-struct ExternalEntry {
-  std::string location;  // safe to open beneath the model's folder
-  std::uint64_t offset = 0;
-  std::uint64_t length = 0;  // bytes of type and dims
-  bool states_length = false;
-  std::string sha1;  // "checksum" in lower case; empty = not stated
-};
 
 // A name cut for a finding, because names in files may have millions of bytes and each finding has
 // its own copy.

@@ -10,6 +10,7 @@
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
 #include "onnx/side_files.h"
+#include "onnx/twin_names.h"
 #include "save/generations.h"
 #include "save/planned_bytes.h"
 #include "verify/set_check.h"
@@ -24,10 +25,6 @@ bool has_bytes_of(const onnx::TensorProto& proto, const TensorView& view) {
   const auto found = onnx_nbytes(proto.data_type(), dims_of(proto));
   const auto wanted = contiguous_nbytes(view.dtype, view.shape);
   return found && wanted && *found == *wanted;
-}
-
-TensorKey key_of(const ListedTensor& tensor) {
-  return {tensor.graph, tensor.place, tensor.name};
 }
 
 }  // namespace
@@ -53,6 +50,7 @@ VerifyReport ModelVerifier::collect() {
     keep(subject.findings);
   }
   keep(last_);
+  report_.remarks = remarks_.list();
   if (left_out_ > 0) {
     report_.findings.push_back({first_left_out_, "", "",
                                 "and " + std::to_string(left_out_) +
@@ -67,6 +65,13 @@ void ModelVerifier::report(Subject& subject, FindingCode code, std::string messa
                               std::move(message)});
 }
 
+void ModelVerifier::remark(const Subject& subject, DataRemarks remarks) {
+  remarks_.add(remarks, name_in_finding(subject.tensor.name));
+  const bool lacks_length =
+      remarks.has(DataRemark::kNoLength) || remarks.has(DataRemark::kZeroLength);
+  report_.without_length += lacks_length ? 1U : 0U;
+}
+
 void ModelVerifier::read_entries() {
   subjects_.resize(tensors_.size());
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -75,13 +80,11 @@ void ModelVerifier::read_entries() {
     if (is_external(*tensors_[i].proto)) {
       ++report_.tensors;
       subject.entry = read_entry(tensors_[i], subject.findings);
-      report_.without_length += subject.entry && !subject.entry->states_length ? 1U : 0U;
+      if (subject.entry) {
+        remark(subject, subject.entry->remarks);
+      }
       subject.is_compared =
           subject.entry && options_.compared_files.contains(subject.entry->location);
-    }
-    if (tensors_[i].is_initializer() && index_.at(key_of(tensors_[i])) != i) {
-      report(subject, FindingCode::kDuplicateName,
-             "another initializer of its graph has this name");
     }
   }
 }
@@ -98,6 +101,16 @@ Status ModelVerifier::read_names() {
                                                                    : FindingCode::kBadLocation,
                        "", name_in_finding(file),
                        "EPContext nodes need it: " + opened.error().message});
+    }
+  }
+  TRY_ASSIGN(const auto graphs, list_graphs(model_.proto->graph()));
+  for (TwinName& twin : find_twins(graphs)) {
+    Subject* subject = subject_of(twin.graph, std::string(twin.name));
+    subject = subject != nullptr
+                  ? subject
+                  : subject_of(twin.graph, std::string(twin.name), TensorPlace::kSparse);
+    if (subject != nullptr) {
+      report(*subject, FindingCode::kDuplicateName, std::move(twin.message));
     }
   }
   return {};

@@ -15,6 +15,7 @@
 #include "base/byte_comparer.h"
 #include "base/progress_meter.h"
 #include "cut/parent_note.h"
+#include "onnx/data_remarks.h"
 #include "onnx/tensor_list.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/result.h"
@@ -81,6 +82,7 @@ class ModelVerifier {
 
   // What needs no data (model_verifier.cc).
   static void report(Subject& subject, FindingCode code, std::string message);
+  void remark(const Subject& subject, DataRemarks remarks);
   void read_entries();
   // A model that is being saved was read name by name already.
   [[nodiscard]] Status read_names();
@@ -126,6 +128,7 @@ class ModelVerifier {
   std::vector<Subject> subjects_;     // in graph order, then those of second names
   std::optional<ParentNote> parent_;  // of a piece
   std::optional<FoundManifest> found_;
+  RemarkCounter remarks_;
   std::vector<Finding> first_;  // of the model as a whole
   std::vector<Finding> last_;   // of tensors that the model does not have
   std::uint64_t left_out_ = 0;

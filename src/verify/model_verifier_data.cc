@@ -43,6 +43,12 @@ void ModelVerifier::apply(Subject& subject, const RangeAnswer& answer) {
     report(subject, answer.fault->code, answer.fault->message);
     return;
   }
+  if (answer.hard_links && !subject.is_shared) {
+    remarks_.add(DataRemark::kHardLinks, name_in_finding(subject.tensor.name));
+  }
+  if (answer.hub_link && !subject.is_shared) {
+    remarks_.add(DataRemark::kHubLink, name_in_finding(subject.tensor.name));
+  }
   if (subject.equals && !subject.is_shared) {
     ++report_.compared;
     report_.compared_by_manifest += subject.by_manifest ? 1U : 0U;

@@ -33,7 +33,7 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
 
 constexpr std::uint64_t kMaxPieces = 4096;
 
-// The finding for an error of open_beneath or of reading.
+// The finding for an error of open_data_file or of reading.
 Fault fault_of(const Error& error) {
   switch (error.code) {
     case ErrorCode::kNotFound:
@@ -55,7 +55,7 @@ struct Piece {
 
 // The model only claims the length, so the file must have it before it determines an allocation.
 bool is_in_file(const Directory& folder, const RangeCheck& check) {
-  const auto file = open_beneath(folder, check.location);
+  const auto file = open_data_file(folder, check.location);
   return file && range_fits(check.offset, check.length, (*file)->size());
 }
 
@@ -84,7 +84,7 @@ std::set<std::string_view> overused_files(const Directory& folder,
     if (of_file.size() <= kMaxTimesRead) {
       continue;
     }
-    const auto file = open_beneath(folder, location);
+    const auto file = open_data_file(folder, location);
     const std::uint64_t size = file ? (*file)->size() : 0;
     const std::uint64_t bytes = bytes_to_read(of_file, size);
     if (bytes > kAlwaysRead && bytes / kMaxTimesRead >= size) {
@@ -146,11 +146,12 @@ class PieceReader {
   // Reads the piece; an error of the data file becomes answer.fault.
   [[nodiscard]] Status run(const Directory& folder, ByteComparer& comparer, ProgressMeter& meter,
                            RangeAnswer& answer) const {
-    auto file = open_beneath(folder, check_.location);
+    auto file = open_data_file(folder, check_.location, &answer.hub_link);
     if (!file) {
       answer.fault = fault_of(file.error());
       return meter.step(piece_.length);
     }
+    answer.hard_links = (*file)->link_count() > 1;
     if (!range_fits(check_.offset, check_.length, (*file)->size())) {
       answer.fault = {FindingCode::kOutOfRange, "bytes " + std::to_string(check_.offset) + " to " +
                                                     std::to_string(check_.offset + check_.length) +
@@ -315,6 +316,8 @@ void join(RangeAnswer& range, const Piece& piece, RangeAnswer answer) {
     range.difference = answer.difference;
   }
   range.own = range.own || answer.own;
+  range.hard_links = range.hard_links || answer.hard_links;
+  range.hub_link = range.hub_link || answer.hub_link;
   range.crc32 = crc32_concat(range.crc32, answer.crc32, piece.length);
 }
 
@@ -414,7 +417,8 @@ Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folde
 
 Result<std::string> file_sha1(const std::filesystem::path& folder, const std::string& location,
                               ProgressMeter& meter) {
-  TRY_ASSIGN(auto file, open_beneath(folder, location));
+  TRY_ASSIGN(const auto directory, Directory::open(folder));
+  TRY_ASSIGN(auto file, open_data_file(directory, location));
   Sha sha(Sha::Kind::kSha1);
   IoBuffer buffer;
   TRY(for_each_step(file->size(), buffer,

@@ -51,6 +51,8 @@ struct RangeAnswer {
   std::optional<Fault> fault;  // set if the range could not be read; nothing else is known then
   std::optional<ByteDifference> difference;  // counted from the start of the range
   bool own = false;         // with `equals`: the checkpoint's own range instead of a copy
+  bool hard_links = false;  // the file has several names
+  bool hub_link = false;    // it is a link of the Hub's cache
   std::uint32_t crc32 = 0;  // with wants_crc
 };
 

@@ -44,6 +44,8 @@ class Yard {
   explicit Yard(fs::path folder) : folder_(std::move(folder)) {
     fs::create_directories(outside() / "folder");
     write(outside() / "secret", "SECRET: 16 bytes");
+    // A hard link to a file that all may read would be taken as a file of its folder.
+    fs::permissions(outside() / "secret", fs::perms::owner_read | fs::perms::owner_write);
     write(outside() / "folder/w.bin", "SECRET: 16 bytes");
   }
 
@@ -515,10 +517,16 @@ class Walk {
              [&] { return verify(yard_.out() / "model.onnx"); });
   }
 
+  // A file may have several links: caches and backups have them.
+  static Wanted wanted_of(const Kind& kind) {
+    const bool is_twin = std::string_view(kind.name) == "a hard link to a good file";
+    return kind.plain || is_twin ? Wanted::kSuccess : Wanted::kRefusal;
+  }
+
   void walk_kinds_of_data() {
     for (const std::string& place : {"w.bin"s, "sub/w.bin"s, "sub/deep/w.bin"s}) {
       for (const Kind& kind : kinds(kFloats)) {
-        const Wanted wanted = kind.plain ? Wanted::kSuccess : Wanted::kRefusal;
+        const Wanted wanted = wanted_of(kind);
         const auto with_model = [&](const char* file, const std::string& location) {
           return [this, &kind, &place, file, location] {
             put(file, model_with_location(location));
@@ -536,18 +544,13 @@ class Walk {
     }
   }
 
-  // A shard may have several links: caches of packages have them.
   void walk_kinds_of_shards() {
-    const auto wanted = [](const Kind& kind) {
-      const bool is_twin = std::string_view(kind.name) == "a hard link to a good file";
-      return kind.plain || is_twin ? Wanted::kSuccess : Wanted::kRefusal;
-    };
     for (const Kind& kind : kinds(checkpoint_of("w"))) {
       const auto prepare = [&] {
         put_index(yard_, "w.bin");
         return kind.make(yard_, yard_.in() / "w.bin");
       };
-      run_case("shard", kind.name, wanted(kind), prepare,
+      run_case("shard", kind.name, wanted_of(kind), prepare,
                [&] { return open(yard_.in() / "x.index.json"); });
     }
     for (const Kind& kind : kinds(tensor_zip(tensor_named("")))) {
@@ -555,7 +558,7 @@ class Walk {
         put_parts_list(yard_, "w.distcp");
         return kind.make(yard_, yard_.in() / "w.distcp");
       };
-      run_case("part", kind.name, wanted(kind), prepare, [&] { return open(yard_.in()); });
+      run_case("part", kind.name, wanted_of(kind), prepare, [&] { return open(yard_.in()); });
     }
   }
 

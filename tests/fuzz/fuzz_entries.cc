@@ -1,5 +1,6 @@
 // Any text as the entries of an external tensor. Lines: element type, dims with commas between
 // them, then KEY=VALUE for each entry; any other line puts data into the tensor itself.
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -62,13 +63,13 @@ void require(bool holds) {
 
 // What a save reads, it writes so that it reads the same again.
 void load(onnx::TensorProto& tensor) {
-  const auto external = read_external_entries(tensor);
+  const auto external = read_external_tensor(tensor);
   if (!external) {
     return;
   }
   require(external->offset + external->length <= std::uint64_t{1} << 63U);
   write_external_entries({external->location, external->offset, external->length, ""}, tensor);
-  const auto again = read_external_entries(tensor);
+  const auto again = read_external_tensor(tensor);
   require(again && again->location == external->location && again->offset == external->offset &&
           again->length == external->length);
 }
@@ -81,6 +82,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<Finding> findings;
   const auto entry = read_entry({.proto = &tensor, .name = "w", .value = "w"}, findings);
   require(entry ? !leads_out(entry->location) : !findings.empty());
+  // What is verified is what is saved, but for locations, which are checked when they are opened.
+  const bool is_loaded = std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.code == FindingCode::kBadLocation;
+  });
+  require(read_external_tensor(tensor).has_value() == is_loaded);
   load(tensor);
   return 0;
 }

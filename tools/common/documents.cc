@@ -4,6 +4,7 @@
 
 #include "checkpoint/derivation_json.h"
 #include "common/json_text.h"
+#include "common/remark_text.h"
 #include "onnx_external/dtype.h"
 
 namespace onnx_external {
@@ -179,6 +180,13 @@ std::string_view slot_kind_name(SlotKind kind) {
 
 namespace {
 
+Document remark(const CountedRemark& counted) {
+  return {{"kind", remark_name(counted.remark)},
+          {"first", counted.first},
+          {"tensors", counted.tensors},
+          {"message", remark_message(counted.remark)}};
+}
+
 Document save_object(const SaveReport& report, RunMode mode) {
   Document document{{"model", report.model.string()},
                     {"dry_run", mode == RunMode::kDryRun},
@@ -207,6 +215,9 @@ Document save_object(const SaveReport& report, RunMode mode) {
     document["files_reused"] = report.files_reused;
     document["bytes_reused"] = report.bytes_reused;
   }
+  if (!report.remarks.empty()) {
+    document["remarks"] = list_of(report.remarks, remark);
+  }
   if (!report.data_left_for.empty()) {
     document["data_left_for"] = pairs(report.data_left_for, "file", "model");
   }
@@ -233,6 +244,9 @@ std::string set_document(const SetReport& report, RunMode mode) {
       part[name] = whole[name];
     }
     part["bytes"] = whole["bytes"];
+    if (whole.contains("remarks")) {
+      part["remarks"] = whole["remarks"];
+    }
     return part;
   };
   Document document{{"folder", report.shared.model.string()},
@@ -271,6 +285,9 @@ Document verify_object(const VerifyReport& report) {
     document["overflowed"] = report.overflowed;
   }
   add_notes(report.notes, document);
+  if (!report.remarks.empty()) {
+    document["remarks"] = list_of(report.remarks, remark);
+  }
   return document;
 }
 

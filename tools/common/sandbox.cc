@@ -19,6 +19,7 @@
 #endif
 
 #include "base/file.h"
+#include "base/hub_link.h"
 #include "checkpoint/formats/checkpoint_file.h"
 
 namespace onnx_external {
@@ -287,16 +288,19 @@ void SandboxPaths::read_checkpoints(const std::vector<fs::path>& arguments) {
     const fs::path folder =
         fs::canonical(is_folder ? argument : argument.parent_path() / ".", ignored);
     read.push_back(folder);
-    for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
-      if (at.parent_path().filename() == "snapshots") {
-        read.push_back(at.parent_path().parent_path() / "blobs");
-      }
-    }
+    read_blobs_of(folder);
+  }
+}
+
+void SandboxPaths::read_blobs_of(const fs::path& folder) {
+  if (fs::path blobs = hub_blobs_of(folder); !blobs.empty()) {
+    read.push_back(std::move(blobs));
   }
 }
 
 void SandboxPaths::read_folder_of(const fs::path& file) {
   read.push_back(file.parent_path());
+  read_blobs_of(file.parent_path());
 }
 
 void SandboxPaths::write_folder_of(const fs::path& file) {

@@ -31,7 +31,10 @@ struct SandboxPaths {
   // Adds what open_checkpoint() may read for these arguments: a file; the folder of a shard index;
   // a folder, and the blobs of the Hugging Face cache that it belongs to.
   void read_checkpoints(const std::vector<std::filesystem::path>& arguments);
-  // Adds the folder of a file, to read the file and those beside it, or to write them.
+  // Adds the blobs of the Hugging Face cache that the folder belongs to, if it does.
+  void read_blobs_of(const std::filesystem::path& folder);
+  // Adds the folder of a file, to read the file and those beside it (in a Hugging Face cache also
+  // the blobs that they are links to), or to write them.
   void read_folder_of(const std::filesystem::path& file);
   void write_folder_of(const std::filesystem::path& file);
 };

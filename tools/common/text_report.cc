@@ -13,6 +13,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "common/output.h"
+#include "common/remark_text.h"
 
 namespace onnx_external {
 namespace {
@@ -105,7 +106,8 @@ std::string leftovers_text(const SaveReport& report, Lists lists) {
          names_line("keep the graph's data", report.initializers_kept, lists) +
          names_line("missing in the checkpoint", report.slots_left, lists) +
          names_line("warning: larger than a shard may be, each in a shard of its own",
-                    report.oversized, lists);
+                    report.oversized, lists) +
+         left_out_text(report.remarks);
 }
 
 // "warning: 3 values became infinite when they were converted: a.weight (2, up to 1e+06), ..."

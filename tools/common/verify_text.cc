@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "common/output.h"
+#include "common/remark_text.h"
 #include "common/text_report.h"
 
 namespace onnx_external {
@@ -126,18 +127,12 @@ std::string verify_text(const std::filesystem::path& model, const VerifyReport& 
                                  : fmt::format("; {} with data inside the model {} not compared",
                                                count_text(report.inline_uncompared, "initializer"),
                                                report.inline_uncompared == 1 ? "was" : "were");
-  if (report.without_length > 0) {
-    out += fmt::format(
-        "warning: {} no length in external_data: some readers take the rest of the file, or refuse "
-        "the model; save it anew with save-external\n",
-        report.without_length == 1 ? "1 tensor has"
-                                   : fmt::format("{} tensors have", report.without_length));
-  }
   if (report.overflowed > 0) {
     out += fmt::format("warning: {} became infinite when they were converted for this model\n",
                        count_text(report.overflowed, "value"));
   }
   out += notes_text(report.notes);
+  out += remarks_text(report.remarks);
   return out + fmt::format("{}: {}{}, {}: {}\n", shown(model.string()),
                            count_text(report.tensors, "external tensor"), inline_ones,
                            size_text(report.bytes),

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/hub_link.h"
 #include "base/json.h"
 #include "base/name_map.h"
 #include "base/parallel.h"
@@ -27,8 +27,6 @@ namespace {
 constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kMaxShards = 100'000;
 constexpr std::size_t kMaxListedTensors = 4;
-constexpr std::string_view kUp = "../";
-constexpr std::string_view kBlobs = "blobs/";
 constexpr std::size_t kMostOfMessage = 8;  // members of a server's message
 constexpr int kOpenFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
 
@@ -91,47 +89,6 @@ Result<ShardMap> read_map(const SourceFile& index) {
   TRY_ASSIGN_IN(index.name(), const auto json, parse_json(text));
   TRY_ASSIGN_IN(index.name(), auto map, parse_map(json));
   return map;
-}
-
-// Whether the blobs of a cache are `ups` folders above: from .../snapshots/<revision> they are two
-// above, and one more for each folder in between.
-bool is_snapshot(const std::filesystem::path& folder, std::size_t ups) {
-  auto at = std::filesystem::absolute(folder).lexically_normal();
-  at = at.has_filename() ? at : at.parent_path();
-  for (; ups > 2; --ups) {
-    at = at.parent_path();
-  }
-  return ups == 2 && at.parent_path().filename() == "snapshots";
-}
-
-// Follows the link `name` in `folder` manually, checking each step.
-Result<UniqueFd> open_in_cache(int folder, const std::filesystem::path& folder_path,
-                               const std::string& name) {
-  const std::string where = (folder_path / name).string();
-  std::string target(PATH_MAX, '\0');
-  const ssize_t size = ::readlinkat(folder, name.c_str(), target.data(), target.size());
-  target.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
-  std::size_t ups = 0;
-  while (std::string_view(target).substr(ups).starts_with(kUp)) {
-    ups += kUp.size();
-  }
-  const std::string rest = target.substr(ups);
-  const std::string blob = rest.starts_with(kBlobs) ? rest.substr(kBlobs.size()) : "";
-  if (!check_plain_name(blob) || !is_snapshot(folder_path, ups / kUp.size())) {
-    return fail(ErrorCode::kInvalidArgument,
-                where + ": a symbolic link to " + quote(target) +
-                    "; only links into the blobs folder of a Hugging Face cache are followed");
-  }
-  const std::string blobs_path = target.substr(0, ups) + "blobs";
-  const UniqueFd blobs(::openat(folder, blobs_path.c_str(), kOpenFlags | O_DIRECTORY));
-  if (!blobs) {
-    return fail(errno_error(errno, where + ": cannot open the cache's blobs folder"));
-  }
-  UniqueFd fd(::openat(blobs.get(), blob.c_str(), kOpenFlags));
-  if (!fd) {
-    return fail(errno_error(errno, where + ": cannot open blob " + quote(blob)));
-  }
-  return fd;
 }
 
 // Merges shards as transformers does: of a tensor in several shards, the last one's by name counts.
@@ -249,7 +206,7 @@ Result<std::shared_ptr<const SourceFile>> open_shard(const std::filesystem::path
   }
   UniqueFd fd(::openat(directory.get(), std::string(name).c_str(), kOpenFlags));
   if (!fd && errno == ELOOP) {
-    TRY_ASSIGN(fd, open_in_cache(directory.get(), base, std::string(name)));
+    TRY_ASSIGN(fd, open_hub_link(directory.get(), base, std::string(name)));
   }
   if (!fd) {
     return fail(errno_error(errno, "open '" + path.string() + "'"));

@@ -13,9 +13,7 @@
 namespace onnx_external {
 
 // Opens folder/name, where `name` comes from an untrusted file or folder: it must be a plain name
-// of a regular file. A symbolic link is followed only in the layout of Hugging Face's cache, where
-// the folder is .../snapshots/<revision>, or a folder of it, and the link leads to the plain name
-// of a file in .../blobs.
+// of a regular file. A symbolic link is followed only in Hugging Face's cache (base/hub_link.h).
 // kInvalidArgument, kNotFound, kIo.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_shard(
     const std::filesystem::path& folder, std::string_view name);

@@ -54,9 +54,52 @@ TEST(ExternalData, RefusesNumbersThatAreNotPlainDecimal) {
 
 TEST(ExternalData, RefusesTwinAndUnknownKeys) {
   EXPECT_THAT(load_with({{"location", "a"}, {"location", "b"}}),
-              FailsWith(ErrorCode::kCorrupt, "'location' twice"));
-  EXPECT_THAT(load_with({{"location", "a"}, {"basepath", "/"}}),
-              FailsWith(ErrorCode::kCorrupt, "unknown key 'basepath'"));
+              FailsWith(ErrorCode::kCorrupt, "the key 'location' is there twice, with two values"));
+  EXPECT_THAT(load_with({{"location", "a"}, {"packed", "/"}}),
+              FailsWith(ErrorCode::kCorrupt, "the key 'packed' is unknown"));
+}
+
+TEST(ExternalData, TakesWhatLoadersTakeAndRemarksWhatOneOfThemRefuses) {
+  const auto remarks_on = [](const Entries& entries) {
+    const auto model = load_with(entries);
+    EXPECT_THAT(model, IsOk());
+    return model ? model->external_tensors()[0].remarks : DataRemarks();
+  };
+  const Entries whole{{"location", "a"}, {"length", "8"}};
+  const auto with = [&](Entries more) {
+    more.insert(more.begin(), whole.begin(), whole.end());
+    return more;
+  };
+  EXPECT_TRUE(remarks_on(whole).empty());
+  EXPECT_TRUE(remarks_on({{"location", "a"}}).has(DataRemark::kNoLength));
+  EXPECT_TRUE(remarks_on({{"location", "a"}, {"length", "0"}}).has(DataRemark::kZeroLength));
+  EXPECT_TRUE(remarks_on(with({{"prepacked_0", "k|0;8;1"}})).has(DataRemark::kPrepacked));
+  EXPECT_TRUE(remarks_on(with({{"basepath", "/else"}})).has(DataRemark::kBasepath));
+  EXPECT_TRUE(remarks_on(with({{"location", "a"}})).has(DataRemark::kTwinKeys));
+  EXPECT_TRUE(remarks_on(with({{"checksum", "md5"}})).has(DataRemark::kOtherChecksum));
+  EXPECT_TRUE(remarks_on({{"location", "w..bin"}, {"length", "8"}}).has(DataRemark::kDots));
+}
+
+TEST(ExternalData, ALengthOfZeroIsWhatItSaysForATensorWithoutElements) {
+  const auto model = load_with({{"location", "a"}, {"length", "0"}}, kFloat, {0});
+  ASSERT_THAT(model, IsOk());
+  EXPECT_TRUE(model->external_tensors()[0].remarks.empty());
+}
+
+TEST(ExternalData, LocationsAreReadInTheirPlainestForm) {
+  for (const char* spelled : {"d/w", "./d/w", "d//w", "d/./w", ".//./d///w"}) {
+    const auto model = load_with({{"location", spelled}});
+    ASSERT_THAT(model, IsOk());
+    EXPECT_EQ(model->external_tensors()[0].location, "d/w") << spelled;
+  }
+}
+
+TEST(ExternalData, DataInsideAndOutsideIsRefused) {
+  GraphBuilder b;
+  b.external("w", kFloat, {2}, {{"location", "w.bin"}});
+  b.model().mutable_graph()->mutable_initializer(0)->set_raw_data("12345678");
+  EXPECT_THAT(Model::from_proto(b.model(), "dir"),
+              FailsWith(ErrorCode::kCorrupt, "'w': it is external, yet data is left"));
 }
 
 TEST(ExternalData, RefusesAMissingLocation) {

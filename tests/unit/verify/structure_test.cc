@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <set>
+#include <string>
 
 #include "onnx_external/verify.h"
 #include "support/function_default.h"
@@ -88,12 +91,12 @@ TEST(VerifyStructure, FindsEveryBadNumber) {
 }
 
 TEST(VerifyStructure, FindsBadKeys) {
-  EXPECT_THAT(codes_of({{"location", "w.bin"}, {"basepath", "x"}}), ElementsAre("bad-entry w"));
-  EXPECT_THAT(codes_of({{"location", "w.bin"}, {"location", "w.bin"}}), ElementsAre("bad-entry w"));
+  EXPECT_THAT(codes_of({{"location", "w.bin"}, {"packed", "x"}}), ElementsAre("bad-entry w"));
+  EXPECT_THAT(codes_of({{"location", "w.bin"}, {"location", "v.bin"}}), ElementsAre("bad-entry w"));
   EXPECT_THAT(codes_of({{"offset", "0"}}), ElementsAre("bad-entry w"));
   EXPECT_THAT(codes_of({{"location", "w.bin"}, {"offset", ""}}), ElementsAre("bad-entry w"));
   EXPECT_THAT(codes_of({{"location", ""}}), ElementsAre("bad-entry w"));
-  EXPECT_THAT(codes_of({{"location", "w.bin"}, {"checksum", "12345"}}), ElementsAre("bad-entry w"));
+  EXPECT_THAT(codes_of({{"location", "w.bin"}, {"checksum", ""}}), ElementsAre("bad-entry w"));
 }
 
 TEST(VerifyStructure, FindsTypesAndDimsThatHaveNoSize) {
@@ -112,8 +115,8 @@ TEST(VerifyStructure, FindsTypesAndDimsThatHaveNoSize) {
 
 TEST(VerifyStructure, FindsBadLocationsBeforeAnySystemCall) {
   for (const std::string location :
-       {"/etc/passwd", "../w.bin", "a/../w.bin", "w..bin", "#w", "a//w.bin", "./w.bin", "w.bin/",
-        "C:\\w.bin", "*/_ORT_MEM_ADDR_/*", "a\nb"}) {
+       {"/etc/passwd", "../w.bin", "a/../w.bin", "./../w.bin", "..", ".", "a//..", "w.bin/",
+        "w.bin/.", "C:\\w.bin", "*/_ORT_MEM_ADDR_/*", "a\nb"}) {
     EXPECT_THAT(codes_of({{"location", location}}), ElementsAre("bad-location w")) << location;
   }
   EXPECT_THAT(codes_of({{"location", std::string(5000, 'a')}}), ElementsAre("bad-location w"));
@@ -145,7 +148,44 @@ TEST(VerifyStructure, FindsWhatIsNoFileOfItsOwn) {
   EXPECT_THAT(codes(*report),
               ElementsAre("manifest",  // parent/manifest.json would pass through the link, too
                           "bad-file-kind symlink", "bad-file-kind parent/below",
-                          "bad-file-kind hardlink", "bad-file-kind folder", "bad-file-kind fifo"));
+                          "bad-file-kind folder", "bad-file-kind fifo"));
+  ASSERT_EQ(report->remarks.size(), 2U);  // no lengths, and:
+  EXPECT_EQ(report->remarks[1].remark, DataRemark::kHardLinks);
+  EXPECT_EQ(report->remarks[1].first, "hardlink");
+}
+
+TEST(VerifyStructure, FollowsLinksIntoTheHubsCacheOnly) {
+  WrittenModel model;
+  const auto& dir = model.files().path();
+  model.files().write("blobs/abc", pattern_bytes(8));
+  for (const std::string folder :
+       {"snapshots/rev/", "snapshots/rev/onnx/data/", "elsewhere/rev/"}) {
+    const auto depth = std::count(folder.begin(), folder.end(), '/');
+    std::string up;
+    for (std::ptrdiff_t i = 0; i < depth; ++i) {
+      up += "../";
+    }
+    std::filesystem::create_directories(dir / folder);
+    std::filesystem::create_symlink(up + "blobs/abc", dir / (folder + "w"));
+    std::filesystem::create_symlink(up + "blobs/../secret", dir / (folder + "out"));
+    std::filesystem::create_symlink(up + "../blobs/abc", dir / (folder + "higher"));
+    for (const std::string name : {"w", "out", "higher"}) {
+      model.graph.external(folder + name, kFloat, {2},
+                           {{"location", folder + name}, {"length", "8"}});
+    }
+  }
+  const auto report = verify_model(model.write());
+  ASSERT_THAT(report, IsOk());
+  const auto found = codes(*report);
+  EXPECT_THAT(found, testing::Not(testing::Contains("bad-file-kind snapshots/rev/w")));
+  EXPECT_THAT(found, testing::Not(testing::Contains("bad-file-kind snapshots/rev/onnx/data/w")));
+  for (const std::string name : {"snapshots/rev/out", "snapshots/rev/higher", "elsewhere/rev/w",
+                                 "snapshots/rev/onnx/data/out", "elsewhere/rev/out"}) {
+    EXPECT_THAT(found, testing::Contains("bad-file-kind " + name));
+  }
+  ASSERT_EQ(report->remarks.size(), 1U);
+  EXPECT_EQ(report->remarks[0].remark, DataRemark::kHubLink);
+  EXPECT_EQ(report->remarks[0].tensors, 2U);
 }
 
 TEST(VerifyStructure, FindsAFileThatMayNotBeRead) {
@@ -174,7 +214,7 @@ TEST(VerifyStructure, FindsRangesPastTheEndOfTheFile) {
 }
 
 TEST(VerifyStructure, FindsALengthThatIsNotDimsTimesElementSize) {
-  for (const std::string length : {"0", "7", "9", "16", "9223372036854775807"}) {
+  for (const std::string length : {"1", "7", "9", "16", "9223372036854775807"}) {
     EXPECT_THAT(codes_of({{"location", "w.bin"}, {"length", length}}),
                 ElementsAre("wrong-length w"))
         << length;

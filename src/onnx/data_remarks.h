@@ -1,0 +1,57 @@
+// Counts what is unusual about the external data of a model.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "onnx_external/model.h"
+
+namespace onnx_external {
+
+class RemarkCounter {
+ public:
+  void add(DataRemark remark, std::string_view tensor) {
+    CountedRemark& counted = counted_[static_cast<std::size_t>(remark)];
+    if (counted.tensors++ == 0) {
+      counted.first = tensor;
+    }
+  }
+
+  void add(DataRemarks remarks, std::string_view tensor) {
+    for (std::size_t i = 0; !remarks.empty() && i < counted_.size(); ++i) {
+      if (const auto remark = static_cast<DataRemark>(i); remarks.has(remark)) {
+        add(remark, tensor);
+      }
+    }
+  }
+
+  // Those that some tensor has, in the order of the enum.
+  [[nodiscard]] std::vector<CountedRemark> list() const {
+    std::vector<CountedRemark> found;
+    for (std::size_t i = 0; i < counted_.size(); ++i) {
+      if (counted_[i].tensors > 0) {
+        found.push_back(counted_[i]);
+        found.back().remark = static_cast<DataRemark>(i);
+      }
+    }
+    return found;
+  }
+
+ private:
+  std::array<CountedRemark, kDataRemarks> counted_;
+};
+
+// Those of the entries of a model, without those that a caller made for loose tensors.
+[[nodiscard]] inline std::vector<CountedRemark> remarks_of(const Model& model) {
+  RemarkCounter counter;
+  for (const ExternalTensor& tensor : model.external_tensors()) {
+    if (tensor.location != kLooseLocation) {
+      counter.add(tensor.remarks, tensor.name);
+    }
+  }
+  return counter.list();
+}
+
+}  // namespace onnx_external

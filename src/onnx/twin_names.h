@@ -1,0 +1,26 @@
+// Initializers that share their name with another value of their graph. onnx refuses such models;
+// runtimes refuse them or take one of the two. A name of an outer graph may be used again in a
+// subgraph: there it means the inner value, to every runtime.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onnx/graph_list.h"
+
+namespace onnx_external {
+
+struct TwinName {
+  std::uint32_t graph = 0;  // index into the list of graphs
+  std::string_view name;    // points into the model
+  std::string message;      // both places, and what to do
+};
+
+// Those of all graphs, once each, in the order of the graphs. An initializer may have the name of
+// an input of its graph, whose default value it is then. Linear in the model.
+[[nodiscard]] std::vector<TwinName> find_twins(std::span<const GraphNode> graphs);
+
+}  // namespace onnx_external

@@ -108,10 +108,10 @@ struct Parent {
 };
 
 Result<Parent> load_parent(const fs::path& path, const PieceTarget& target) {
-  TRY_ASSIGN(const auto file, open_plain(target.folder, target.parent));
+  TRY_ASSIGN(const auto file, open_parent(target.folder, target.parent));
   TRY_ASSIGN(const auto crc, range_crc32(*file, 0, file->size()));
   TRY_ASSIGN(auto model, Model::load(path));
-  TRY_ASSIGN(const auto again, open_plain(target.folder, target.parent));
+  TRY_ASSIGN(const auto again, open_parent(target.folder, target.parent));
   TRY(file->check_unchanged());
   if (!again->same_file(*file)) {
     return fail(ErrorCode::kCorrupt, path.string() + ": was replaced while it was read");

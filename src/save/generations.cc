@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/range_crc.h"
+#include "base/safe_path.h"
 #include "base/try.h"
 #include "onnx_external/model.h"
 #include "save/file_names.h"
@@ -24,6 +25,18 @@ Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
     return fail(errno_error(errno, folder.child(name) + ": cannot open"));
   }
   return SourceFile::adopt(std::move(fd), folder.child(name));
+}
+
+Result<std::shared_ptr<const SourceFile>> open_parent(const Directory& folder,
+                                                      const std::string& name) {
+  auto file = open_plain(folder, name);
+  return file ? file : open_data_file(folder, name);
+}
+
+std::optional<ModelIdentity> identify_parent(const Directory& folder, const std::string& name) {
+  const auto file = open_parent(folder, name);
+  const auto crc = file ? range_crc32(**file, 0, (*file)->size()) : fail(file.error());
+  return crc ? std::optional(ModelIdentity{(*file)->size(), *crc}) : std::nullopt;
 }
 
 namespace {

@@ -67,6 +67,12 @@ struct ModelIdentity {
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_plain(const Directory& folder,
                                                                    const std::string& name);
 
+// The same for the parent of a piece, which may also be a link of the Hub's cache.
+[[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_parent(const Directory& folder,
+                                                                    const std::string& name);
+[[nodiscard]] std::optional<ModelIdentity> identify_parent(const Directory& folder,
+                                                           const std::string& name);
+
 // kNotFound when there is no such file.
 [[nodiscard]] Result<ModelIdentity> read_identity(const Directory& folder,
                                                   const std::string& model_name);

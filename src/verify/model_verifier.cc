@@ -196,7 +196,7 @@ void ModelVerifier::read_parent() {
     return;
   }
   const auto folder = Directory::open(model_.folder);
-  const auto found = folder ? identify(*folder, parent_->file) : std::nullopt;
+  const auto found = folder ? identify_parent(*folder, parent_->file) : std::nullopt;
   if (found != parent_->model) {
     first_.push_back({FindingCode::kParentReplaced, "", name_in_finding(parent_->file),
                       found ? "is not the model that the piece was cut from; cut the piece again"

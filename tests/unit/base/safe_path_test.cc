@@ -58,5 +58,32 @@ TEST(OpenBeneath, RefusesOtherKindsOfFiles) {
   EXPECT_THAT(open_beneath(dir.path(), "missing"), FailsWith(ErrorCode::kNotFound, "missing"));
 }
 
+TEST(PlainLocation, DropsWhatMeansNothingAndRefusesWhatLeadsOut) {
+  for (const char* spelled : {"d/w", "./d/w", "d//w", "d/./w", ".//./d///w"}) {
+    EXPECT_EQ(plain_location(spelled).value_or(""), "d/w") << spelled;
+  }
+  for (const char* name : {"w..bin", "#w", "...", "a b"}) {
+    EXPECT_EQ(plain_location(name).value_or(""), name);
+  }
+  for (const char* bad :
+       {"", "/d/w", "..", "../w", "d/../w", "d/..", ".", "./", "d/", "d/.", "d\\w", "a\nb"}) {
+    EXPECT_THAT(plain_location(bad), FailsWith(ErrorCode::kInvalidArgument, "")) << bad;
+  }
+}
+
+TEST(OpenDataFile, TakesHardLinksThatGiveNobodyAPrivateFile) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  dir.write("in/w", "12345678");
+  fs::create_hard_link(dir.path() / "in/w", dir.path() / "twin");
+  const auto folder = Directory::open(dir.path() / "in");
+  ASSERT_THAT(folder, IsOk());
+  fs::permissions(dir.path() / "in", fs::perms::owner_all | fs::perms::group_read);
+  fs::permissions(dir.path() / "in/w", fs::perms::owner_read | fs::perms::group_read);
+  EXPECT_THAT(open_data_file(*folder, "./w"), IsOk());
+  fs::permissions(dir.path() / "in/w", fs::perms::owner_read);
+  EXPECT_THAT(open_data_file(*folder, "w"), FailsWith(ErrorCode::kInvalidArgument, "2 hard links"));
+}
+
 }  // namespace
 }  // namespace onnx_external

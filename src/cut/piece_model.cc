@@ -166,6 +166,12 @@ class PieceMaker {
     text.wrap(begin, kField);
   }
 
+  // Data need not be there, but what is there must be what a loader of the piece could read.
+  [[nodiscard]] Status check_data(const ExternalTensor& tensor) const {
+    const auto file = open_external(model_, tensor);
+    return file || file.error().code == ErrorCode::kNotFound ? Status() : fail(file.error());
+  }
+
   // Adds up the tensors.
   Status describe() {
     std::map<std::string, ExternalTensor> files;  // and the tensor of each that ends last
@@ -192,9 +198,8 @@ class PieceMaker {
     });
     for (const auto& [location, tensor] : files) {
       report_.data_files.push_back(location);
-      if (status && !model_.path().empty()) {  // a piece refers to what can be read only
-        const auto file = open_external(model_, tensor);
-        status = file ? Status() : fail(file.error());
+      if (status && !model_.path().empty()) {
+        status = check_data(tensor);
       }
     }
     return status;

@@ -122,18 +122,14 @@ class EntryReader {
     const std::string_view spelled = value_of("location");
     entry_.location = spelled;
     if (spelled.empty()) {
-      return report(EntryFault::kEntry,
-                    "external_data has no location" + std::string(kExportAgain));
+      if (entry_.faults.empty()) {  // otherwise it may stand behind the first bad pair
+        report(EntryFault::kEntry, "external_data has no location" + std::string(kExportAgain));
+      }
+      return;
     }
-    if (spelled == kMemoryMarker) {
-      return report(EntryFault::kLocation, quote(spelled) +
-                                               ": means an address in the memory of a process that "
-                                               "ran ONNX Runtime" +
-                                               std::string(kExportAgain));
-    }
-    auto plain = plain_location(spelled);
+    auto plain = data_location(spelled);
     if (!plain) {
-      return report(EntryFault::kLocation, plain.error().message + std::string(kSetLocation));
+      return report(EntryFault::kLocation, std::move(plain).error().message);
     }
     entry_.location = *std::move(plain);
     if (entry_.location.find("..") != std::string::npos) {
@@ -221,6 +217,19 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text) {
     return std::nullopt;
   }
   return value;
+}
+
+Result<std::string> data_location(std::string_view spelled) {
+  if (spelled == kMemoryMarker) {
+    return fail(ErrorCode::kInvalidArgument,
+                quote(spelled) +
+                    ": means an address in the memory of a process that ran ONNX "
+                    "Runtime" +
+                    std::string(kExportAgain));
+  }
+  auto plain = plain_location(spelled);
+  return plain ? plain
+               : fail(plain.error().code, plain.error().message + std::string(kSetLocation));
 }
 
 bool ExternalEntry::has_range() const {

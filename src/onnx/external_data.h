@@ -46,6 +46,9 @@ struct ExternalEntry {
   [[nodiscard]] bool has_range() const;
 };
 
+// plain_location() of what a model states, or an error that says what to type. kInvalidArgument.
+[[nodiscard]] Result<std::string> data_location(std::string_view spelled);
+
 [[nodiscard]] ExternalEntry read_external_entry(const onnx::TensorProto& tensor);
 
 // The same for a model that is loaded: name, place and graph are left to the caller. A location

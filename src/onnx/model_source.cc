@@ -8,12 +8,14 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "onnx/external_data.h"
 
 namespace onnx_external {
 
 Result<std::shared_ptr<const SourceFile>> open_external(const Model& model,
                                                         const ExternalTensor& external) {
   const std::string where = "initializer " + quote(external.name);
+  TRY_IN(where, data_location(external.location));
   TRY_ASSIGN_IN(where, const auto folder, Directory::open(model.source_dir()));
   auto source = open_data_file(folder, external.location);
   if (!source && source.error().code == ErrorCode::kNotFound && model.path().empty()) {

@@ -47,6 +47,7 @@ Result<Checkpoint> with_extra(std::span<const Model> models, const Checkpoint* c
     for (const Model& model : models) {
       keep_given(model.facts(), names, options.mapping);
     }
+    options.mapping.keeps_rest = true;
     if (options.plan.given == GivenTensors::kStay) {
       options.plan.given = GivenTensors::kMove;
     }

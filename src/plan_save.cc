@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx_external/save_external.h"
+#include "save/completeness.h"
 #include "save/equal_bytes.h"
 #include "save/given_bytes.h"
 #include "save/link.h"
@@ -63,6 +64,8 @@ Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, con
                            const SaveTarget& target, const PlanOptions& options,
                            const WriteOptions& write) {
   TRY(check_option_rules(options, write, mapping.asked.casts));
+  const std::string& graph = model.path().string();
+  TRY_IN(graph.empty() ? "the given graph" : graph, check_complete(model, mapping));
   SaveTarget named = target;
   if (!target.folder.empty()) {
     TRY_ASSIGN(named.data_dir, choose_data_dir(target.folder, target.model_name, target.data_dir,
@@ -78,6 +81,9 @@ Result<SavePlan> plan_set(std::span<const Model> models, std::span<const std::st
                           const WriteOptions& write) {
   for (const Mapping& mapping : mappings) {
     TRY(check_option_rules(options, write, mapping.asked.casts));
+  }
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    TRY_IN(names[i], check_complete(models[i], mappings[i]));
   }
   std::string data_dir = target.data_dir;
   if (!target.folder.empty()) {

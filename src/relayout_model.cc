@@ -3,22 +3,41 @@
 #include <utility>
 #include <vector>
 
+#include "base/name_map.h"
 #include "base/remedy.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "mapping/name_refinement.h"
+#include "mapping/slot_roles.h"
+#include "onnx/open_places.h"
 #include "onnx_external/save_external.h"
 #include "save_job.h"
 
 namespace onnx_external {
 
-Mapping unmapped(const GraphFacts& graph) {
+namespace {
+
+// True for an input that the older exporter makes of a parameter where it leaves weights out. An
+// argument of a model has no such name.
+bool is_left_out_weight(const Slot& slot) {
+  return slot.origin != SlotOrigin::kUserInput && slot.consumer_count > 0 &&
+         onnx_is_floating(slot.elem_type) && slot.shape && !has_symbolic_dimension(slot) &&
+         slot.name.find('.') != std::string::npos && is_parameter_name(slot.name);
+}
+
+}  // namespace
+
+Mapping unmapped(const GraphFacts& graph, const MappingOptions& options) {
+  const NameSet callers(options.inputs.begin(), options.inputs.end());
   Mapping mapping;
+  mapping.asked.partial = options.partial;
   for (const Slot& slot : graph.slots) {
-    if (slot.kind == SlotKind::kGraphInput) {
-      mapping.inputs_left.push_back(slot.name);
-    } else if (slot.kind == SlotKind::kUndefinedName) {
+    const bool is_input = slot.kind == SlotKind::kGraphInput;
+    if (is_open(slot) || (is_input && !callers.contains(slot.name) && is_left_out_weight(slot))) {
       mapping.slots_left.push_back(slot.name);
+    } else if (is_input) {
+      mapping.inputs_left.push_back(slot.name);
     }
   }
   return mapping;
@@ -64,7 +83,7 @@ Result<SaveReport> relayout(const SaveTarget& target, Given&& given, const SaveO
   TRY(check_target(job));
   TRY_ASSIGN(job.model, given_model(std::forward<Given>(given), options));
   job.checkpoint = with_tensors_of(*job.model, CheckpointAccess::make_empty());
-  TRY(plan_job(job, {}, unmapped(job.model->facts())));
+  TRY(plan_job(job, {}, unmapped(job.model->facts(), options.mapping)));
   if (moves_nothing(job.plan, *job.model)) {
     return fail(nothing_to_move(job));
   }

@@ -1,16 +1,20 @@
 #include "save_job.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "base/name_map.h"
 #include "base/new_folders.h"
 #include "base/try.h"
 #include "beside_model.h"
 #include "onnx/data_remarks.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
+#include "save/completeness.h"
 #include "save/output_names.h"
 #include "save/predecessors.h"
 
@@ -46,6 +50,24 @@ Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping
     return fail_in(job.graph_name() + ": test data", std::move(planned).error());
   }
   return inputs;
+}
+
+// What the caller named to be kept. A set's options name data of any of its graphs.
+std::vector<std::string> kept_by_option(const GraphFacts& graph, const MappingOptions& options) {
+  std::vector<std::string> kept;
+  if (options.keep.empty() || options.keeps_rest) {
+    return kept;
+  }
+  NameSet names;
+  for (const Slot& slot : graph.slots) {
+    names.insert(slot.name);
+  }
+  for (const ConstantTensor& constant : graph.constants) {
+    names.insert(constant.name);
+  }
+  std::copy_if(options.keep.begin(), options.keep.end(), std::back_inserter(kept),
+               [&](const std::string& name) { return names.contains(name); });
+  return kept;
 }
 
 Status verify_staged(SaveJob& job, const StagedSave& staged) {
@@ -104,6 +126,12 @@ void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoi
     report.baked_keys.push_back(keys.keys[key].name);
   }
   report.notes = checkpoint.notes();
+  for (const std::uint32_t key : mapping.ignored_keys) {
+    report.ignored_keys.push_back(keys.keys[key].name);
+  }
+  for (const std::uint32_t key : mapping.skipped_keys) {
+    report.skipped_keys.push_back(keys.keys[key].name);
+  }
   report.overlaid = checkpoint.overlaid();
   for (const TiedKey& tied : mapping.tied_keys) {
     report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
@@ -112,10 +140,14 @@ void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoi
   report.derived = mapping.asked.derived;
 }
 
-void report_graph(const Mapping& mapping, SaveReport& report) {
+void report_graph(const Model& model, const Mapping& mapping, const MappingOptions& options,
+                  SaveReport& report) {
   report.inputs_left = mapping.inputs_left;
   report.initializers_kept = mapping.initializers_kept;
-  report.slots_left = mapping.slots_left;
+  report.kept_by_option = kept_by_option(model.facts(), options);
+  report.slots_left = names_left_open(model, mapping);
+  report.left_old = mapping.left_old;
+  report.complete = report.slots_left.empty() && report.left_old.empty();
   report.alignment = mapping.alignment;
 }
 
@@ -231,7 +263,7 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping) {
                                  job.options.plan, write));
   job.report.model = job.target.folder / job.plan.model_name;
   report_keys(keys, mapping, *job.checkpoint, job.report);
-  report_graph(mapping, job.report);
+  report_graph(*job.model, mapping, job.options.mapping, job.report);
   job.report.remarks = remarks_of(*job.model);
   report_data(job.plan, job.report);
   TRY_ASSIGN(job.inputs, read_test_data(job, mapping));

@@ -48,7 +48,8 @@ struct SaveJob {
 void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,
                  SaveReport& report);
 // What a report says of one graph.
-void report_graph(const Mapping& mapping, SaveReport& report);
+void report_graph(const Model& model, const Mapping& mapping, const MappingOptions& options,
+                  SaveReport& report);
 // What a report says of the data files of a plan.
 void report_data(const SavePlan& plan, SaveReport& report);
 
@@ -61,8 +62,9 @@ void report_data(const SavePlan& plan, SaveReport& report);
 // plan refuses slots that state another type.
 [[nodiscard]] MappingOptions mapping_options(const SaveOptions& options);
 
-// A mapping that fills nothing: open slots stay open.
-[[nodiscard]] Mapping unmapped(const GraphFacts& graph);
+// A mapping that fills nothing: open slots stay open. Inputs that have the names of weights count
+// as such, unless the options name them as the caller's.
+[[nodiscard]] Mapping unmapped(const GraphFacts& graph, const MappingOptions& options);
 
 // The given model, with its external data in options.source_dir.
 [[nodiscard]] Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options);

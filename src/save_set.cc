@@ -172,8 +172,9 @@ Status plan_set_job(SetJob& job, const MappingKeys& keys, std::span<const Mappin
     SaveReport& report = job.report.models.emplace_back();
     report.model = job.target.folder / job.names[i];
     report.bytes = bytes_of_model(job.plan, i);
-    report_graph(mappings[i], report);
+    report_graph(job.models[i], mappings[i], job.options.mapping, report);
     report.remarks = remarks_of(job.models[i]);
+    shared.complete = shared.complete && report.complete;
   }
   return {};
 }
@@ -296,7 +297,7 @@ Result<SetReport> relayout_models(const fs::path& basepath, const std::string& i
   }
   std::vector<Mapping> mappings;
   for (const Model& model : job.models) {
-    mappings.push_back(unmapped(model.facts()));
+    mappings.push_back(unmapped(model.facts(), options.mapping));
   }
   TRY(plan_set_job(job, {}, mappings));
   if (job.plan.tensors.empty()) {

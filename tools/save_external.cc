@@ -151,9 +151,9 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
     }
   }
   if (arguments.checkpoints.empty()) {
-    for (const char* option : {"--key", "--prefix", "--match", "--map", "--rename", "--tie",
-                               "--partial", "--unmatched", "--inputs", "--keep", "--ignore",
-                               "--overlay", "--cast", "--dtype", "--learn-map", "--save-map"}) {
+    for (const char* option :
+         {"--key", "--prefix", "--match", "--map", "--rename", "--tie", "--unmatched", "--keep",
+          "--ignore", "--overlay", "--cast", "--dtype", "--learn-map", "--save-map"}) {
       if (line.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }

@@ -95,6 +95,9 @@ struct MappingOptions {
   std::vector<std::pair<std::string, std::string>> ties;  // slot -> key
   std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
   std::vector<std::string> keep;    // initializers that keep the data they have in the graph
+  // `keep` has all initializers that no extra tensor replaces (with_extra()), which is not the
+  // caller's choice.
+  bool keeps_rest = false;
   std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are not weights
   // Keys that other graphs of a set use, for a graph that is mapped alone. They count as used.
   std::vector<std::string> used_elsewhere = {};
@@ -149,10 +152,17 @@ struct Mapping {
   // Those of unmatched_keys that a graph needs no slot for: buffers that exporters bake into it
   // (position ids, masks), and keys whose values its data has.
   std::vector<std::uint32_t> baked_keys;
+  // Of unmatched_keys: those that MappingOptions::ignore excludes, and those that would be refused
+  // without Unmatched::kSkip or Partial::kAllow.
+  std::vector<std::uint32_t> ignored_keys;
+  std::vector<std::uint32_t> skipped_keys;
   std::vector<TiedKey> tied_keys;
   std::vector<std::string> inputs_left;        // the caller's inputs
   std::vector<std::string> initializers_kept;  // initializers that keep the graph's data
-  std::vector<std::string> slots_left;         // slots without data; only with Partial::kAllow
+  // Only with Partial::kAllow: slots without data, and weights of the graph that keep its data
+  // because the checkpoint lacks them (these are also in initializers_kept).
+  std::vector<std::string> slots_left;
+  std::vector<std::string> left_old;
   // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
   // the mapping found another to add.
   std::string alignment;

@@ -98,11 +98,18 @@ struct SaveReport {
   std::vector<std::string> baked_keys;       // of these, Mapping::baked_keys and learned ones
   std::vector<UnusedModule> unused_modules;  // modules of the checkpoint that the graph lacks
   std::vector<std::string> notes;            // Checkpoint::notes()
+  std::vector<std::string> ignored_keys;     // of unmatched_keys: excluded by the options
+  std::vector<std::string> skipped_keys;     // of unmatched_keys: Mapping::skipped_keys
   std::vector<OverlaidTensor> overlaid;      // tensors that a later checkpoint replaced
   std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
   std::vector<std::string> inputs_left;                        // as in Mapping, like the next two
   std::vector<std::string> initializers_kept;
+  std::vector<std::string> kept_by_option;  // data of the graph that MappingOptions::keep names
+  // What stays without data. No runtime opens such a model; it needs Partial::kAllow.
   std::vector<std::string> slots_left;
+  std::vector<std::string> left_old;  // Mapping::left_old; only with Partial::kAllow
+  // Every weight has its value: slots_left and left_old are empty. Of a set: of all its models.
+  bool complete = true;
   std::vector<DerivedTensor> derived;  // MappingOptions::derived
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
   // What is unusual about the given model's external data. Prepacked weights of ONNX Runtime and
@@ -118,7 +125,8 @@ struct SaveReport {
   // (location, name of such a model).
   std::vector<std::pair<std::string, std::string>> data_left_for;
   double seconds = 0;
-  // Every byte was read back and equals the checkpoint's; with Layout::kLink, every range is known
+  // Every byte that was written was read back and equals the checkpoint's; says nothing of what is
+  // missing (`complete`). With Layout::kLink, every range is known
   // to be the checkpoint's own.
   bool verified = false;
   TestData test_data;  // in a dry run, its dimensions include those that a save would refuse
@@ -149,7 +157,10 @@ struct SaveReport {
                                                                const SaveOptions& options = {});
 
 // Gives the weights of a model another layout. No slot is filled, so `open` applies only to test
-// data, and `mapping` and `learn_from` are not used. GivenTensors::kStay means kMove here. If the
+// data, and `learn_from` and `mapping` are not used, but for mapping.partial and mapping.inputs.
+// GivenTensors::kStay means kMove here. kNotFound, with a list, if weights have no data (names that
+// nothing defines, initializers without data, inputs that have the names of weights), unless
+// mapping.partial is kAllow. If the
 // model has a manifest, the copied bytes are checked against it. Otherwise like the functions
 // above; kNotFound if the model has no weights to move.
 [[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target,

@@ -92,7 +92,9 @@ struct VerifyReport {
   std::uint64_t overflowed = 0;
   bool used_manifest = false;
   std::vector<std::string> notes;  // Checkpoint::notes()
+  std::uint64_t open_slots = 0;    // of `findings`: kOpenSlot. Not counted with OpenSlots::kAllow
   [[nodiscard]] bool ok() const { return findings.empty(); }
+  [[nodiscard]] bool complete() const { return open_slots == 0; }  // nothing lacks its data
 };
 
 enum class DropCache : std::uint8_t {

@@ -166,6 +166,8 @@ class ExternalDataWriter {
     std::optional<std::uint64_t> alignment = {};
     // kOn: finish() reads everything back and compares the CRC-32s that add() took.
     Verification verification = Verification::kOn;
+    // kAllow: finish() takes a model that lacks weights; no runtime opens it.
+    Partial partial = Partial::kRefuse;
     int threads = 0;  // of finish(); 0 = one per CPU available to the process
     // While tensors are added, bytes_total is 0 and calls come from the threads of add().
     ProgressFn progress = {};
@@ -194,8 +196,9 @@ class ExternalDataWriter {
 
   // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
   // at the same time or later. kInvalidArgument if a tensor that was added is not an initializer of
-  // `model`, or the model has external data of others; kMismatch if the disk has other bytes than
-  // were written, and the message names the tensor.
+  // `model`, or the model has external data of others; kNotFound, with a list, if the model lacks
+  // weights (names that nothing defines, initializers without data); kMismatch if the disk has
+  // other bytes than were written, and the message names the tensor.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
   // The same with a model that may leave the data of its other tensors in the file that it was
   // loaded from.

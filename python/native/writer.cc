@@ -102,6 +102,7 @@ class Writer {
     options.max_shard_bytes = save.plan.max_shard_bytes;
     options.alignment = save.plan.alignment;
     options.verification = save.verification;
+    options.partial = save.mapping.partial;
     options.threads = save.write.threads;
     options.progress = [this](const Progress& at) { return report(at); };
     writer_ = value_or_raise(ExternalDataWriter::open(folder, options));

@@ -91,7 +91,10 @@ class MappingError(Error, ValueError):
 
     @property
     def missing(self) -> list[str]:
-        """Values of the graph, or of several graphs, for which the checkpoint has no key."""
+        """Values of the graph, or of several graphs, without a value.
+
+        The checkpoint has no key for them, or none is given and the graph has no data.
+        """
         return [item.name for item in self._listed(*_MISSING)]
 
     @property
@@ -116,7 +119,7 @@ class MappingError(Error, ValueError):
         ]
 
 
-_MISSING = ("missing in the checkpoint", "constants and buffers without values")
+_MISSING = ("missing in the checkpoint", "constants and buffers without values", "without data")
 _UNUSED = "unused keys"
 
 

@@ -86,16 +86,28 @@ class SaveReport(_Document):
     unmatched_keys: list[str]
     baked_keys: list[str]
     unused_modules: list[dict[str, Any]]
+    ignored_keys: list[str]
+    """Of `unmatched_keys`: those that `ignore` excluded."""
+    skipped_keys: list[str]
+    """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
     tied_keys: list[dict[str, str]]
     inputs_left: list[str]
     initializers_kept: list[str]
+    kept_by_option: list[str]
+    """Data of the graph that `keep` names."""
     slots_left: list[str]
+    """What has no data; only with `partial`. No runtime opens such a model."""
+    left_old: list[str]
+    """Weights that keep the graph's data because the checkpoint lacks them; only with `partial`."""
+    complete: bool
+    """Whether both lists are empty: every weight has its value."""
     oversized: list[str]
     alignment: str
     bytes: int
     seconds: float
     verified: bool
+    """Whether every byte that was written was read back; says nothing of what is missing."""
     derived: dict[str, Any] = field(default_factory=dict)
     """Derived tensors that the map defined, as in a map file."""
     notes: list[str] = field(default_factory=list)
@@ -124,7 +136,14 @@ class MemberReport:
     tensors: list[SavedTensor]
     inputs_left: list[str]
     initializers_kept: list[str]
+    kept_by_option: list[str]
+    """Data of the graph that `keep` names."""
     slots_left: list[str]
+    """What has no data; only with `partial`. No runtime opens such a model."""
+    left_old: list[str]
+    """Weights that keep the graph's data because the checkpoint lacks them; only with `partial`."""
+    complete: bool
+    """Whether both lists are empty: every weight has its value."""
     alignment: str
     bytes: int
     """Of the ranges that the model refers to, whoever else does."""
@@ -142,9 +161,15 @@ class SetReport(_Document):
     unmatched_keys: list[str]
     baked_keys: list[str]
     unused_modules: list[dict[str, Any]]
+    ignored_keys: list[str]
+    """Of `unmatched_keys`: those that `ignore` excluded."""
+    skipped_keys: list[str]
+    """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
     tied_keys: list[dict[str, str]]
     oversized: list[str]
+    complete: bool
+    """Whether all models are."""
     bytes: int
     """Of the data files, in which each byte is once."""
     seconds: float
@@ -172,6 +197,8 @@ class VerifyReport(_Document):
     """What a verification found."""
 
     ok: bool
+    complete: bool
+    """Whether nothing lacks its data; `ok` is False where it does."""
     findings: list[Finding]
     tensors: int
     inline_tensors: int

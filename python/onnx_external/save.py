@@ -184,12 +184,13 @@ def save(
         transpose_weights: matrices that only Transpose nodes use are stored transposed, without
             these nodes, so that quantizers and others find the weight of a MatMul. None: of a
             program or an onnx_ir.Model that gets `weights`, in any layout but "link".
+        partial: take a model that lacks weights; the report's `complete` is False then.
         progress: a callable, True or False; None means a bar if stderr is a terminal.
 
     Other keywords: see docs/cli.md.
 
     Raises:
-        MappingError: weights and keys do not fit one to one.
+        MappingError: weights and keys do not fit one to one, or weights have no data.
         ExistsError: there is a model, and `overwrite` is False.
         Error: everything else; the subclass and `code` tell the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
@@ -237,7 +238,7 @@ def save(
     }
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
-    may_lack_data = weights is not None or extra is not None
+    may_lack_data = weights is not None or extra is not None or partial
     several = isinstance(model, Mapping)
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     inner = ir_models(models)
@@ -319,8 +320,9 @@ def _logged(report: _Reports) -> _Reports:
         document = report.to_dict()
         models = document.get("models", [document])
         _log.info(
-            "saved %s: %d tensors, %d bytes in %.2f s",
+            "saved %s%s: %d tensors, %d bytes in %.2f s",
             ", ".join(model["model"] for model in models),
+            "" if report.complete else ", incomplete",
             sum(len(model["tensors"]) for model in models),
             report.bytes,
             report.seconds,

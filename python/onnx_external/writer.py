@@ -46,6 +46,7 @@ class Writer:
         overwrite: bool = False,
         verify: bool = True,
         fsync: bool = True,
+        partial: bool = False,
         threads: int = 0,
     ) -> None:
         """Start a save; the arguments are those of `oe.save`.
@@ -53,6 +54,7 @@ class Writer:
         Args:
             path: the model's file, or the folder of a "model.onnx".
             layout: "single", "per-tensor" or "shards".
+            partial: take a graph that lacks weights; no runtime opens the model then.
         """
         folder, name = target_of(path)
         assert folder is not None
@@ -64,6 +66,7 @@ class Writer:
             "overwrite": overwrite,
             "verify": verify,
             "fsync": fsync,
+            "partial": partial,
             "threads": threads,
         }
         self._path = folder / name
@@ -87,6 +90,9 @@ class Writer:
                 its initializers, in the place of those of their names if it has some; other data
                 of it stays inside of it.
             progress: as for `oe.save`.
+
+        Raises:
+            MappingError: the graph has weights that were not added and that it does not hold.
         """
         graph = graph_without(model, self._names)
         with shown(progress) as callback:

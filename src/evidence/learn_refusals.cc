@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "mapping/advice.h"
 #include "mapping/task.h"
 
 namespace onnx_external {
@@ -69,6 +70,34 @@ void LearnRefusals::add_key(Doubt doubt, std::string_view key) {
   refusals_.push_back({doubt, {std::string(key), {}, {}, {}}});
 }
 
+bool LearnRefusals::are_all(std::initializer_list<Doubt> doubts) const {
+  return std::all_of(refusals_.begin(), refusals_.end(), [&](const Refusal& refusal) {
+    return std::find(doubts.begin(), doubts.end(), refusal.doubt) != doubts.end();
+  });
+}
+
+const char* LearnRefusals::right_way() const {
+  if (are_all({Doubt::kLacking})) {
+    return "give the new checkpoint with these keys";
+  }
+  return are_all({Doubt::kOtherModel}) ? "give the checkpoint that the graph was exported from"
+                                       : kPlainExport;
+}
+
+// Data of which it is known that it changes must not be kept, and keys that it is made of must not
+// be ignored: the model would be wrong, and nobody would say so.
+std::vector<Remedy> LearnRefusals::remedies() const {
+  std::vector<Remedy> found;
+  if (are_all({Doubt::kEqualBytes, Doubt::kMerged, Doubt::kTwins, Doubt::kCoincidence})) {
+    found.push_back({"map", "FILE", "to say which key fills which slot"});
+  }
+  if (are_all({Doubt::kCoincidence, Doubt::kLikeChanged})) {
+    found.push_back({"keep", "NAMES",
+                     "only for data that certainly depends on no weight; else the model is wrong"});
+  }
+  return found;
+}
+
 Status LearnRefusals::status() const {
   if (refusals_.empty()) {
     return {};
@@ -85,16 +114,14 @@ Status LearnRefusals::status() const {
       details->lists.push_back(std::move(list));
     }
   }
-  details->remedies = {{"keep", "NAMES", "where the data of the graph is a constant"},
-                       {"ignore", "RE", "for keys that the graph does not use"}};
+  details->remedies = remedies();
   std::string message = "the old checkpoint does not tell what to do: " +
                         text_of(refusals_.front().item, refusals_.front().doubt);
   if (refusals_.size() > 1) {
     message += " (and " + std::to_string(refusals_.size() - 1) + " more)";
   }
-  const bool lacking = std::all_of(refusals_.begin(), refusals_.end(), [](const Refusal& refusal) {
-    return refusal.doubt == Doubt::kLacking;
-  });
+  message += std::string("; ") + right_way();
+  const bool lacking = are_all({Doubt::kLacking});
   return fail(Error{lacking ? ErrorCode::kNotFound : ErrorCode::kAmbiguous, std::move(message),
                     std::move(details)});
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,11 @@ class LearnRefusals {
   [[nodiscard]] Status status() const;
 
  private:
+  [[nodiscard]] bool are_all(std::initializer_list<Doubt> doubts) const;
+  // What to do, whatever else may help.
+  [[nodiscard]] const char* right_way() const;
+  [[nodiscard]] std::vector<Remedy> remedies() const;
+
   struct Refusal {
     Doubt doubt = Doubt::kEqualBytes;
     ErrorItem item;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -17,6 +18,14 @@ std::string operator_text(const std::string& op) {
   const bool plain = std::all_of(op.begin(), op.end(),
                                  [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   return plain && op.size() <= kMaxQuotedBytes ? op : quote(op);
+}
+
+// Ways out that make another model if the caller is wrong about the names come last.
+int risk_of(std::string_view option) {
+  if (option == "partial") {
+    return 2;
+  }
+  return option == "keep" || option == "ignore" || option == "unmatched" ? 1 : 0;
 }
 
 }  // namespace
@@ -56,6 +65,9 @@ Error Refusal::error(ErrorCode code) && {
   for (const std::string& sentence : sentences_) {
     message_ += "; " + sentence;
   }
+  std::stable_sort(
+      details_.remedies.begin(), details_.remedies.end(),
+      [](const Remedy& a, const Remedy& b) { return risk_of(a.option) < risk_of(b.option); });
   return {code, std::move(message_), std::make_shared<const ErrorDetails>(std::move(details_))};
 }
 

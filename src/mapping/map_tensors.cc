@@ -1,6 +1,7 @@
 // Applies the rules in their order; docs/mapping.md explains each.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
@@ -41,6 +42,9 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
                                 leftovers.ignored.end());
   std::sort(mapping.unmatched_keys.begin(), mapping.unmatched_keys.end());
   std::sort(leftovers.baked.begin(), leftovers.baked.end());
+  std::copy_if(leftovers.ignored.begin(), leftovers.ignored.end(),
+               std::back_inserter(mapping.ignored_keys),
+               [&](std::uint32_t key) { return task.key_names[key].usable; });
   if (task.options.unmatched == Unmatched::kKeep) {
     const std::unordered_set<std::uint32_t> ignored(leftovers.ignored.begin(),
                                                     leftovers.ignored.end());
@@ -51,6 +55,9 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
     }
     mapping.unmatched_keys = std::move(leftovers.ignored);
   } else {
+    mapping.skipped_keys = leftovers.unused;
+    mapping.skipped_keys.insert(mapping.skipped_keys.end(), leftovers.adapters.begin(),
+                                leftovers.adapters.end());
     mapping.unused_modules = std::move(leftovers.modules);
     mapping.baked_keys = std::move(leftovers.baked);
   }
@@ -68,7 +75,15 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
     const bool has_data = task.graph.slots[slot].has_data;
     (has_data ? mapping.initializers_kept : mapping.slots_left)
         .push_back(task.graph.slots[slot].name);
+    if (has_data) {
+      mapping.left_old.push_back(task.graph.slots[slot].name);
+    }
   }
+  for (const std::uint32_t slot : leftovers.held) {
+    mapping.left_old.push_back(task.graph.slots[slot].name);
+  }
+  mapping.left_old.insert(mapping.left_old.end(), leftovers.constants.begin(),
+                          leftovers.constants.end());
   const std::string found = alignment_text(alignment);
   const bool both = !task.option_alignment.empty() && !found.empty();
   mapping.alignment = task.option_alignment + (both ? " " : "") + found;

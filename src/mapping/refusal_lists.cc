@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/name_map.h"
@@ -199,6 +201,19 @@ std::string computed_text(const Slot& slot) {
   return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
 }
 
+// Whether the exporter says that it computed one of the values from a key, which may differ now.
+bool folds_a_key(const MappingTask& task, const Leftovers& leftovers) {
+  NameSet keys;
+  for (const KeyName& key : task.key_names) {
+    keys.insert(key.name);
+  }
+  return std::any_of(leftovers.held.begin(), leftovers.held.end(), [&](std::uint32_t slot) {
+    const std::vector<std::string>& names = task.graph.slots[slot].folded_from;
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return keys.contains(name); });
+  });
+}
+
 }  // namespace
 
 void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
@@ -224,9 +239,9 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
                       "with the checkpoint that the graph was exported from, to find by bytes what "
                       "each value was made of"});
   // The values may have been computed from keys without a slot.
-  if (leftovers.unused.empty() && leftovers.aside.empty()) {
+  if (leftovers.unused.empty() && leftovers.aside.empty() && !folds_a_key(task, leftovers)) {
     refusal.add_remedy({"keep", fmt::format("{}", fmt::join(names, ",")),
-                        "if they depend on no weight of the checkpoint"});
+                        "only if they certainly depend on no weight; else the model is wrong"});
   }
 }
 
@@ -269,15 +284,20 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, const Slot
   if (batch_norm || troubles.computed) {
     return;  // other values were computed from them, so leaving them out would be wrong
   }
+  refusal.add_sentence(
+      "take the graph and the checkpoint of one model: without its weights a model computes "
+      "something else");
   refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
-                      "for keys that are no weights of this graph"});
-  refusal.add_remedy({"unmatched", "skip", "to leave out all keys that are not used"});
+                      "only for keys that are no weights of this model"});
+  refusal.add_remedy({"unmatched", "skip", "to leave out all of them, if none is a weight"});
 }
 
 void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::vector<ErrorItem> items;
+  std::set<std::string_view> components;
   for (const std::uint32_t key : leftovers.adapters) {
     items.push_back(item_of(task, key));
+    components.insert(adapter_component(task.keys.keys[key].name));
   }
   if (items.empty()) {
     return;
@@ -288,9 +308,8 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
   refusal.add_sentence(
       "an adapter changes the base model: merge it first (peft: model.merge_and_unload()), and "
       "save the merged state dict");
-  refusal.add_remedy(
-      {"ignore", std::string(adapter_component(task.keys.keys[leftovers.adapters.front()].name)),
-       "to get the base model without it"});
+  refusal.add_remedy({"ignore", fmt::format("{}", fmt::join(components, "|")),
+                      "to get the base model without it"});
 }
 
 namespace {
@@ -404,7 +423,7 @@ void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
   refusal.add_sentence(
       "export the model with its trained weights, or with optimize=False, so that equal weights "
       "are not merged");
-  refusal.add_remedy({"ignore", "RE", "for keys that are no weights of this graph"});
+  refusal.add_remedy({"ignore", "RE", "only for keys that are no weights of this model"});
 }
 
 }  // namespace onnx_external

@@ -115,7 +115,9 @@ void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refu
       });
   if (task.options.partial == Partial::kRefuse && named) {
     refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
-    refusal.add_remedy({"partial", "", "to leave weights without data, or old beside new"});
+    refusal.add_remedy({"partial", "",
+                        "to save an incomplete model: weights without data, or old "
+                        "beside new"});
   }
 }
 

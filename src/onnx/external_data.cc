@@ -283,7 +283,9 @@ void write_external_entries(const ExternalRef& ref, onnx::TensorProto& tensor) {
 }
 
 bool has_data(const onnx::TensorProto& tensor) {
-  return tensor.external_data_size() > 0 || !tensor.raw_data().empty() ||
+  // Entries count only where the tensor says that its data is external.
+  const bool is_external = tensor.data_location() == onnx::TensorProto::EXTERNAL;
+  return (is_external && tensor.external_data_size() > 0) || !tensor.raw_data().empty() ||
          tensor.float_data_size() > 0 || tensor.int32_data_size() > 0 ||
          tensor.string_data_size() > 0 || tensor.int64_data_size() > 0 ||
          tensor.double_data_size() > 0 || tensor.uint64_data_size() > 0 ||

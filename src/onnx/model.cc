@@ -14,6 +14,7 @@
 #include "onnx/load.h"
 #include "onnx/model_access.h"
 #include "onnx/model_pieces.h"
+#include "onnx/open_places.h"
 #include "onnx/side_files.h"
 #include "onnx/slots.h"
 #include "onnx/tensor_list.h"
@@ -59,6 +60,7 @@ struct Model::Parts {
   std::vector<InlineTensor> inside;
   std::vector<const onnx::TensorProto*> inside_protos;
   std::vector<std::shared_ptr<const LooseAttribute>> loose;
+  std::vector<OpenPlace> open;
 
   static Result<std::shared_ptr<const Parts>> of(std::shared_ptr<const onnx::ModelProto> proto,
                                                  std::shared_ptr<const CutTensors> cuts) {
@@ -73,6 +75,7 @@ struct Model::Parts {
     for (const ListedTensor& tensor : tensors) {
       TRY(parts->add(tensor));
     }
+    parts->open = open_places(*parts->proto, tensors, graphs.size());
     bool has_twins = false;
     parts->facts = collect_facts(graphs, parts->proto->ir_version(), &has_twins);
     if (has_twins) {
@@ -179,6 +182,10 @@ void ModelAccess::set_loose_tensors(Model& model, std::shared_ptr<const Checkpoi
 std::span<const std::shared_ptr<const LooseAttribute>> ModelAccess::loose_attributes(
     const Model& model) {
   return model.parts_->loose;
+}
+
+std::span<const OpenPlace> ModelAccess::open_places(const Model& model) {
+  return model.parts_->open;
 }
 
 bool must_stay_inline(const Model& model, std::string_view initializer_name) {

@@ -11,6 +11,7 @@
 
 #include "onnx/cut_tensors.h"
 #include "onnx/function_attributes.h"
+#include "onnx/open_places.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
@@ -36,6 +37,9 @@ struct ModelAccess {
   // Only those that hold tensors.
   [[nodiscard]] static std::span<const std::shared_ptr<const LooseAttribute>> loose_attributes(
       const Model& model);
+
+  // What is open and no slot (open_places.h).
+  [[nodiscard]] static std::span<const OpenPlace> open_places(const Model& model);
 };
 
 }  // namespace onnx_external

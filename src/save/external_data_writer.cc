@@ -18,6 +18,7 @@
 #include "onnx/model_access.h"
 #include "onnx_external/loose_tensors.h"
 #include "onnx_external/writer.h"
+#include "save/completeness.h"
 #include "save/layout.h"
 #include "save/model_builder.h"
 #include "save/model_writer.h"
@@ -210,7 +211,8 @@ struct ExternalDataWriter::State {
     return *crc;  // the kernel moves only what has a recorded CRC-32, which loose tensors have not
   }
 
-  // Every tensor that was added is in the model, and nothing external is in it but those.
+  // Every tensor that was added is in the model, nothing external is in it but those, and no weight
+  // is missing.
   Status check_model(const Model& model) const {
     std::set<std::string_view> names;
     for (const Slot& slot : model.facts().slots) {
@@ -225,6 +227,9 @@ struct ExternalDataWriter::State {
                                                      "model; put the result of add() into it");
       }
     }
+    Mapping none;
+    none.asked.partial = options.partial;
+    TRY_IN("the given graph", check_complete(model, none));
     for (const ExternalTensor& external : model.external_tensors()) {
       const auto entry = added.find(external.name);
       const bool is_ours = entry != added.end() && entry->second.place &&

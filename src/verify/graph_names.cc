@@ -4,27 +4,11 @@
 
 #include "base/try.h"
 #include "onnx/graph_list.h"
+#include "onnx/open_places.h"
 #include "onnx/slots.h"
 #include "verify/external_entry.h"
 
 namespace onnx_external {
-namespace {
-
-bool is_open(const Slot& slot) {
-  return slot.kind == SlotKind::kUndefinedName ||
-         (slot.kind == SlotKind::kInitializer && !slot.has_data);
-}
-
-const char* why_open(const Slot& slot) {
-  if (slot.kind == SlotKind::kInitializer) {
-    return "an initializer without data";
-  }
-  return slot.consumer_op.empty() ? "an output of the graph that nothing defines"
-                                  : "nodes read it, and nothing defines it";
-}
-
-}  // namespace
-
 Result<GraphNames> GraphNames::of(const onnx::ModelProto& model) {
   TRY_ASSIGN(const auto graphs, list_graphs(model.graph()));
   GraphNames names;
@@ -38,12 +22,16 @@ Result<GraphNames> GraphNames::of(const onnx::ModelProto& model) {
   return names;
 }
 
-std::vector<Finding> GraphNames::open_slots() const {
+std::vector<Finding> GraphNames::open_slots(const onnx::ModelProto& model,
+                                            std::span<const ListedTensor> tensors) const {
   std::vector<Finding> findings;
   for (const Slot& slot : facts_.slots) {
     if (onnx_external::is_open(slot)) {
       findings.push_back({FindingCode::kOpenSlot, name_in_finding(slot.name), "", why_open(slot)});
     }
+  }
+  for (const OpenPlace& place : open_places(model, tensors, parents_.size())) {
+    findings.push_back({FindingCode::kOpenSlot, name_in_finding(place.name), "", place.why});
   }
   return findings;
 }

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "onnx/tensor_list.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
@@ -26,9 +28,10 @@ class GraphNames {
   GraphNames(GraphNames&&) = default;
   GraphNames& operator=(GraphNames&&) = default;
 
-  // Names that no runtime can resolve: names that nodes or outputs use and nothing defines, and
-  // initializers without data.
-  [[nodiscard]] std::vector<Finding> open_slots() const;
+  // What no runtime can resolve: names that nodes or outputs use and nothing defines, and tensors
+  // without data. `model` is the one of of(), and has `tensors`.
+  [[nodiscard]] std::vector<Finding> open_slots(const onnx::ModelProto& model,
+                                                std::span<const ListedTensor> tensors) const;
   [[nodiscard]] bool is_open(std::uint32_t graph, std::string_view name) const;
 
   // The initializer, as (graph, name), that this name refers to through Identity nodes, with which

@@ -94,7 +94,8 @@ Status ModelVerifier::read_names() {
     return {};
   }
   TRY_ASSIGN(names_, GraphNames::of(*model_.proto));
-  last_ = names_->open_slots();
+  last_ = names_->open_slots(*model_.proto, tensors_);
+  report_.open_slots = last_.size();
   for (const std::string& file : list_side_files(*model_.proto)) {
     if (const auto opened = open_beneath(model_.folder, file); !opened) {
       last_.push_back({opened.error().code == ErrorCode::kNotFound ? FindingCode::kMissingFile

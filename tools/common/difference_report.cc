@@ -87,14 +87,17 @@ std::string difference_text(const Difference& difference, const std::string& a,
                             difference.unreadable.size();
   const std::string same =
       count_text(difference.equal, "tensor") +
-      (compared == CompareBytes::kYes ? " equal" : " of equal type and shape, no byte was read");
+      (compared == CompareBytes::kYes ? " equal" : " alike, no byte was read");
   return section("only in " + shown(a), rows_of(difference.only_a)) +
          section("only in " + shown(b), rows_of(difference.only_b)) +
          section("other type or shape", form_rows(difference.forms)) +
          section("other bytes", rows_of(difference.bytes)) +
          section("bytes not comparable", rows_of(difference.unreadable)) +
          fmt::format("{} and {}: {}, {}\n", shown(a), shown(b),
-                     count == 0 ? "no difference" : count_text(count, "difference"), same);
+                     count > 0                        ? count_text(count, "difference")
+                     : compared == CompareBytes::kYes ? "no difference"
+                                                      : "no difference in names, types and shapes",
+                     same);
 }
 
 std::string difference_document(const Difference& difference, CompareBytes compared) {

@@ -194,11 +194,16 @@ Document save_object(const SaveReport& report, RunMode mode) {
                     {"unmatched_keys", report.unmatched_keys},
                     {"baked_keys", report.baked_keys},
                     {"unused_modules", list_of(report.unused_modules, unused_module)},
+                    {"ignored_keys", report.ignored_keys},
+                    {"skipped_keys", report.skipped_keys},
                     {"overlaid", list_of(report.overlaid, overlaid)},
                     {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
                     {"inputs_left", report.inputs_left},
                     {"initializers_kept", report.initializers_kept},
+                    {"kept_by_option", report.kept_by_option},
                     {"slots_left", report.slots_left},
+                    {"left_old", report.left_old},
+                    {"complete", report.complete},
                     {"oversized", report.oversized},
                     {"alignment", report.alignment},
                     {"bytes", report.bytes},
@@ -235,7 +240,8 @@ std::string save_document(const SaveReport& report, RunMode mode) {
 }
 
 std::string set_document(const SetReport& report, RunMode mode) {
-  constexpr std::array kOfOneGraph{"tensors", "inputs_left", "initializers_kept", "slots_left",
+  constexpr std::array kOfOneGraph{"tensors",        "inputs_left", "initializers_kept",
+                                   "kept_by_option", "slots_left",  "left_old",
                                    "alignment"};
   const auto model_object = [&](const SaveReport& model) {
     const Document whole = save_object(model, mode);
@@ -243,6 +249,7 @@ std::string set_document(const SetReport& report, RunMode mode) {
     for (const char* name : kOfOneGraph) {
       part[name] = whole[name];
     }
+    part["complete"] = whole["complete"];
     part["bytes"] = whole["bytes"];
     if (whole.contains("remarks")) {
       part["remarks"] = whole["remarks"];
@@ -269,6 +276,7 @@ Document verify_object(const VerifyReport& report) {
                     {"message", f.message}};
   };
   Document document{{"ok", report.ok()},
+                    {"complete", report.complete()},
                     {"findings", list_of(report.findings, finding)},
                     {"tensors", report.tensors},
                     {"inline_tensors", report.inline_tensors},
@@ -301,13 +309,15 @@ std::string verify_set_document(std::span<const std::filesystem::path> models,
                                 std::span<const VerifyReport> reports) {
   Document list = Document::array();
   bool ok = true;
+  bool complete = true;
   for (std::size_t i = 0; i < reports.size(); ++i) {
     Document report{{"model", models[i].string()}};
     report.update(verify_object(reports[i]));
     ok = ok && reports[i].ok();
+    complete = complete && reports[i].complete();
     list.push_back(std::move(report));
   }
-  return document_text({{"ok", ok}, {"models", list}});
+  return document_text({{"ok", ok}, {"complete", complete}, {"models", list}});
 }
 
 std::string cut_document(const CutReport& report) {

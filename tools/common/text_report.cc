@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -95,6 +97,16 @@ std::vector<std::string> single_keys(const SaveReport& report) {
   return keys;
 }
 
+// The initializers that keep the graph's data and that no other line mentions.
+std::vector<std::string> kept_names(const SaveReport& report) {
+  const NameSet old(report.left_old.begin(), report.left_old.end());
+  std::vector<std::string> names;
+  std::copy_if(report.initializers_kept.begin(), report.initializers_kept.end(),
+               std::back_inserter(names),
+               [&](const std::string& name) { return !old.contains(name); });
+  return names;
+}
+
 // The lines about names without a partner, in both reports of save-external.
 std::string leftovers_text(const SaveReport& report, Lists lists) {
   return notes_text(report.notes) + overlaid_text(report.overlaid, lists) +
@@ -103,8 +115,9 @@ std::string leftovers_text(const SaveReport& report, Lists lists) {
          names_line("baked into the graph", report.baked_keys, lists) +
          names_line("tied", tied_names(report.tied_keys), lists) +
          names_line("model inputs", report.inputs_left, lists) +
-         names_line("keep the graph's data", report.initializers_kept, lists) +
-         names_line("missing in the checkpoint", report.slots_left, lists) +
+         names_line("keep the graph's data", kept_names(report), lists) +
+         names_line("without data", report.slots_left, lists) +
+         names_line("keep old data, because the checkpoint lacks them", report.left_old, lists) +
          names_line("warning: larger than a shard may be, each in a shard of its own",
                     report.oversized, lists) +
          left_out_text(report.remarks);
@@ -205,6 +218,66 @@ std::string data_folder(const SaveReport& report) {
   return folders.size() == 1 ? (report.model.parent_path() / *folders.begin()).string() : "";
 }
 
+// "incomplete (--partial): 39 weights without data: "; nothing for a complete model.
+std::string incomplete_text(std::span<const SaveReport> reports) {
+  std::size_t open = 0;
+  std::size_t old = 0;
+  for (const SaveReport& report : reports) {
+    open += report.slots_left.size();
+    old += report.left_old.size();
+  }
+  if (open + old == 0) {
+    return {};
+  }
+  std::string text = "incomplete (--partial): ";
+  text += open == 0 ? "" : count_text(open, "weight") + " without data";
+  text += open == 0 || old == 0 ? "" : ", ";
+  text += old == 0 ? "" : count_text(old, "weight") + " with old values";
+  return text;
+}
+
+// What a report proves; `complete` is false where something is missing.
+std::string verdict_text(const SaveReport& report) {
+  if (!report.verified) {
+    return "not verified";
+  }
+  if (report.linked_bytes > 0) {
+    return report.complete ? "verified, every range; no byte was read"
+                           : "the ranges of the rest are verified; no byte was read";
+  }
+  return report.complete ? "verified, every byte" : "the rest is verified";
+}
+
+// "; 3 weights kept from the graph (--keep); 2 keys ignored (--ignore)": what the caller decided.
+std::string choices_text(std::size_t kept, const SaveReport& keys) {
+  std::string text;
+  if (kept > 0) {
+    text += fmt::format("; {} kept from the graph (--keep)", count_text(kept, "weight"));
+  }
+  if (!keys.ignored_keys.empty()) {
+    text += fmt::format("; {} ignored (--ignore)", count_text(keys.ignored_keys.size(), "key"));
+  }
+  if (!keys.skipped_keys.empty()) {
+    text +=
+        fmt::format("; {} without a place left out", count_text(keys.skipped_keys.size(), "key"));
+  }
+  return text;
+}
+
+// The same as the first line of a report that does not begin with its verdict.
+std::string first_line(std::span<const SaveReport> reports, const SaveReport& keys) {
+  std::size_t kept = 0;
+  for (const SaveReport& report : reports) {
+    kept += report.kept_by_option.size();
+  }
+  const std::string incomplete = incomplete_text(reports);
+  const std::string choices = choices_text(kept, keys);
+  if (incomplete.empty() && choices.empty()) {
+    return {};
+  }
+  return (incomplete.empty() ? choices.substr(2) : incomplete + choices) + "\n";
+}
+
 }  // namespace
 
 std::string notes_text(const std::vector<std::string>& notes) {
@@ -220,11 +293,11 @@ std::string save_text(const SaveReport& report, Lists lists) {
   const bool has_folder = !linked && report.files_reused == 0;
   const std::string folder = has_folder ? data_folder(report) : "";
   const bool has_rate = report.bytes >= kMinRatedBytes;
-  return fmt::format("{}: {}{}; {}{}\n{}", shown(report.model.string()), totals_text(report),
-                     folder.empty() ? "" : " in " + shown(folder) + "/",
-                     !report.verified ? "not verified"
-                     : linked         ? "verified, every range; no byte was read"
-                                      : "verified, every byte",
+  const std::string incomplete = incomplete_text({&report, 1});
+  return fmt::format("{}: {}{}{}; {}{}{}\n{}", shown(report.model.string()),
+                     incomplete.empty() ? "" : incomplete + "; ", totals_text(report),
+                     folder.empty() ? "" : " in " + shown(folder) + "/", verdict_text(report),
+                     choices_text(report.kept_by_option.size(), report),
                      has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
                      overflows_text(report.tensors, lists) + leftovers_text(report, lists) +
                          left_data_text(report, lists) + test_data_text(report.test_data, lists));
@@ -266,21 +339,23 @@ std::string slots_text(const SaveReport& report) {
 }
 
 std::string dry_run_text(const SaveReport& report, Lists lists) {
-  return slots_text(report) + derived_text(report.derived) + leftovers_text(report, lists) +
-         test_data_text(report.test_data, lists) +
+  return first_line({&report, 1}, report) + slots_text(report) + derived_text(report.derived) +
+         leftovers_text(report, lists) + test_data_text(report.test_data, lists) +
          fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
                      totals_text(report));
 }
 
 std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
   const bool is_dry_run = mode == RunMode::kDryRun;
-  std::string out;
+  std::string out = first_line(report.models, report.shared);
   std::vector<SavedTensor> all;
   std::uint64_t bytes = 0;  // if each model had its own
   for (const SaveReport& model : report.models) {
     all.insert(all.end(), model.tensors.begin(), model.tensors.end());
     bytes += model.bytes;
-    out += fmt::format("{}: {}, {} in {}\n", shown(model.model.string()),
+    const std::string incomplete = incomplete_text({&model, 1});
+    out += fmt::format("{}: {}{}, {} in {}\n", shown(model.model.string()),
+                       incomplete.empty() ? "" : incomplete + "; ",
                        count_text(model.tensors.size(), "tensor"), size_text(model.bytes),
                        count_text(count_files(model.tensors), "file")) +
            (is_dry_run ? slots_text(model) : "") + leftovers_text(model, lists);
@@ -294,10 +369,7 @@ std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
                      shared.model.empty() ? "" : shown(shared.model.string()) + ": ",
                      count_text(report.models.size(), "model"), size_text(stored),
                      count_text(count_files(all), "file"), size_text(bytes),
-                     is_dry_run                ? "dry run, nothing was written"
-                     : !shared.verified        ? "not verified"
-                     : shared.linked_bytes > 0 ? "verified, every range; no byte was read"
-                                               : "verified, every byte",
+                     is_dry_run ? "dry run, nothing was written" : verdict_text(shared),
                      has_rate ? "; " + speed_text(shared.bytes, shared.seconds) : "") +
          overflows_text(all, lists) + leftovers_text(shared, lists) + left_data_text(shared, lists);
 }

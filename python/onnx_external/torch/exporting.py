@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ..checkpoint import open_checkpoint
 from ..meter import Meter, Step, Stepwise, versions
@@ -35,7 +36,8 @@ class Source:
     """Where the values of an initializer came from."""
 
     origin: str
-    """ "checkpoint", "init" (the module computed it) or "constant" (of the trace)."""
+    """ "checkpoint", "module" (its own weights), "init" (the module computed it) or "constant" (of
+    the trace)."""
     key: str | None = None
     recipe: list[Any] = field(default_factory=list)
 
@@ -153,12 +155,31 @@ def _names(weights: Weights, options: Mapping[str, Any]) -> set[str]:
         return set(checkpoint)
 
 
-def sources_of(made: Skeleton, report: SaveReport | MemberReport) -> dict[str, Source]:
-    """Where each initializer's values came from."""
-    found = {name: Source(origin) for name, origin in made.constants.items()}
+def _weights_of(target: Target, made: Skeleton) -> dict[str, torch.Tensor] | None:
+    """The weights of the target that the graph needs. None if it has none with values."""
+    program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
+    if isinstance(program, nn.Module):
+        state = program.state_dict()
+    elif isinstance(program, torch.export.ExportedProgram):
+        state = program.state_dict
+    else:  # a function: what it makes has no values
+        return None
+    needed = set(made.slots).union(*made.ties.values())
+    return {
+        name: tensor.detach()
+        for name, tensor in state.items()
+        if name in needed and isinstance(tensor, torch.Tensor) and not has_no_data(tensor)
+    } or None
+
+
+def sources_of(
+    made: Skeleton, report: SaveReport | MemberReport, origin: str = "checkpoint"
+) -> dict[str, Source]:
+    """Where each initializer's values came from; `origin`: of those that were filled."""
+    found = {name: Source(kind) for name, kind in made.constants.items()}
     for tensor in report.tensors:
         if tensor.key is not None:
-            found[tensor.slot] = Source("checkpoint", tensor.key, tensor.recipe)
+            found[tensor.slot] = Source(origin, tensor.key, tensor.recipe)
     return found
 
 
@@ -173,7 +194,7 @@ def export(
     path: StrPath,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    weights: Weights,
+    weights: Weights | nn.Module | None = None,
     extra: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     optimize: bool = True,
@@ -183,14 +204,15 @@ def export(
     progress: Progress = None,
     **options: Any,
 ) -> ExportReport:
-    """Export a module whose weights are in files, without reading them into memory.
+    """Export a module with its weights, or with those of files, which are not read into memory.
 
     Args:
         target: as for skeleton().
         args: positional inputs of the module.
         path: as for oe.save().
         kwargs: inputs by name.
-        weights: the checkpoint, as for oe.save().
+        weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's
+            own; what it has none for (on meta) must be given, or is refused.
         extra: as for skeleton().
         dynamic_shapes: as for skeleton().
         optimize: as for skeleton().
@@ -210,11 +232,14 @@ def export(
         settings = onnx_options or {}
         with captured(target, args, kwargs, dynamic_shapes, settings, meter) as found:
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
-        if keep:
+        own = weights is None
+        if weights is None or isinstance(weights, nn.Module):
+            weights = _weights_of(target if weights is None else weights, made)
+        if keep and not own:
             given = options.get("ignore") or []
             ignored = [f"^{re.escape(name)}$" for name in keep]
             options["ignore"] = [*([given] if isinstance(given, str) else given), *ignored]
-        if made.ties and "tie" not in options:
+        if made.ties and "tie" not in options and weights is not None:
             options["tie"] = ties_for(made, _names(weights, options)) or None
         with meter.step("save"):
             linked = options.get("layout") == "link"
@@ -223,7 +248,7 @@ def export(
             report = save(graph, path, weights, progress=callback or False, **options)
     return ExportReport(
         path=report.model,
-        sources=sources_of(made, report),
+        sources=sources_of(made, report, "module" if own else "checkpoint"),
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=[],

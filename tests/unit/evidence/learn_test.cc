@@ -109,6 +109,32 @@ TEST_F(Learn, ABrokenTieIsRefused) {
               FailsWith(ErrorCode::kAmbiguous, "they differ in the new one"));
 }
 
+TEST_F(Learn, NoWayOutKeepsOrIgnoresWhatChanges) {
+  // The value may be computed from `lost`, which is nowhere in the graph and differs now.
+  GraphBuilder b;
+  b.input("x", kFloat, {3, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
+  b.initializer("val_1", kFloat, {4}, f32(numbers(4, 9)));
+  b.node("Add", {"x", "w"}, {"s"}).node("Add", {"s", "val_1"}, {"y"});
+  const auto refused =
+      learn(b.model(), {tensor("w", {3, 4}, kW), tensor("lost", {4}, {1, 2, 3, 4})},
+            {tensor("w", {3, 4}, kV), tensor("lost", {4}, {5, 6, 7, 8})});
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous, "export the graph without folding"));
+  EXPECT_THAT(refused.error().details->remedies, IsEmpty());
+}
+
+TEST_F(Learn, DataThatMayBeAConstantMayBeKeptByWhoeverKnows) {
+  // The value has the size of one that changes, and is none of them.
+  GraphBuilder b;
+  b.input("x", kFloat, {3, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
+  b.initializer("val_1", kFloat, {3, 4}, f32(numbers(12, 9)));
+  b.node("Add", {"x", "w"}, {"s"}).node("Add", {"s", "val_1"}, {"y"});
+  const auto refused = learn(b.model(), {tensor("w", {3, 4}, kW)}, {tensor("w", {3, 4}, kV)});
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous, "export the graph without folding"));
+  ASSERT_EQ(refused.error().details->remedies.size(), 1U);
+  EXPECT_EQ(refused.error().details->remedies.front().option, "keep");
+  EXPECT_EQ(refused.error().details->remedies.front().value, "NAMES");
+}
+
 TEST_F(Learn, ABrokenTieOfAReshapedViewIsRefused) {
   GraphBuilder b;
   b.input("x", kFloat, {3, 4}).initializer("wte", kFloat, {3, 4}, f32(kW));

@@ -72,7 +72,14 @@ TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
   c.key("q.lora_A.weight", {2, 1});
   c.key("q.lora_B.default.weight", {1, 2});
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "2 keys belong to an adapter"));
-  c.options.ignore = {"lora_"};
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "merge it first"));
+  const auto refused = c.map();
+  const Remedy& remedy = refused.error().details->remedies.front();
+  EXPECT_EQ(remedy.option, "ignore");
+  EXPECT_EQ(remedy.value, "lora_A|lora_B");
+  c.options.ignore = {remedy.value};
+  ASSERT_THAT(c.map(), IsOk());
+  EXPECT_THAT(c.map()->ignored_keys, ElementsAre(1, 2));
   EXPECT_THAT(c.map(), IsOk());
 }
 

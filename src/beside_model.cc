@@ -1,7 +1,12 @@
 #include "beside_model.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/safe_path.h"
 #include "base/size_text.h"
@@ -19,42 +24,53 @@ bool is_there(const fs::path& folder, const std::string& file) {
 
 }  // namespace
 
-std::set<std::string> data_files_of(const fs::path& folder, std::span<const std::string> models) {
-  std::set<std::string> files;
+ReplacedData::ReplacedData(const fs::path& folder, std::span<const std::string> models) {
+  std::set<std::string> locations;
   for (const std::string& name : models) {
     std::error_code ignored;
-    if (!fs::is_regular_file(folder / name, ignored)) {
+    // What a link leads to is none of the folder's.
+    if (!fs::is_regular_file(fs::symlink_status(folder / name, ignored))) {
       continue;
     }
     if (const auto model = Model::load(folder / name)) {
       for (const ExternalTensor& tensor : model->external_tensors()) {
-        files.insert(tensor.location);
+        locations.insert(tensor.location);
       }
     }
   }
-  return files;
+  for (const std::string& location : locations) {
+    if (is_there(folder, location)) {
+      files_.push_back({location, (folder / location).string(), ""});
+    }
+  }
 }
 
-void note_left_data(const fs::path& folder, const std::set<std::string>& old,
-                    std::span<const SaveReport> saved, SaveReport& report) {
-  std::set<std::string_view> known;
+void ReplacedData::prepare(std::span<const SaveReport> saved, SaveReport& report) {
+  std::set<std::string_view> used;
   for (const SaveReport& model : saved) {
     for (const SavedTensor& tensor : model.tensors) {
-      known.insert(tensor.file);
+      used.insert(tensor.file);
     }
   }
-  for (const auto& [file, model] : report.data_left_for) {
-    known.insert(file);
-  }
-  for (const std::string& file : old) {
-    if (known.contains(file) || !is_there(folder, file)) {
-      continue;
-    }
+  for (OldFile& file : files_) {
     std::error_code ignored;
-    report.notes.push_back(quote(file) + " (" + size_text(fs::file_size(folder / file, ignored)) +
-                           ") held data of the replaced model and stays, because another tool "
-                           "wrote it; if no other model needs it: rm " +
-                           quote((folder / file).string()));
+    if (!used.contains(file.location)) {
+      file.note = quote(file.location) + " (" + size_text(fs::file_size(file.path, ignored)) +
+                  ") held data of the replaced model and stays, because another tool wrote it; if "
+                  "no other model needs it: rm " +
+                  quote(file.path);
+    }
+  }
+  report.notes.reserve(report.notes.size() + files_.size());
+}
+
+void ReplacedData::note(SaveReport& report) noexcept {
+  for (OldFile& file : files_) {
+    const bool is_left = std::any_of(report.data_left_for.begin(), report.data_left_for.end(),
+                                     [&](const auto& left) { return left.first == file.location; });
+    if (!file.note.empty() && !is_left && ::access(file.path.c_str(), F_OK) == 0) {
+      report.notes.push_back(std::move(file.note));
+    }
   }
 }
 

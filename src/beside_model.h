@@ -2,24 +2,39 @@
 #pragma once
 
 #include <filesystem>
-#include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "onnx_external/model.h"
 #include "onnx_external/save_external.h"
 
 namespace onnx_external {
 
-// The files of the external data of the models that have these names in the folder, relative to it.
-// Call it before they are replaced; names of no model that can be read are left out.
-[[nodiscard]] std::set<std::string> data_files_of(const std::filesystem::path& folder,
-                                                  std::span<const std::string> models);
+// Data files of replaced models that stay because nobody knows whose they are: another tool wrote
+// them.
+class ReplacedData {
+ public:
+  // Before the models that have these names in the folder are replaced; names of no model that can
+  // be read are left out.
+  ReplacedData(const std::filesystem::path& folder, std::span<const std::string> models);
 
-// Notes in `report` each of the `old` files that is still in the folder, that no tensor of the
-// `saved` models is in, and that was not left for another model: nobody knows whose it is.
-void note_left_data(const std::filesystem::path& folder, const std::set<std::string>& old,
-                    std::span<const SaveReport> saved, SaveReport& report);
+  // Before the new models are put in place: makes a note of each file that no tensor of the `saved`
+  // models is in, and room for it in `report`.
+  void prepare(std::span<const SaveReport> saved, SaveReport& report);
+
+  // After that: adds the notes of files that are still there and that were not left for another
+  // model. Takes no memory, because nothing may fail any more.
+  void note(SaveReport& report) noexcept;
+
+ private:
+  struct OldFile {
+    std::string location;
+    std::string path;
+    std::string note;  // empty: it belongs to a new model, too
+  };
+  std::vector<OldFile> files_;
+};
 
 // Notes in `report` each file that nodes of the model name (GraphFacts::side_files) and that is not
 // in the folder.

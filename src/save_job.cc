@@ -278,7 +278,7 @@ Result<SaveReport> carry_out(SaveJob job) {
     job.report.tensors = saved_tensors(job.plan);
     return std::move(job.report);
   }
-  const auto old_data = data_files_of(job.target.folder, {&job.target.model_name, 1});
+  ReplacedData old_data(job.target.folder, {&job.target.model_name, 1});
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged, write_plan(job.plan, *job.model, *job.checkpoint, job.target.folder,
                                      write, &job.inputs));
@@ -289,10 +289,11 @@ Result<SaveReport> carry_out(SaveJob job) {
     job.report.verified = true;
   }
   job.report.tensors = saved_tensors(job.plan, staged.overflows());
+  old_data.prepare({&job.report, 1}, job.report);
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   job.report.data_left_for = staged.data_left_for();
-  note_left_data(job.target.folder, old_data, {&job.report, 1}, job.report);
+  old_data.note(job.report);
   job.report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(job.report);

@@ -231,7 +231,7 @@ Result<SetReport> carry_out_set(SetJob job) {
     report_tensors({}, job);
     return std::move(job.report);
   }
-  const auto old_data = data_files_of(job.target.folder, job.names);
+  ReplacedData old_data(job.target.folder, job.names);
   TRY_ASSIGN(auto staged,
              write_set_plan(job.plan, job.models, *job.checkpoint, job.target.folder, write));
   shared.bytes_resumed = staged.bytes_resumed();
@@ -244,10 +244,11 @@ Result<SetReport> carry_out_set(SetJob job) {
     }
   }
   report_tensors(staged.overflows(), job);
+  old_data.prepare(job.report.models, shared);
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   shared.data_left_for = staged.data_left_for();
-  note_left_data(job.target.folder, old_data, job.report.models, shared);
+  old_data.note(shared);
   shared.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(job.report);

@@ -242,9 +242,12 @@ Status check_missing(const fs::path& folder, const std::vector<std::string>& all
                      const std::array<std::string, 4>& names, const std::string& variant) {
   for (const std::string& name : names) {
     if (is_there(folder / name)) {
-      return fail(ErrorCode::kNotFound,
+      std::error_code ignored;
+      const bool is_link = fs::is_symlink(fs::symlink_status(folder / name, ignored));
+      return fail(is_link ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument,
                   (folder / name).string() +
-                      ": no file, or a link to one that is gone; was the download interrupted?");
+                      (is_link ? ": a link to a file that is gone; was the download interrupted?"
+                               : ": is not a regular file"));
     }
   }
   std::vector<std::string> variants;

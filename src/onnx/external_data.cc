@@ -228,8 +228,10 @@ Result<std::string> data_location(std::string_view spelled) {
                     std::string(kExportAgain));
   }
   auto plain = plain_location(spelled);
-  return plain ? plain
-               : fail(plain.error().code, plain.error().message + std::string(kSetLocation));
+  if (!plain) {
+    return fail(plain.error().code, plain.error().message + std::string(kSetLocation));
+  }
+  return plain;
 }
 
 bool ExternalEntry::has_range() const {

@@ -30,6 +30,7 @@ MASKS = (
     (r"[0-9.]+ [kMG]B peak memory", "<size> peak memory"),
     # The versions of libraries are the machine's, not ours; builds may leave mimalloc out.
     (r"^mimalloc [0-9].*\n", ""),
+    (r"^(OpenMP [0-9].*|C\+\+ threads)$", "<threads>"),
     (r"^(protobuf|onnx|zlib|libdeflate|OpenSSL|CLI11|fmt|nlohmann-json) [0-9].*$", r"\1 <version>"),
 )
 

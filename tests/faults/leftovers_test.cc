@@ -74,8 +74,12 @@ class Leftovers : public testing::Test {
     options.write.overwrite = Overwrite::kAllow;
     options.verification = Verification::kOff;
     options.plan.layout = choice.layout;
-    options.plan.max_shard_bytes = 2500;
-    options.plan.reuse = reuse;
+    if (choice.layout == Layout::kShards) {
+      options.plan.max_shard_bytes = 2500;
+    }
+    if (choice.layout != Layout::kInline && choice.layout != Layout::kLink) {
+      options.plan.reuse = reuse;
+    }
     const std::string name = std::to_string(seed) + ".pt";
     fs::path checkpoint = dir_.path() / name;
     if (choice.layout == Layout::kLink) {

@@ -232,7 +232,9 @@ SaveOptions Scene::options_for(const SaveRequest& request) const {
   options.verification = request.form.verification;
   options.plan.reuse = request.form.reuse;
   options.plan.layout = request.form.layout;
-  options.plan.max_shard_bytes = kSceneShardBytes;
+  if (request.form.layout == Layout::kShards) {
+    options.plan.max_shard_bytes = kSceneShardBytes;
+  }
   options.mapping.casts = request.form.input == Input::kCast ? Casts::kAllow : Casts::kRefuse;
   if (request.form.input == Input::kRecorded) {
     options.test_data = {recording()};

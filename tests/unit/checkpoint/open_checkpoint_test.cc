@@ -287,7 +287,7 @@ TEST_F(Folder, RefusesAHugeConfigurationWithoutReadingIt) {
 TEST_F(Folder, PassesOverWhatIsNoFileAndSaysSo) {
   using ::testing::HasSubstr;
   fs::create_symlink("gone", dir_.path() / "model.safetensors");
-  EXPECT_THAT(taken(), HasSubstr("a link to one that is gone; was the download interrupted?"));
+  EXPECT_THAT(taken(), HasSubstr("a link to a file that is gone; was the download interrupted?"));
   write("pytorch_model.bin");
   EXPECT_EQ(taken(), "pytorch_model.bin");
   EXPECT_THAT(open({dir_.path()})->notes(),

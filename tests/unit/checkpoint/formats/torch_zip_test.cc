@@ -327,10 +327,11 @@ std::string zip_with(const std::string& record, const std::string& data = "hello
 TEST(TorchZip, RefusesOtherZipFilesByName) {
   EXPECT_THAT(open_bytes(zip_with("a/readme.txt")),
               FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint"));
-  EXPECT_THAT(open_bytes(zip_with("readme.txt")),
-              FailsWith(ErrorCode::kUnsupported, "record 'readme.txt': lies in no folder"));
+  EXPECT_THAT(
+      open_bytes(zip_with("readme.txt")),
+      FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint; it holds 'readme.txt'"));
   EXPECT_THAT(open_bytes(zip_with("data.pkl", "N.")),
-              FailsWith(ErrorCode::kUnsupported, "record 'data.pkl': lies in no folder"));
+              FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint; it holds 'data.pkl'"));
   EXPECT_THAT(open_bytes(zip_with("a/model.json")),
               FailsWith(ErrorCode::kUnsupported, "TorchScript archive of torch 1.0 to 1.2"));
   EXPECT_THAT(open_bytes(zip_with("a/.data/extern_modules")),

@@ -126,8 +126,12 @@ void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoi
     report.baked_keys.push_back(keys.keys[key].name);
   }
   report.notes = checkpoint.notes();
+  // A learned map excludes keys whose values the graph has: these are among baked_keys.
+  const std::vector<std::uint32_t>& baked = mapping.baked_keys;
   for (const std::uint32_t key : mapping.ignored_keys) {
-    report.ignored_keys.push_back(keys.keys[key].name);
+    if (!std::binary_search(baked.begin(), baked.end(), key)) {
+      report.ignored_keys.push_back(keys.keys[key].name);
+    }
   }
   for (const std::uint32_t key : mapping.skipped_keys) {
     report.skipped_keys.push_back(keys.keys[key].name);

@@ -91,6 +91,23 @@ def test_what_was_kept_ignored_and_left_out_is_in_the_report(tmp_path: Path) -> 
     assert partial.slots_left == []
 
 
+def test_keys_that_a_learned_map_accounts_for_are_not_called_ignored(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    old = {name: rng.random((16, 16), np.float32) for name in ("a.weight", "b.weight")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "val_1"], ["t"]),
+        helper.make_node("MatMul", ["t", "val_2"], ["y"]),
+    ]
+    held = {"val_1": old["a.weight"].T.copy(), "val_2": 2 * old["b.weight"]}
+    inside = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    graph = helper.make_graph(nodes, "g", [value("x", *FORM)], [value("y", *FORM)], inside)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    tuned = {**old, "a.weight": rng.random((16, 16), np.float32)}
+    report = oe.save(model, tmp_path, tuned, learn_map=old, inputs="x")
+    assert report.complete and report.baked_keys == ["b.weight"]
+    assert report.ignored_keys == [] and report.kept_by_option == []
+
+
 def test_an_ir_value_without_data_is_refused(tmp_path: Path) -> None:
     ir = pytest.importorskip("onnx_ir")
     model = ir.from_proto(half("data"))

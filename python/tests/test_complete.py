@@ -93,14 +93,18 @@ def test_what_was_kept_ignored_and_left_out_is_in_the_report(tmp_path: Path) -> 
 
 def test_keys_that_a_learned_map_accounts_for_are_not_called_ignored(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    old = {name: rng.random((16, 16), np.float32) for name in ("a.weight", "b.weight")}
+    old = {
+        "a.weight": rng.random((16, 16), np.float32),
+        "b.weight": rng.random((16, 8), np.float32),
+    }
     nodes = [
         helper.make_node("MatMul", ["x", "val_1"], ["t"]),
         helper.make_node("MatMul", ["t", "val_2"], ["y"]),
     ]
     held = {"val_1": old["a.weight"].T.copy(), "val_2": 2 * old["b.weight"]}
     inside = [numpy_helper.from_array(array, name) for name, array in held.items()]
-    graph = helper.make_graph(nodes, "g", [value("x", *FORM)], [value("y", *FORM)], inside)
+    outputs = [value("y", "float32", (16, 8))]
+    graph = helper.make_graph(nodes, "g", [value("x", *FORM)], outputs, inside)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     tuned = {**old, "a.weight": rng.random((16, 16), np.float32)}
     report = oe.save(model, tmp_path, tuned, learn_map=old, inputs="x")

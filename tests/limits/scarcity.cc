@@ -4,8 +4,8 @@
 //   SCARCE_THREADS=only:2  for the third thread that is started, alone
 //   SCARCE_REGION=yes      for the first thread that libgomp asks for
 //   SCARCE_MEMORY=...      the same of the allocations: what `operator new` asks mimalloc for, and
-//                          malloc() and calloc(), which the libraries in C call. realloc() is left
-//                          alone: libseccomp 2.5.4 frees twice when it fails (sandbox.cc)
+//                          malloc() and calloc(), which the libraries in C call, but libseccomp.
+//                          realloc() is left alone
 //   SCARCE_COUNT=FILE      how many allocations there were, when the command ends
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -95,9 +95,16 @@ void* counted(void* argument) {
   return start.function(start.argument);
 }
 
-bool is_in_libgomp(const void* code) {
+bool is_in_library(const void* code, const char* library) {
   Dl_info info{};
-  return ::dladdr(code, &info) != 0 && std::strstr(info.dli_fname, "libgomp") != nullptr;
+  return ::dladdr(code, &info) != 0 && std::strstr(info.dli_fname, library) != nullptr;
+}
+
+// libseccomp 2.5.4 frees memory twice if one of its allocations fails, which is seen much later.
+// The sandbox makes sure that there is memory for it (sandbox.cc), so its allocations do not fail
+// here.
+bool is_denied_to(const void* caller) {
+  return memory.is_denied() && !is_in_library(caller, "libseccomp");
 }
 
 std::atomic<bool> region_is_denied = false;
@@ -129,8 +136,8 @@ extern "C" {
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                    void* argument) noexcept {
   static const auto call = next<decltype(pthread_create)>("pthread_create");
-  if (std::getenv("SCARCE_REGION") != nullptr && is_in_libgomp(__builtin_return_address(0)) &&
-      !region_is_denied.exchange(true)) {
+  if (std::getenv("SCARCE_REGION") != nullptr &&
+      is_in_library(__builtin_return_address(0), "libgomp") && !region_is_denied.exchange(true)) {
     return EAGAIN;
   }
   if (!threads.begin()) {
@@ -148,12 +155,12 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 
 void* malloc(std::size_t size) noexcept {
   static const auto call = next<void*(std::size_t)>("malloc");
-  return memory.is_denied() ? denied() : call(size);
+  return is_denied_to(__builtin_return_address(0)) ? denied() : call(size);
 }
 
 void* calloc(std::size_t count, std::size_t size) noexcept {
   static const auto call = next<void*(std::size_t, std::size_t)>("calloc");
-  return memory.is_denied() ? denied() : call(count, size);
+  return is_denied_to(__builtin_return_address(0)) ? denied() : call(count, size);
 }
 
 void* mi_malloc(std::size_t size) noexcept {

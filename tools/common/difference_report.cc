@@ -85,9 +85,8 @@ std::string difference_text(const Difference& difference, const std::string& a,
   const std::size_t count = difference.only_a.size() + difference.only_b.size() +
                             difference.forms.size() + difference.bytes.size() +
                             difference.unreadable.size();
-  const std::string same =
-      count_text(difference.equal, "tensor") +
-      (compared == CompareBytes::kYes ? " equal" : " alike, no byte was read");
+  const std::string same = count_text(difference.equal, "tensor") +
+                           (compared == CompareBytes::kYes ? " equal" : " alike, no byte was read");
   return section("only in " + shown(a), rows_of(difference.only_a)) +
          section("only in " + shown(b), rows_of(difference.only_b)) +
          section("other type or shape", form_rows(difference.forms)) +

@@ -16,6 +16,7 @@
 #include "base/try.h"
 #include "beside_model.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/data_remarks.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"

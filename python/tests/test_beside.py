@@ -38,7 +38,7 @@ def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
         (source / name).write_text(text)
     graph = Graph(skeleton, {name: Key(name) for name in ("weight", "bias")})
     names = ["model"] if request.param == "model" else ["prefill", "decode"]
-    return Saving(source, tmp_path / "out", dict.fromkeys(names, graph))
+    return Saving([source], tmp_path / "out", dict.fromkeys(names, graph))
 
 
 OPTIONS = dict(progress=False, fsync=False, unmatched="skip")

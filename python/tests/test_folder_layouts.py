@@ -355,7 +355,7 @@ LAYOUTS = {
     ),
     "a configuration by a link to another folder": Layout(
         {"config.json": link("../config.json"), SINGLE: safe(1)},
-        refused="config.json: a symbolic link",
+        refused="config.json: is a symbolic link",
         theirs="loads: it follows links wherever they lead",
     ),
     "other writing of the names": Layout({"Model.safetensors": safe(1), BIN: pickled(2)}),

@@ -132,10 +132,11 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
       clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) + " (" +
       std::to_string(aligned.clashes.size()) + " of " +
       std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that meet); ";
-  const std::string cause = cause_of(task);
+  // Floats of another type say that it is the graph's checkpoint, whatever its keys are called.
+  const std::string cause = castable ? "" : cause_of(task);
   message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
   ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
-  if (castable && cause.empty()) {
+  if (castable) {
     details.remedies.push_back({"cast", "", "to convert its floats to the types of the graph"});
   }
   if (input) {

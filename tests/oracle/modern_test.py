@@ -211,8 +211,7 @@ class ModernTest:
             found = Found(state) if ranks == 1 else Found({}, parts)
             self.expect(f"rank {rank} of {ranks}", folder / f"fsdp_{rank}.pt", found)
         if ranks > 1:
-            names = [path.name for path in (folder / "chunks").iterdir()]
-            self.expect_refusal(f"{ranks} ranks, chunks", folder / "chunks", *names)
+            self.expect_refusal(f"{ranks} ranks, chunks", folder / "chunks", "of a distributed training")
 
     def run(self) -> int:
         warnings.simplefilter("ignore")  # torch calls much of this experimental

@@ -61,7 +61,7 @@ class Overflows : public testing::Test {
 TEST_F(Overflows, AreCountedInEveryLayout) {
   for (const Layout layout :
        {Layout::kPerTensor, Layout::kSingle, Layout::kShards, Layout::kInline}) {
-    for (const std::uint64_t inline_below : {0, 1000}) {
+    for (const std::uint64_t inline_below : {0U, 1000U}) {
       SaveOptions options;
       options.plan.layout = layout;
       options.plan.inline_below = inline_below;

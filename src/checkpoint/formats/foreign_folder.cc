@@ -160,6 +160,12 @@ std::optional<Json> small_json(const fs::path& path) {
   return json ? std::optional(*std::move(json)) : std::nullopt;
 }
 
+// Whoever reads JSON says what is wrong with a value of another kind, or with a damaged one.
+bool begins_as_json(std::string_view head) {
+  const std::size_t first = head.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && "{[\"-0123456789"sv.find(head[first]) != head.npos;
+}
+
 // A file that should be JSON, and is a pointer or a web page.
 void add_foreign_json(const fs::path& path, std::vector<FolderFact>& facts) {
   std::error_code ignored;
@@ -167,7 +173,7 @@ void add_foreign_json(const fs::path& path, std::vector<FolderFact>& facts) {
       fs::is_regular_file(path, ignored) ? SourceFile::open(path) : fail(ErrorCode::kNotFound, "");
   const auto head = file ? head_of(**file) : fail(file.error());
   const auto found = head ? foreign_format(*head) : std::nullopt;
-  if (found && !small_json(path)) {  // whoever reads JSON says what is wrong with it
+  if (found && !begins_as_json(*head) && !small_json(path)) {
     facts.push_back({FolderKind::kForeign, path.filename().string() + ": " + found->text()});
   }
 }

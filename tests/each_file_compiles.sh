@@ -1,8 +1,8 @@
 #!/bin/sh
 # clang 14 compiles each file of the library, the commands, the tests and the benchmarks by itself,
 # without a warning. That finds the includes that are missing and that unity builds hide. Nothing is
-# linked; the examples of the headers, which CMake generates after it linked the library, are left to
-# ./check.
+# linked; the examples of the headers, and the tests with the other runtime of threads, which CMake
+# makes after it linked the library, are left to ./check.
 set -eu
 cd "$(dirname "$0")/.."
 sh cmake/install-deps.sh ci
@@ -10,6 +10,6 @@ sh cmake/install-deps.sh ci
 echo "compiling each file by itself"
 cmake -S . -B build/syntax -G Ninja -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=Syntax \
   -DCMAKE_CXX_FLAGS_SYNTAX=-fsyntax-only -DONNX_EXTERNAL_WERROR=ON >/dev/null
-objects=$(ninja -C build/syntax -t targets all | sed -n '/header_examples/!s/^\([^ ]*\.o\): .*/\1/p')
+objects=$(ninja -C build/syntax -t targets all | sed -n '/header_examples\|_test_threads/!s/^\([^ ]*\.o\): .*/\1/p')
 # shellcheck disable=SC2086  # a list of targets
 cmake --build build/syntax --target $objects -- --quiet -k 0

@@ -12,7 +12,7 @@ test="libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy python3-o
   python3-torchvision python3-dev python3-venv openmpi-bin libopenmpi-dev groff-base file
   ccache"
 
-ci="clang-14 libomp-14-dev libclang-rt-14-dev llvm-14 clang-format-14 clang-tidy-14"
+ci="clang-14 libclang-rt-14-dev llvm-14 clang-format-14 clang-tidy-14"
 command -v node >/dev/null || test="$test nodejs"
 command -v npm >/dev/null || test="$test npm"
 

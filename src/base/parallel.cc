@@ -196,18 +196,13 @@ int available_threads() {
 }
 
 std::string thread_runtime() {
-#ifdef __clang__
-  const std::string library = " (libomp)";
-#else
-  const std::string library = " (libgomp)";
-#endif
   switch (_OPENMP) {  // the month of the specification
     case 201511:
-      return "OpenMP 4.5" + library;
+      return "OpenMP 4.5 (libgomp)";
     case 201811:
-      return "OpenMP 5.0" + library;
+      return "OpenMP 5.0 (libgomp)";
     default:
-      return "OpenMP " + std::to_string(_OPENMP) + library;
+      return "OpenMP " + std::to_string(_OPENMP) + " (libgomp)";
   }
 }
 

@@ -39,19 +39,19 @@ std::uint64_t work_of_loading(const Given& graph) {
 template <typename Given>
 Status open_inputs(SaveJob& job, Paths paths, const Given& graph) {
   enum Input { kModel, kCheckpoint, kInputs };
-  return parallel_for(kInputs, thread_count(job.options.open.threads, work_of_loading(graph)),
-                      [&](std::size_t input, int) -> Status {
-                        if (input == kModel) {
-                          TRY_ASSIGN(job.model, given_model(graph, job.options));
-                        } else {
-                          TRY_ASSIGN(
-                              job.checkpoint,
-                              open_checkpoint(paths, open_options(job.options, job.target.folder)));
-                          TRY(add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
-                                                  job.options.open.max_expand));
-                        }
-                        return {};
-                      });
+  return parallel_tasks(
+      kInputs, thread_count(job.options.open.threads, work_of_loading(graph)),
+      [&](std::size_t input, int) -> Status {
+        if (input == kModel) {
+          TRY_ASSIGN(job.model, given_model(graph, job.options));
+        } else {
+          TRY_ASSIGN(job.checkpoint,
+                     open_checkpoint(paths, open_options(job.options, job.target.folder)));
+          TRY(add_derived_tensors(*job.checkpoint, job.options.mapping.derived,
+                                  job.options.open.max_expand));
+        }
+        return {};
+      });
 }
 
 // The old checkpoint may be the same state dict in another kind of file, without the key. If it has

@@ -92,17 +92,17 @@ Result<Model> load_graph(const GraphToSave& graph, const SaveOptions& options) {
 // Graphs and checkpoint are opened at the same time.
 Status open_set(SetJob& job, Graphs graphs, Paths paths) {
   std::vector<std::optional<Model>> models(graphs.size());
-  TRY(parallel_for(graphs.size() + 1, thread_count(job.options.open.threads),
-                   [&](std::size_t input, int) -> Status {
-                     if (input < graphs.size()) {
-                       TRY_ASSIGN(models[input], load_graph(graphs[input], job.options));
-                     } else if (!paths.empty()) {
-                       TRY_ASSIGN(
-                           job.checkpoint,
-                           open_checkpoint(paths, open_options(job.options, job.target.folder)));
-                     }
-                     return {};
-                   }));
+  TRY(parallel_tasks(graphs.size() + 1, thread_count(job.options.open.threads),
+                     [&](std::size_t input, int) -> Status {
+                       if (input < graphs.size()) {
+                         TRY_ASSIGN(models[input], load_graph(graphs[input], job.options));
+                       } else if (!paths.empty()) {
+                         TRY_ASSIGN(
+                             job.checkpoint,
+                             open_checkpoint(paths, open_options(job.options, job.target.folder)));
+                       }
+                       return {};
+                     }));
   for (std::optional<Model>& model : models) {
     job.models.push_back(*std::move(model));
   }

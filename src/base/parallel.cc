@@ -44,26 +44,6 @@ bool thread_has_memory() noexcept {
   }
 }
 
-// Calls work(0) here and the others on new threads, as far as there are any.
-void run_threads(int threads, const std::function<void(int)>& work) {
-  std::vector<std::thread> others;
-  try {
-    others.reserve(static_cast<std::size_t>(std::max(threads, 1) - 1));
-    for (int thread = 1; thread < threads; ++thread) {
-      others.emplace_back([&work, thread] {
-        if (thread_has_memory()) {
-          work(thread);
-        }
-      });
-    }
-  } catch (const std::exception&) {  // there are no more threads, or no memory for one
-  }
-  work(0);
-  for (std::thread& other : others) {
-    other.join();
-  }
-}
-
 #ifdef ONNX_EXTERNAL_OPENMP
 
 // Threads that prove, before an OpenMP region begins, that the region can have its threads: libgomp
@@ -256,7 +236,26 @@ void run_team(int threads, const std::function<void(int)>& work) {
     return;
   }
 #endif
-  run_threads(threads, work);
+  run_plain_team(threads, work);
+}
+
+void run_plain_team(int threads, const std::function<void(int)>& work) {
+  std::vector<std::thread> others;
+  try {
+    others.reserve(static_cast<std::size_t>(std::max(threads, 1) - 1));
+    for (int thread = 1; thread < threads; ++thread) {
+      others.emplace_back([&work, thread] {
+        if (thread_has_memory()) {
+          work(thread);
+        }
+      });
+    }
+  } catch (const std::exception&) {  // there are no more threads, or no memory for one
+  }
+  work(0);
+  for (std::thread& other : others) {
+    other.join();
+  }
 }
 
 bool run_beside(const std::function<void()>& work, const std::function<void()>& meanwhile) {

@@ -67,12 +67,13 @@ void run_team(int threads, const std::function<void(int)>& work);
 [[nodiscard]] bool run_beside(const std::function<void()>& work,
                               const std::function<void()>& meanwhile);
 
-// Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
-// first; thread is in [0, threads). A failure stops only higher indices, and the error of the
-// lowest failing index is returned, so every run reports the same message. Exceptions become
-// errors.
-template <typename Step>
-[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
+// The same on C++ threads in every build, with work(0) on the calling thread.
+void run_plain_team(int threads, const std::function<void(int)>& work);
+
+// What parallel_for and parallel_tasks have in common: run(threads, work) runs the team.
+template <typename RunTeam, typename Step>
+[[nodiscard]] Status run_steps(const RunTeam& run, std::size_t count, int threads,
+                               const Step& step) {
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> lowest_failure{std::numeric_limits<std::size_t>::max()};
   std::optional<Error> error;
@@ -94,8 +95,25 @@ template <typename Step>
     }
   };
   const std::size_t most = static_cast<std::size_t>(std::max(threads, 1));
-  run_team(static_cast<int>(std::min(most, count)), std::cref(work));
+  run(static_cast<int>(std::min(most, count)), std::cref(work));
   return error ? Status(fail(*std::move(error))) : Status();
+}
+
+// Calls step(index, thread) for every index in [0, count) on up to `threads` threads, lowest index
+// first; thread is in [0, threads). A failure stops only higher indices, and the error of the
+// lowest failing index is returned, so every run reports the same message. Exceptions become
+// errors.
+template <typename Step>
+[[nodiscard]] Status parallel_for(std::size_t count, int threads, const Step& step) {
+  return run_steps(run_team, count, threads, step);
+}
+
+// The same for steps that leave something behind, such as the files that they opened. In an OpenMP
+// region no step runs on the calling thread, and an allocator reuses the memory of a thread that
+// has ended with some delay: 20,000 tensors, linked, took 7 % longer.
+template <typename Step>
+[[nodiscard]] Status parallel_tasks(std::size_t count, int threads, const Step& step) {
+  return run_steps(run_plain_team, count, threads, step);
 }
 
 }  // namespace onnx_external

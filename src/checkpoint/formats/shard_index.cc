@@ -185,7 +185,7 @@ Result<std::deque<FileContents>> read_some_shards(const std::filesystem::path& f
                                                   const OpenOptions& options) {
   std::deque<FileContents> read(std::min(kShardsAtOnce, map.shards.size() - first));
   const int threads = options.classes == nullptr ? thread_count(options.threads) : 1;
-  TRY(parallel_for(read.size(), threads, [&](std::size_t i, int) -> Status {
+  TRY(parallel_tasks(read.size(), threads, [&](std::size_t i, int) -> Status {
     TRY_ASSIGN(auto file, open_shard(folder, map.shards[first + i]));
     TRY_ASSIGN(read[i], read_checkpoint_file(std::move(file), options));
     return {};

@@ -52,6 +52,33 @@ TEST(ParallelFor, HasNothingToDoForNoSteps) {
   EXPECT_THAT(parallel_for(0, 8, [](std::size_t, int) -> Status { std::abort(); }), IsOk());
 }
 
+TEST(ParallelTasks, TakePlaceOnTheCallingThreadToo) {
+  std::atomic<int> here = 0;
+  std::atomic<int> done = 0;
+  ASSERT_THAT(parallel_tasks(2, 2,
+                             [&, caller = std::this_thread::get_id()](std::size_t, int) -> Status {
+                               const auto end =
+                                   std::chrono::steady_clock::now() + std::chrono::seconds(10);
+                               ++done;
+                               here += std::this_thread::get_id() == caller ? 1 : 0;
+                               while (done < 2 && std::chrono::steady_clock::now() < end) {
+                                 std::this_thread::yield();
+                               }
+                               return {};
+                             }),
+              IsOk());
+  EXPECT_EQ(done, 2);
+  EXPECT_EQ(here, 1);
+}
+
+TEST(ParallelTasks, ReturnTheErrorOfTheLowestIndex) {
+  EXPECT_THAT(parallel_tasks(2, 2,
+                             [](std::size_t i, int) -> Status {
+                               return fail(ErrorCode::kIo, "task " + std::to_string(i) + "!");
+                             }),
+              FailsWith(ErrorCode::kIo, "task 0!"));
+}
+
 // Whether `count` threads are inside of work() at the same time.
 bool meet(int count) {
   std::atomic<int> arrived = 0;

@@ -8,8 +8,19 @@ oe.torch.export(make_model, (ids,), "out/model.onnx", weights="model.safetensors
 """
 
 from ..meter import Step
+from ..patching.patches import patches
 from .exporting import ExportReport, Source, export, skeleton
 from .skeleton import Skeleton, Slot
 from .untouched import build
 
-__all__ = ["ExportReport", "Skeleton", "Slot", "Source", "Step", "build", "export", "skeleton"]
+__all__ = [
+    "ExportReport",
+    "Skeleton",
+    "Slot",
+    "Source",
+    "Step",
+    "build",
+    "export",
+    "patches",
+    "skeleton",
+]

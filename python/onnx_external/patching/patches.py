@@ -1,0 +1,107 @@
+"""oe.torch.patches: what helps torch.export, applied in a context and undone after it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from .classes import known_classes
+from .custom import MethodPatch, method_patches
+from .report import AppliedPatch, Patches, nodes_marked
+from .static_dimensions import sizes_watched
+from .swapping import exchanged
+from .transformers_patches import transformers_patched
+
+__all__ = ["patches"]
+
+
+@contextlib.contextmanager
+def patches(
+    module: nn.Module | None = None,
+    input_sets: Sequence[Any] = (),
+    *,
+    rewrite: bool = True,
+    torch: bool = True,
+    transformers: bool = True,
+    caches: bool = True,
+    classes: Iterable[type | tuple[type, Sequence[str]]] = (),
+    custom: Iterable[type | ModuleType] = (),
+    stop_if_static: bool = False,
+    dump: str | None = None,
+) -> Iterator[Patches]:
+    """Change torch, transformers and the module so that it can be exported, and undo all of it.
+
+    ```python
+    with oe.torch.patches(module, [(x,), (y,)]) as patches:
+        program = torch.export.export(module, (x,), dynamic_shapes=shapes, strict=False)
+    print(patches.report())
+    ```
+
+    Everything is put back when the context ends, also by an exception. Contexts may be nested; two
+    threads take turns where functions are rewritten.
+
+    Args:
+        module: what is to be exported. Needed for rewriting, and for the caches of its model.
+        input_sets: inputs that make the module take all its branches: each a tuple of positional
+            inputs, a dict of inputs by name, or a pair of both. None of them: nothing is rewritten.
+        rewrite: rewrite tests and loops on tensors, see docs/python-rewriting.md.
+        torch: how torch.onnx.export traces: sizes of 0 and 1 vary like others, and LSTM and GRU
+            become loops.
+        transformers: the patches of transformers' own exporters, if it is installed.
+        caches: torch is told of the caches of transformers that a model uses.
+        classes: further classes that inputs or outputs have: classes, or pairs of a class and the
+            names of its attributes.
+        custom: classes with `_PATCHED_CLASS_` and `_PATCHES_`, or modules of such classes.
+        stop_if_static: raise a StaticDimensionError with the line of the module's code where a
+            dynamic size becomes a number.
+        dump: a folder that gets the report and the diffs when the context ends.
+
+    Raises:
+        InvalidArgumentError: a custom patch or class does not have the form.
+        RewriteError: a test or loop cannot be rewritten; the message names its line.
+    """
+    made = Patches()
+    methods, made.skipped = method_patches(custom)
+    with contextlib.ExitStack() as stack:
+        if dump is not None:
+            stack.callback(made.dump, dump)
+        stack.enter_context(nodes_marked(made))
+        stack.enter_context(sizes_watched(stop_if_static, made.constraints))
+        if torch:
+            stack.enter_context(_torch_patched(made))
+        if transformers:
+            stack.enter_context(transformers_patched(made.applied))
+        for patch in methods:
+            stack.enter_context(exchanged(patch.owner, patch.method, patch.function))
+            made.applied.append(_row(patch))
+        known = stack.enter_context(known_classes(classes, module if caches else None))
+        made.applied += [AppliedPatch("class", name, "torch looks into it") for name in known]
+        if rewrite and module is not None and input_sets:
+            stack.enter_context(_rewritten(module, input_sets, made))
+        yield made
+
+
+def _row(patch: MethodPatch) -> AppliedPatch:
+    lines = [line for _, _, line in patch.code.co_lines() if line] if patch.code else []
+    place = ((patch.code.co_filename, min(lines), max(lines)),) if lines else ()
+    why = (patch.patch.__doc__ or f"{patch.patch.__qualname__} replaces it").strip().splitlines()[0]
+    return AppliedPatch("custom", patch.name, why, place)
+
+
+@contextlib.contextmanager
+def _torch_patched(made: Patches) -> Iterator[None]:
+    import torch.fx.experimental._config as config
+
+    why = "sizes of 0 and 1 vary like others, and broadcasting does not tie sizes"
+    with config.patch(backed_size_oblivious=True):
+        made.applied.append(AppliedPatch("torch", "backed_size_oblivious", why))
+        yield
+
+
+@contextlib.contextmanager
+def _rewritten(module: nn.Module, input_sets: Sequence[Any], made: Patches) -> Iterator[None]:
+    yield

@@ -1,0 +1,245 @@
+"""oe.torch.patches: applied, reported and undone."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import onnx_external as oe  # noqa: E402
+from onnx_external.patching.static_dimensions import StaticDimensionError  # noqa: E402
+
+ROWS = {0: torch.export.Dim.DYNAMIC}
+
+
+class Halves(torch.nn.Module):
+    """What is patched."""
+
+    def forward(self, x: Any) -> Any:
+        return self.scaled(x) / 2
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.factor
+
+    @property
+    def factor(self) -> int:
+        return 1
+
+    @staticmethod
+    def fixed() -> int:
+        return 1
+
+
+class patched_Halves:  # the form that users of such patches know
+    """Triples instead."""
+
+    _PATCHED_CLASS_ = Halves
+    _PATCHES_ = ("scaled", "fixed")
+
+    def scaled(self, x: Any) -> Any:
+        return x * 3
+
+    @staticmethod
+    def fixed() -> int:
+        return 3
+
+
+def state() -> dict[str, Any]:
+    """What a context may not leave changed."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils import _pytree as pytree
+
+    return {
+        "halves": dict(vars(Halves)),
+        "shapes": dict(vars(ShapeEnv)),
+        "nodes": set(pytree.SUPPORTED_NODES),
+        "names": dict(pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE),
+        "waiting": len(pytree._cxx_pytree_pending_imports),
+        "functions": torch.overrides._len_torch_function_stack(),
+        "grad": torch.is_grad_enabled(),
+    }
+
+
+@dataclasses.dataclass
+class Pair:
+    """An input that torch does not know."""
+
+    left: Any
+    right: Any
+
+
+class TakesPair(torch.nn.Module):
+    def forward(self, pair: Pair) -> Any:
+        return pair.left + pair.right
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """What torch imports for its first export registers classes of its own."""
+    torch.export.export(torch.nn.Linear(1, 1), (torch.ones(1, 1),))
+
+
+def exported(module: Any, *args: Any, **options: Any) -> Any:
+    return torch.export.export(module, args, strict=False, **options)
+
+
+def test_a_custom_patch_replaces_methods_while_the_context_lasts() -> None:
+    x, before = torch.ones(2), state()
+    with oe.torch.patches(custom=[patched_Halves]) as patches:
+        assert Halves()(x).tolist() == [1.5, 1.5]
+        assert Halves.fixed() == 3
+        program = exported(Halves(), x)
+    assert Halves()(x).tolist() == [0.5, 0.5]
+    assert state() == before
+    name = f"{__name__}.Halves.scaled"
+    assert f"custom  {name}: Triples instead." in patches.report().replace("      ", "")
+    assert len(patches.involved(program)[name]) == 1
+
+
+def test_patches_are_undone_after_an_error_and_an_interruption() -> None:
+    for error in (ValueError, KeyboardInterrupt):
+        before = state()
+        with pytest.raises(error), oe.torch.patches(custom=[patched_Halves]):
+            raise error
+        assert state() == before
+
+
+def test_patches_may_be_nested() -> None:
+    class patched_Again(patched_Halves):
+        _PATCHED_CLASS_ = Halves
+        _PATCHES_ = ("fixed",)
+
+        @staticmethod
+        def fixed() -> int:
+            return 9
+
+    before = state()
+    with oe.torch.patches(custom=[patched_Halves]):
+        with oe.torch.patches(custom=[patched_Again]):
+            assert Halves.fixed() == 9
+        assert Halves.fixed() == 3
+    assert state() == before
+
+
+def test_the_patches_of_a_module_are_found() -> None:
+    module = types.ModuleType("patches_of_mine")
+    exec(
+        "class patched_Mine:\n    _PATCHED_CLASS_ = 'no.such.Class'\n    _PATCHES_ = []",
+        vars(module),
+    )
+    with oe.torch.patches(custom=[module]) as patches:
+        pass
+    assert patches.skipped[0].name == "no.such.Class"
+    assert "the class is not there" in patches.report()
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"_PATCHES_": "forward"}, "must be the list"),
+        ({"_PATCHES_": ["forward"]}, "which the class does not define"),
+        ({"_PATCHES_": ["gone"], "gone": len}, "has no 'gone' in the installed version"),
+        ({"_PATCHED_CLASS_": 3, "_PATCHES_": []}, "is no class"),
+    ],
+)
+def test_a_patch_of_another_form_is_refused(members: dict[str, Any], message: str) -> None:
+    patch = type("patched_Wrong", (), {"_PATCHED_CLASS_": Halves, **members})
+    with pytest.raises(oe.InvalidArgumentError, match=message), oe.torch.patches(custom=[patch]):
+        pass
+
+
+def test_a_patch_for_other_versions_is_left_out() -> None:
+    patch = type(
+        "patched_Old",
+        (),
+        {
+            "_PATCHED_CLASS_": Halves,
+            "_PATCHES_": ["fixed"],
+            "_VERSIONS_": {"torch": "<1.0"},
+            "fixed": staticmethod(lambda: 7),
+        },
+    )
+    with oe.torch.patches(custom=[patch]) as patches:
+        assert Halves.fixed() == 1
+    assert "it is for torch <1.0" in patches.skipped[0].why
+
+
+def test_what_is_no_patch_is_refused() -> None:
+    with (
+        pytest.raises(oe.InvalidArgumentError, match="no class with _PATCHED_CLASS_"),
+        oe.torch.patches(custom=[Halves]),
+    ):
+        pass
+
+
+def test_classes_of_inputs_are_known_for_a_while() -> None:
+    pair, before = Pair(torch.ones(2), torch.ones(2)), state()
+    with oe.torch.patches(classes=[Pair]) as patches:
+        program = exported(TakesPair(), pair)
+    assert len(program.graph_signature.user_inputs) == 2
+    assert any(each.kind == "class" and each.name.endswith("Pair") for each in patches.applied)
+    assert state() == before
+
+
+def test_the_attributes_of_a_class_can_be_named() -> None:
+    class Bag:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor, self.other = tensor, object()
+
+    class TakesBag(torch.nn.Module):
+        def forward(self, bag: Any) -> Any:
+            return bag.tensor * 2
+
+    with oe.torch.patches(classes=[(Bag, ["tensor"])]):
+        program = exported(TakesBag(), Bag(torch.ones(2)))
+    assert len(program.graph_signature.user_inputs) == 1
+
+
+class Fixes(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.view(4, -1)[:, :1] + x.reshape(2, 2, x.shape[1]).sum()
+
+
+def test_the_line_that_makes_a_dimension_static_is_said() -> None:
+    before = state()
+    with (
+        pytest.raises(Exception, match=r"x.shape\[0\] became 4") as raised,
+        oe.torch.patches(stop_if_static=True),
+    ):
+        exported(Fixes(), torch.ones(4, 3), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    chain, error = [], raised.value
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    assert any(isinstance(each, StaticDimensionError) for each in chain)
+    assert Path(__file__).name in str(raised.value)
+    assert state() == before
+
+
+def test_what_a_trace_assumes_of_sizes_is_collected() -> None:
+    with oe.torch.patches() as patches:
+        exported(Fixes(), torch.ones(4, 3), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    assert [(each.size, each.equals) for each in patches.constraints] == [("x.shape[0]", "4")]
+    assert "x.reshape(2, 2" in patches.report()
+
+
+def test_the_report_is_written_into_a_folder(tmp_path: Path) -> None:
+    with oe.torch.patches(custom=[patched_Halves], dump=str(tmp_path / "dump")):
+        pass
+    assert "Triples instead" in (tmp_path / "dump" / "patches.txt").read_text()
+
+
+def test_transformers_patches_are_named() -> None:
+    pytest.importorskip("transformers.exporters")
+    import transformers  # noqa: F401
+
+    with oe.torch.patches() as patches:
+        names = [each.name for each in patches.applied if each.kind == "transformers"]
+    assert names
+    assert all(each.split(".")[0] in sys.modules for each in names)

@@ -1,0 +1,23 @@
+"""What cannot be rewritten, as exceptions that name the line of the user's source."""
+
+from __future__ import annotations
+
+from onnx_external.errors import ExportError
+
+__all__ = ["RewriteError", "UnmergeableError"]
+
+
+class RewriteError(ExportError):
+    """The control flow cannot be rewritten; the message says why, and the way out."""
+
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.where = where
+
+
+class UnmergeableError(RewriteError):
+    """Two branches give values that cannot be one."""
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message, key)
+        self.key = key

@@ -1,0 +1,141 @@
+"""From an error of a trace, or a guard, to the tests of the user's that it comes from."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+
+from onnx_external.rewriting.finding.observing import Observation
+from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
+
+__all__ = ["blamed", "blamed_by_guard"]
+
+_DATA = frozenset(
+    {
+        "ConstraintViolationError",
+        "DataDependentOutputException",
+        "GuardOnDataDependentSymNode",
+        "PendingUnbackedSymbolNotFound",
+        "Unsupported",
+        "UserError",
+    }
+)
+"""The errors of torch that say: Python asked for the value of a tensor."""
+
+_Place = tuple[int, int | None, int | None, int | None]
+"""Line, last line, column, last column; the line alone on Python 3.10."""
+
+
+def blamed(error: BaseException, observed: Observation) -> set[str]:
+    """Return the keys of the innermost test at which a trace was refused, if it was at one."""
+    errors = list(_chain(error))
+    if not any(type(each).__name__ in _DATA for each in errors):
+        return set()
+    paths = {each.path for each in observed.functions}
+    for each in reversed(errors):
+        for path, place in reversed(list(_frames(each.__traceback__))):
+            if path in paths:
+                found = _tests_at(path, place)
+                if found:
+                    return found
+    return set()
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, _Place]]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        place: _Place = (trace.tb_lineno, None, None, None)
+        if hasattr(code, "co_positions"):  # since Python 3.11
+            line, last, column, last_column = list(code.co_positions())[trace.tb_lasti // 2]
+            if line is not None:
+                place = (line, last, column, last_column)
+        yield code.co_filename, place
+        trace = trace.tb_next
+
+
+def blamed_by_guard(observed: Observation, stack: Iterable[tuple[str, int]] = ()) -> set[str]:
+    """Return the keys of the tests that a guard on sizes comes from.
+
+    Args:
+        observed: What ran.
+        stack: The files and lines at which torch made the guard, from the outside in. Without it,
+            the tests on numbers are returned that had one outcome only, and may have been baked.
+    """
+    paths = {each.path for each in observed.functions}
+    for path, line in reversed(list(stack)):
+        if path in paths:
+            found = _tests_at(path, (line, None, None, None))
+            if found:
+                return found
+    return {
+        key_of(each.path, node)
+        for each in observed.functions
+        for node in ast.walk(each.node)
+        if isinstance(node, ast.If | ast.IfExp | ast.While) and _compares_numbers(node.test)
+        if key_of(each.path, node) in observed.seen
+    }
+
+
+def _compares_numbers(test: ast.expr) -> bool:
+    """Whether a test may be on sizes: it compares, and neither with None nor with a text."""
+    order = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+    for each in ast.walk(test):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod):
+            return True
+        if isinstance(each, ast.Compare) and any(isinstance(op, order) for op in each.ops):
+            sides = [each.left, *each.comparators]
+            texts = [one for one in sides if isinstance(one, ast.Constant)]
+            return all(isinstance(one.value, int | float) for one in texts)
+    return False
+
+
+_trees: dict[str, ast.Module] = {}
+
+
+def _tests_at(path: str, place: _Place) -> set[str]:
+    """The keys of everything that decides something, and whose test holds the place."""
+    text = "".join(linecache.getlines(path))
+    if text not in _trees:
+        try:
+            _trees[text] = ast.parse(text)
+        except SyntaxError:
+            return set()
+    found = set()
+    for node in ast.walk(_trees[text]):
+        if keyed(node) and any(_within(place, each) for each in _deciding(node)):
+            found.add(key_of(path, node))
+        if isinstance(node, ast.comprehension):
+            found |= {condition_key(path, each) for each in node.ifs if _within(place, each)}
+    return found
+
+
+def _deciding(node: ast.AST) -> list[ast.expr]:
+    """The parts of a node that decide."""
+    if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+        return [node.test]
+    if isinstance(node, ast.For | ast.comprehension):
+        return [node.iter]
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    return [node] if isinstance(node, ast.Compare | ast.Call) else []
+
+
+def _within(place: _Place, node: ast.expr) -> bool:
+    line, last, column, last_column = place
+    first_line, end_line = node.lineno, node.end_lineno or node.lineno
+    if column is None or last is None or last_column is None:
+        return first_line <= line <= end_line
+    start, end = (first_line, node.col_offset), (end_line, node.end_col_offset or 0)
+    return start <= (line, column) and (last, last_column) <= end

@@ -1,0 +1,58 @@
+"""The names of tests and loops: "file.py:line:column" in the user's source.
+
+A statement is named by where it starts. Expressions that start at the same place (`not a and b` is
+two of them) are named by a part that no other one is named by, so that each has a key of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+
+__all__ = ["DISPATCHED", "condition_key", "key_of", "keyed"]
+
+DISPATCHED = frozenset(
+    "bool int float max min any all range enumerate zip reversed len sum".split()
+)
+"""The builtins that rewritten code calls through the runtime."""
+
+
+def key_of(path: str, node: ast.AST) -> str:
+    """Return the key of a test, a loop, an expression or a generator of a comprehension."""
+    return _key(path, _named_by(node))
+
+
+def condition_key(path: str, condition: ast.expr) -> str:
+    """Return the key of a condition of a comprehension."""
+    return _key(path, condition)
+
+
+def _key(path: str, place: ast.AST) -> str:
+    line, column = getattr(place, "lineno", 0), getattr(place, "col_offset", 0)
+    return f"{os.path.basename(path)}:{line}:{column}"
+
+
+def _named_by(node: ast.AST) -> ast.AST:
+    if isinstance(node, ast.BoolOp):
+        return node.values[-1]
+    if isinstance(node, ast.IfExp):
+        return node.test
+    if isinstance(node, ast.UnaryOp):
+        return node.operand
+    if isinstance(node, ast.Compare):
+        return node.comparators[-1]
+    if isinstance(node, ast.comprehension):
+        return node.target
+    return node
+
+
+def keyed(node: ast.AST) -> bool:
+    """Return whether a node has a key of its own: it decides something."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.Not)
+    if isinstance(node, ast.Compare):
+        return len(node.ops) > 1
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in DISPATCHED
+    kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.comprehension)
+    return isinstance(node, kinds)

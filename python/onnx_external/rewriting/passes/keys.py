@@ -43,6 +43,8 @@ def _named_by(node: ast.AST) -> ast.AST:
         return node.comparators[-1]
     if isinstance(node, ast.comprehension):
         return node.target
+    if isinstance(node, ast.Call) and node.args:
+        return node.args[-1]
     return node
 
 

@@ -16,7 +16,8 @@ from torch.utils import _pytree as pytree
 
 from ..errors import RunError
 from ..save import save
-from ..torch.programs import trace
+from ..torch.converting import converted
+from ..torch.tracing import trace
 from ..validation.comparing import Comparison, compare
 from ..validation.randomness import drawing_of_program
 from ..validation.running import Session
@@ -165,7 +166,7 @@ class Attempts:
             return torch.export.export(
                 job.module, args, kwargs, dynamic_shapes=shapes, strict=False
             )
-        program, refusal = trace(job.module, args, kwargs, shapes)
+        program, note, refusal = trace(job.module, args, kwargs, shapes)
         if refusal is not None and self.exporter == "export":
             job.found.notes.append("this is torch's default, strict=False; strict=True traces it")
             raise refusal
@@ -174,6 +175,8 @@ class Attempts:
                 "torch.export.export traces it with strict=True only, to which torch.onnx.export "
                 "falls back"
             )
+        elif note:
+            job.found.notes.append(note)
         return program
 
     def _export(self, job: _Job) -> None:
@@ -187,14 +190,7 @@ class Attempts:
         job.step = "convert"
         self.surroundings.exported(program)
         table = {**self.surroundings.conversions(), **job.operators.nodes}
-        graph = torch.onnx.export(
-            program,
-            (),
-            dynamo=True,
-            optimize=False,
-            verbose=False,
-            custom_translation_table=table or None,
-        )
+        graph = converted(program, custom_translation_table=table or None)
         if not self.run:
             return
         if job.with_custom:  # ONNX Runtime has no such operator

@@ -18,6 +18,7 @@ from ..reports import MemberReport, SaveReport
 from ..save import StrPath, save
 from ..sources import Weights
 from ..transposing import refuse_linked
+from .plain_saving import has_no_values, save_alone
 from .programs import Captured, Target, captured
 from .skeleton import Skeleton, left_of, make_skeleton
 from .untouched import has_no_data
@@ -52,6 +53,8 @@ class ExportReport(Stepwise):
     versions: dict[str, str]
     patches: list[str]
     """What was changed in torch and transformers while the model was traced."""
+    notes: list[str]
+    """How it was traced, if not in the usual way: see docs/python-export.md."""
     left: dict[str, int]
     """What an optimizer that has the weights would have done, and the save did not."""
     save: SaveReport
@@ -242,16 +245,20 @@ def export(
         if made.ties and "tie" not in options and weights is not None:
             options["tie"] = ties_for(made, _names(weights, options)) or None
         with meter.step("save"):
-            linked = options.get("layout") == "link"
-            graph = made.SerializeToString() if linked else made
-            options["transpose_weights"] = transpose_weights
-            report = save(graph, path, weights, progress=callback or False, **options)
+            if weights is None and has_no_values(made):
+                report = save_alone(made, path, options)
+            else:
+                linked = options.get("layout") == "link"
+                graph = made.SerializeToString() if linked else made
+                options["transpose_weights"] = transpose_weights
+                report = save(graph, path, weights, progress=callback or False, **options)
     return ExportReport(
         path=report.model,
         sources=sources_of(made, report, "module" if own else "checkpoint"),
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=[],
+        notes=[found.note] if found.note else [],
         left=left_in(made, report),
         save=report,
     )

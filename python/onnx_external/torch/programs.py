@@ -12,10 +12,12 @@ from torch import nn
 
 from ..errors import ExportError, InvalidArgumentError
 from ..meter import Meter
+from .converting import converted
 from .skeleton import quiet
+from .tracing import Traced, trace
 from .untouched import Untouched, build, stranded
 
-__all__ = ["Captured", "Target", "captured", "check_initialized", "trace"]
+__all__ = ["Captured", "Target", "captured", "check_initialized"]
 
 Target: TypeAlias = (
     nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
@@ -30,6 +32,8 @@ class Captured:
     program: torch.onnx.ONNXProgram
     ties: dict[str, list[str]] = field(default_factory=dict)
     """All names of each parameter and buffer that has several, by each of them."""
+    note: str = ""
+    """What a caller should know of how it was traced; usually nothing."""
 
 
 def first_line(error: BaseException) -> str:
@@ -89,34 +93,13 @@ def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
     return {name: tied for tied in names.values() if len(tied) > 1 for name in tied}
 
 
-def trace(
-    module: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None,
-    dynamic_shapes: Any,
-) -> tuple[torch.export.ExportedProgram, Exception | None]:
-    """As torch.onnx.export does it: without dynamo's analysis of Python first, then with it.
-
-    It would also retry with other dynamic shapes than those that were asked for; this does not.
-    Returns the program, and why it took dynamo (`strict=True`) if it did.
-    """
-    options = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
-    try:
-        return torch.export.export(module, args, strict=False, **options), None
-    except Exception as first:
-        try:
-            return torch.export.export(module, args, strict=True, **options), first
-        except Exception:
-            raise first from first.__cause__
-
-
 def _traced(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> torch.export.ExportedProgram:
+) -> Traced:
     lost = stranded(module)
     try:
         with told("torch.export cannot trace the module"), torch.no_grad():
-            return trace(module, args, kwargs, dynamic_shapes)[0]
+            return trace(module, args, kwargs, dynamic_shapes)
     except ExportError as error:
         if lost:
             raise InvalidArgumentError(
@@ -141,6 +124,7 @@ def captured(
         yield Captured(torch.onnx.ONNXProgram(target.model.clone(), target.exported_program))
         return
     ties: dict[str, list[str]] = {}
+    note = ""
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
@@ -151,13 +135,10 @@ def captured(
             ties = _names_of_tied(target)
             lent = Untouched(target)
             with meter.step("trace"):
-                target = _traced(target, tuple(args), kwargs, dynamic_shapes)
+                target, note, _ = _traced(target, tuple(args), kwargs, dynamic_shapes)
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
-            program = torch.onnx.export(
-                target, (), dynamo=True, optimize=False, verbose=False, **onnx_options
-            )
-        assert program is not None
-        yield Captured(program, ties)
+            program = converted(target, **onnx_options)
+        yield Captured(program, ties, note)
     finally:
         if lent is not None:
             lent.take_back()

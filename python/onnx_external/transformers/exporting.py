@@ -17,6 +17,7 @@ from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
 from ..save import StrPath
+from ..torch.converting import mend, one_subgraph_version
 from ..torch.exporting import PACKAGES, Source, left_in, optimized, sources_of
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import ZeroProducts, has_no_data
@@ -197,7 +198,9 @@ def _graphs(
         with meter.step(f"trace {name}"), traced, torch.no_grad():
             shapes = _shapes(loaded.model, given) if dynamic else None
             config = OnnxConfig(dynamic=dynamic, optimize=False, dynamic_shapes=shapes)
-            program = exporter.export(module, given, config).program
+            with one_subgraph_version():
+                program = exporter.export(module, given, config).program
+            mend(program)
             fix_bound_dimensions(program, exporter.exported)
         optimized_by = _told(f"torch cannot optimize {what}", "optimize=False leaves that out")
         with meter.step(f"optimize {name}"), optimized_by:

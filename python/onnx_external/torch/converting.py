@@ -1,0 +1,113 @@
+"""From a program to a graph, with what torch.onnx gets wrong put right."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..patching.swapping import exchanged
+from .tracing import loops_of_recurrent_layers
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["converted", "mend", "one_subgraph_version"]
+
+
+def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
+    """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(one_subgraph_version())
+        if program.range_constraints:  # else an unrolled layer is fine, and faster
+            stack.enter_context(loops_of_recurrent_layers())
+        graph = torch.onnx.export(
+            program, (), dynamo=True, optimize=False, verbose=False, **options
+        )
+    assert graph is not None
+    mend(graph.model)
+    return graph
+
+
+@contextlib.contextmanager
+def one_subgraph_version() -> Iterator[None]:
+    """Within it torch.onnx.export gives the functions of control flow one version.
+
+    Its conversion of a loop imports them with another version than that of a condition; with a
+    condition inside of a loop ONNX Runtime refuses the graph ("Opset mismatch when inlining").
+    """
+    try:
+        from torch.onnx._internal.exporter import _constants, _ir_passes
+
+        add, domain = _ir_passes.add_opset_imports, _constants.LOCAL_FUNCTION_DOMAIN
+    except (ImportError, AttributeError):  # another torch, which may have mended it
+        yield
+        return
+
+    def add_one_version(model: onnx_ir.Model) -> None:
+        add(model)
+        _set_version(model, domain)
+
+    with exchanged(_ir_passes, "add_opset_imports", add_one_version):
+        yield
+
+
+def _set_version(model: onnx_ir.Model, domain: str) -> None:
+    import onnx_ir
+
+    for graph in (model.graph, *model.functions.values()):
+        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+            if node.domain == domain:
+                node.version = 1
+    for each in (model, *model.functions.values()):
+        if domain in each.opset_imports:
+            each.opset_imports[domain] = 1
+
+
+def mend(model: onnx_ir.Model) -> None:
+    """Change what ONNX Runtime refuses: the bias of a Conv3d that has none.
+
+    torch.onnx makes zeros for it, of two dimensions, which only its optimizer puts right.
+    """
+    import onnx_ir
+
+    for graph in (model.graph, *model.functions.values()):
+        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+            bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
+            if bias is not None and _is_expanded_zero(bias):
+                node.replace_input_with(2, None)
+                _remove_unused(bias.producer())
+
+
+def _is_expanded_zero(value: onnx_ir.Value) -> bool:
+    node = value.producer()
+    if node is None or node.op_type != "Expand":
+        return False
+    filled = node.inputs[0]
+    inner = filled.producer() if filled is not None else None
+    if inner is not None and inner.op_type in ("CastLike", "Cast"):
+        filled = inner.inputs[0]
+    constant = _constant(filled)
+    return constant is not None and constant.size == 1 and not constant.numpy().any()
+
+
+def _constant(value: onnx_ir.Value | None) -> Any:
+    node = value.producer() if value is not None else None
+    if node is not None and node.op_type == "Constant" and "value" in node.attributes:
+        return node.attributes["value"].value
+    return value.const_value if value is not None else None
+
+
+def _remove_unused(node: onnx_ir.Node | None) -> None:
+    """Remove a node that nobody uses any longer, and those that were there for it alone."""
+    if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
+        return
+    before = [value.producer() for value in node.inputs if value is not None]
+    graph = node.graph
+    assert graph is not None
+    graph.remove(node, safe=True)
+    for each in dict.fromkeys(before):
+        if each is None or each.graph is not None:
+            _remove_unused(each)

@@ -1,0 +1,142 @@
+"""How modules are traced: with sizes that vary as torch.onnx has them, and no way taken unsaid."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+
+from ..patching.swapping import exchanged
+
+__all__ = ["Traced", "as_torch_onnx", "loops_of_recurrent_layers", "trace"]
+
+_LIBRARIES = tuple(
+    str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
+)
+"""Folders whose lines tell a user nothing of a guard: torch's, and this package's."""
+
+
+class Traced(NamedTuple):
+    """A program, and how it was traced."""
+
+    program: torch.export.ExportedProgram
+    note: str = ""
+    """What a caller should know of the way: empty for the usual one."""
+    refusal: Exception | None = None
+    """Why it took dynamo (`strict=True`), if it did."""
+
+
+@contextlib.contextmanager
+def as_torch_onnx() -> Iterator[None]:
+    """Trace as torch.onnx.export does; all is as before when the context ends.
+
+    Sizes of 0 and 1 in an example vary as any others do, and LSTM and GRU become loops, so that
+    the length of their sequences may vary. Guards know the user's line that they come from.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_config.patch(backed_size_oblivious=True))
+        stack.enter_context(loops_of_recurrent_layers())
+        if hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
+            frame = _innermost_users_frame(ShapeEnv._get_user_frame)
+            stack.enter_context(exchanged(ShapeEnv, "_get_user_frame", frame))
+        yield
+
+
+@contextlib.contextmanager
+def loops_of_recurrent_layers() -> Iterator[None]:
+    """Within it LSTM and GRU become loops over their sequences, whose length may vary."""
+    try:
+        from torch.export import _patches
+    except ImportError:  # an older torch, which unrolls them
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        for name in ("lstm", "gru"):
+            register = getattr(_patches, f"register_{name}_while_loop_decomposition", None)
+            if register is not None:
+                stack.enter_context(register())
+        yield
+
+
+def _innermost_users_frame(otherwise: Any) -> Any:
+    def frame(self: Any) -> FrameType | None:
+        found: FrameType | None = sys._getframe(1)
+        while found is not None:
+            path = found.f_code.co_filename
+            if not path.startswith(("<", *_LIBRARIES)):
+                return found
+            found = found.f_back
+        return otherwise(self)  # type: ignore[no-any-return]
+
+    return frame
+
+
+_WITHOUT_ZERO_ONE = (
+    "sizes of 1 in the example are fixed: the module cannot be traced with such sizes varying"
+)
+_WITH_DYNAMO = (
+    "torch.export traces it with strict=True only (through dynamo), since without it: {reason}"
+)
+
+
+def trace(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    fall_back: bool = True,
+) -> Traced:
+    """Trace a module by torch.export: as torch.onnx.export does it, and say what it took.
+
+    The usual way is `strict=False`, within `as_torch_onnx()`. If that fails, sizes of 0 and 1 are
+    fixed as torch.export fixes them; then dynamo is tried (`strict=True`). `Traced.note` tells of
+    both. Other dynamic shapes than those that were asked for are never tried.
+
+    Args:
+        module: the module.
+        args: its positional inputs.
+        kwargs: its inputs by name.
+        dynamic_shapes: as torch.export.export takes them.
+        fall_back: try the other ways.
+
+    Raises:
+        Exception: what torch raised for the usual way.
+    """
+    options: dict[str, Any] = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
+    try:
+        with as_torch_onnx():
+            return Traced(torch.export.export(module, args, strict=False, **options))
+    except Exception as error:
+        if not fall_back:
+            raise
+        first = error
+    if dynamic_shapes is not None and _has_size_of_0_or_1((args, kwargs)):
+        fixing = _config.patch(backed_size_oblivious=False)
+        with contextlib.suppress(Exception), as_torch_onnx(), fixing:
+            program = torch.export.export(module, args, strict=False, **options)
+            return Traced(program, _WITHOUT_ZERO_ONE)
+    try:
+        with as_torch_onnx():
+            program = torch.export.export(module, args, strict=True, **options)
+        return Traced(program, _WITH_DYNAMO.format(reason=_first_line(first)), first)
+    except Exception:
+        raise first from first.__cause__
+
+
+def _has_size_of_0_or_1(given: Any) -> bool:
+    tensors = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
+    return any(size < 2 for each in tensors for size in each.shape)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

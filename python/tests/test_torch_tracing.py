@@ -1,0 +1,147 @@
+"""How modules are traced and converted: as torch.onnx does it, with what it gets wrong mended."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.9")
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+AUTO = torch.export.Dim.AUTO
+SHAPES = ({0: AUTO, 1: AUTO},)
+
+
+def outputs(model: Path, *given: Any) -> Any:
+    session = runtime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    feed = {name: each.numpy() for name, each in zip(names, given, strict=True)}
+    return session.run(None, feed)[0]
+
+
+def assert_right(model: Path, module: Any, *sets: Any) -> None:
+    for given in sets:
+        with torch.no_grad():
+            want = module(*given).numpy()
+        np.testing.assert_allclose(outputs(model, *given), want, atol=1e-5)
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer(3, 4, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU])
+def test_the_length_of_a_recurrent_layer_s_sequence_varies(layer: Any, tmp_path: Path) -> None:
+    module = Recurrent(layer).eval()
+    path = tmp_path / "model.onnx"
+    oe.torch.export(module, (torch.randn(2, 5, 3),), path, dynamic_shapes=SHAPES, fsync=False)
+    assert_right(path, module, (torch.randn(3, 9, 3),), (torch.randn(1, 1, 3),))
+
+
+def test_an_example_of_one_row_leaves_the_rows_variable(tmp_path: Path) -> None:
+    module = torch.nn.Linear(3, 4).eval()
+    path = tmp_path / "model.onnx"
+    oe.torch.export(module, (torch.ones(1, 3),), path, dynamic_shapes=({0: AUTO},), fsync=False)
+    assert_right(path, module, (torch.randn(1, 3),), (torch.randn(5, 3),))
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        return x + y
+
+
+def test_a_module_without_parameters_is_exported(tmp_path: Path) -> None:
+    path = tmp_path / "out/model.onnx"
+    report = oe.torch.export(
+        Sum(), (torch.ones(2, 3), torch.ones(2, 3)), path, dynamic_shapes=SHAPES * 2
+    )
+    assert_right(path, Sum(), (torch.randn(4, 5), torch.randn(4, 5)))
+    assert report.sources == {} and report.save.tensors == [] and report.save.complete
+    with pytest.raises(oe.ExistsError):
+        oe.torch.export(Sum(), (torch.ones(2, 3), torch.ones(2, 3)), path)
+
+
+def test_what_was_traced_in_another_way_is_said(tmp_path: Path) -> None:
+    """One row that is broadcast is no size that varies."""
+    path = tmp_path / "model.onnx"
+    given = (torch.ones(2, 3), torch.ones(1, 3))
+    report = oe.torch.export(Sum(), given, path, dynamic_shapes=SHAPES * 2)
+    assert_right(path, Sum(), (torch.randn(4, 5), torch.randn(1, 5)))
+    assert any("sizes of 1" in note for note in report.notes)
+
+
+class CondInLoop(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        def goes_on(i: Any, state: Any) -> Any:
+            return (i < 4) & (state.sum() < 100)
+
+        def body(i: Any, state: Any) -> Any:
+            larger = state.sum() > 2
+            return i + 1, torch.cond(larger, lambda s: s * 2, lambda s: s + 1, (state,))
+
+        return torch.while_loop(goes_on, body, (torch.zeros((), dtype=torch.int64), x))[1]
+
+
+def test_a_condition_inside_of_a_loop_is_loaded_by_onnx_runtime(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    oe.torch.export(CondInLoop(), (torch.rand(2, 3),), path, fsync=False)
+    assert_right(path, CondInLoop(), (torch.rand(2, 3),), (torch.rand(2, 3) / 9,))
+
+
+class Volumes(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = torch.nn.Conv3d(3, 4, 2, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.patch(x).relu()
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_a_conv3d_without_bias_is_loaded_by_onnx_runtime(optimize: bool, tmp_path: Path) -> None:
+    module, given = Volumes().eval(), (torch.randn(1, 3, 4, 4, 4),)
+    path = tmp_path / "model.onnx"
+    oe.torch.export(module, given, path, optimize=optimize, fsync=False)
+    assert_right(path, module, given)
+    assert oe.diagnose_export(module, [given]).ok
+
+
+def _state_of_torch() -> Any:
+    from torch._decomp import global_decomposition_table
+    from torch.fx.experimental import _config
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.onnx._internal.exporter import _ir_passes
+
+    tables = {kind: dict(table) for kind, table in global_decomposition_table.items()}
+    kernels = [
+        dict(operator.py_kernels)
+        for operator in (torch.ops.aten.lstm.input, torch.ops.aten.gru.input)
+    ]
+    methods = dict(vars(ShapeEnv)), _ir_passes.add_opset_imports
+    modes = torch.is_grad_enabled(), _config.backed_size_oblivious
+    return tables, kernels, methods, modes
+
+
+def test_an_export_leaves_torch_as_it_was(tmp_path: Path) -> None:
+    class Refused(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.sum() if x.sum() > 0 else x
+
+    given = (torch.ones(2, 5, 3),)
+    module = Recurrent(torch.nn.LSTM).eval()
+    oe.torch.skeleton(module, given, dynamic_shapes=SHAPES)  # torch registers what it needs
+    before = _state_of_torch()
+    oe.torch.skeleton(module, given, dynamic_shapes=SHAPES)
+    assert _state_of_torch() == before
+    with pytest.raises(oe.ExportError, match="cannot trace"):
+        oe.torch.skeleton(Refused(), given, dynamic_shapes=SHAPES)
+    assert _state_of_torch() == before

@@ -1,0 +1,77 @@
+"""Nodes made anew, at the place of the node that they replace."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+__all__ = ["at", "expression", "function", "get", "name", "statement", "tuple_of"]
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def at(node: _Node, place: ast.AST) -> _Node:
+    """Give a node and all in it that has no place yet the place of another node."""
+    for each in ast.walk(node):
+        if not hasattr(each, "lineno"):
+            ast.copy_location(each, place)
+    return node
+
+
+def statement(place: ast.AST, text: str, **parts: ast.expr) -> ast.stmt:
+    """Return a statement, in whose text the names of `parts` stand for nodes."""
+    made = ast.parse(text).body[0]
+    for each in ast.walk(made):
+        for field in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
+            if hasattr(each, field):
+                delattr(each, field)
+    made = _Fill(parts).visit(made)
+    assert isinstance(made, ast.stmt)
+    return at(made, place)
+
+
+def expression(place: ast.AST, text: str, **parts: ast.expr) -> ast.expr:
+    """Return an expression, as `statement` does."""
+    made = statement(place, text, **parts)
+    assert isinstance(made, ast.Expr)
+    return made.value
+
+
+class _Fill(ast.NodeTransformer):
+    def __init__(self, parts: dict[str, ast.expr]) -> None:
+        self.parts = parts
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.parts.get(node.id, node)
+
+
+def name(place: ast.AST, word: str) -> ast.expr:
+    """Return a name that is read."""
+    return at(ast.Name(word, ast.Load()), place)
+
+
+def get(word: str, bound: Iterable[str]) -> str:
+    """Return the text that reads a name, also where it may not be bound."""
+    return word if word in bound else f"__oe_rt__.get(lambda: {word})"
+
+
+def tuple_of(texts: Sequence[str]) -> str:
+    """Return the text of a tuple."""
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def function(
+    place: ast.AST, word: str, params: Sequence[str], body: Sequence[ast.stmt]
+) -> ast.stmt:
+    """Return a definition; each parameter is a text, with or without a default."""
+    made = statement(place, f"def {word}({', '.join(params)}): pass")
+    assert isinstance(made, ast.FunctionDef)
+    made.body = list(body) or [at(ast.Pass(), place)]
+    return made
+
+
+def copied(block: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return copies, which can be changed by themselves."""
+    return [copy.deepcopy(each) for each in block]

@@ -1,0 +1,82 @@
+"""The visitor over expressions: what is chosen in them becomes calls of the runtime."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from onnx_external.rewriting.passes import booleans, comprehensions, tests
+from onnx_external.rewriting.passes.building import at
+from onnx_external.rewriting.passes.names import own_nodes
+
+if TYPE_CHECKING:
+    from onnx_external.rewriting.passes.rewriter import Rewriter
+
+__all__ = ["Expressions"]
+
+
+class Expressions(ast.NodeTransformer):
+    """Rewrites an expression, from the inside out."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+        self.choice = rewriter.choice
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        """Rewrite `a if test else b`, if it is chosen."""
+        chosen = self.choice.has(node)
+        if chosen:
+            self._movable(node, node.body, node.orelse)
+        self.generic_visit(node)
+        return tests.ifexp(self.rewriter, node) if chosen else node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        """Rewrite and, or."""
+        chosen = self.choice.has(node)
+        if chosen:
+            self._movable(node, *node.values)
+        self.generic_visit(node)
+        return booleans.boolean(self.choice, node) if chosen else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        """Rewrite not."""
+        chosen = isinstance(node.op, ast.Not) and self.choice.has(node)
+        self.generic_visit(node)
+        return booleans.negation(self.choice, node) if chosen else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Rewrite chains of comparisons."""
+        chosen = self.choice.itself(node)
+        if chosen:
+            self._movable(node, node.left, *node.comparators)
+        self.generic_visit(node)
+        return booleans.chain(self.choice, node) if chosen else node
+
+    def _comprehension(self, node: Any) -> Any:
+        """Rewrite a comprehension, of any kind."""
+        return comprehensions.rewritten(self, node)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Let the runtime decide what a builtin does, where it may get a tensor."""
+        chosen = self.choice.itself(node)
+        comprehensions.consumed(self.choice, node)
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in self.rewriter.builtins:
+            if chosen:
+                self.choice.note(self.choice.key(node))
+            if chosen or not all(isinstance(each, ast.Constant) for each in node.args):
+                runtime = ast.Name("__oe_rt__", ast.Load())
+                node.func = at(ast.Attribute(runtime, node.func.id, ast.Load()), node.func)
+        return node
+
+    def _movable(self, node: ast.expr, *parts: ast.expr) -> None:
+        self.choice.movable(parts)
+        for part in parts:
+            if any(isinstance(each, ast.NamedExpr) for each in own_nodes(part)):
+                raise self.choice.refused(
+                    node,
+                    "`:=` stands in an expression that a tensor decides: "
+                    "bind the name in a statement before it",
+                )

@@ -1,0 +1,310 @@
+"""Names of a function: what is stored, what is read, what is read later, what is surely bound."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+__all__ = [
+    "Flow",
+    "all_names",
+    "captured",
+    "declared",
+    "deleted",
+    "loaded",
+    "own_nodes",
+    "parameters",
+    "stored",
+]
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk over a node and what is in it, without what inner functions and classes hold."""
+    yield node
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, SCOPES):
+            yield each
+        else:
+            yield from own_nodes(each)
+
+
+def parameters(args: ast.arguments) -> list[str]:
+    """Return the names of all parameters."""
+    found = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+    return [each.arg for each in found if each is not None]
+
+
+def all_names(tree: ast.AST) -> set[str]:
+    """Return every name that occurs, whatever for."""
+    found = set()
+    for each in ast.walk(tree):
+        for name in ("id", "arg", "name", "attr"):
+            value = getattr(each, name, None)
+            if isinstance(value, str):
+                found.add(value)
+    return found
+
+
+def stored(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the names that statements bind or delete, in order; not those of inner scopes."""
+    found: dict[str, None] = {}
+    for each in nodes:
+        _store(each, found, False)
+    return list(found)
+
+
+def _store(node: ast.AST, found: dict[str, None], comprehended: bool) -> None:
+    if isinstance(node, ast.Name):
+        if not comprehended and not isinstance(node.ctx, ast.Load):
+            found[node.id] = None
+    elif isinstance(node, ast.NamedExpr):  # binds in the function, also from a comprehension
+        found[node.target.id] = None
+        _store(node.value, found, comprehended)
+    elif isinstance(node, SCOPES):
+        if not isinstance(node, ast.Lambda):
+            found[node.name] = None
+    elif isinstance(node, ast.alias):
+        found[node.asname or node.name.split(".")[0]] = None
+    else:
+        if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            found[node.name] = None
+        if isinstance(node, ast.MatchMapping) and node.rest:
+            found[node.rest] = None
+        inside = comprehended or isinstance(node, _COMPREHENSIONS)
+        for each in ast.iter_child_nodes(node):
+            _store(each, found, inside)
+
+
+def loaded(node: ast.AST) -> set[str]:
+    """Return the names that are read, also by inner functions from outside of them."""
+    if isinstance(node, ast.Name):
+        return set() if isinstance(node.ctx, ast.Store) else {node.id}
+    inside = set().union(*map(loaded, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return inside | {node.target.id}
+    if isinstance(node, ast.Nonlocal | ast.Global):
+        return set(node.names)
+    if isinstance(node, _COMPREHENSIONS):
+        return inside - set(stored(each.target for each in node.generators))
+    if isinstance(node, _FUNCTIONS):
+        body = node.body if isinstance(node.body, list) else [node.body]
+        read = set().union(*map(loaded, body))
+        own = {*parameters(node.args), *stored(body)} - set(declared(body))
+        around = [*getattr(node, "decorator_list", ()), *node.args.defaults]
+        around += [each for each in node.args.kw_defaults if each is not None]
+        return (read - own) | set().union(*map(loaded, around))
+    return inside
+
+
+def declared(body: Sequence[ast.AST]) -> dict[str, str]:
+    """Return the names that are declared global or nonlocal, and which of both."""
+    found = {}
+    for node in body:
+        for each in own_nodes(node) if not isinstance(node, SCOPES) else ():
+            if isinstance(each, ast.Global | ast.Nonlocal):
+                found.update(dict.fromkeys(each.names, type(each).__name__.lower()))
+    return found
+
+
+def captured(body: Sequence[ast.AST]) -> set[str]:
+    """Return the names of a function that functions and generators in it read or bind later."""
+    found = set()
+    for node in body:
+        for each in own_nodes(node):
+            if isinstance(each, (*SCOPES, ast.GeneratorExp)):
+                found |= loaded(each)
+    return found
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """What is read after a statement that is left in another way than by its end."""
+
+    leave: Names = _NONE
+    """By return: what `finally` reads."""
+    error: Names = _NONE
+    broken: Names = _NONE
+    again: Names = _NONE
+
+
+class Flow:
+    """Per statement of a function's body: which names are read later, and which surely are bound.
+
+    A name that an inner function captures is read whenever that is called: see `captured`.
+    """
+
+    def __init__(self, body: list[ast.stmt], bound: Iterable[str]) -> None:
+        self.after: dict[int, Names] = {}
+        """What may be read after a statement, by the id of the statement."""
+        self.before: dict[int, Names] = {}
+        self.head: dict[int, Names] = {}
+        """What may be read at the start of a loop's next round, or after its last one."""
+        self.bound: dict[int, Names] = {}
+        """What surely is bound before a statement."""
+        self.bound_after: dict[int, Names] = {}
+        self.rescued: set[str] = set()
+        """Names that are bound in a `try`, and read after an exception there."""
+        self._block(body, _NONE, _Ways())
+        self._bind(body, frozenset(bound))
+
+    def live_in(self, block: list[ast.stmt], after: Names) -> Names:
+        """Return what a block may read of what was bound before it."""
+        return self.before[id(block[0])] if block else after
+
+    def bound_at_end(self, block: list[ast.stmt], before: Names) -> Names:
+        """Return what surely is bound when a block ends."""
+        return self.bound_after[id(block[-1])] if block else before
+
+    # --- backwards: what is read later
+    def _block(self, body: list[ast.stmt], after: Names, ways: _Ways) -> Names:
+        for each in reversed(body):
+            self.after[id(each)] = after
+            after = self._statement(each, after, ways)
+            self.before[id(each)] = after
+        return after
+
+    def _statement(self, node: ast.stmt, after: Names, ways: _Ways) -> Names:
+        if isinstance(node, ast.Return):
+            return ways.leave | loaded(node)
+        if isinstance(node, ast.Raise):
+            return ways.error | loaded(node)
+        if isinstance(node, ast.Break | ast.Continue):
+            return ways.broken if isinstance(node, ast.Break) else ways.again
+        if isinstance(node, ast.If):
+            branches = self._block(node.body, after, ways) | self._block(node.orelse, after, ways)
+            return branches | loaded(node.test)
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            return self._loop(node, after, ways)
+        if isinstance(node, ast.With | ast.AsyncWith):
+            inside = self._block(node.body, after, ways)
+            bound = stored(each.optional_vars for each in node.items if each.optional_vars)
+            return (inside - set(bound)).union(*map(loaded, node.items))
+        if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
+            return self._try(node, after, ways)  # type: ignore[arg-type]
+        if isinstance(node, ast.Match):
+            found = after | loaded(node.subject)
+            for case in node.cases:
+                guard = loaded(case.guard) if case.guard else set()
+                inside = self._block(case.body, after, ways) | guard
+                found |= (inside - set(stored([case.pattern]))) | loaded(case.pattern)
+            return found
+        return (after - set(_binds(node))) | loaded(node)
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, after: Names, ways: _Ways) -> Names:
+        ended = self._block(node.orelse, after, ways)
+        test, targets = set(), set()
+        if isinstance(node, ast.While):
+            test = loaded(node.test)
+        else:
+            targets = set(stored([node.target]))
+        head = ended | test
+        for _ in range(2):  # the second time with what the next round reads
+            inner = replace(ways, broken=after, again=head)
+            body = self._block(node.body, head, inner)
+            head = head | (body - targets)
+        self.head[id(node)] = head
+        if isinstance(node, ast.While):
+            return head
+        return head | loaded(node.iter) | loaded(node.target)
+
+    def _try(self, node: ast.Try, after: Names, ways: _Ways) -> Names:
+        last = self._block(node.finalbody, after, ways) if node.finalbody else after
+        outside = last | ways.error if node.finalbody else ways.error
+        left = replace(
+            ways,
+            error=outside,
+            leave=ways.leave | (last if node.finalbody else _NONE),
+            broken=ways.broken | (last if node.finalbody else _NONE),
+            again=ways.again | (last if node.finalbody else _NONE),
+        )
+        rescue = outside
+        for each in node.handlers:
+            inside = self._block(each.body, last, left) - {each.name or ""}
+            rescue |= inside | (loaded(each.type) if each.type else set())
+        ended = self._block(node.orelse, last, left)
+        found = self._block(node.body, ended, replace(left, error=rescue)) | rescue
+        self.rescued |= set(stored([*node.body, *node.orelse])) & rescue
+        return found
+
+    # --- forwards: what surely is bound; None after what never ends
+    def _bind(self, body: list[ast.stmt], bound: Names) -> Names | None:
+        now: Names | None = bound
+        for each in body:
+            before = now if now is not None else bound
+            self.bound[id(each)] = before
+            after = self._bind_one(each, before)
+            now = None if now is None else after
+            self.bound_after[id(each)] = before if after is None else after
+        return now
+
+    def _bind_one(self, node: ast.stmt, bound: Names) -> Names | None:
+        if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue):
+            return None
+        if isinstance(node, ast.If):
+            return _both([self._bind(node.body, bound), self._bind(node.orelse, bound)])
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            targets = () if isinstance(node, ast.While) else stored([node.target])
+            self._bind(node.body, bound.union(targets) - deleted(node))
+            self._bind(node.orelse, bound)
+            return bound - deleted(node)
+        if isinstance(node, ast.With | ast.AsyncWith):
+            targets = stored(each.optional_vars for each in node.items if each.optional_vars)
+            self._bind(node.body, bound.union(targets))
+            return bound.union(targets) - deleted(node)  # it may have ended by an exception
+        if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
+            return self._bind_try(node, bound)  # type: ignore[arg-type]
+        if isinstance(node, ast.Match):
+            ways = [
+                self._bind(each.body, bound.union(stored([each.pattern]))) for each in node.cases
+            ]
+            return _both([*ways, bound])
+        if isinstance(node, ast.Delete):
+            return bound - set(_binds(node))
+        return bound.union(_binds(node))
+
+    def _bind_try(self, node: ast.Try, bound: Names) -> Names | None:
+        body = self._bind(node.body, bound)
+        ways: list[Names | None] = [self._bind(node.orelse, body) if body is not None else None]
+        start = bound - deleted(node)
+        for each in node.handlers:
+            ended = self._bind(each.body, start.union([each.name] if each.name else ()))
+            ways.append(ended - {each.name or ""} if ended is not None else None)
+        last = self._bind(node.finalbody, start)
+        both = _both(ways)
+        return None if both is None or last is None else both | last
+
+
+def _binds(node: ast.stmt) -> list[str]:
+    """The names that a simple statement surely binds (or deletes)."""
+    if isinstance(node, ast.Assign | ast.Delete):
+        return stored(node.targets)
+    if isinstance(node, ast.AnnAssign):
+        return stored([node.target]) if node.value is not None else []
+    if isinstance(node, ast.AugAssign):
+        return stored([node.target])
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
+        return stored([node])
+    return []
+
+
+def deleted(node: ast.AST) -> set[str]:
+    """Return the names that `del` deletes, or `except ... as` at its end."""
+    found: set[str] = set()
+    for each in own_nodes(node):
+        if isinstance(each, ast.Delete):
+            found.update(stored([each]))
+        elif isinstance(each, ast.ExceptHandler) and each.name:
+            found.add(each.name)
+    return found
+
+
+def _both(ways: Sequence[Names | None]) -> Names | None:
+    ended = [each for each in ways if each is not None]
+    return frozenset.intersection(*ended) if ended else None

@@ -166,7 +166,7 @@ class Attempts:
             return torch.export.export(
                 job.module, args, kwargs, dynamic_shapes=shapes, strict=False
             )
-        program, note, refusal = trace(job.module, args, kwargs, shapes)
+        program, note, refusal, _ = trace(job.module, args, kwargs, shapes)
         if refusal is not None and self.exporter == "export":
             job.found.notes.append("this is torch's default, strict=False; strict=True traces it")
             raise refusal

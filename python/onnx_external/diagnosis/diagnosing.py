@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import Error, InvalidArgumentError
 from ..validation.comparing import agree
 from ..validation.folders import graph_of, is_transformers
+from ..validation.giving import call_of
 from ..validation.inputs import Given
 from ..validation.randomness import drawing_nodes
 from ..validation.references import ModuleReference
@@ -30,17 +31,7 @@ __all__ = ["diagnose"]
 
 def _calls(inputs: Any) -> list[Call]:
     """What the module is called with in each set."""
-    found: list[Call] = []
-    for each in inputs if isinstance(inputs, list) else [inputs]:
-        if isinstance(each, Mapping):
-            found.append(((), dict(each)))
-        elif not isinstance(each, tuple):
-            found.append(((each,), {}))
-        elif len(each) == 2 and isinstance(each[0], tuple) and isinstance(each[1], Mapping):
-            found.append((each[0], dict(each[1])))
-        else:
-            found.append((each, {}))
-    return found
+    return [call_of(each) for each in (inputs if isinstance(inputs, list) else [inputs])]
 
 
 def _reference(

@@ -6,19 +6,25 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from ..checkpoint import open_checkpoint
+from ..errors import ExportError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
 from ..save import StrPath, save
 from ..sources import Weights
 from ..transposing import refuse_linked
-from .plain_saving import has_no_values, save_alone
+from ..validation.randomness import drawing_of_program
+from .checking import Checked, Checking, refuse_broken, why_not
+from .guards import Call
+from .input_sets import calls_of, shapes_of
+from .plain_saving import save_alone
 from .programs import Captured, Target, captured
 from .skeleton import Skeleton, left_of, make_skeleton
 from .untouched import has_no_data
@@ -53,8 +59,12 @@ class ExportReport(Stepwise):
     versions: dict[str, str]
     patches: list[str]
     """What was changed in torch and transformers while the model was traced."""
+    checked: int
+    """Input sets, the example among them, on which the graph gave what the module gives."""
+    guards: list[str]
+    """What the trace assumed about sizes, such as "x.size()[1] > 6", with the line of the code."""
     notes: list[str]
-    """How it was traced, if not in the usual way: see docs/python-export.md."""
+    """How it was traced, if not in the usual way, and why it was not checked."""
     left: dict[str, int]
     """What an optimizer that has the weights would have done, and the save did not."""
     save: SaveReport
@@ -95,6 +105,7 @@ def skeleton_of(
 
         made = make_skeleton(found.program.model, empty, extra or {}, keep, optimizer)
     made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}
+    made.guards = [str(each) for each in found.sizes.guards]
     return made
 
 
@@ -108,6 +119,7 @@ def skeleton(
     extra: Mapping[str, Any] | None = None,
     keep: Collection[str] = (),
     transpose_weights: bool = False,
+    input_sets: Sequence[Any] = (),
     **onnx_options: Any,
 ) -> Skeleton:
     """Return the graph of a module without weights: typed slots, and values that no file has.
@@ -125,6 +137,8 @@ def skeleton(
         transpose_weights: instead of a weight and a Transpose node the graph has a transposed
             weight, as torch's optimizer would leave it. The slot of `fc.weight` is then called
             `fc.weight.transposed`. `Skeleton.save()` and `oe.save()` do so by default.
+        input_sets: as for export(). The graph is not run; `Skeleton.guards` lists what the trace
+            assumed, and a set for which it does not hold is refused.
         **onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
 
@@ -133,7 +147,10 @@ def skeleton(
         InvalidArgumentError: buffers or constants have no values, or weights were folded already.
     """
     meter = Meter()
-    with captured(target, args, kwargs, dynamic_shapes, onnx_options, meter) as found:
+    calls = calls_of(target, args, kwargs, input_sets)
+    shapes = dynamic_shapes or shapes_of(target, calls)
+    with captured(target, args, kwargs, shapes, onnx_options, meter) as found:
+        refuse_broken(found.sizes, calls)
         made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
         return made.transposed() if transpose_weights else made
 
@@ -191,6 +208,76 @@ def left_in(made: Skeleton, report: SaveReport | MemberReport) -> dict[str, int]
     return left_of(made.model, made.slots.keys() & {tensor.slot for tensor in report.tensors})
 
 
+def _save(made: Skeleton, path: StrPath, weights: Weights | None, **options: Any) -> SaveReport:
+    graph = made.SerializeToString() if options.get("layout") == "link" else made
+    try:
+        return save(graph, path, weights, **options)
+    except NotFoundError:
+        if weights is not None or made.slots:
+            raise
+    return save_alone(made, path, options)  # there is nothing to store beside the graph
+
+
+def _run_by(target: Target, weights: Any) -> Any:
+    """What computes with the weights of the graph; None if nothing here does."""
+    if weights is None:
+        return getattr(target, "exported_program", target) if not _makes(target) else None
+    if isinstance(weights, nn.Module) and (_makes(target) or type(weights) is type(target)):
+        return weights
+    return None
+
+
+def _makes(target: Target) -> bool:
+    """Whether it is a function, which makes a module."""
+    kinds = nn.Module, torch.export.ExportedProgram, torch.onnx.ONNXProgram
+    return not isinstance(target, kinds)
+
+
+_OF_WEIGHTS = (
+    "base_dir", "ignore", "keep_inputs", "map", "match", "max_expand", "prefix", "rename", "tie",
+    "transpose_weights", "unmatched", "widen_complex32", "densify", "keep", "inputs",
+)  # fmt: skip
+"""Options of oe.save() that say which weight is which, and not how they are written."""
+
+
+@dataclass
+class _Saving:
+    """Saves a graph for a while, to run it."""
+
+    made: Skeleton
+    weights: Weights | None
+    options: Mapping[str, Any]
+
+    @property
+    def converts(self) -> bool:
+        """Whether the weights of the graph are not those of the module."""
+        return bool(self.options.get("dtype") or self.options.get("cast"))
+
+    def __call__(self, path: Path) -> None:
+        given = {name: self.options[name] for name in _OF_WEIGHTS if name in self.options}
+        _save(self.made, path, self.weights, progress=False, fsync=False, verify=False, **given)
+
+
+def _checked(
+    found: Captured,
+    runs: Any,
+    calls: Sequence[Call],
+    check: bool | None,
+    meter: Meter,
+    saving: _Saving,
+) -> Checked:
+    """Compare the graph with the module, or refuse sets for which it may be wrong."""
+    reason = "the weights are converted" if saving.converts else why_not(runs, check)
+    if check is False or reason or saving.options.get("dry_run"):
+        refuse_broken(found.sizes, calls)
+        if check and reason:
+            raise ExportError(f"check=True: the graph cannot be checked: {reason}")
+        return Checked(0, [f"not checked: {reason}"] if reason and check is None else [])
+    draws = [] if found.traced is None else drawing_of_program(found.traced)
+    with meter.step("check"):
+        return Checking(runs, found.sizes, calls, draws, isinstance(runs, nn.Module)).run(saving)
+
+
 def export(
     target: Target,
     args: Sequence[Any],
@@ -204,6 +291,8 @@ def export(
     keep: Collection[str] = (),
     transpose_weights: bool | None = None,
     onnx_options: Mapping[str, Any] | None = None,
+    input_sets: Sequence[Any] = (),
+    check: bool | None = None,
     progress: Progress = None,
     **options: Any,
 ) -> ExportReport:
@@ -222,19 +311,28 @@ def export(
         keep: as for skeleton().
         transpose_weights: as for oe.save(): by default in any layout but "link".
         onnx_options: options of torch.onnx.export, as for skeleton().
+        input_sets: further inputs, which take other branches or have other sizes: each a tuple of
+            arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, the sizes
+            vary that differ among the sets.
+        check: run the graph on ONNX Runtime before it is saved, and compare it with the module on
+            the example and all input sets, or on sizes that are made if there are none. None: if
+            onnxruntime is installed, the weights are the module's own, and have no more than
+            1 GiB. False: never; sets for which a test on a size was decided otherwise are refused.
         progress: as for oe.save(); the steps before a save are told with sizes of 0.
         **options: of oe.save().
 
     Raises:
-        ExportError: torch cannot trace or convert the module.
+        ExportError: torch cannot trace or convert the module, or the graph is wrong for a set.
         Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
     refuse_linked(transpose_weights, options.get("layout"))
     with shown(progress) as callback:
         meter = Meter(callback)
-        settings = onnx_options or {}
-        with captured(target, args, kwargs, dynamic_shapes, settings, meter) as found:
+        settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
+        shapes = dynamic_shapes or shapes_of(target, calls)
+        with captured(target, args, kwargs, shapes, settings, meter) as found:
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
+        runs = None if extra or options.get("partial") else _run_by(target, weights)
         own = weights is None
         if weights is None or isinstance(weights, nn.Module):
             weights = _weights_of(target if weights is None else weights, made)
@@ -244,21 +342,19 @@ def export(
             options["ignore"] = [*([given] if isinstance(given, str) else given), *ignored]
         if made.ties and "tie" not in options and weights is not None:
             options["tie"] = ties_for(made, _names(weights, options)) or None
+        options["transpose_weights"] = transpose_weights
+        checked = _checked(found, runs, calls, check, meter, _Saving(made, weights, options))
         with meter.step("save"):
-            if weights is None and has_no_values(made):
-                report = save_alone(made, path, options)
-            else:
-                linked = options.get("layout") == "link"
-                graph = made.SerializeToString() if linked else made
-                options["transpose_weights"] = transpose_weights
-                report = save(graph, path, weights, progress=callback or False, **options)
+            report = _save(made, path, weights, progress=callback or False, **options)
     return ExportReport(
         path=report.model,
         sources=sources_of(made, report, "module" if own else "checkpoint"),
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=[],
-        notes=[found.note] if found.note else [],
+        checked=checked.sets,
+        guards=made.guards,
+        notes=[*filter(None, [found.note]), *checked.notes],
         left=left_in(made, report),
         save=report,
     )

@@ -1,4 +1,4 @@
-"""Saving of graphs that have no values at all, as those of modules that only compute."""
+"""Saving of graphs whose values are few constants, as those of modules that only compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..reports import SaveReport, save_report
 from ..save import StrPath, target_of
 from .skeleton import Skeleton
 
-__all__ = ["has_no_values", "save_alone"]
+__all__ = ["save_alone"]
 
 _NAMES = (
     "tensors",
@@ -33,13 +33,8 @@ _NAMES = (
 """What a report of a save lists, and is empty here."""
 
 
-def has_no_values(made: Skeleton) -> bool:
-    """Return whether there is nothing to store beside the graph."""
-    return not made.model.graph.initializers
-
-
 def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> SaveReport:
-    """Write a graph without values, complete or not at all.
+    """Write a graph with the constants inside of it, complete or not at all.
 
     Args:
         made: the graph.

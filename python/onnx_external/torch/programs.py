@@ -13,6 +13,7 @@ from torch import nn
 from ..errors import ExportError, InvalidArgumentError
 from ..meter import Meter
 from .converting import converted
+from .guards import Sizes, sizes_of
 from .skeleton import quiet
 from .tracing import Traced, trace
 from .untouched import Untouched, build, stranded
@@ -32,6 +33,10 @@ class Captured:
     program: torch.onnx.ONNXProgram
     ties: dict[str, list[str]] = field(default_factory=dict)
     """All names of each parameter and buffer that has several, by each of them."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """What the program assumes about sizes."""
+    traced: torch.export.ExportedProgram | None = None
+    """What was converted."""
     note: str = ""
     """What a caller should know of how it was traced; usually nothing."""
 
@@ -121,10 +126,11 @@ def captured(
 ) -> Iterator[Captured]:
     """Yield the graph; the module's parameters have storage as long as the caller works with it."""
     if isinstance(target, torch.onnx.ONNXProgram):
-        yield Captured(torch.onnx.ONNXProgram(target.model.clone(), target.exported_program))
+        copy = torch.onnx.ONNXProgram(target.model.clone(), target.exported_program)
+        yield Captured(copy, traced=target.exported_program)
         return
     ties: dict[str, list[str]] = {}
-    note = ""
+    note, tests = "", frozenset[tuple[str, int]]()
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
@@ -135,10 +141,12 @@ def captured(
             ties = _names_of_tied(target)
             lent = Untouched(target)
             with meter.step("trace"):
-                target, note, _ = _traced(target, tuple(args), kwargs, dynamic_shapes)
+                made = _traced(target, tuple(args), kwargs, dynamic_shapes)
+                target, note, tests = made.program, made.note, made.tests
+        sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
             program = converted(target, **onnx_options)
-        yield Captured(program, ties, note)
+        yield Captured(program, ties, sizes, target, note)
     finally:
         if lent is not None:
             lent.take_back()

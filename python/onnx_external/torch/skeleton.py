@@ -71,6 +71,8 @@ class Skeleton:
     """What an optimizer would do if it had the weights, and how often."""
     ties: dict[str, list[str]] = field(default_factory=dict)
     """Other names that the module has for the tensor of a slot."""
+    guards: list[str] = field(default_factory=list)
+    """What the trace assumed about sizes: for others, the graph may be wrong."""
 
     def SerializeToString(self) -> bytes:
         """Return the ModelProto's bytes, as a protobuf message does."""
@@ -101,6 +103,7 @@ class Skeleton:
             return self
         made = _described(transposed_model(self.model, turned), self.constants)
         made.ties = {name: names for name, names in self.ties.items() if name in made.slots}
+        made.guards = self.guards
         return made
 
     def save(

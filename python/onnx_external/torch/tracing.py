@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,17 +13,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.fx.experimental import _config
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from torch.utils import _pytree as pytree
 
 from ..patching.swapping import exchanged
 
-__all__ = ["Traced", "as_torch_onnx", "loops_of_recurrent_layers", "trace"]
+__all__ = ["Traced", "as_torch_onnx", "is_library", "loops_of_recurrent_layers", "trace"]
 
 _LIBRARIES = tuple(
     str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
 )
 """Folders whose lines tell a user nothing of a guard: torch's, and this package's."""
+
+
+def is_library(path: str) -> bool:
+    """Return whether a file is torch's or of this package, or no file at all."""
+    return path.startswith(("<", *_LIBRARIES))
 
 
 class Traced(NamedTuple):
@@ -33,22 +39,26 @@ class Traced(NamedTuple):
     """What a caller should know of the way: empty for the usual one."""
     refusal: Exception | None = None
     """Why it took dynamo (`strict=True`), if it did."""
+    tests: frozenset[tuple[str, int]] = frozenset()
+    """Files and lines of the user's tests that decided by a size, which is a guard now."""
 
 
 @contextlib.contextmanager
-def as_torch_onnx() -> Iterator[None]:
+def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
     """Trace as torch.onnx.export does; all is as before when the context ends.
 
     Sizes of 0 and 1 in an example vary as any others do, and LSTM and GRU become loops, so that
-    the length of their sequences may vary. Guards know the user's line that they come from.
+    the length of their sequences may vary. Guards know the user's line that they come from. The
+    context gives the files and lines that are found to test sizes.
     """
+    tests: set[tuple[str, int]] = set()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_config.patch(backed_size_oblivious=True))
         stack.enter_context(loops_of_recurrent_layers())
         if hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
-            frame = _innermost_users_frame(ShapeEnv._get_user_frame)
+            frame = _innermost_users_frame(tests)
             stack.enter_context(exchanged(ShapeEnv, "_get_user_frame", frame))
-        yield
+        yield tests
 
 
 @contextlib.contextmanager
@@ -67,15 +77,26 @@ def loops_of_recurrent_layers() -> Iterator[None]:
         yield
 
 
-def _innermost_users_frame(otherwise: Any) -> Any:
+_TESTING = ("POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
+"""What instructions are called that ask a value whether it is true."""
+
+
+def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
+    """The innermost frame that is neither torch's nor ours; torch's own choice if there is none."""
+
     def frame(self: Any) -> FrameType | None:
-        found: FrameType | None = sys._getframe(1)
-        while found is not None:
-            path = found.f_code.co_filename
-            if not path.startswith(("<", *_LIBRARIES)):
-                return found
+        nearest: FrameType | None = sys._getframe(1)
+        hidden = uninteresting_files()
+        while nearest is not None and nearest.f_code.co_filename in hidden:
+            nearest = nearest.f_back
+        found = nearest
+        while found is not None and is_library(found.f_code.co_filename):
             found = found.f_back
-        return otherwise(self)  # type: ignore[no-any-return]
+        if found is not None and found is nearest:
+            instruction = dis.opname[found.f_code.co_code[found.f_lasti]]
+            if instruction.startswith(_TESTING):
+                tests.add((found.f_code.co_filename, found.f_lineno))
+        return found or nearest
 
     return frame
 
@@ -113,17 +134,18 @@ def trace(
     """
     options: dict[str, Any] = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
     try:
-        with as_torch_onnx():
-            return Traced(torch.export.export(module, args, strict=False, **options))
+        with as_torch_onnx() as tests:
+            program = torch.export.export(module, args, strict=False, **options)
+            return Traced(program, tests=frozenset(tests))
     except Exception as error:
         if not fall_back:
             raise
         first = error
     if dynamic_shapes is not None and _has_size_of_0_or_1((args, kwargs)):
         fixing = _config.patch(backed_size_oblivious=False)
-        with contextlib.suppress(Exception), as_torch_onnx(), fixing:
+        with contextlib.suppress(Exception), as_torch_onnx() as tests, fixing:
             program = torch.export.export(module, args, strict=False, **options)
-            return Traced(program, _WITHOUT_ZERO_ONE)
+            return Traced(program, _WITHOUT_ZERO_ONE, tests=frozenset(tests))
     try:
         with as_torch_onnx():
             program = torch.export.export(module, args, strict=True, **options)

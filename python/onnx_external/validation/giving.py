@@ -17,7 +17,7 @@ from .references import ModuleReference, RecordedReference, Reference
 from .running import Session
 from .values import Value, from_torch
 
-__all__ = ["chosen_sets"]
+__all__ = ["call_of", "chosen_sets"]
 
 
 def _is_path(value: Any) -> bool:
@@ -56,7 +56,8 @@ def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
     return [InputSet(path.name if unique else str(path), load(path)) for path in found]
 
 
-def _call_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what a module is called with in an input set, as callers give it."""
     if isinstance(given, Mapping):
         return (), dict(given)
     if isinstance(given, tuple):
@@ -76,7 +77,7 @@ def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bo
         native: a module of torch is called with them, so they may be nested.
     """
     names = [form.name for form in session.inputs]
-    args, kwargs = _call_of(given)
+    args, kwargs = call_of(given)
     wanted = {name: _value(value) for name, value in expected.items()}
     by_name = not args and set(kwargs) == set(names)
     if native and not by_name:

@@ -1,0 +1,201 @@
+"""Graphs are compared with their modules before they are saved; tests on sizes are not baked."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.9")
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+AUTO = torch.export.Dim.AUTO
+SHAPES = ({0: AUTO, 1: AUTO},)
+EVEN = (torch.rand(2, 8),)
+
+
+class Long(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        if x.shape[1] > 6:
+            return x * 2
+        return x + 1
+
+
+class Odd(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x[:, ::2] if x.shape[1] % 2 == 0 else x[:, 1::2]
+
+
+class One(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        if x.shape[0] == 1:
+            return x * 2
+        return x - x.sum(0)
+
+
+class Padded(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        pad = (4 - x.shape[1] % 4) % 4
+        if pad > 0:
+            x = torch.nn.functional.pad(x, (0, pad))
+        return x.reshape(x.shape[0], -1, 4)
+
+
+class Viewed(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.view(x.shape[0], -1, 4) + 1
+
+
+class Harmless(torch.nn.Module):
+    """A test on a size whose branches give the same."""
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[1] > 6:
+            return x + x
+        return x * 2
+
+
+def line_of(module: type, text: str) -> str:
+    lines, first = inspect.getsourcelines(module)
+    number = next(first + place for place, line in enumerate(lines) if text in line)
+    return f"{__file__}:{number}"
+
+
+@pytest.mark.parametrize(
+    ("module", "guard", "line"),
+    [
+        (Long, r"x.size\(\)\[1\] > 6", "if x.shape[1] > 6"),
+        (Odd, r"x.size\(\)\[1\] % 2\) == 0", "x.shape[1] % 2"),
+        (One, r"x.size\(\)\[0\] != 1", "if x.shape[0] == 1"),
+        (Padded, r"x.size\(\)\[1\] % 4", "if pad > 0"),
+    ],
+)
+def test_a_test_on_a_size_is_refused_with_its_line(
+    module: type, guard: str, line: str, tmp_path: Path
+) -> None:
+    """No further sets are given: other sizes are made, among them such that break the guard."""
+    with pytest.raises(oe.ExportError, match=guard) as caught:
+        oe.torch.export(module(), EVEN, tmp_path / "out/model.onnx", dynamic_shapes=SHAPES)
+    assert line_of(module, line) in str(caught.value) and "input_sets=" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_guards_that_hold_for_all_sets_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(Long(), EVEN, path, input_sets=[(torch.rand(3, 12),)], fsync=False)
+    assert report.checked == 2 and report.notes == []
+    (guard,) = report.guards
+    assert guard.startswith("x.size()[1] > 6") and line_of(Long, "if x.shape") in guard
+    session = runtime.InferenceSession(str(path))  # the sizes that differ among the sets vary
+    assert session.run(None, {"x": np.ones((5, 9), np.float32)})[0].shape == (5, 9)
+    assert report.to_dict()["guards"] == [guard]
+
+
+@pytest.mark.parametrize("check", [None, False])
+@pytest.mark.parametrize("given", [(torch.ones(2, 5),), {"x": torch.ones(2, 5)}])
+def test_a_set_that_takes_another_branch_is_refused(given: Any, check: Any, tmp_path: Path) -> None:
+    """The values are such that both branches give the same."""
+    with pytest.raises(oe.ExportError, match=r"input set 2.*x.size\(\)\[1\] > 6"):
+        oe.torch.export(
+            Long(),
+            (torch.ones(2, 8),),
+            tmp_path / "model.onnx",
+            input_sets=[(torch.ones(3, 9),), given],
+            check=check,
+        )
+    with pytest.raises(oe.ExportError, match=r"input set 1 \(x: \[2, 5\]\)"):
+        oe.torch.skeleton(Long(), EVEN, input_sets=[given])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_branch_that_gives_the_same_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(Harmless(), EVEN, path, input_sets=[(torch.ones(2, 5),)], fsync=False)
+    assert report.checked == 2
+    assert any("input set 1 breaks x.size()[1] > 6" in note for note in report.notes)
+
+
+def test_sizes_that_the_module_itself_refuses_are_not_held_against_a_graph(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(Viewed(), EVEN, path, dynamic_shapes=SHAPES, fsync=False)
+    assert report.checked >= 2 and "x.size()[1]" in report.guards[0]
+
+
+def test_a_graph_that_is_not_checked_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exported(name: str, module: Any = Long, **options: Any) -> Any:
+        options = {"dynamic_shapes": SHAPES, "fsync": False, **options}
+        return oe.torch.export(module, EVEN, tmp_path / name / "model.onnx", **options)
+
+    linear = torch.nn.Linear(8, 3).eval()
+    assert exported("off", Long(), check=False).notes == []
+    made = exported("made", lambda: torch.nn.Linear(8, 3), weights=linear.state_dict())
+    assert made.checked == 0 and "not checked" in made.notes[0]
+    assert exported("other", lambda: torch.nn.Linear(8, 3), weights=linear).checked > 1
+    with pytest.raises(oe.ExportError, match="no weights of its own"):
+        exported("asked", lambda: linear, weights=linear.state_dict(), check=True)
+    assert exported("training", torch.nn.Linear(8, 3).train()).checked > 1
+
+    class Noise(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + torch.rand_like(x)
+
+    assert "random" in exported("random", Noise()).notes[0]
+    monkeypatch.setattr("onnx_external.torch.checking.find_spec", lambda name: None)
+    assert exported("none", linear).notes == ["not checked: onnxruntime is not installed"]
+
+
+def test_a_graph_that_is_wrong_for_the_example_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something that no test on a size explains, such as a wrong conversion."""
+    from onnx_external.torch import programs
+
+    convert = programs.converted
+
+    def wrong(program: Any, **options: Any) -> Any:
+        graph = convert(program, **options)
+        for node in graph.model.graph:
+            node.op_type = "Sub" if node.op_type == "Add" else node.op_type
+        return graph
+
+    monkeypatch.setattr(programs, "converted", wrong)
+    with pytest.raises(oe.ExportError, match=r"wrong for the example.*differs in 16 of 16"):
+        oe.torch.export(Harmless(), EVEN, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_is_compared_with_itself_run_by_torch(tmp_path: Path) -> None:
+    module = torch.nn.Linear(8, 3).eval()
+    program = torch.export.export(module, EVEN, dynamic_shapes=({0: AUTO},), strict=False)
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(program, EVEN, path, input_sets=[(torch.rand(5, 8),)], fsync=False)
+    assert report.checked == 2
+
+
+def test_input_sets_must_be_alike(tmp_path: Path) -> None:
+    for sets in ([(*EVEN, *EVEN)], [{"y": EVEN[0]}], {"x": EVEN[0]}):
+        with pytest.raises(oe.InvalidArgumentError, match="input_sets"):
+            oe.torch.export(Long(), EVEN, tmp_path / "model.onnx", input_sets=sets)
+
+
+def test_the_state_of_a_module_is_as_before(tmp_path: Path) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            return x + 1
+
+    module = Counting().eval()
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    oe.torch.export(module, EVEN, tmp_path / "model.onnx", dynamic_shapes=SHAPES, fsync=False)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert module.calls.item() == 0

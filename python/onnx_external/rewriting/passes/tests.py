@@ -38,18 +38,37 @@ def _returning(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
     """Both branches return: what the one that is taken returns is returned."""
     named = rewriter.choice.fresh()
     made, test = _tested(rewriter, node, named("test"))
+    names = stored([*node.body, *node.orelse])
+    shared = [each for each in names if each in rewriter.shared(names)]
+    outside = [each for each in shared if each in rewriter.declared]
     branches = []
     for word, block in ((named("then"), node.body), (named("else"), node.orelse)):
-        if len(block) == 1 and isinstance(block[0], ast.Return) and _plain(block[0]):
+        if outside:
+            _give_also(block, outside)
+        if not shared and len(block) == 1 and _plain(block[0]):
+            assert isinstance(block[0], ast.Return)
             rewriter.choice.movable(block)
             value = block[0].value or ast.copy_location(ast.Constant(None), block[0])
             branches.append(expression(node, "lambda: __value", __value=rewriter.expr(value)))
             continue
-        made.append(_branch(rewriter, node, word, block, frozenset(), ()))
+        made.append(_branch(rewriter, node, word, block, frozenset(), (), shared))
         branches.append(name(node, word))
-    text = f"return __oe_rt__.if_(__test, __then, __other, (), {key!r})"
-    give = statement(node, text, __test=test, __then=branches[0], __other=branches[1])
-    return [*made, give]
+    parts = {"__test": test, "__then": branches[0], "__other": branches[1]}
+    if not outside:
+        text = f"return __oe_rt__.if_(__test, __then, __other, (), {key!r})"
+        return [*made, statement(node, text, **parts)]
+    left = (named("result"), *outside)
+    text = f"{tuple_of(left)} = __oe_rt__.if_(__test, __then, __other, {left!r}, {key!r})"
+    give = statement(node, f"return {left[0]}")
+    return [*made, statement(node, text, **parts), give]
+
+
+def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
+    """Let each return also give names of functions around this one, which it binds."""
+    for each in [one for node in block for one in own_nodes(node)]:
+        if isinstance(each, ast.Return):
+            value = each.value or ast.copy_location(ast.Constant(None), each)
+            each.value = expression(each, f"(__value, {', '.join(names)})", __value=value)
 
 
 def _binding(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
@@ -57,13 +76,13 @@ def _binding(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
     named, flow = rewriter.choice.fresh(), rewriter.flow
     after = flow.after[id(node)]
     names = stored([*node.body, *node.orelse])
-    shared = rewriter.shared(names)
+    shared = [each for each in names if each in rewriter.shared(names)]
     live = [each for each in names if each in after or each in shared]
     made, test = _tested(rewriter, node, named("test"))
     branches = []
     for word, block in ((named("then"), node.body), (named("else"), node.orelse)):
-        if block and not all(isinstance(each, ast.Pass) for each in block):
-            made.append(_branch(rewriter, node, word, block, after, live))
+        if shared or not all(isinstance(each, ast.Pass) for each in block):
+            made.append(_branch(rewriter, node, word, block, after, live, shared))
             branches.append(name(node, word))
         else:
             give = tuple_of([get(each, flow.bound[id(node)]) for each in live])
@@ -84,8 +103,10 @@ def _tested(rewriter: Rewriter, node: ast.If, word: str) -> tuple[list[ast.stmt]
     return [], test
 
 
-def _plain(node: ast.Return) -> bool:
-    """Whether what is returned can stand in a lambda."""
+def _plain(node: ast.stmt) -> bool:
+    """Whether a statement is a return of what can stand in a lambda."""
+    if not isinstance(node, ast.Return):
+        return False
     value = node.value
     return value is None or not any(isinstance(each, ast.NamedExpr) for each in own_nodes(value))
 
@@ -97,12 +118,16 @@ def _branch(
     block: list[ast.stmt],
     after: frozenset[str],
     live: Sequence[str],
+    shared: Sequence[str],
 ) -> ast.stmt:
-    """A branch as a function; it gives the names in `live`, or what it returns."""
+    """A branch as a function; it gives the names in `live`, or what it returns.
+
+    Every branch starts with the shared names as they are before the test, whether it binds them or
+    only reads them: when both are traced, one must not see what the other did.
+    """
     flow, names = rewriter.flow, stored(block)
-    shared = [each for each in names if each in rewriter.shared(names)]
     read = flow.live_in(block, after)
-    taken = [each for each in names if each in read or each in shared]
+    taken = [*shared, *(each for each in names if each in read and each not in shared)]
     bound = flow.bound[id(node)]
     params = rewriter.given(taken, bound, shared)
     ends = flow.bound_at_end(block, bound)

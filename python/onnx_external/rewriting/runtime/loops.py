@@ -1,0 +1,354 @@
+"""Loops: while_loop where a tensor ends them, scan over rows where every round is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from onnx_external.rewriting.refusals import RewriteError
+from onnx_external.rewriting.runtime.branches import operator
+from onnx_external.rewriting.runtime.carrying import Carried, Step
+from onnx_external.rewriting.runtime.collected import Collected
+from onnx_external.rewriting.runtime.lifting import Lift, Run, probe, run
+from onnx_external.rewriting.runtime.places import Places
+from onnx_external.rewriting.runtime.state import State, quietly
+from onnx_external.rewriting.runtime.tests import as_bool
+
+__all__ = ["GrowsError", "first_rows", "scanned", "while_looped"]
+
+_while_loop = torch.ops.higher_order.while_loop
+_scan = torch.ops.higher_order.scan
+
+
+class _Loop:
+    """What both operators need: the state, the operands, and what the body writes to in place."""
+
+    def __init__(self, carried: Carried, runs: list[Run], own: list[torch.Tensor]) -> None:
+        self.carried, self.state = carried, carried.state
+        lifted: dict[int, torch.Tensor] = {}
+        for each in runs:
+            lifted.update(each.lifted)
+        self.now = [n for n, is_carried in enumerate(carried.is_carried) if is_carried]
+        for each in (*(carried.leaves[n] for n in self.now), *own):
+            lifted.pop(id(each), None)
+        mutated = dict.fromkeys(key for each in runs for key in each.mutated)
+        self.mutated = [key for key in mutated if key in lifted]
+        self.written = [carried.origin(lifted.pop(key)) for key in self.mutated]
+        self.ids = list(lifted)
+        self.operands = [carried.origin(each) for each in lifted.values()]
+
+    def starts(self) -> list[torch.Tensor]:
+        """Return the state before the first round, and what is written to in place."""
+        first = [*(self.carried.starts[n] for n in self.now), *self.written]
+        return [self.state.resolved(each).clone() for each in first]
+
+    def more(self, sizes: list[torch.SymInt]) -> list[Any]:
+        """Return the other operands."""
+        return [*(self.state.resolved(each) for each in self.operands), *sizes]
+
+    def split(self, front: list[Any], operands: list[Any]) -> tuple[list[Any], dict[int, Any]]:
+        """Return the state's leaves in a round, and what stands for the tensors from outside."""
+        many = len(self.now)
+        table = dict(zip(self.ids, operands, strict=False))
+        table |= {key: v.clone() for key, v in zip(self.mutated, front[many:], strict=True)}
+        leaves = list(self.carried.leaves)
+        for place, each in zip(self.now, front[:many], strict=True):
+            leaves[place] = each.clone()
+        return leaves, table
+
+    def outputs(self, done: Run, lift: Lift, table: dict[int, Any]) -> list[torch.Tensor]:
+        """Return the state after a round, and what was written to in place."""
+        after, written, _ = done.value
+        found = self.carried.results(after, written, lift)
+        return [*found, *(table[key].clone() for key in self.mutated)]
+
+    def emissions(self, done: Run, lift: Lift) -> list[torch.Tensor]:
+        """Return what a round appends to lists."""
+        items = [lift.stand_in(item) for _, tail in done.value[2] for item in tail]
+        pairs = zip(self.carried.emitted, items, strict=True)
+        return [each for one, item in pairs for each in one.tensors(item)]
+
+    def finished(self, results: list[torch.Tensor]) -> tuple[Any, ...]:
+        """Write what the rounds wrote; return the state after the last one."""
+        leaves, rest = list(self.carried.starts), iter(results)
+        for place in self.now:
+            leaves[place] = next(rest)
+        for each in self.written:
+            each.copy_(next(rest))
+        state, written = self.carried.full(leaves)
+        self.carried.write(written)
+        return state
+
+    def append(self, rows: Iterator[torch.Tensor], kept: torch.Tensor | None = None) -> None:
+        """Append to the lists what all rounds appended: for each round one row of each tensor."""
+        by_place: dict[int, list[Collected]] = {}
+        for each in self.carried.emitted:
+            by_place.setdefault(each.place, []).append(each.collected(rows))
+        for place, items in by_place.items():
+            content = self.carried.places.all[place].read()
+            content.append(_interleaved(items, kept))
+            self.carried.places.all[place].assign(content)
+
+
+def _interleaved(items: list[Collected], kept: torch.Tensor | None) -> Collected:
+    """The items of all rounds in their order, where each round appends several."""
+
+    def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+        return parts[0] if len(parts) == 1 else torch.stack(parts, 1).flatten(0, 1)
+
+    if len({each.lengths is None for each in items}) > 1:
+        raise RewriteError("a round of a loop appends items of one length and of different ones")
+    masks = None
+    if kept is not None or any(each.kept is not None for each in items):
+        ones = [
+            torch.ones(e.values.shape[0], dtype=torch.bool) if e.kept is None else e.kept
+            for e in items
+        ]
+        masks = joined([each if kept is None else each & kept for each in ones])
+    lengths = (
+        None
+        if items[0].lengths is None
+        else joined([e.lengths for e in items if e.lengths is not None])
+    )
+    return Collected(joined([each.values for each in items]), masks, lengths)
+
+
+def while_looped(
+    state: State,
+    goes_on: Callable[..., Any],
+    step: Step,
+    names: tuple[str, ...],
+    init: tuple[Any, ...],
+    key: str,
+    bound: Any = None,
+) -> tuple[Any, ...]:
+    """Return the state after a loop that goes on while a test holds.
+
+    Args:
+        state: of the runtime.
+        goes_on: the test, of the state.
+        step: a round: from the state to the next one.
+        names: of the values of the state.
+        init: the state before the first round.
+        key: of the loop.
+        bound: the most rounds it takes, where they are known to be bounded by a size.
+    """
+    places = Places([goes_on, step])
+    carried = Carried(state, step, names, key, places, init)
+    if carried.growth or carried.emitted:
+        return _Bounded(carried, goes_on, bound).call()
+    tests = _tested(carried, goes_on)
+    loop = _Loop(carried, [carried.done, tests], [])
+
+    def cond_fn(*given: Any) -> Any:
+        leaves, table = _given(loop, given)
+        return _test(loop, goes_on, leaves, table)
+
+    def body_fn(*given: Any) -> Any:
+        leaves, table = _given(loop, given)
+        with state.branch(table):
+            lift = Lift(state, table)
+            done = run(lambda: carried.round(carried.full(leaves)), lift, places)
+            return tuple(loop.outputs(done, lift, table))
+
+    def call(sizes: list[torch.SymInt]) -> Any:
+        return _while_loop(cond_fn, body_fn, tuple(loop.starts()), tuple(loop.more(sizes)))
+
+    return loop.finished(list(operator(call, places, [*loop.operands, *loop.starts()])))
+
+
+def _tested(carried: Carried, goes_on: Callable[..., Any]) -> Run:
+    full = carried.full(carried.leaves)
+    return probe(carried.state, lambda: goes_on(*carried.enter(full)), carried.places)
+
+
+def _given(loop: _Loop, given: Any) -> tuple[list[Any], dict[int, Any]]:
+    many = len(loop.now) + len(loop.mutated)
+    return loop.split(list(given[:many]), list(given[many:]))
+
+
+def _test(
+    loop: _Loop, goes_on: Callable[..., Any], leaves: list[Any], table: dict[int, Any]
+) -> Any:
+    carried = loop.carried
+    with loop.state.branch(table):
+        lift = Lift(loop.state, table)
+        full = carried.full(leaves)
+        found = run(lambda: goes_on(*carried.enter(full)), lift, carried.places).value
+        return as_bool(lift.stand_in(found)).reshape(()).clone()
+
+
+class _Bounded:
+    """A loop whose state grows, or that appends to lists: buffers, and the number of rounds."""
+
+    def __init__(self, carried: Carried, goes_on: Callable[..., Any], bound: Any) -> None:
+        self.carried, self.goes_on, self.state = carried, goes_on, carried.state
+        most = bound if bound is not None else self.state.max_iterations
+        if most is None:
+            raise carried.refused(self._why())
+        self.bound: Any = most
+        if bound is None:
+            self.state.note(f"{carried.key}: the loop ends after {self.bound} rounds at the latest")
+        self.loop = _Loop(carried, [carried.done, _tested(carried, goes_on)], [])
+        self.buffers = self._buffers()
+
+    def _why(self) -> str:
+        labels = self.carried._labels()
+        grown = [labels[place] for place in self.carried.growth]
+        grown += [self.carried.places.all[each.place].label for each in self.carried.emitted]
+        what = " and ".join(dict.fromkeys(grown))
+        return (
+            f"{what} grows in each round of a loop whose number of rounds a tensor decides; give "
+            "max_iterations, the most rounds that the graph shall allow"
+        )
+
+    def _buffers(self) -> list[torch.Tensor]:
+        shapes = probe(
+            self.state, lambda: self._emissions_of(self.carried.done), self.carried.places
+        ).value
+        return [torch.zeros([self.bound, *each.shape], dtype=each.dtype) for each in shapes]
+
+    def _emissions_of(self, done: Run) -> list[torch.Tensor]:
+        return self.loop.emissions(done, Lift(self.state, {}))
+
+    def call(self) -> tuple[Any, ...]:
+        """Run the operator."""
+        loop, many = self.loop, len(self.loop.now) + len(self.loop.mutated)
+        front = 1 + len(self.buffers)
+
+        def parts(given: Any) -> tuple[Any, list[Any], list[Any], dict[int, Any]]:
+            rounds, buffers = given[0], list(given[1:front])
+            values = list(given[front : front + many])
+            for place, size in self._sizes(rounds):
+                at, dim = loop.now.index(place), self.carried.growth[place].dim
+                values[at] = values[at].narrow(dim, 0, size)
+            leaves, table = loop.split(values, list(given[front + many :]))
+            return rounds, buffers, leaves, table
+
+        def cond_fn(*given: Any) -> Any:
+            rounds, _, leaves, table = parts(given)
+            return (rounds < self.bound) & _test(loop, self.goes_on, leaves, table)
+
+        def body_fn(*given: Any) -> Any:
+            rounds, buffers, leaves, table = parts(given)
+            with self.state.branch(table):
+                lift = Lift(self.state, table)
+                carried = self.carried
+                done = run(lambda: carried.round(carried.full(leaves)), lift, carried.places)
+                out = self._padded(loop.outputs(done, lift, table))
+                rows = loop.emissions(done, lift)
+            kept = [
+                b.index_copy(0, rounds.reshape(1), r.unsqueeze(0))
+                for b, r in zip(buffers, rows, strict=True)
+            ]
+            return (rounds + 1, *kept, *out)
+
+        def call(sizes: list[torch.SymInt]) -> Any:
+            rounds = torch.zeros((), dtype=torch.int64)
+            starts = (
+                rounds,
+                *(each.clone() for each in self.buffers),
+                *self._padded(loop.starts()),
+            )
+            return _while_loop(cond_fn, body_fn, starts, tuple(loop.more(sizes)))
+
+        results = list(operator(call, self.carried.places, [*loop.operands, *loop.starts()]))
+        return self._finished(results[0], results[1:front], results[front:])
+
+    def _sizes(self, rounds: torch.Tensor) -> Iterator[tuple[int, Any]]:
+        """The sizes of what grows, after a number of rounds."""
+        for place, growth in self.carried.growth.items():
+            size = (rounds * growth.by + growth.start).item()
+            torch._check(size >= growth.start)
+            torch._check(size <= growth.start + self.bound * growth.by)
+            yield place, size
+
+    def _padded(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What grows, filled with zeros to the size after the last round."""
+        for place, growth in self.carried.growth.items():
+            at = self.loop.now.index(place)
+            sizes = list(values[at].shape)
+            sizes[growth.dim] = growth.start + self.bound * growth.by - sizes[growth.dim]
+            rest = torch.zeros(sizes, dtype=values[at].dtype)
+            values[at] = torch.cat([values[at], rest], growth.dim)
+        return values
+
+    def _finished(
+        self, rounds: torch.Tensor, buffers: list[torch.Tensor], values: list[torch.Tensor]
+    ) -> tuple[Any, ...]:
+        for place, size in self._sizes(rounds):
+            at, dim = self.loop.now.index(place), self.carried.growth[place].dim
+            values[at] = values[at].narrow(dim, 0, size)
+        state = self.loop.finished(values)
+        if buffers:
+            self.loop.append(iter(buffers), torch.arange(self.bound) < rounds)
+        return state
+
+
+def scanned(
+    state: State,
+    columns: list[torch.Tensor],
+    step: Callable[..., tuple[Any, ...]],
+    names: tuple[str, ...],
+    init: tuple[Any, ...],
+    key: str,
+) -> tuple[Any, ...]:
+    """Return the state after a round for each row of `columns`.
+
+    Args:
+        state: of the runtime.
+        columns: tensors of as many rows.
+        step: a round: from a list of rows and the state to the next state.
+        names: of the values of the state.
+        init: the state before the first round.
+        key: of the loop.
+    """
+    rows = first_rows(columns)
+
+    def first(*values: Any) -> tuple[Any, ...]:
+        return step(rows, *values)
+
+    places = Places([step])
+    carried = Carried(state, first, names, key, places, init)
+    if carried.growth:
+        raise GrowsError
+    loop = _Loop(carried, [carried.done], rows)
+    many = len(loop.now) + len(loop.mutated)
+    # The operator wants a carry.
+    dummy = [] if many else [torch.zeros(())]
+
+    def combine(*given: Any) -> Any:
+        values = list(given)
+        front, row = values[:many], values[many + len(dummy) :][: len(columns)]
+        leaves, table = loop.split(front, values[many + len(dummy) + len(columns) :])
+        with state.branch(table):
+            lift = Lift(state, table)
+            here = Carried.__new__(Carried)
+            here.__dict__.update(carried.__dict__, step=lambda *each: step(row, *each))
+            done = run(lambda: here.round(carried.full(leaves)), lift, places)
+            out = loop.outputs(done, lift, table)
+            return [
+                *out,
+                *(each.clone() for each in given[: len(dummy)]),
+                *loop.emissions(done, lift),
+            ]
+
+    def call(sizes: list[torch.SymInt]) -> Any:
+        resolved = [state.resolved(each) for each in columns]
+        return _scan(combine, [*loop.starts(), *dummy], resolved, loop.more(sizes))
+
+    results = list(operator(call, places, [*loop.operands, *loop.starts(), *columns]))
+    final = loop.finished(results[:many])
+    loop.append(iter(results[many + len(dummy) :]))
+    return final
+
+
+class GrowsError(Exception):
+    """The state grows: scan does not take that."""
+
+
+def first_rows(columns: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return a row of each, of zeros; nothing of it is in the graph."""
+    return quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])

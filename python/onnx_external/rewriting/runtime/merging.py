@@ -1,0 +1,198 @@
+"""One value from the values that two branches give."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
+
+from onnx_external.rewriting.refusals import UnmergeableError
+from onnx_external.rewriting.runtime.collected import Collected, Rows
+from onnx_external.rewriting.values import (
+    UNDEFINED,
+    described,
+    is_number,
+    same_value,
+    scalar_type,
+)
+
+__all__ = ["Part", "as_tensor", "children", "is_free", "part_of"]
+
+
+@dataclass
+class Part:
+    """What two values have in common: a value of Python, the type of a tensor, or parts."""
+
+    constant: tuple[Any, ...] = ()
+    """One item if both values are that."""
+    dtype: torch.dtype | None = None
+    """The element type if the values are tensors or numbers."""
+    like: torch.Tensor | None = None
+    """A tensor of the branch that sets it, where the other one does not."""
+    parts: list[Part] = field(default_factory=list)
+    spec: Any = None
+
+    def leaves(self, value: Any) -> Iterator[torch.Tensor]:
+        """Return the tensors of a value that become results of the operator."""
+        if self.constant:
+            return
+        if self.dtype is not None:
+            yield self._result(value)
+            return
+        for part, each in zip(self.parts, children(value)[0], strict=True):
+            yield from part.leaves(each)
+
+    def rebuilt(self, results: Iterator[torch.Tensor]) -> Any:
+        """Return the value, made of the operator's results."""
+        if self.constant:
+            return self.constant[0]
+        if self.dtype is not None:
+            return next(results)
+        return pytree.tree_unflatten([each.rebuilt(results) for each in self.parts], self.spec)
+
+    def _result(self, value: Any) -> torch.Tensor:
+        if value is UNDEFINED:
+            sizes = (
+                [0 if is_free(each) else each for each in self.like.shape]
+                if self.like is not None
+                else []
+            )
+            return torch.zeros(sizes, dtype=self.dtype)
+        made = as_tensor(value, self.dtype)
+        # Results may alias neither operands nor each other, and have the same strides.
+        return made.clone(memory_format=torch.contiguous_format)
+
+
+def is_free(size: Any) -> bool:
+    """Return whether a tensor decides a size, and not the shapes of the inputs."""
+    return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
+
+
+def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
+    """Return a tensor, or a number as a tensor without dimensions."""
+    if isinstance(value, torch.Tensor):
+        return value if kind is None or value.dtype == kind else value.to(kind)
+    kind = kind or scalar_type(value)
+    if isinstance(value, torch.SymBool):
+        return torch.scalar_tensor(torch.sym_ite(value, 1, 0), dtype=torch.int64).to(kind)
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return torch.scalar_tensor(value, dtype=kind)
+    return torch.full((), value, dtype=kind)
+
+
+def children(value: Any) -> tuple[list[Any], Any]:
+    """Return what a container of pytree holds, and its form; a leaf holds itself."""
+    leaves, spec = pytree.tree_flatten(value, is_leaf=lambda each: each is not value)
+    return leaves, spec
+
+
+def part_of(one: Any, other: Any, key: str, name: str, *, unset: bool = True) -> Part:
+    """Return what two values have in common.
+
+    Args:
+        one: the value in the branch that is taken if the test holds.
+        other: the value in the other one.
+        key: of the test.
+        name: of the value, for messages.
+        unset: whether a value that one branch does not set may be zeros there. Python would raise
+            an exception where it is read.
+    """
+    if same_value(one, other) and not _mutable(one, other):
+        return Part(constant=(one,))
+    if one is UNDEFINED or other is UNDEFINED:
+        return _set_once(other if one is UNDEFINED else one, key, name, unset)
+    if _is_leaf(one) and _is_leaf(other):
+        return _leaf(one, other, key, name)
+    inside, spec = children(one)
+    inside_other, spec_other = children(other)
+    if type(one) is not type(other) or _is_leaf(one) or spec != spec_other:
+        raise UnmergeableError(
+            f"{name} is {_structure(one)} in one branch and {_structure(other)} in the other", key
+        )
+    if len(inside) == 1 and inside[0] is one:
+        raise UnmergeableError(f"{name} is another {type(one).__name__} in each branch", key)
+    labels = _labels(one, name)
+    parts = [
+        part_of(a, b, key, label, unset=unset)
+        for a, b, label in zip(inside, inside_other, labels, strict=False)
+    ]
+    return Part(parts=parts, spec=spec)
+
+
+def _mutable(one: Any, other: Any) -> bool:
+    """Two lists that are equal are not one; a value that both branches have is."""
+    return one is not other and isinstance(one, (list, dict, tuple))
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or is_number(value) or value is None
+
+
+def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
+    if not unset:
+        raise UnmergeableError(f"{name} exists after one branch only", key)
+    if isinstance(value, torch.Tensor):
+        return Part(dtype=value.dtype, like=value)
+    if is_number(value):
+        return Part(dtype=scalar_type(value))
+    raise UnmergeableError(
+        f"{name} is {described(value)} in one branch and not set in the other", key
+    )
+
+
+def _leaf(one: Any, other: Any, key: str, name: str) -> Part:
+    if one is None or other is None:
+        raise UnmergeableError(
+            f"{name} is {described(one)} in one branch and {described(other)} in the other", key
+        )
+    both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    kinds = [e.dtype if isinstance(e, torch.Tensor) else scalar_type(e) for e in (one, other)]
+    ranks = [e.dim() if isinstance(e, torch.Tensor) else 0 for e in (one, other)]
+    if ranks[0] != ranks[1]:
+        raise UnmergeableError(
+            f"{name} has {ranks[0]} dimensions in one branch and {ranks[1]} in the other", key
+        )
+    if kinds[0] != kinds[1] and (ranks[0] or both):
+        first, second = (str(each).removeprefix("torch.") for each in kinds)
+        raise UnmergeableError(
+            f"{name} is {first} in one branch and {second} in the other; give both branches one "
+            "type, for instance by .to()",
+            key,
+        )
+    return Part(dtype=_promoted(one, other, kinds))
+
+
+def _promoted(one: Any, other: Any, kinds: list[torch.dtype]) -> torch.dtype:
+    """As torch.where does: a tensor decides within a category, the category by both."""
+    for tensor, number, kind in ((one, other, kinds[1]), (other, one, kinds[0])):
+        if isinstance(tensor, torch.Tensor) and not isinstance(number, torch.Tensor):
+            ranks = [_category(tensor.dtype), _category(kind)]
+            return tensor.dtype if ranks[0] >= ranks[1] else kind
+    return torch.promote_types(*kinds)
+
+
+def _category(kind: torch.dtype) -> int:
+    if kind == torch.bool:
+        return 0
+    return 3 if kind.is_complex else 2 if kind.is_floating_point else 1
+
+
+def _structure(value: Any) -> str:
+    if isinstance(value, (Collected, Rows)):
+        return "a list whose length the graph decides"
+    if isinstance(value, (list, tuple)):
+        return f"a {type(value).__name__} of {len(value)} items"
+    if isinstance(value, dict):
+        return f"a dict with {', '.join(map(repr, value)) or 'nothing'}"
+    return described(value)
+
+
+def _labels(value: Any, name: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        return iter([f"{name}[{key!r}]" for key in value])
+    return (f"{name}[{number}]" for number in itertools.count())

@@ -1,0 +1,77 @@
+"""What one runtime knows while rewritten code is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+__all__ = ["State", "quietly"]
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class State:
+    """Of one `Runtime`; its parts share it."""
+
+    notes: list[str] = field(default_factory=list)
+    """What was left out of the graph, and what its loops were given."""
+    max_iterations: int | None = None
+    refuses_assertions: bool = False
+    absorbed: Collection[str] = ()
+    """Tests whose tails already stand in both branches."""
+    tables: list[dict[int, torch.Tensor]] = field(default_factory=list)
+    """Of the branches that are being traced, outermost first: the operands, by outer tensors."""
+    bounds: dict[Any, Any] = field(default_factory=dict)
+    """The largest value of sizes that tensors decide, by their symbols."""
+    choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+    """Sizes that a test decides: what they are in its branches, by their symbols."""
+    loops: int = 0
+    """How many loops of rewritten code are being unrolled or traced."""
+
+    def resolved(self, value: Any) -> Any:
+        """Return the operand that stands for a tensor in the branch that is being traced."""
+        for table in self.tables:
+            if isinstance(value, torch.Tensor):
+                value = table.get(id(value), value)
+        return value
+
+    def note(self, text: str) -> None:
+        """Add a line to the notes, once: a branch is traced several times."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    @contextmanager
+    def branch(self, table: dict[int, torch.Tensor]) -> Iterator[None]:
+        """Within this context the operands of `table` stand for the tensors of its keys."""
+        self.tables.append(table)
+        try:
+            yield
+        finally:
+            self.tables.pop()
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Within this context a loop is unrolled or traced."""
+        self.loops += 1
+        try:
+            yield
+        finally:
+            self.loops -= 1
+
+
+def quietly(call: Callable[[], _T]) -> _T:
+    """Return what `call` returns, and leave nothing of it in the graph that is traced."""
+    mode = detect_fake_mode(None)
+    environment = getattr(mode, "shape_env", None)
+    with disable_proxy_modes_tracing():
+        if environment is None:
+            return call()
+        with environment.ignore_fresh_unbacked_symbols():
+            return call()

@@ -1,0 +1,43 @@
+"""What is in place while rewritten code is traced, and put back afterwards whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+
+from onnx_external.rewriting.runtime.numbers import Numbers
+from onnx_external.rewriting.runtime.places import Places
+from onnx_external.rewriting.runtime.state import State
+
+__all__ = ["tracing"]
+
+
+@contextmanager
+def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
+    """Within this context numbers stay tensors, and gradients are neither recorded nor switched.
+
+    What the trace writes to the module and to the objects that it holds is put back afterwards.
+
+    A switch of gradients becomes an operator around a part of the graph, and torch's pass for that
+    loses the subgraphs within it. All of it belongs to the calling thread.
+    """
+    with ExitStack() as undone:
+        undone.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
+        torch._C._set_grad_enabled(False)
+        undone.callback(_forget, state)
+        if module is not None:
+            places = Places([module])
+            undone.callback(lambda: places.restore(places.changes()))
+        undone.enter_context(Numbers(state))
+        yield
+
+
+def _forget(state: State) -> None:
+    """Keep no tensors of the trace alive."""
+    state.tables.clear()
+    state.bounds.clear()
+    state.choices.clear()
+    state.loops = 0

@@ -49,7 +49,8 @@ class Entry:
         if isinstance(self.varying, dict):
             args, kwargs = self.sets()[0]
             return {name: of(self.varying.get(name, ())) for name in kwargs}
-        return tuple(of(dims) for dims in self.varying)
+        args, _ = self.sets()[0]
+        return tuple(of(dims) for dims in [*self.varying, *[()] * (len(args) - len(self.varying))])
 
 
 ENTRIES: dict[str, Entry] = {}

@@ -320,7 +320,7 @@ class B27_LstmCell(nn.Module):
         return h, c
 
 
-@entry("over split chunks", lambda: [(any_of(6, 4),), (any_of(2, 4),), (any_of(4, 4),)])
+@entry("over split chunks", lambda: [(any_of(6, 4),), (any_of(2, 4),), (any_of(4, 4),)], ROWS)
 class B28_FixedChunks(Base):
     def forward(self, x):
         y = x.new_zeros(2, 4)

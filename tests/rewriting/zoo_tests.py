@@ -530,7 +530,7 @@ class A42_Buffer(nn.Module):
 class A43_OtherTypes(nn.Module):
     def forward(self, x):
         if x.sum() > 0:
-            return x.argmax(1)
+            return (x * 10).long()
         return x
 
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <mutex>
-#include <semaphore>
 #include <utility>
 
 #include "base/io_buffer.h"
@@ -36,8 +36,9 @@ class BufferPool {
 
  private:
   IoBuffer take() {
-    free_.acquire();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    given_back_.wait(lock, [this] { return free_ > 0; });
+    --free_;
     return idle_count_ == 0 ? IoBuffer() : std::move(idle_[--idle_count_]);
   }
 
@@ -45,12 +46,16 @@ class BufferPool {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       idle_[idle_count_++] = std::move(buffer);
+      ++free_;
     }
-    free_.release();
+    given_back_.notify_one();
   }
 
-  std::counting_semaphore<kMost> free_;
+  // No std::counting_semaphore: that of libstdc++ 12 can read a count above zero, and sleep on it
+  // forever.
   std::mutex mutex_;
+  std::condition_variable given_back_;
+  int free_;
   std::array<IoBuffer, kMost> idle_;  // a fixed array, because giving back must not fail
   std::size_t idle_count_ = 0;
 };

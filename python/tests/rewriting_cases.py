@@ -672,7 +672,7 @@ class Child(Parent):
         if x > 2:
             y = super().run(x) + self.__hidden
         elif x < 0:
-            return super().run(x), __class__.__name__  # type: ignore[name-defined]
+            return super(Child, self).run(x), __class__.__name__  # type: ignore[name-defined]
         else:
             y = super().run(1) if x else self.__low(x)
         __y = y

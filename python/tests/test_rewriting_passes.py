@@ -1,6 +1,9 @@
 """Rewritten functions: what they look like, and that they do what they did."""
 
+import ast
 import random
+import re
+import textwrap
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ pytest.importorskip("torch", minversion="2.9")
 import rewriting_cases
 from rewriting_plain import all_keys, changed, rewritten, source
 
+from onnx_external.rewriting.passes import rewrite
+from onnx_external.rewriting.passes.keys import key_of, keyed
 from onnx_external.rewriting.refusals import RewriteError
 
 
@@ -33,7 +38,7 @@ def test_a_rewritten_function_does_what_it_did(function: Any) -> None:
     dice = random.Random(0)
     choices = [(keys, ()), (keys, keys)]
     choices += [([each], some) for each in keys for some in ((), (each,))]
-    for _ in range(20):
+    for _ in range(8):
         some = [each for each in keys if dice.random() < 0.5]
         choices.append((some, [each for each in some if dice.random() < 0.3]))
     for chosen, absorbed in choices:
@@ -64,3 +69,273 @@ def test_what_cannot_be_rewritten_is_refused_with_its_line(function: Any) -> Non
     first = source(function).node.lineno
     assert first < int(line) < first + 10
     assert not changed(function, ()).count
+
+
+def after(text: str, absorbed: bool = False) -> str:
+    """The text of a function in which everything is rewritten, with neither keys nor prefix."""
+    tree = ast.parse(textwrap.dedent(text)).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    keys = {key_of("", each) for each in ast.walk(tree) if keyed(each)}
+    made = rewrite(tree, keys, keys if absorbed else (), path="")
+    text = ast.unparse(ast.fix_missing_locations(made.tree))
+    return re.sub(r"(, )?':\d+:\d+'", "", text).replace("__oe_rt__", "rt")
+
+
+PASSES = {
+    "an if": (
+        """
+        def f(x):
+            if x > 1:
+                y = 2
+            else:
+                y = x
+                unused = 1
+            return y
+        """,
+        """
+        def f(x):
+            def then_1():
+                y = 2
+                return (y,)
+            def else_1():
+                y = x
+                unused = 1
+                return (y,)
+            (y,) = rt.if_(x > 1, then_1, else_1, ('y',))
+            return y
+        """,
+    ),
+    "an if whose branches return": (
+        """
+        def f(x):
+            if x > 1:
+                return 2
+            x += 1
+            return x
+        """,
+        """
+        def f(x):
+            def else_1(x=x):
+                x += 1
+                return x
+            return rt.if_(x > 1, lambda: 2, else_1, ())
+        """,
+    ),
+    "a return out of with": (
+        """
+        def f(x, c):
+            with c:
+                if x > 1:
+                    return 2
+            return x
+        """,
+        """
+        def f(x, c):
+            done_1 = False
+            with c:
+                def then_2():
+                    result_1 = 2
+                    done_1 = True
+                    return (result_1, done_1)
+                result_1, done_1 = rt.if_(x > 1, then_2, lambda: (rt.get(lambda: result_1), done_1),
+                    ('result_1', 'done_1'))
+            return rt.if_(done_1, lambda: result_1, lambda: x, ())
+        """,
+    ),
+    "a for": (
+        """
+        def f(x):
+            y = 0
+            for a, b in x:
+                z = a + b
+                y += z
+            return y
+        """,
+        """
+        def f(x):
+            y = 0
+            def body_1(item_1, y):
+                a, b = item_1
+                z = a + b
+                y += z
+                return (y,)
+            (y,) = rt.for_(x, body_1, ('y',), (y,), False)
+            return y
+        """,
+    ),
+    "a for with break": (
+        """
+        def f(x):
+            y = 0
+            for each in x:
+                if each:
+                    break
+                y = each
+            return y
+        """,
+        """
+        def f(x):
+            y = 0
+            def body_1(each, broken_1, y):
+                def else_2():
+                    y = each
+                    return (False, y)
+                return rt.if_(each, lambda: (True, y), else_2, ())
+            broken_1, y = rt.for_(x, body_1, ('broken', 'y'), (False, y), True)
+            return y
+        """,
+    ),
+    "a while": (
+        """
+        def f(x):
+            while x < 9:
+                x = x * 2
+            return x
+        """,
+        """
+        def f(x):
+            def test_1(x):
+                return x < 9
+            def body_1(x):
+                x = x * 2
+                return (x,)
+            (x,) = rt.while_(test_1, body_1, ('x',), (x,), False)
+            return x
+        """,
+    ),
+    "booleans": (
+        """
+        def f(x, y):
+            return x and (not y) or 0 < x < y
+        """,
+        """
+        def f(x, y):
+            return rt.or_(lambda: rt.and_(lambda: x, lambda: rt.not_(y)),
+                lambda: rt.chain(lambda: 0, 'Lt', lambda: x, 'Lt', lambda: y))
+        """,
+    ),
+    "comprehensions": (
+        """
+        def f(x):
+            return [a for a in x if a], {k: v for k, v in x}, [a + b for a in x for b in a]
+        """,
+        """
+        def f(x):
+            return (rt.comprehend_if(x, lambda a: a, lambda a: a),
+                dict(rt.comprehend(x, lambda item: (lambda k, v: (k, v))(*item))),
+                [each for row in rt.comprehend(x, lambda a: rt.comprehend(a, lambda b: a + b))
+                    for each in row])
+        """,
+    ),
+    "a name that is bound in an expression": (
+        """
+        def f(x):
+            if x > 1 and (n := x) < 5:
+                x = n
+            return x
+        """,
+        """
+        def f(x):
+            value_1 = x > 1
+            def then_2():
+                value_1 = (n := x) < 5
+                return (value_1, n)
+            value_1, n = rt.if_(value_1, then_2, lambda: (value_1, rt.get(lambda: n)),
+                ('value_1', 'n'))
+            def then_3():
+                x = n
+                return (x,)
+            (x,) = rt.if_(value_1, then_3, lambda: (x,), ('x',))
+            return x
+        """,
+    ),
+    "assertions and exceptions": (
+        """
+        def f(x):
+            assert x, "no x"
+            assert x > 1
+            if x > 2:
+                raise ValueError(x)
+            return max(x, 3)
+        """,
+        """
+        def f(x):
+            rt.assert_(x, lambda: 'no x')
+            rt.assert_(x > 1, None)
+            def fail_1():
+                raise ValueError(x)
+            rt.raise_(x > 2, fail_1)
+            return rt.max(x, 3)
+        """,
+    ),
+    "a nonlocal": (
+        """
+        def f(x):
+            y = 0
+            def g():
+                nonlocal y
+                if x:
+                    y = 1
+                return y
+            return g()
+        """,
+        """
+        def f(x):
+            y = 0
+            def g():
+                nonlocal y
+                def then_1(y_=rt.get(lambda: y)):
+                    nonlocal y
+                    y = y_
+                    y = 1
+                    return (y,)
+                def else_1(y_=rt.get(lambda: y)):
+                    nonlocal y
+                    y = y_
+                    return (y,)
+                (y,) = rt.if_(x, then_1, else_1, ('y',))
+                return y
+            return g()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_what_a_pass_makes(name: str) -> None:
+    text, expected = PASSES[name]
+    tree = ast.parse(textwrap.dedent(expected))
+    assert after(text) == ast.unparse(tree)
+
+
+def test_an_absorbed_test_holds_what_follows() -> None:
+    text = """
+        def f(x):
+            if x:
+                y = None
+            else:
+                y = x
+            z = y
+            return z
+        """
+    expected = """
+        def f(x):
+            def then_1():
+                y = None
+                z = y
+                return z
+            def else_1():
+                y = x
+                z = y
+                return z
+            return rt.if_(x, then_1, else_1, ())
+        """
+    assert after(text, absorbed=True) == ast.unparse(ast.parse(textwrap.dedent(expected)))
+
+
+def test_every_key_is_of_one_thing() -> None:
+    tree = ast.parse(
+        "not a and b or c and not (d or e) if not f else (g if h else i) if j < k < l else bool(m)"
+    )
+    nodes = [each for each in ast.walk(tree) if keyed(each)]
+    assert len({key_of("f.py", each) for each in nodes}) == len(nodes) == 12

@@ -144,6 +144,8 @@ def source_of(function: FunctionType) -> Function | Missing | None:
     definitions = _definitions("".join(lines))
     at_line = definitions.get((code.co_name, code.co_firstlineno), [])
     fitting = [(node, owner) for node, owner in at_line if _fits(node, code)]
+    if code.co_name == "<lambda>" and hasattr(code, "co_positions"):
+        fitting = fitting[-1:]  # those before it are lambdas around it
     if not fitting:
         why = "its source is not what is running (has the file changed?)"
         return Missing(function.__qualname__, where, why)
@@ -194,7 +196,18 @@ def _fits(node: ast.AST, code: CodeType) -> bool:
     ):
         return False
     if isinstance(node, ast.Lambda) and hasattr(code, "co_positions"):
-        body = node.body
-        place = (body.lineno, body.end_lineno, body.col_offset, body.end_col_offset)
-        return place in set(code.co_positions())
+        return _within(node.body, code)
+    return True
+
+
+def _within(node: ast.expr, code: CodeType) -> bool:
+    """Whether all of the code stands in an expression."""
+    first = (node.lineno, node.col_offset)
+    last = (node.end_lineno or 0, node.end_col_offset or 0)
+    for line, end, column, end_column in code.co_positions():
+        if line is None or end is None or column is None or end_column in (None, 0):
+            continue  # what starts a function has no place of its own
+        assert end_column is not None
+        if (line, column) < first or (end, end_column) > last:
+            return False
     return True

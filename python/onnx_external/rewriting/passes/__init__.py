@@ -51,6 +51,8 @@ def rewrite(
         RewriteError: If what is chosen cannot be rewritten; the message says why.
     """
     choice = Choice(path, chosen, absorbed, shadowed, all_names(tree))
+    if not choice.anything(tree):
+        return Rewritten(tree, 0, ())
     if isinstance(tree, ast.Lambda):
         place = ast.copy_location(ast.Return(tree.body), tree.body)
         around = ast.FunctionDef("lambda_", tree.args, [place], [])

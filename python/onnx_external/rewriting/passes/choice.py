@@ -70,6 +70,15 @@ class Choice:
         """Return whether a condition of a comprehension, or a guard of a case, is chosen."""
         return condition_key(self.path, node) in self.chosen or self.within(node)
 
+    def anything(self, tree: ast.AST) -> bool:
+        """Return whether something in a definition is chosen, also in the functions in it."""
+        for node in ast.walk(tree):
+            guard = getattr(node, "guard", None)
+            conditions = [*getattr(node, "ifs", ()), *([guard] if guard is not None else [])]
+            if self.itself(node) or any(map(self.condition, conditions)):
+                return True
+        return False
+
     def within(self, node: ast.AST) -> bool:
         """Return whether an expression has something chosen: what it gives is a tensor then."""
         return any(self.itself(each) for each in own_nodes(node))

@@ -8,6 +8,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from onnx_external.rewriting.passes.building import expression
+from onnx_external.rewriting.passes.keys import keep_rows
 from onnx_external.rewriting.passes.names import SCOPES, loaded, stored
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def rewritten(visitor: Expressions, node: Any) -> ast.expr:
     keys = [choice.key(each) for each in node.generators]
     if any(chosen):
         _refuse(visitor, node)
+    for each, is_chosen in zip(node.generators, chosen, strict=True):
+        if not is_chosen:
+            keep_rows(each.iter)
     visitor.generic_visit(node)
     if not any(chosen):
         return node  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_external.rewriting.passes import booleans, comprehensions, tests
 from onnx_external.rewriting.passes.building import at
+from onnx_external.rewriting.passes.keys import kept
 from onnx_external.rewriting.passes.names import own_nodes
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class Expressions(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id in self.rewriter.builtins:
             if chosen:
                 self.choice.note(self.choice.key(node))
-            if chosen or not all(isinstance(each, ast.Constant) for each in node.args):
+            fixed = kept(node) or all(isinstance(each, ast.Constant) for each in node.args)
+            if chosen or not fixed:
                 runtime = ast.Name("__oe_rt__", ast.Load())
                 node.func = at(ast.Attribute(runtime, node.func.id, ast.Load()), node.func)
         return node

@@ -9,12 +9,29 @@ from __future__ import annotations
 import ast
 import os
 
-__all__ = ["DISPATCHED", "condition_key", "key_of", "keyed"]
+__all__ = ["DISPATCHED", "condition_key", "keep_rows", "kept", "key_of", "keyed"]
 
 DISPATCHED = frozenset(
     "bool int float max min any all range enumerate zip reversed len sum".split()
 )
 """The builtins that rewritten code calls through the runtime."""
+
+
+_ROWS = frozenset({"range", "zip", "enumerate", "reversed"})
+_KEPT = "rewriting_kept"
+
+
+def keep_rows(node: ast.expr) -> None:
+    """Leave a loop that stays Python's the builtins that give its rows."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
+        setattr(node, _KEPT, True)
+        for each in node.args:
+            keep_rows(each)
+
+
+def kept(node: ast.Call) -> bool:
+    """Return whether a call is left to Python."""
+    return hasattr(node, _KEPT)
 
 
 def key_of(path: str, node: ast.AST) -> str:

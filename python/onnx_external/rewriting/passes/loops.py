@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnx_external.rewriting.passes.building import at, get, name, statement, tuple_of
 from onnx_external.rewriting.passes.choice import exits, force
+from onnx_external.rewriting.passes.keys import keep_rows
 from onnx_external.rewriting.passes.names import Flow, stored
 from onnx_external.rewriting.passes.returns import inner_blocks, lifted_from_blocks
 
@@ -57,6 +58,7 @@ def _flagged_breaks(body: Sequence[ast.stmt], flag: str) -> list[ast.stmt]:
 def for_(rewriter: Rewriter, node: ast.For) -> list[ast.stmt]:
     """Rewrite a `for`, if it must be."""
     if not rewriter.choice.must(node):
+        keep_rows(node.iter)
         node.iter = rewriter.expr(node.iter)
         return _kept(rewriter, node)
     loop = _Loop(rewriter, node)

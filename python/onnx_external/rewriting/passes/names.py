@@ -148,6 +148,8 @@ class Flow:
         """What may be read at the start of a loop's next round, or after its last one."""
         self.bound: dict[int, Names] = {}
         """What surely is bound before a statement."""
+        self.bound_inside: dict[int, Names] = {}
+        """What surely is bound when the branches of an `if` start."""
         self.bound_after: dict[int, Names] = {}
         self.rescued: set[str] = set()
         """Names that are bound in a `try`, and read after an exception there."""
@@ -248,6 +250,8 @@ class Flow:
         if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue):
             return None
         if isinstance(node, ast.If):
+            bound = bound.union(_evaluated(node.test))
+            self.bound_inside[id(node)] = bound
             return _both([self._bind(node.body, bound), self._bind(node.orelse, bound)])
         if isinstance(node, ast.For | ast.AsyncFor | ast.While):
             targets = () if isinstance(node, ast.While) else stored([node.target])
@@ -281,14 +285,33 @@ class Flow:
         return None if both is None or last is None else both | last
 
 
+def _evaluated(node: ast.expr | None) -> list[str]:
+    """The names that `:=` binds in the parts of an expression that surely are evaluated."""
+    if node is None or isinstance(node, (*_COMPREHENSIONS, ast.Lambda)):
+        return []
+    if isinstance(node, ast.BoolOp):
+        return _evaluated(node.values[0])
+    if isinstance(node, ast.IfExp):
+        return _evaluated(node.test)
+    if isinstance(node, ast.Compare):
+        return [*_evaluated(node.left), *_evaluated(node.comparators[0])]
+    own = [node.target.id] if isinstance(node, ast.NamedExpr) else []
+    parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+    return [*own, *(name for each in parts for name in _evaluated(each))]
+
+
 def _binds(node: ast.stmt) -> list[str]:
     """The names that a simple statement surely binds (or deletes)."""
-    if isinstance(node, ast.Assign | ast.Delete):
+    if isinstance(node, ast.Delete):
         return stored(node.targets)
+    if isinstance(node, ast.Assign):
+        return [*stored(node.targets), *_evaluated(node.value)]
     if isinstance(node, ast.AnnAssign):
         return stored([node.target]) if node.value is not None else []
     if isinstance(node, ast.AugAssign):
         return stored([node.target])
+    if isinstance(node, ast.Expr):
+        return _evaluated(node.value)
     if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
         return stored([node])
     return []

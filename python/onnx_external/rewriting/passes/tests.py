@@ -85,7 +85,7 @@ def _binding(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
             made.append(_branch(rewriter, node, word, block, after, live, shared))
             branches.append(name(node, word))
         else:
-            give = tuple_of([get(each, flow.bound[id(node)]) for each in live])
+            give = tuple_of([get(each, flow.bound_inside[id(node)]) for each in live])
             branches.append(expression(node, f"lambda: {give}"))
     target = f"{tuple_of(live)} = " if live else ""
     text = f"{target}__oe_rt__.if_(__test, __then, __other, {tuple(live)!r}, {key!r})"
@@ -128,7 +128,7 @@ def _branch(
     flow, names = rewriter.flow, stored(block)
     read = flow.live_in(block, after)
     taken = [*shared, *(each for each in names if each in read and each not in shared)]
-    bound = flow.bound[id(node)]
+    bound = flow.bound_inside[id(node)]
     params = rewriter.given(taken, bound, shared)
     ends = flow.bound_at_end(block, bound)
     # What is taken is bound, even if to "undefined", unless the branch deletes it.

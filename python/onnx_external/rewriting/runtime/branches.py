@@ -11,8 +11,9 @@ from torch.utils import _pytree as pytree
 from onnx_external.rewriting.refusals import UnmergeableError
 from onnx_external.rewriting.runtime.collected import Collected
 from onnx_external.rewriting.runtime.lifting import Lift, Run, missing_sizes, probe, run
-from onnx_external.rewriting.runtime.merging import Part, is_free, part_of
+from onnx_external.rewriting.runtime.merging import Part, part_of
 from onnx_external.rewriting.runtime.places import Places, at_key, put_key, starts_with
+from onnx_external.rewriting.runtime.sizes import is_free
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.values import UNDEFINED, is_number
 
@@ -129,15 +130,15 @@ class _Merged:
 
     def rebuilt(self, results: Iterator[torch.Tensor]) -> Any:
         """Return the value, after writing to the objects."""
-        value = self.part.rebuilt(results)
+        value = self.part.rebuilt(results, self.state)
         contents: dict[int, Any] = {}
         for number, key, part in self.written:
             content = contents.setdefault(number, self.places.all[number].read())
-            put_key(content, key, part.rebuilt(results))
+            put_key(content, key, part.rebuilt(results, self.state))
         for number, parts in self.grown:
             content = contents.setdefault(number, self.places.all[number].read())
             for part in parts:
-                item, there = part.rebuilt(results), next(results)
+                item, there = part.rebuilt(results, self.state), next(results)
                 content.append(Collected(item.unsqueeze(0), there.reshape(1)))
         for number, content in contents.items():
             self.places.all[number].assign(content)

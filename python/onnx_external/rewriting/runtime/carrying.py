@@ -12,8 +12,9 @@ from torch.utils import _pytree as pytree
 from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.collected import Collected
 from onnx_external.rewriting.runtime.lifting import Lift, Run, probe
-from onnx_external.rewriting.runtime.merging import as_tensor, is_free
+from onnx_external.rewriting.runtime.merging import as_tensor
 from onnx_external.rewriting.runtime.places import Places, at_key, put_key, starts_with
+from onnx_external.rewriting.runtime.sizes import is_free
 from onnx_external.rewriting.runtime.state import State, quietly
 from onnx_external.rewriting.values import (
     UNDEFINED,
@@ -288,12 +289,9 @@ class Carried:
             found = [self._grows(before, each) for each in self.state.choices[expr]]
             known = [each for each in found if each is not None and each >= 0]
             return max(known) if len(known) == len(found) else None
-        difference = after - before
-        if isinstance(difference, torch.SymInt):
-            difference = difference.node.expr
-            if not difference.is_number:
-                return None
-        return int(difference)
+        start = before.node.expr if isinstance(before, torch.SymInt) else before
+        difference = expr - start
+        return int(difference) if getattr(difference, "is_number", True) else None
 
     def _find_emitted(self) -> None:
         for number, tail in self.done.value[2]:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import torch
 
 from onnx_external.rewriting.refusals import RewriteError
+from onnx_external.rewriting.runtime.sizes import size_of
 
 __all__ = ["Collected", "Rows", "is_collected", "whole"]
 
@@ -56,9 +57,7 @@ class Collected:
         if self.lengths is None:
             return self.rows
         mask = self._mask()
-        longest = self.lengths.max().item()
-        torch._check(longest >= 0)
-        torch._check(longest <= self.values.shape[1])
+        longest = size_of(self.lengths.max(), most=self.values.shape[1])
         mask = mask.reshape(*mask.shape, *[1] * (self.values.dim() - 2))
         return torch.where(mask, self.values, value)[:, :longest]
 

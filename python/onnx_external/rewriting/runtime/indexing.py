@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from onnx_external.rewriting.refusals import RewriteError
+from onnx_external.rewriting.runtime.sizes import size_of
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.values import is_fake
 
@@ -165,9 +166,7 @@ def _place(bound: Any, size: Any) -> Any:
 def _size(state: State, bound: Any, size: Any) -> Any:
     if not isinstance(bound, torch.Tensor):
         return bound
-    found = bound.item()
-    torch._check(found >= 0)
-    torch._check(found <= size)
+    found = size_of(bound, most=size)
     if isinstance(found, torch.SymInt):
         state.bounds[found.node.expr] = size
     return found

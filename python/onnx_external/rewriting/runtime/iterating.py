@@ -13,9 +13,9 @@ from onnx_external.rewriting.runtime.collected import Collected, Rows
 from onnx_external.rewriting.runtime.indexing import at_row
 from onnx_external.rewriting.runtime.lifting import probe
 from onnx_external.rewriting.runtime.loops import GrowsError, first_rows, scanned, while_looped
-from onnx_external.rewriting.runtime.merging import is_free
 from onnx_external.rewriting.runtime.places import Places, starts_with
 from onnx_external.rewriting.runtime.rows import is_lazy, rows_of
+from onnx_external.rewriting.runtime.sizes import is_free
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.runtime.tests import as_bool, both, negated, truth
 from onnx_external.rewriting.values import described, is_number

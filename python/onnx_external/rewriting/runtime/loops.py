@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.branches import operator
-from onnx_external.rewriting.runtime.carrying import Carried, Step
+from onnx_external.rewriting.runtime.carrying import Carried, Growth, Step
 from onnx_external.rewriting.runtime.collected import Collected
 from onnx_external.rewriting.runtime.lifting import Lift, Run, probe, run
 from onnx_external.rewriting.runtime.places import Places
+from onnx_external.rewriting.runtime.sizes import size_of
 from onnx_external.rewriting.runtime.state import State, quietly
 from onnx_external.rewriting.runtime.tests import as_bool
 
@@ -215,76 +217,101 @@ class _Bounded:
 
     def call(self) -> tuple[Any, ...]:
         """Run the operator."""
-        loop, many = self.loop, len(self.loop.now) + len(self.loop.mutated)
-        front = 1 + len(self.buffers)
-
-        def parts(given: Any) -> tuple[Any, list[Any], list[Any], dict[int, Any]]:
-            rounds, buffers = given[0], list(given[1:front])
-            values = list(given[front : front + many])
-            for place, size in self._sizes(rounds):
-                at, dim = loop.now.index(place), self.carried.growth[place].dim
-                values[at] = values[at].narrow(dim, 0, size)
-            leaves, table = loop.split(values, list(given[front + many :]))
-            return rounds, buffers, leaves, table
-
-        def cond_fn(*given: Any) -> Any:
-            rounds, _, leaves, table = parts(given)
-            return (rounds < self.bound) & _test(loop, self.goes_on, leaves, table)
-
-        def body_fn(*given: Any) -> Any:
-            rounds, buffers, leaves, table = parts(given)
-            with self.state.branch(table):
-                lift = Lift(self.state, table)
-                carried = self.carried
-                done = run(lambda: carried.round(carried.full(leaves)), lift, carried.places)
-                out = self._padded(loop.outputs(done, lift, table))
-                rows = loop.emissions(done, lift)
-            kept = [
-                b.index_copy(0, rounds.reshape(1), r.unsqueeze(0))
-                for b, r in zip(buffers, rows, strict=True)
-            ]
-            return (rounds + 1, *kept, *out)
+        first = self.loop.starts()
+        witnesses = [first[self._at(place)] for place in self.carried.growth]
+        if not isinstance(self.bound, int):
+            witnesses.append(torch.zeros(self.bound, dtype=torch.bool))
 
         def call(sizes: list[torch.SymInt]) -> Any:
             rounds = torch.zeros((), dtype=torch.int64)
-            starts = (
-                rounds,
-                *(each.clone() for each in self.buffers),
-                *self._padded(loop.starts()),
-            )
-            return _while_loop(cond_fn, body_fn, starts, tuple(loop.more(sizes)))
+            padded = [*first]
+            for place, growth in self.carried.growth.items():
+                most = growth.start + self.bound * growth.by
+                padded[self._at(place)] = _filled(first[self._at(place)], growth.dim, most)
+            starts = (rounds, *(each.clone() for each in self.buffers), *padded)
+            more = (*witnesses, *self.loop.more(sizes))
+            return _while_loop(self._cond, self._body, starts, more)
 
-        results = list(operator(call, self.carried.places, [*loop.operands, *loop.starts()]))
-        return self._finished(results[0], results[1:front], results[front:])
+        operands = [*self.loop.operands, *witnesses, *first]
+        results = list(operator(call, self.carried.places, operands))
+        many = 1 + len(self.buffers)
+        return self._finished(results[0], results[1:many], results[many:])
 
-    def _sizes(self, rounds: torch.Tensor) -> Iterator[tuple[int, Any]]:
-        """The sizes of what grows, after a number of rounds."""
-        for place, growth in self.carried.growth.items():
-            size = (rounds * growth.by + growth.start).item()
-            torch._check(size >= growth.start)
-            torch._check(size <= growth.start + self.bound * growth.by)
-            yield place, size
+    def _cond(self, *given: Any) -> Any:
+        round_ = self._round(given)
+        going = _test(self.loop, self.goes_on, round_.leaves, round_.table)
+        return (round_.number < round_.bound) & going
 
-    def _padded(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
-        """What grows, filled with zeros to the size after the last round."""
-        for place, growth in self.carried.growth.items():
-            at = self.loop.now.index(place)
-            sizes = list(values[at].shape)
-            sizes[growth.dim] = growth.start + self.bound * growth.by - sizes[growth.dim]
-            rest = torch.zeros(sizes, dtype=values[at].dtype)
-            values[at] = torch.cat([values[at], rest], growth.dim)
-        return values
+    def _body(self, *given: Any) -> Any:
+        round_, carried = self._round(given), self.carried
+        with self.state.branch(round_.table):
+            lift = Lift(self.state, round_.table)
+            done = run(lambda: carried.round(carried.full(round_.leaves)), lift, carried.places)
+            out = self.loop.outputs(done, lift, round_.table)
+            rows = self.loop.emissions(done, lift)
+        for place, growth in carried.growth.items():
+            most = round_.values[self._at(place)].shape[growth.dim]
+            out[self._at(place)] = _filled(out[self._at(place)], growth.dim, most)
+        index = round_.number.reshape(1)
+        pairs = zip(round_.buffers, rows, strict=True)
+        buffers = [buffer.index_copy(0, index, row.unsqueeze(0)) for buffer, row in pairs]
+        return (round_.number + 1, *buffers, *out)
+
+    def _round(self, given: Any) -> _Round:
+        """Take apart what the operator gives to a round."""
+        loop, growth = self.loop, self.carried.growth
+        many, front = len(loop.now) + len(loop.mutated), 1 + len(self.buffers)
+        values, rest = list(given[front : front + many]), list(given[front + many :])
+        starts, rest = rest[: len(growth)], rest[len(growth) :]
+        bound = self.bound
+        if not isinstance(bound, int):
+            bound, rest = rest[0].shape[0], rest[1:]
+        inner = list(values)
+        for (place, each), start in zip(growth.items(), starts, strict=True):
+            size = _grown(given[0], each, start.shape[each.dim], values[self._at(place)])
+            inner[self._at(place)] = values[self._at(place)].narrow(each.dim, 0, size)
+        leaves, table = loop.split(inner, rest)
+        return _Round(given[0], bound, list(given[1:front]), values, leaves, table)
+
+    def _at(self, place: int) -> int:
+        return self.loop.now.index(place)
 
     def _finished(
         self, rounds: torch.Tensor, buffers: list[torch.Tensor], values: list[torch.Tensor]
     ) -> tuple[Any, ...]:
-        for place, size in self._sizes(rounds):
-            at, dim = self.loop.now.index(place), self.carried.growth[place].dim
-            values[at] = values[at].narrow(dim, 0, size)
+        for place, growth in self.carried.growth.items():
+            value = values[self._at(place)]
+            size = _grown(rounds, growth, growth.start, value)
+            values[self._at(place)] = value.narrow(growth.dim, 0, size)
         state = self.loop.finished(values)
         if buffers:
             self.loop.append(iter(buffers), torch.arange(self.bound) < rounds)
         return state
+
+
+@dataclass
+class _Round:
+    """What a round of a bounded loop has."""
+
+    number: torch.Tensor
+    bound: Any
+    buffers: list[torch.Tensor]
+    values: list[torch.Tensor]
+    """The state, with what grows filled up."""
+    leaves: list[Any]
+    table: dict[int, Any]
+
+
+def _grown(rounds: torch.Tensor, growth: Growth, start: Any, filled: torch.Tensor) -> Any:
+    """The size of what grows, after a number of rounds."""
+    return size_of(rounds * growth.by + start, most=filled.shape[growth.dim])
+
+
+def _filled(value: torch.Tensor, dim: int, most: Any) -> torch.Tensor:
+    """What grows, filled with zeros to the size that it has after the last round."""
+    sizes = list(value.shape)
+    sizes[dim] = most - sizes[dim]
+    return torch.cat([value, torch.zeros(sizes, dtype=value.dtype)], dim)
 
 
 def scanned(

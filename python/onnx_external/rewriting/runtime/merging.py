@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.refusals import UnmergeableError
 from onnx_external.rewriting.runtime.collected import Collected, Rows
+from onnx_external.rewriting.runtime.sizes import is_free, is_simple, size_of
+from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.values import (
     UNDEFINED,
     described,
@@ -21,7 +23,7 @@ from onnx_external.rewriting.values import (
     scalar_type,
 )
 
-__all__ = ["Part", "as_tensor", "children", "is_free", "part_of"]
+__all__ = ["Part", "as_tensor", "children", "part_of"]
 
 
 @dataclass
@@ -34,6 +36,10 @@ class Part:
     """The element type if the values are tensors or numbers."""
     like: torch.Tensor | None = None
     """A tensor of the branch that sets it, where the other one does not."""
+    shapes: tuple[torch.Size, ...] = ()
+    """Of the tensors, in both branches."""
+    front: tuple[int, ...] = ()
+    """The dimensions whose sizes torch.cond takes only at the front."""
     parts: list[Part] = field(default_factory=list)
     spec: Any = None
 
@@ -42,35 +48,53 @@ class Part:
         if self.constant:
             return
         if self.dtype is not None:
-            yield self._result(value)
+            yield from self._results(value)
             return
         for part, each in zip(self.parts, children(value)[0], strict=True):
             yield from part.leaves(each)
 
-    def rebuilt(self, results: Iterator[torch.Tensor]) -> Any:
+    def rebuilt(self, results: Iterator[torch.Tensor], state: State) -> Any:
         """Return the value, made of the operator's results."""
         if self.constant:
             return self.constant[0]
         if self.dtype is not None:
-            return next(results)
-        return pytree.tree_unflatten([each.rebuilt(results) for each in self.parts], self.spec)
+            made = self._value(results)
+            if self.shapes:
+                state.choose(made.shape, *self.shapes)
+            return made
+        return pytree.tree_unflatten(
+            [each.rebuilt(results, state) for each in self.parts], self.spec
+        )
 
-    def _result(self, value: Any) -> torch.Tensor:
-        if value is UNDEFINED:
-            sizes = (
-                [0 if is_free(each) else each for each in self.like.shape]
-                if self.like is not None
-                else []
-            )
-            return torch.zeros(sizes, dtype=self.dtype)
-        made = as_tensor(value, self.dtype)
+    def _results(self, value: Any) -> Iterator[torch.Tensor]:
+        made = as_tensor(value if value is not UNDEFINED else self._zeros(), self.dtype)
+        if self.front:
+            made = made.movedim(self.front, tuple(range(len(self.front))))
+        if len(self.front) > 1:
+            # Only one of them can be at the front: they become one dimension, with sizes beside it.
+            yield from (torch.scalar_tensor(made.shape[n], dtype=torch.int64) for n in self._fronts)
+            made = made.flatten(0, len(self.front) - 1)
         # Results may alias neither operands nor each other, and have the same strides.
-        return made.clone(memory_format=torch.contiguous_format)
+        yield made.clone(memory_format=torch.contiguous_format)
 
+    def _value(self, results: Iterator[torch.Tensor]) -> torch.Tensor:
+        if not self.front:
+            return next(results)
+        sizes = [size_of(next(results)) for _ in self._fronts] if len(self.front) > 1 else []
+        made = next(results)
+        if sizes:
+            torch._check(made.shape[0] == math.prod(sizes))
+            made = made.reshape([*sizes, *made.shape[1:]])
+        return made.movedim(tuple(range(len(self.front))), self.front)
 
-def is_free(size: Any) -> bool:
-    """Return whether a tensor decides a size, and not the shapes of the inputs."""
-    return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
+    @property
+    def _fronts(self) -> range:
+        return range(len(self.front))
+
+    def _zeros(self) -> torch.Tensor:
+        """What stands for a name that one branch does not set."""
+        sizes = self.like.shape if self.like is not None else ()
+        return torch.zeros([0 if is_free(each) else each for each in sizes], dtype=self.dtype)
 
 
 def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
@@ -137,7 +161,7 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
     if not unset:
         raise UnmergeableError(f"{name} exists after one branch only", key)
     if isinstance(value, torch.Tensor):
-        return Part(dtype=value.dtype, like=value)
+        return Part(dtype=value.dtype, like=value, front=_front(value))
     if is_number(value):
         return Part(dtype=scalar_type(value))
     raise UnmergeableError(
@@ -164,7 +188,16 @@ def _leaf(one: Any, other: Any, key: str, name: str) -> Part:
             "type, for instance by .to()",
             key,
         )
-    return Part(dtype=_promoted(one, other, kinds))
+    shapes = (one.shape, other.shape) if both else ()
+    return Part(dtype=_promoted(one, other, kinds), shapes=shapes, front=_front(one, other))
+
+
+def _front(*values: Any) -> tuple[int, ...]:
+    """The dimensions that must be at the front, but for the one that is there anyway."""
+    shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
+    found = [dim for shape in shapes for dim, size in enumerate(shape) if not is_simple(size)]
+    order = tuple(sorted(set(found)))
+    return () if order == (0,) else order
 
 
 def _promoted(one: Any, other: Any, kinds: list[torch.dtype]) -> torch.dtype:

@@ -9,6 +9,7 @@ import torch
 
 from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.collected import Collected, Rows, is_collected, whole
+from onnx_external.rewriting.runtime.sizes import size_of
 from onnx_external.rewriting.values import described, is_fake
 
 __all__ = ["Enumerate", "Range", "Reversed", "Zip", "is_lazy", "length", "rows_of"]
@@ -58,10 +59,7 @@ class Range(Lazy):
         )
         if not isinstance(found, torch.Tensor):
             return torch.sym_max(found, 0)
-        with torch._C.DisableTorchFunction():
-            number = found.clamp(min=0).to(torch.int64).item()
-        torch._check(number >= 0)
-        return number
+        return size_of(found.clamp(min=0))
 
 
 class Enumerate(Lazy):

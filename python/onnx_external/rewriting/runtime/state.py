@@ -47,6 +47,13 @@ class State:
         if text not in self.notes:
             self.notes.append(text)
 
+    def choose(self, shape: Any, one: Any, other: Any) -> None:
+        """Remember what the sizes of a result are in both branches."""
+        for size, first, second in zip(shape, one, other, strict=True):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                if not all(size.node.expr == _expr(each) for each in (first, second)):
+                    self.choices[size.node.expr] = (first, second)
+
     @contextmanager
     def branch(self, table: dict[int, torch.Tensor]) -> Iterator[None]:
         """Within this context the operands of `table` stand for the tensors of its keys."""
@@ -64,6 +71,10 @@ class State:
             yield
         finally:
             self.loops -= 1
+
+
+def _expr(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
 def quietly(call: Callable[[], _T]) -> _T:

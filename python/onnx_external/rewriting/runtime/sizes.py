@@ -1,0 +1,40 @@
+"""Sizes that tensors decide, and which of them stand in the way of torch.cond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from onnx_external.rewriting.runtime.state import quietly
+
+__all__ = ["is_free", "is_simple", "size_of"]
+
+
+def is_free(size: Any) -> bool:
+    """Return whether a tensor decides a size, and not the shapes of the inputs."""
+    return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
+
+
+def size_of(tensor: torch.Tensor, least: Any = 0, most: Any = None) -> Any:
+    """Return the value of a tensor without dimensions as a size, with what is known of it."""
+    with torch._C.DisableTorchFunction():
+        found = tensor.to(torch.int64).item()
+    torch._check(found >= 0)
+    if not (isinstance(least, int) and least == 0):
+        torch._check(found >= least)
+    if most is not None:
+        torch._check(found <= most)
+    return found
+
+
+def is_simple(size: Any) -> bool:
+    """Return whether a size is that in the strides of a tensor, too.
+
+    Where it may be 0, the strides have Max(1, size), with which torch.cond fails.
+    """
+    if not isinstance(size, torch.SymInt):
+        return True
+    stride = quietly(lambda: torch.empty((2, size)).stride(0))
+    return isinstance(stride, torch.SymInt) and bool(stride.node.expr == size.node.expr)

@@ -94,14 +94,34 @@ def _row(patch: MethodPatch) -> AppliedPatch:
 
 @contextlib.contextmanager
 def _torch_patched(made: Patches) -> Iterator[None]:
-    import torch.fx.experimental._config as config
+    from ..torch.tracing import as_torch_onnx
 
-    why = "sizes of 0 and 1 vary like others, and broadcasting does not tie sizes"
-    with config.patch(backed_size_oblivious=True):
-        made.applied.append(AppliedPatch("torch", "backed_size_oblivious", why))
+    with as_torch_onnx():
+        made.applied += [AppliedPatch("torch", name, why) for name, why in _OF_TORCH.items()]
         yield
+
+
+_OF_TORCH = {
+    "backed_size_oblivious": "sizes of 0 and 1 vary, and broadcasting does not make sizes equal",
+    "lstm, gru": "they become loops over a length that may vary",
+}
 
 
 @contextlib.contextmanager
 def _rewritten(module: nn.Module, input_sets: Sequence[Any], made: Patches) -> Iterator[None]:
-    yield
+    from ..rewriting.rewriter import Rewriter
+    from ..validation.giving import call_of
+
+    rewriter = Rewriter(module, [call_of(each) for each in input_sets])
+    rewriter.check()
+    with rewriter.applied() as rewriting:
+        for each in rewriting.changes:
+            why = f"{each.count} tests and loops on tensors are rewritten"
+            place = ((each.path, each.line, each.line + each.before.count("\n") - 1),)
+            made.applied.append(AppliedPatch("rewriting", each.name, why, place))
+            made.diffs[each.name] = each.diff
+        made.notes += [*rewriting.missing, *rewriting.unreached]
+        try:
+            yield
+        finally:
+            made.notes += rewriting.notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,10 +21,19 @@ from .guards import Call, Guard, Sizes
 from .other_sizes import other_sizes, resized
 from .untouched import has_no_data
 
-__all__ = ["LARGEST", "Checked", "Checking", "difference", "refuse_broken", "why_not"]
+__all__ = ["LARGEST", "Checked", "Checking", "WrongGraphError", "refuse_broken", "why_not"]
 
 LARGEST = 1 << 30
 """Bytes of weights up to which a graph is checked if nobody asks for it."""
+
+
+class WrongGraphError(ExportError):
+    """A graph gives something else than the module, or would for some sizes."""
+
+    def __init__(self, message: str, guards: Sequence[Guard] = ()) -> None:
+        super().__init__(message)
+        self.guards = list(guards)
+        """What holds in the graph, and not for the inputs."""
 
 
 @dataclass
@@ -178,28 +187,19 @@ class Checking:
             got = session.run(feed, name)
         except RunError as error:
             return str(error)
-        return difference(session.output_names, got, wanted)
+        for title, one, other in paired(session.output_names, wanted):
+            pair = None if one is None else got.get(one), wanted.get(other or "")
+            for output, left, right in flattened(title, *pair):
+                compared = compare(output, left, right)
+                if not compared.ok and not compared.is_empty:
+                    return _difference(compared)
+        return ""
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
-        return ExportError(f"the graph is wrong for {name}: {problem}; {_cause(broken)}")
-
-
-def difference(names: Sequence[str], got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Return how what a graph gives differs from what is wanted; empty if it does not.
-
-    Args:
-        names: the graph's outputs, in order.
-        got: what it gave, by name.
-        wanted: what a module gave, by its own names.
-    """
-    for title, one, other in paired(names, wanted):
-        pair = None if one is None else got.get(one), wanted.get(other or "")
-        for output, left, right in flattened(title, *pair):
-            compared = compare(output, left, right)
-            if not compared.ok and not compared.is_empty:
-                return _difference(compared)
-    return ""
+        return WrongGraphError(
+            f"the graph is wrong for {name}: {problem}; {_cause(broken)}", broken
+        )
 
 
 def _difference(compared: Any) -> str:
@@ -238,8 +238,8 @@ def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
         broken = sizes.broken(call)
         if broken:
             name = f"input set {number}" if number else "the example"
-            raise ExportError(
-                f"the graph may be wrong for {name} ({sizes.text(call)}): {_cause(broken)}"
+            raise WrongGraphError(
+                f"the graph may be wrong for {name} ({sizes.text(call)}): {_cause(broken)}", broken
             )
 
 

@@ -21,6 +21,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_subgraph_version())
+        stack.enter_context(torch.no_grad())  # or branches that use parameters do not convert
         if program.range_constraints:  # else an unrolled layer is fine, and faster
             stack.enter_context(loops_of_recurrent_layers())
         graph = torch.onnx.export(

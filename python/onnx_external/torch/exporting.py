@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from ..errors import ExportError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
+from ..rewriting.rewriter import Rewriting
 from ..save import StrPath, save
 from ..sources import Weights
 from ..transposing import refuse_linked
@@ -26,7 +27,9 @@ from .guards import Call
 from .input_sets import calls_of, shapes_of
 from .plain_saving import save_alone
 from .programs import Captured, Target, captured
+from .rewritten import Rewrite, Ways
 from .skeleton import Skeleton, left_of, make_skeleton
+from .tracing import Tracer
 from .untouched import has_no_data
 
 if TYPE_CHECKING:
@@ -63,6 +66,8 @@ class ExportReport(Stepwise):
     """Input sets, the example among them, on which the graph gave what the module gives."""
     guards: list[str]
     """What the trace assumed about sizes, such as "x.size()[1] > 6", with the line of the code."""
+    rewriting: Rewriting
+    """What was rewritten so that the module could be exported: diffs, and what no set reached."""
     notes: list[str]
     """How it was traced, if not in the usual way, and why it was not checked."""
     left: dict[str, int]
@@ -74,8 +79,9 @@ class ExportReport(Stepwise):
         parts = {
             name: value
             for name, value in vars(self).items()
-            if name not in ("save", "sources", "steps")
+            if name not in ("save", "sources", "steps", "rewriting")
         }
+        parts["rewriting"] = self.rewriting.to_dict()
         sources = {name: asdict(source) for name, source in self.sources.items()}
         steps = [asdict(step) for step in self.steps]
         return {**parts, "sources": sources, "steps": steps, "save": self.save.to_dict()}
@@ -120,6 +126,9 @@ def skeleton(
     keep: Collection[str] = (),
     transpose_weights: bool = False,
     input_sets: Sequence[Any] = (),
+    rewrite: Rewrite = "auto",
+    asserts: Literal["omit", "refuse"] = "omit",
+    max_iterations: int | None = None,
     **onnx_options: Any,
 ) -> Skeleton:
     """Return the graph of a module without weights: typed slots, and values that no file has.
@@ -139,6 +148,9 @@ def skeleton(
             `fc.weight.transposed`. `Skeleton.save()` and `oe.save()` do so by default.
         input_sets: as for export(). The graph is not run; `Skeleton.guards` lists what the trace
             assumed, and a set for which it does not hold is refused.
+        rewrite: as for export(); so are `asserts` and `max_iterations`.
+        asserts: as for export().
+        max_iterations: as for export().
         **onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
 
@@ -149,10 +161,15 @@ def skeleton(
     meter = Meter()
     calls = calls_of(target, args, kwargs, input_sets)
     shapes = dynamic_shapes or shapes_of(target, calls)
-    with captured(target, args, kwargs, shapes, onnx_options, meter) as found:
-        refuse_broken(found.sizes, calls)
-        made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
-        return made.transposed() if transpose_weights else made
+
+    def capture(tracer: Tracer) -> Skeleton:
+        with captured(target, args, kwargs, shapes, onnx_options, meter, tracer) as found:
+            refuse_broken(found.sizes, calls)
+            made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
+            return made.transposed() if transpose_weights else made
+
+    ways = Ways(target, calls, rewrite, asserts, max_iterations)
+    return ways.first(capture, lambda _: None)[0]
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
@@ -278,6 +295,29 @@ def _checked(
         return Checking(runs, found.sizes, calls, draws, isinstance(runs, nn.Module)).run(saving)
 
 
+@dataclass
+class _Attempt:
+    """One graph, and what is to be stored with it."""
+
+    found: Captured
+    made: Skeleton
+    weights: Weights | nn.Module | None
+    options: dict[str, Any]
+    checked: Checked = field(default_factory=Checked)
+
+    def take_weights(self, target: Target, keep: Collection[str]) -> None:
+        """Take the weights of a module, and say which are kept or tied."""
+        own = self.weights is None
+        if self.weights is None or isinstance(self.weights, nn.Module):
+            self.weights = _weights_of(target if own else self.weights, self.made)
+        if keep and not own:
+            given = self.options.get("ignore") or []
+            ignored = [f"^{re.escape(name)}$" for name in keep]
+            self.options["ignore"] = [*([given] if isinstance(given, str) else given), *ignored]
+        if self.made.ties and "tie" not in self.options and self.weights is not None:
+            self.options["tie"] = ties_for(self.made, _names(self.weights, self.options)) or None
+
+
 def export(
     target: Target,
     args: Sequence[Any],
@@ -293,6 +333,9 @@ def export(
     onnx_options: Mapping[str, Any] | None = None,
     input_sets: Sequence[Any] = (),
     check: bool | None = None,
+    rewrite: Rewrite = "auto",
+    asserts: Literal["omit", "refuse"] = "omit",
+    max_iterations: int | None = None,
     progress: Progress = None,
     **options: Any,
 ) -> ExportReport:
@@ -318,10 +361,18 @@ def export(
             the example and all input sets, or on sizes that are made if there are none. None: if
             onnxruntime is installed, the weights are the module's own, and have no more than
             1 GiB. False: never; sets for which a test on a size was decided otherwise are refused.
+        rewrite: what is done with tests and loops on tensors, see docs/python-rewriting.md. "auto":
+            they are rewritten where the plain export fails or is wrong for a set; True: at once;
+            False: never. The module is put back as it was.
+        asserts: "omit" leaves assertions and exceptions on the values of tensors out of the graph,
+            and says so in the report; "refuse" refuses them.
+        max_iterations: the most rounds of a loop whose state grows, for which a graph needs a
+            bound.
         progress: as for oe.save(); the steps before a save are told with sizes of 0.
         **options: of oe.save().
 
     Raises:
+        RewriteError: a test or a loop has no graph; the message names its line.
         ExportError: torch cannot trace or convert the module, or the graph is wrong for a set.
         Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
@@ -330,31 +381,37 @@ def export(
         meter = Meter(callback)
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
         shapes = dynamic_shapes or shapes_of(target, calls)
-        with captured(target, args, kwargs, shapes, settings, meter) as found:
-            made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
-        runs = None if extra or options.get("partial") else _run_by(target, weights)
-        own = weights is None
-        if weights is None or isinstance(weights, nn.Module):
-            weights = _weights_of(target if weights is None else weights, made)
-        if keep and not own:
-            given = options.get("ignore") or []
-            ignored = [f"^{re.escape(name)}$" for name in keep]
-            options["ignore"] = [*([given] if isinstance(given, str) else given), *ignored]
-        if made.ties and "tie" not in options and weights is not None:
-            options["tie"] = ties_for(made, _names(weights, options)) or None
-        options["transpose_weights"] = transpose_weights
-        checked = _checked(found, runs, calls, check, meter, _Saving(made, weights, options))
+
+        def capture(tracer: Tracer) -> _Attempt:
+            with captured(target, args, kwargs, shapes, settings, meter, tracer) as found:
+                made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
+            return _Attempt(
+                found, made, weights, {**options, "transpose_weights": transpose_weights}
+            )
+
+        def judge(attempt: _Attempt) -> None:
+            attempt.take_weights(target, keep)
+            runs = None if extra or options.get("partial") else _run_by(target, weights)
+            saving = _Saving(attempt.made, attempt.weights, attempt.options)
+            attempt.checked = _checked(attempt.found, runs, calls, check, meter, saving)
+
+        ways = Ways(target, calls, rewrite, asserts, max_iterations)
+        attempt, rewriting = ways.first(capture, judge)
+        made, checked = attempt.made, attempt.checked
         with meter.step("save"):
-            report = _save(made, path, weights, progress=callback or False, **options)
+            report = _save(
+                made, path, attempt.weights, progress=callback or False, **attempt.options
+            )
     return ExportReport(
         path=report.model,
-        sources=sources_of(made, report, "module" if own else "checkpoint"),
+        sources=sources_of(made, report, "module" if weights is None else "checkpoint"),
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=[],
         checked=checked.sets,
         guards=made.guards,
-        notes=[*filter(None, [found.note]), *checked.notes],
+        rewriting=rewriting,
+        notes=[*filter(None, [attempt.found.note]), *checked.notes, *rewriting.notes],
         left=left_in(made, report),
         save=report,
     )

@@ -15,7 +15,7 @@ from ..meter import Meter
 from .converting import converted
 from .guards import Sizes, sizes_of
 from .skeleton import quiet
-from .tracing import Traced, trace
+from .tracing import Traced, Tracer, trace
 from .untouched import Untouched, build, stranded
 
 __all__ = ["Captured", "Target", "captured", "check_initialized"]
@@ -99,12 +99,16 @@ def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
 
 
 def _traced(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    tracer: Tracer,
 ) -> Traced:
     lost = stranded(module)
     try:
         with told("torch.export cannot trace the module"), torch.no_grad():
-            return trace(module, args, kwargs, dynamic_shapes)
+            return tracer(module, args, kwargs, dynamic_shapes)
     except ExportError as error:
         if lost:
             raise InvalidArgumentError(
@@ -123,8 +127,19 @@ def captured(
     dynamic_shapes: Any,
     onnx_options: Mapping[str, Any],
     meter: Meter,
+    tracer: Tracer = trace,
 ) -> Iterator[Captured]:
-    """Yield the graph; the module's parameters have storage as long as the caller works with it."""
+    """Yield the graph; the module's parameters have storage as long as the caller works with it.
+
+    Args:
+        target: the module, or what was made of it.
+        args: its positional inputs.
+        kwargs: its inputs by name.
+        dynamic_shapes: as torch.export.export takes them.
+        onnx_options: of torch.onnx.export.
+        meter: measures the steps.
+        tracer: traces a module.
+    """
     if isinstance(target, torch.onnx.ONNXProgram):
         copy = torch.onnx.ONNXProgram(target.model.clone(), target.exported_program)
         yield Captured(copy, traced=target.exported_program)
@@ -141,7 +156,7 @@ def captured(
             ties = _names_of_tied(target)
             lent = Untouched(target)
             with meter.step("trace"):
-                made = _traced(target, tuple(args), kwargs, dynamic_shapes)
+                made = _traced(target, tuple(args), kwargs, dynamic_shapes, tracer)
                 target, note, tests = made.program, made.note, made.tests
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):

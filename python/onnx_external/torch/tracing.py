@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import dis
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -41,6 +41,10 @@ class Traced(NamedTuple):
     """Why it took dynamo (`strict=True`), if it did."""
     tests: frozenset[tuple[str, int]] = frozenset()
     """Files and lines of the user's tests that decided by a size, which is a guard now."""
+
+
+Tracer: TypeAlias = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any] | None, Any], Traced]
+"""What traces a module: it, its positional inputs, those by name, and dynamic_shapes."""
 
 
 @contextlib.contextmanager

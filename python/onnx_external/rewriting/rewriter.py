@@ -1,0 +1,196 @@
+"""A module whose tests and loops on tensors are rewritten, until it can be exported.
+
+The module runs on all input sets. What saw tensors, or came out differently, is rewritten. A trace
+that is refused says what else is to be: the innermost test that it was refused at, or a test whose
+branches give values that cannot be one, so that the rest of its function has to move into them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from onnx_external.rewriting.applying import applied, compiled
+from onnx_external.rewriting.finding.blaming import blamed, blamed_by_guard
+from onnx_external.rewriting.finding.functions import Function
+from onnx_external.rewriting.finding.observing import InputSet, Observation, observe
+from onnx_external.rewriting.passes import rewrite
+from onnx_external.rewriting.refusals import RewriteError, UnmergeableError
+from onnx_external.rewriting.runtime.helpers import Runtime
+from onnx_external.rewriting.showing import Change, shown, untaken
+
+__all__ = ["Rewriter", "Rewriting"]
+
+_T = TypeVar("_T")
+
+_MOST_TRIES = 40
+"""Traces that a rewriting may take: each may find one more test."""
+
+
+@dataclass
+class Rewriting:
+    """What was rewritten, and what that is worth."""
+
+    changes: list[Change] = field(default_factory=list)
+    """Of each rewritten function."""
+    notes: list[str] = field(default_factory=list)
+    """What the graph does not have: assertions and exceptions on the values of tensors."""
+    unreached: list[str] = field(default_factory=list)
+    """What no input set reached: a branch, or a number of rounds."""
+    missing: list[str] = field(default_factory=list)
+    """Functions that ran and could not be looked into."""
+
+    def __bool__(self) -> bool:
+        """Whether anything was rewritten."""
+        return bool(self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists."""
+        changes = [
+            {"name": each.name, "path": each.path, "line": each.line, "diff": each.diff}
+            for each in self.changes
+        ]
+        return {
+            "changes": changes,
+            "notes": self.notes,
+            "unreached": self.unreached,
+            "missing": self.missing,
+        }
+
+
+class Rewriter:
+    """Rewrites what a module runs; it learns from traces that are refused."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        input_sets: Sequence[InputSet],
+        *,
+        asserts: str = "omit",
+        max_iterations: int | None = None,
+    ) -> None:
+        self.module = module
+        self.input_sets = list(input_sets)
+        self.observed: Observation = observe(module, self.input_sets)
+        self._absorbed: set[str] = set()
+        self._asserts = asserts
+        self._max_iterations = max_iterations
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[Rewriting]:
+        """Yield what is rewritten; within the context the module can be run and traced."""
+        made = Rewriting(missing=[str(each) for each in self.observed.missing])
+        codes: dict[FunctionType, CodeType] = {}
+        for function in self.observed.functions:
+            self._rewrite(function, codes, made)
+        made.unreached = untaken(self.observed)
+        runtime = Runtime(self._max_iterations, self._asserts, self._absorbed)
+        with applied(codes, runtime), runtime.tracing(self.module):
+            yield made
+        made.notes = list(dict.fromkeys(runtime.notes))
+
+    def _rewrite(
+        self, function: Function, codes: dict[FunctionType, CodeType], made: Rewriting
+    ) -> None:
+        done = rewrite(
+            function.tree(),
+            self.observed.chosen,
+            self._absorbed,
+            path=function.path,
+            shadowed=function.function.__globals__.keys(),
+        )
+        if done.count:
+            codes[function.function] = compiled(function, done.tree)
+            made.changes.append(shown(function, done.tree, done.count))
+
+    def check(self) -> None:
+        """Compare the rewritten module with the module itself, as it is, on all input sets.
+
+        Raises:
+            RewriteError: they differ.
+        """
+        plain = [self._results(one) for one in self.input_sets]
+        with self.applied() as made:
+            rewritten = [self._results(one) for one in self.input_sets]
+        for number, (wanted, got) in enumerate(zip(plain, rewritten, strict=True)):
+            if not _alike(wanted, got):
+                names = ", ".join(each.name for each in made.changes)
+                raise RewriteError(
+                    f"the rewritten module gives other results than the module for input set "
+                    f"{number}; please report it, with the code of {names}"
+                )
+
+    def _results(self, one: InputSet) -> list[Any]:
+        args, kwargs = copy.deepcopy(one)
+        state = torch.random.get_rng_state()
+        try:
+            with torch.no_grad():
+                return list(pytree.tree_leaves(self.module(*args, **kwargs)))
+        finally:
+            torch.random.set_rng_state(state)
+
+    def learn(self, error: BaseException) -> bool:
+        """Choose more by an error of a trace; return whether another trace may get further."""
+        for each in _chain(error):
+            if isinstance(each, UnmergeableError):
+                if each.key in self._absorbed:
+                    return False
+                self._absorbed.add(each.key)
+                return True
+            if isinstance(each, RewriteError):
+                return False
+        return bool(self.observed.choose(blamed(error, self.observed)))
+
+    def learn_guard(self, stack: Sequence[tuple[str, int]] = ()) -> bool:
+        """Choose the tests on sizes that a guard comes from."""
+        return bool(self.observed.choose(blamed_by_guard(self.observed, stack)))
+
+    def exported(self, export: Callable[[], _T]) -> tuple[_T, Rewriting]:
+        """Export within the rewriting, and again as long as an error says what else to rewrite.
+
+        Raises:
+            RewriteError: a test or a loop cannot be rewritten.
+            Exception: what `export` raised, if that is not about tests and loops.
+        """
+        for _ in range(_MOST_TRIES):
+            try:
+                with self.applied() as made:
+                    return export(), made
+            except Exception as error:
+                if not self.learn(error):
+                    raise
+        raise RewriteError(f"the module cannot be rewritten in {_MOST_TRIES} tries")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _alike(wanted: list[Any], got: list[Any]) -> bool:
+    if len(wanted) != len(got):
+        return False
+    for one, other in zip(wanted, got, strict=True):
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            if one.shape != other.shape or one.dtype != other.dtype:
+                return False
+            if not torch.equal(one, other) and not torch.allclose(
+                one.double(), other.double(), 1e-5, 1e-5, equal_nan=True
+            ):
+                return False
+        elif isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+            return False
+        elif one != other and one == one:
+            return False
+    return True

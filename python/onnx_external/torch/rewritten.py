@@ -1,0 +1,184 @@
+"""Exports that are tried plainly first, and then with tests and loops on tensors rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from torch import nn
+
+from ..errors import Error, ExportError, InvalidArgumentError
+from ..rewriting.refusals import RewriteError
+from ..rewriting.rewriter import Rewriter, Rewriting
+from .checking import WrongGraphError
+from .guards import Call, Guard
+from .tracing import Traced, Tracer, trace
+from .untouched import has_no_data
+
+__all__ = ["Rewrite", "Ways"]
+
+Rewrite = Literal["auto"] | bool
+_T = TypeVar("_T")
+
+
+@dataclass
+class Ways:
+    """Which ways of exporting a module are tried.
+
+    Args:
+        target: the module, or what else is exported.
+        calls: the example, and all further input sets.
+        rewrite: "auto": where the plain export fails or is wrong; True: always; False: never.
+        asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
+        max_iterations: the most rounds of loops whose state grows.
+    """
+
+    target: Any
+    calls: Sequence[Call]
+    rewrite: Rewrite = "auto"
+    asserts: Literal["omit", "refuse"] = "omit"
+    max_iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.rewrite not in (True, False, "auto"):
+            raise InvalidArgumentError(
+                f'rewrite: expected "auto", True or False, not {self.rewrite!r}'
+            )
+        if self.asserts not in ("omit", "refuse"):
+            raise InvalidArgumentError(
+                f'asserts: expected "omit" or "refuse", not {self.asserts!r}'
+            )
+        if self.rewrite is True and self._why_not():
+            raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
+
+    def _why_not(self) -> str:
+        """Why nothing can be rewritten; empty if something can."""
+        if not isinstance(self.target, nn.Module):
+            return "what is exported is no module, whose functions could be rewritten"
+        tensors = [*self.target.parameters(), *self.target.buffers()]
+        if any(has_no_data(each) for each in tensors):
+            return "the module has no weights of its own, so it cannot be run to see its tests"
+        return ""
+
+    def first(
+        self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
+    ) -> tuple[_T, Rewriting]:
+        """Return what the first way gives that is right.
+
+        Args:
+            capture: traces, by what it is given, and converts.
+            judge: raises a WrongGraphError if the graph is wrong.
+
+        Raises:
+            ExportError: no way leads to a graph that is right.
+        """
+        if self.rewrite is False or self._why_not():
+            return _judged(capture(trace), judge), Rewriting()
+        plain: ExportError | None = None
+        if self.rewrite == "auto":
+            try:
+                return _judged(capture(_without_dynamo), judge), Rewriting()
+            except ExportError as error:
+                plain = error
+        try:
+            return self._rewritten(capture, judge, plain)
+        except ExportError as error:
+            if plain is None:
+                raise
+            refused = error
+        if not isinstance(plain, WrongGraphError):
+            try:
+                return _judged(capture(trace), judge), Rewriting()
+            except ExportError:  # the reasons of the usual way are better ones
+                pass
+        if isinstance(refused, (RewriteError, WrongGraphError)):
+            raise refused from plain
+        plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+        raise plain
+
+    def _rewritten(
+        self,
+        capture: Callable[[Tracer], _T],
+        judge: Callable[[_T], None],
+        plain: ExportError | None,
+    ) -> tuple[_T, Rewriting]:
+        rewriter = self._rewriter()
+        if plain is not None:
+            _learn(rewriter, plain)
+            if not rewriter.observed.chosen:
+                raise plain
+        rewriter.check()
+        for _ in range(_MOST_GRAPHS):
+            rewritings: list[Rewriting] = []
+
+            def tracer(*given: Any, made: list[Rewriting] = rewritings) -> Traced:
+                traced, rewriting = rewriter.exported(lambda: _without_dynamo(*given))
+                made.append(rewriting)
+                return traced
+
+            try:
+                return _judged(capture(tracer), judge), rewritings[-1]
+            except WrongGraphError as error:
+                if not _learn(rewriter, error):
+                    raise
+            except ExportError as error:
+                raise _refusal_in(error) or error from error.__cause__
+        raise RewriteError(f"no graph is right for all input sets after {_MOST_GRAPHS} of them")
+
+    def _rewriter(self) -> Rewriter:
+        try:
+            return Rewriter(
+                self.target,
+                self.calls,
+                asserts=self.asserts,
+                max_iterations=self.max_iterations,
+            )
+        except Error:
+            raise
+        except Exception as error:  # of the module's own code
+            raise ExportError(
+                f"the module does not run on the inputs that it is given: {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+
+_MOST_GRAPHS = 10
+"""Graphs that are made until one is right: each that is wrong names tests on sizes."""
+
+
+def _without_dynamo(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> Traced:
+    return trace(module, args, kwargs, dynamic_shapes, fall_back=False)
+
+
+def _judged(found: _T, judge: Callable[[_T], None]) -> _T:
+    judge(found)
+    return found
+
+
+def _learn(rewriter: Rewriter, error: ExportError) -> bool:
+    """Choose more by an error; return whether that is new."""
+    if isinstance(error, WrongGraphError):
+        return bool(error.guards) and rewriter.learn_guard(list(_places(error.guards)))
+    return rewriter.learn(error)
+
+
+def _places(guards: Sequence[Guard]) -> Iterator[tuple[str, int]]:
+    for each in guards:
+        path, _, rest = each.where.partition(".py:")
+        line = rest.partition(":")[0]
+        if line.isdigit():
+            yield f"{path}.py", int(line)
+
+
+def _refusal_in(error: BaseException) -> RewriteError | None:
+    """The refusal that an error was made of."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, RewriteError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None

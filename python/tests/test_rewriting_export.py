@@ -1,0 +1,170 @@
+"""oe.torch.export of modules whose tests and loops depend on tensors or on sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import onnx_external as oe  # noqa: E402
+from onnx_external.rewriting.refusals import RewriteError  # noqa: E402
+
+COLUMNS = ({1: torch.export.Dim.DYNAMIC},)
+SETS = [(torch.ones(3, 2),), (-torch.ones(4, 2),), (torch.full((2, 2), 90.0),)]
+
+
+class Decides(torch.nn.Module):
+    """A test, a loop over rows, a while loop, and an early return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x) if x.sum() > 0 else x - 1
+        for row in x:
+            y = y + row
+        while y.sum() < 10:
+            y = y + 1
+        if y.max() > 100:
+            return y
+        return y * 2
+
+
+class BySize(torch.nn.Module):
+    """Tests on a size, one in the other."""
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[1] > 6:
+            return x[:, :2] * 2
+        if x.shape[1] % 2:
+            return x[:, :2] + 1
+        return x[:, :2]
+
+
+class Plain(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.relu(x)
+
+
+class OtherTypes(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        if x.sum() > 0:
+            return x
+        return x.to(torch.int64)
+
+
+class Asserts(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        assert x.sum() > 0, "positive"
+        return x * 2
+
+
+def state(module: Any) -> dict[str, Any]:
+    """What an export may not leave changed."""
+    from torch.utils import _pytree as pytree
+
+    functions = [type(module).forward, torch.nn.Module.__setattr__, torch.fx.Graph.create_node]
+    return {
+        "codes": [each.__code__ for each in functions],
+        "globals": set(globals()),
+        "nodes": set(pytree.SUPPORTED_NODES),
+        "functions": torch.overrides._len_torch_function_stack(),
+        "grad": torch.is_grad_enabled(),
+        "module": {name: id(value) for name, value in vars(module).items()},
+        "parameters": {name: id(each) for name, each in module.named_parameters()},
+    }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    torch.export.export(torch.nn.Linear(1, 1), (torch.ones(1, 1),))
+
+
+def test_a_module_with_tests_and_loops_is_exported_in_one_call(tmp_path: Path) -> None:
+    module = Decides()
+    before = state(module)
+    report = oe.torch.export(module, SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
+    assert state(module) == before
+    assert report.checked == 3
+    assert [each.name for each in report.rewriting.changes] == ["Decides.forward"]
+    diff = report.rewriting.changes[0].diff
+    assert "-        for row in x:" in diff.replace("-    for", "-        for")
+    assert "rt.while_" in diff
+    assert any("no round" in each for each in report.rewriting.unreached)
+    assert report.to_dict()["rewriting"]["changes"][0]["diff"] == diff
+    assert oe.verify(tmp_path / "model.onnx").ok
+
+
+def test_tests_on_sizes_that_differ_among_the_sets_are_rewritten(tmp_path: Path) -> None:
+    sets = [(torch.ones(2, size),) for size in (9, 4, 3)]
+    report = oe.torch.export(BySize(), sets[0], tmp_path / "model.onnx", input_sets=sets[1:])
+    assert report.checked == 3
+    assert report.rewriting
+
+
+def test_a_baked_test_is_found_by_other_sizes_and_rewritten(tmp_path: Path) -> None:
+    report = oe.torch.export(
+        BySize(), (torch.ones(2, 9),), tmp_path / "model.onnx", dynamic_shapes=COLUMNS
+    )
+    assert report.rewriting
+    assert report.checked > 1
+
+
+def test_what_exports_plainly_is_left_alone(tmp_path: Path) -> None:
+    report = oe.torch.export(Plain(), (torch.ones(2, 2),), tmp_path / "model.onnx")
+    assert not report.rewriting
+
+
+def test_rewriting_can_be_switched_off(tmp_path: Path) -> None:
+    with pytest.raises(oe.ExportError, match="test_rewriting_export"):
+        oe.torch.export(
+            Decides(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:], rewrite=False
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_of_other_types_are_refused_by_their_line(tmp_path: Path) -> None:
+    module = OtherTypes()
+    before = state(module)
+    with pytest.raises(RewriteError, match=r"test_rewriting_export\.py:\d+.*int64") as raised:
+        oe.torch.export(module, SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:2])
+    assert "float32" in str(raised.value)
+    assert state(module) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_assertions_on_tensors_are_left_out_and_said(tmp_path: Path) -> None:
+    report = oe.torch.export(Asserts(), SETS[0], tmp_path / "model.onnx")
+    assert any("an assertion" in each for each in report.notes)
+
+
+def test_assertions_on_tensors_can_be_refused(tmp_path: Path) -> None:
+    with pytest.raises(RewriteError, match="an assertion depends on the value of a tensor"):
+        oe.torch.export(Asserts(), SETS[0], tmp_path / "model.onnx", asserts="refuse")
+
+
+def test_a_skeleton_is_made_of_a_rewritten_module() -> None:
+    made = oe.torch.skeleton(Decides(), SETS[0], input_sets=SETS[1:])
+    assert {node.op_type for node in made.model.graph} >= {"If", "Scan", "Loop"}
+
+
+@pytest.mark.parametrize("options", [{"rewrite": "always"}, {"asserts": "keep"}])
+def test_unknown_ways_are_refused(options: Any, tmp_path: Path) -> None:
+    with pytest.raises(oe.InvalidArgumentError, match="expected"):
+        oe.torch.export(Plain(), SETS[0], tmp_path / "model.onnx", **options)
+
+
+def test_patches_rewrite_a_module_for_torch_export(tmp_path: Path) -> None:
+    module = Decides()
+    before = state(module)
+    with oe.torch.patches(module, SETS, dump=str(tmp_path / "dump")) as patches:
+        program = torch.export.export(module, SETS[0], strict=False)
+    assert state(module) == before
+    assert "rt.for_" in patches.diffs["Decides.forward"]
+    assert patches.involved(program)["Decides.forward"]
+    assert any(each.suffix == ".diff" for each in (tmp_path / "dump").iterdir())

@@ -40,7 +40,7 @@ def compiled(function: Function, tree: FunctionNode) -> CodeType:
     variables, `super()` and private names mean the same; nothing of it is executed.
     """
     code = function.code
-    module = ast.fix_missing_locations(_surrounded(function, copy.deepcopy(tree)))
+    module = ast.fix_missing_locations(_surrounded(function, tree))
     flags = code.co_flags & _FUTURE
     whole = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
     made = _code_of(whole, code.co_name)
@@ -61,12 +61,12 @@ def _surrounded(function: Function, tree: FunctionNode) -> ast.Module:
     free = [name for name in function.code.co_freevars if name != "__class__"]
     inner: ast.stmt
     if isinstance(tree, ast.Lambda):
-        tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
-        tree.args.kw_defaults = [each and ast.Constant(None) for each in tree.args.kw_defaults]
-        inner = ast.Expr(tree)
+        args = copy.copy(tree.args)
+        args.defaults = [ast.Constant(None) for _ in args.defaults]
+        args.kw_defaults = [each and ast.Constant(None) for each in args.kw_defaults]
+        inner = ast.Expr(ast.copy_location(ast.Lambda(args, tree.body), tree))
     else:
-        _keep_free(tree, function.code.co_freevars)
-        inner = tree
+        inner = _keeping_free(tree, function.code.co_freevars)
     name = function.class_name or _NO_CLASS
     # The class must not hide a global that has its name from the function.
     lines = [] if name in free else [f"    global {name}"]
@@ -80,13 +80,15 @@ def _surrounded(function: Function, tree: FunctionNode) -> ast.Module:
     return module
 
 
-def _keep_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> None:
-    """Let the definition name all its free variables, also those that only dead code names."""
+def _keeping_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> ast.FunctionDef:
+    """The definition with all its free variables named, also those that only dead code names."""
+    made = copy.copy(tree)
     if free:
         dead = ast.parse("if False:\n    " + "; ".join(free)).body[0]
         for each in ast.walk(dead):
             ast.copy_location(each, tree)
-        tree.body = [*tree.body, dead]
+        made.body = [*tree.body, dead]
+    return made
 
 
 def _code_of(code: CodeType, name: str) -> CodeType | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from onnx_external.rewriting.finding.functions import Function, FunctionNode
 from onnx_external.rewriting.finding.observing import Observation, Seen
+from onnx_external.rewriting.passes.building import copy_of
 
 __all__ = ["Change", "dump", "shown", "untaken"]
 
@@ -154,7 +155,7 @@ class _Source:
 
     def unparsed(self, node: ast.AST) -> str:
         """The text of a node that was rewritten."""
-        return ast.unparse(ast.fix_missing_locations(_Words().visit(copy.deepcopy(node))))
+        return ast.unparse(ast.fix_missing_locations(_Words().visit(copy_of(node))))
 
     def block(self, body: Sequence[ast.stmt], indent: int) -> list[str]:
         """The lines of statements."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
 import gc
 import linecache
 import os
@@ -19,6 +18,7 @@ import numpy
 import torch
 
 import onnx_external
+from onnx_external.rewriting.passes.building import copy_of
 
 __all__ = ["Function", "FunctionNode", "Missing", "called", "is_users", "source_of"]
 
@@ -85,7 +85,7 @@ class Function:
 
     def tree(self) -> FunctionNode:
         """Return a copy of the definition."""
-        return copy.deepcopy(self.node)
+        return copy_of(self.node)
 
 
 @dataclass(frozen=True)

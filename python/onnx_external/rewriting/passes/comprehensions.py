@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 from typing import TYPE_CHECKING, Any
 
-from onnx_external.rewriting.passes.building import expression
+from onnx_external.rewriting.passes.building import copy_of, expression
 from onnx_external.rewriting.passes.keys import keep_rows
 from onnx_external.rewriting.passes.names import SCOPES, loaded, stored
 
@@ -130,7 +129,7 @@ def _test(generator: ast.comprehension) -> ast.expr | None:
 
 def _function(choice: Choice, node: ast.AST, target: ast.expr, value: ast.expr) -> ast.expr:
     """A function of an item; names of a target that is not one name are bound within it."""
-    value = copy.deepcopy(value)
+    value = copy_of(value)
     if isinstance(target, ast.Name):
         return expression(node, f"lambda {target.id}: __value", __value=value)
     item = choice.other("item")
@@ -139,7 +138,7 @@ def _function(choice: Choice, node: ast.AST, target: ast.expr, value: ast.expr) 
         text = f"lambda {item}: (lambda {names}: __value)(*{item})"
         return expression(node, text, __value=value)
     one = ast.comprehension(
-        copy.deepcopy(target), ast.List([ast.Name(item, ast.Load())], ast.Load()), [], 0
+        copy_of(target), ast.List([ast.Name(item, ast.Load())], ast.Load()), [], 0
     )
     listed = expression(node, f"lambda {item}: [__value for _ in [0]][0]", __value=value)
     assert isinstance(listed, ast.Lambda) and isinstance(listed.body, ast.Subscript)

@@ -107,20 +107,21 @@ def called(call: Callable[[], Any]) -> list[FunctionType]:
     Functions that run only as generators or hooks are among them; those that are made and dropped
     on the way are not, since their code is a part of the function that makes them.
     """
-    codes: dict[CodeType, None] = {}
+    codes: dict[int, CodeType] = {}  # by identity: hashing code reads all of it
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
-            codes[frame.f_code] = None
+            codes[id(frame.f_code)] = frame.f_code
 
     with _profiled(profile):
         call()
-    wanted = {code for code in codes if is_users(code.co_filename)}
-    found: dict[CodeType, list[FunctionType]] = {}
+    found: dict[int, list[FunctionType]] = {
+        each: [] for each, code in codes.items() if is_users(code.co_filename)
+    }
     for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__ in wanted:
-            found.setdefault(each.__code__, []).append(each)
-    return [function for code in codes for function in found.get(code, ())]
+        if type(each) is FunctionType and id(each.__code__) in found:
+            found[id(each.__code__)].append(each)
+    return [function for functions in found.values() for function in functions]
 
 
 @contextlib.contextmanager

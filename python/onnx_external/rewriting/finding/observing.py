@@ -120,12 +120,9 @@ def observe(module: Callable[..., Any], input_sets: Sequence[InputSet]) -> Obser
         with torch.no_grad():
             return module(*args, **kwargs)
 
-    ran: dict[FunctionType, None] = {}
-    for one in input_sets:
-        ran.update(dict.fromkeys(called(lambda one=one: run(one))))  # type: ignore[misc]
     found = Observation()
     codes: dict[FunctionType, CodeType] = {}
-    for function in ran:
+    for function in called(lambda: [run(each) for each in input_sets]):
         source = source_of(function)
         if isinstance(source, Function):
             _prepare(source, found, codes)

@@ -54,6 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
+    parser.add_argument(
+        "--check",
+        action=argparse.BooleanOptionalAction,
+        help="run the graphs on ONNX Runtime before they are saved, on two sizes, and compare them "
+        "with transformers' model (by default up to 512 MiB of weights)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="no text, no progress")
@@ -108,6 +114,8 @@ def _print(report: Any) -> None:
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
         print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
+        if report.checked.get(name):
+            print(f"  compared with transformers' model on {report.checked[name]} input sets")
         if report.fixed[name]:
             print(f"  sizes that do not vary: {', '.join(report.fixed[name])}")
         for what, times in report.left[name].items():
@@ -126,6 +134,8 @@ def _print(report: Any) -> None:
 
 _WORDS = {
     "overwrite=True": "--overwrite",
+    "check=False": "--no-check",
+    "check=True": "--check",
     "dynamic=False": "--static",
     "optimize=False": "--no-optimize",
     "give task=": "give --task ",
@@ -167,6 +177,7 @@ def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
         not given.static,
         optimize=not given.no_optimize,
         dry_run=given.dry_run,
+        check=given.check,
         progress=steps or False,
         fsync=not given.no_fsync,
         layout=given.layout,

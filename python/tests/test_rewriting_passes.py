@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", minversion="2.9")
 
 import rewriting_cases
-from rewriting_plain import all_keys, changed, rewritten, source
+from rewriting_functions import all_keys, changed, rewritten, source
 
 from onnx_external.rewriting.passes import rewrite
 from onnx_external.rewriting.passes.keys import key_of, keyed

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", minversion="2.9")
 
 import rewriting_cases  # noqa: E402
-from rewriting_plain import all_keys, changed, source  # noqa: E402
+from rewriting_functions import all_keys, changed, source  # noqa: E402
 
 from onnx_external.rewriting.finding.observing import observe  # noqa: E402
 from onnx_external.rewriting.showing import Change, dump, shown, untaken  # noqa: E402

@@ -93,7 +93,7 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
         assert difference(tmp_path / "model.onnx", model, text(rows, length)) < 1e-4
     assert {source.origin for source in report.sources["model"].values()} > {"checkpoint"}
     assert any("scaled_dot_product_attention" in patch for patch in report.patches)
-    steps = ["load", "inputs", "trace model", "optimize model", "plan", "save"]
+    steps = ["load", "inputs", "trace model", "optimize model", "plan", "check", "save"]
     assert [step.name for step in report.steps] == steps
     assert report.peak_memory is None or report.peak_memory > 0
     assert {"torch", "transformers", "onnx-ir"} <= report.versions.keys()

@@ -73,6 +73,22 @@ def by_ours(entry: Entry, path: str) -> str:
     return "; ".join(report.notes)
 
 
+def by_rewriter(entry: Entry, path: str) -> str:
+    """The rewriter alone, whether or not a plain export is right: what `ours` does at last."""
+    from onnx_external.rewriting.rewriter import Rewriter
+    from onnx_external.torch.converting import converted
+    from onnx_external.torch.tracing import trace
+
+    module, sets, dynamic = entry.module(), entry.sets(), entry.dynamic_shapes()
+    args, kwargs = sets[0]
+    rewriter = Rewriter(module, sets)
+    rewriter.check()
+    with torch.no_grad():
+        program, found = rewriter.exported(lambda: trace(module, args, kwargs, dynamic, fall_back=False).program)
+        converted(program).save(path)
+    return f"{sum(each.count for each in found.changes)} rewritten"
+
+
 def by_prototype(place: str) -> Callable[[Entry, str], str]:
     def export(entry: Entry, path: str) -> str:
         from onnx_external.torch.converting import converted
@@ -274,7 +290,7 @@ def selected(entries: dict[str, Entry], only: str) -> dict[str, Entry]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--way", action="append", choices=["torch.onnx", "ours", "prototype"], default=[])
+    parser.add_argument("--way", action="append", choices=["torch.onnx", "ours", "rewriter", "prototype"], default=[])
     parser.add_argument("--prototype", help="a file with exported(module, sets, dynamic_shapes, export)")
     parser.add_argument("--only", default="", help="names, or what they begin with")
     parser.add_argument("--limit", type=float, default=120, help="seconds for an entry")
@@ -303,7 +319,7 @@ def main() -> int:
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text())
     warm()
-    exports: dict[str, Any] = {"torch.onnx": by_torch_onnx, "ours": by_ours}
+    exports: dict[str, Any] = {"torch.onnx": by_torch_onnx, "ours": by_ours, "rewriter": by_rewriter}
     if options.prototype:
         exports["prototype"] = by_prototype(options.prototype)
     torch.set_num_threads(1)

@@ -414,7 +414,7 @@ class A31_MaxMin(nn.Module):
         return x * top + low
 
 
-@entry("any, all over a list of tests", SIGNS)
+@entry("any, all over a list of tests", SIGNS, ROWS)
 class A32_AnyAll(nn.Module):
     def forward(self, x):
         if all(part.sum() > 0 for part in (x[:1], x[1:] + 0.01)):
@@ -607,7 +607,7 @@ class A50_Generator(Base):
         return sum(self.parts(x))
 
 
-@entry("views of one tensor, written in a branch", SIGNS)
+@entry("views of one tensor, written in a branch", SIGNS, ROWS)
 class A51_Views(nn.Module):
     def forward(self, x):
         y = x.clone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,15 @@ from .guards import Call, Guard, Sizes
 from .other_sizes import other_sizes, resized
 from .untouched import has_no_data
 
-__all__ = ["LARGEST", "Checked", "Checking", "WrongGraphError", "refuse_broken", "why_not"]
+__all__ = [
+    "LARGEST",
+    "Checked",
+    "Checking",
+    "WrongGraphError",
+    "difference",
+    "refuse_broken",
+    "why_not",
+]
 
 LARGEST = 1 << 30
 """Bytes of weights up to which a graph is checked if nobody asks for it."""
@@ -187,19 +195,30 @@ class Checking:
             got = session.run(feed, name)
         except RunError as error:
             return str(error)
-        for title, one, other in paired(session.output_names, wanted):
-            pair = None if one is None else got.get(one), wanted.get(other or "")
-            for output, left, right in flattened(title, *pair):
-                compared = compare(output, left, right)
-                if not compared.ok and not compared.is_empty:
-                    return _difference(compared)
-        return ""
+        return difference(session.output_names, got, wanted)
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
         return WrongGraphError(
             f"the graph is wrong for {name}: {problem}; {_cause(broken)}", broken
         )
+
+
+def difference(names: Sequence[str], got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return how what a graph gives differs from what is wanted; empty if it does not.
+
+    Args:
+        names: the graph's outputs, in order.
+        got: what it gave, by name.
+        wanted: what a module gave, by its own names.
+    """
+    for title, one, other in paired(names, wanted):
+        pair = None if one is None else got.get(one), wanted.get(other or "")
+        for output, left, right in flattened(title, *pair):
+            compared = compare(output, left, right)
+            if not compared.ok and not compared.is_empty:
+                return _difference(compared)
+    return ""
 
 
 def _difference(compared: Any) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from ..torch.exporting import PACKAGES, Source, left_in, optimized, sources_of
 from ..torch.skeleton import Skeleton, make_skeleton, quiet
 from ..torch.untouched import ZeroProducts, has_no_data
 from ..transposing import refuse_linked
+from ..validation.folders import Folder
+from .checking import Checked, Judging
 from .dimensions import fix_bound_dimensions, keeping
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, load, told
@@ -57,7 +60,10 @@ class ModelReport(Stepwise):
     fixed: dict[str, list[str]]
     """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
     notes: list[str] = field(default_factory=list)
-    """What of the folder is not in the graphs, such as the pooling of sentence-transformers."""
+    """What of the folder is not in the graphs, such as the pooling of sentence-transformers, and
+    why graphs were not checked."""
+    checked: dict[str, int] = field(default_factory=dict)
+    """By graph: input sets on which it gave what transformers' model gives."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
@@ -266,6 +272,7 @@ def export(
     inputs: Mapping[str, Any] | None = None,
     optimize: bool = True,
     dry_run: bool = False,
+    check: bool | None = None,
     progress: Progress = None,
     **options: Any,
 ) -> ModelReport:
@@ -281,12 +288,15 @@ def export(
         inputs: example inputs, for generate() if the model has it, else for forward().
         optimize: as for oe.torch.export().
         dry_run: trace, and report what would be written.
+        check: run the graphs on ONNX Runtime before they are saved, on the example and on other
+            sizes, and compare them with transformers' model and its weights. None: if onnxruntime
+            is installed, and the weights have no more than 512 MiB. False: never.
         progress: as for oe.save().
         **options: of oe.save(), such as `layout`, `overwrite`, `transpose_weights` and `variant`
             ("fp16" takes model.fp16.safetensors).
 
     Raises:
-        ExportError: transformers or torch cannot load or export the model.
+        ExportError: transformers or torch cannot load or export the model, or a graph is wrong.
         MappingError: the checkpoint lacks tensors of the model.
         Error: everything else, as oe.save() raises it.
     """
@@ -306,7 +316,20 @@ def export(
         options = {"unmatched": "skip", **options, "progress": callback or False}
         with meter.step("plan"):  # nothing is written unless all can be
             report = saves.plan(options)
+        checked = Checked()
         if not dry_run:
+            folder_of = partial(
+                Folder,
+                source=source,
+                task=task,
+                dtype=dtype,
+                inputs=inputs,
+                dynamic=dynamic,
+                variant=options.get("variant"),
+            )
+            size = report.bytes + report.linked_bytes
+            judging = Judging(loaded.weights, graphs, folder_of, size, options)
+            checked = judging.judged(check, meter)
             with meter.step("save"):
                 report = saves.save(options)
     saved = dict(zip(graphs, members(report), strict=True))
@@ -324,5 +347,6 @@ def export(
         patches=_patches(),
         left={name: left_in(graphs[name].skeleton, saved[name]) for name in graphs},
         fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},
-        notes=loaded.notes,
+        notes=[*loaded.notes, *checked.notes],
+        checked=checked.sets,
     )

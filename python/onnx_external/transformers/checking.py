@@ -1,0 +1,150 @@
+"""The graphs of a folder beside transformers' own model, before they are saved."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import Error, ExportError, RunError
+from ..meter import Meter
+from ..torch.checking import difference
+from ..validation.folders import Folder
+from ..validation.inputs import InputSet
+from ..validation.randomness import drawing_nodes
+from ..validation.references import ModuleReference
+from ..validation.running import Session
+from .saving import Graph, Saving
+
+__all__ = ["LARGEST", "Checked", "Judging"]
+
+LARGEST = 512 << 20
+"""Bytes of weights up to which graphs are checked if nobody asks for it."""
+
+_PLACES = (
+    "layout",
+    "data_name",
+    "data_dir",
+    "max_shard_size",
+    "align",
+    "inline_below",
+    "overwrite",
+    "reuse",
+    "resume",
+    "direct",
+    "checksum",
+    "test_data",
+)
+"""Options of a save that say where bytes go, and not what they are."""
+
+
+@dataclass
+class Checked:
+    """What was found."""
+
+    sets: dict[str, int] = field(default_factory=dict)
+    """By graph: input sets on which it gives what transformers' model gives."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Judging:
+    """Runs graphs that are saved for a while."""
+
+    weights: list[Path]
+    """The folder of the model, or its files."""
+    graphs: Mapping[str, Graph]
+    folder: Callable[[dict[str, Path]], Folder]
+    """Makes, of the graphs' files, what they are compared with."""
+    size: int
+    """Bytes of the weights."""
+    options: Mapping[str, Any]
+    """Of the save."""
+
+    def judged(self, asked: bool | None, meter: Meter) -> Checked:
+        """Compare all graphs with transformers' model.
+
+        Args:
+            asked: True whatever it costs, False not at all.
+            meter: measures it.
+
+        Raises:
+            ExportError: a graph is wrong, or cannot be checked although it was asked for.
+        """
+        found = Checked(dict.fromkeys(self.graphs, 0))
+        if asked is False:
+            return found
+        reason = self._why_not(asked)
+        if not reason:
+            with meter.step("check"), tempfile.TemporaryDirectory() as folder:
+                reason = self._run(Path(folder), found)
+        if reason and asked:
+            raise ExportError(f"check=True: the graphs cannot be checked: {reason}")
+        found.notes += [f"not checked: {reason}"] if reason else []
+        return found
+
+    def _why_not(self, asked: bool | None) -> str:
+        if find_spec("onnxruntime") is None:
+            return "onnxruntime is not installed"
+        if self.size > LARGEST and not asked:
+            return f"the weights have {self.size / 1e9:.1f} GB; check=True runs the graphs"
+        return ""
+
+    def _run(self, target: Path, found: Checked) -> str:
+        """Compare what can be compared, and return why something cannot."""
+        options = {name: each for name, each in self.options.items() if name not in _PLACES}
+        quick = {"fsync": False, "verify": False, "progress": False}
+        Saving(self.weights, target, self.graphs).save({**options, **quick})
+        paths = {name: target / f"{name}.onnx" for name in self.graphs}
+        reasons = []
+        try:
+            references = self.folder(paths).graphs()
+        except Error as error:
+            return str(error)
+        for name, (reference, sets, notes) in references.items():
+            found.notes += [f"{name}: {note}" for note in notes]
+            try:
+                session = Session(paths[name], ["CPUExecutionProvider"], f"{name}.onnx")
+            except RunError as error:
+                if "NOT_IMPLEMENTED" not in str(error):
+                    raise ExportError(str(error)) from error
+                reasons.append(str(error))
+                continue
+            draws = drawing_nodes(session.source)
+            if draws:
+                reasons.append(f"{name}.onnx draws random numbers: {', '.join(draws)}")
+                continue
+            for each in sets:
+                _judge(name, session, reference, each, found)
+        return "; ".join(reasons)
+
+
+def _judge(
+    name: str, session: Session, reference: ModuleReference, each: InputSet, found: Checked
+) -> None:
+    """Compare one graph on one set."""
+    given = each.load()
+    try:
+        wanted = reference.outputs(given, each.name)
+    except RunError as error:  # sizes that the model does not take
+        found.notes.append(f"{name}: {error}")
+        return
+    feed: dict[str, Any] = dict(reference.feed(given.call, [form.name for form in session.inputs]))
+    if each.may_misfit and session.misfits(feed):
+        return  # `ModelReport.fixed` says which sizes do not vary
+    try:
+        got = session.run(session.feed(feed, each.name), each.name)
+        problem = difference(session.output_names, got, wanted)
+    except RunError as error:
+        problem = str(error)
+    if problem:
+        shapes = ", ".join(f"{key}: {list(value.shape)}" for key, value in feed.items())
+        raise ExportError(
+            f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; "
+            "dynamic=False fixes all sizes, oe.diagnose_export(folder) finds the module, and "
+            "check=False leaves this out"
+        )
+    found.sets[name] += 1

@@ -1,0 +1,48 @@
+"""Functions as they are rewritten, with whatever is chosen in them."""
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onnx_external.rewriting.applying import applied, compiled
+from onnx_external.rewriting.finding.functions import Function, source_of
+from onnx_external.rewriting.passes import Rewritten, rewrite
+from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external.rewriting.runtime import Runtime
+
+
+def source(function: Any) -> Function:
+    found = source_of(getattr(function, "__func__", function))
+    assert isinstance(found, Function), found
+    return found
+
+
+def all_keys(function: Any, guards: bool = False) -> list[str]:
+    """The keys of everything in a function that decides something."""
+    found = source(function)
+    keys: dict[str, None] = {}
+    for each in ast.walk(found.node):
+        if keyed(each):
+            keys[key_of(found.path, each)] = None
+        if guards and isinstance(each, ast.match_case) and each.guard is not None:
+            keys[condition_key(found.path, each.guard)] = None
+        if isinstance(each, ast.comprehension):
+            keys.update(dict.fromkeys(condition_key(found.path, one) for one in each.ifs))
+    return list(keys)
+
+
+def changed(function: Any, chosen: Any, absorbed: Any = ()) -> Rewritten:
+    found = source(function)
+    made = rewrite(found.tree(), set(chosen), set(absorbed), path=found.path)
+    ast.fix_missing_locations(made.tree)
+    return made
+
+
+@contextmanager
+def rewritten(function: Any, chosen: Any, absorbed: Any = ()) -> Iterator[Runtime]:
+    """Within this context, a function runs as it is rewritten."""
+    found, runtime = source(function), Runtime()
+    code = compiled(found, changed(function, chosen, absorbed).tree)
+    with applied({found.function: code}, runtime):
+        yield runtime

@@ -218,7 +218,8 @@ def shrunk(text: str, fails: Callable[[str], bool], seconds: float = 60) -> str:
 
 def kind_of(result: Result) -> str:
     """Results of one kind have one cause, as far as words tell."""
-    return f"{result.rank}: {re.sub(r'[0-9.e+-]+', '#', result.words)[:60]}"
+    words = re.sub(r"\d[\d.]*", "#", result.words)[:60]
+    return f"{result.rank}: {words}"
 
 
 def smallest(seed: int, result: Result, export: bool) -> str:

@@ -87,6 +87,7 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
     before = files_of(tmp_path)
     report = oe.transformers.export(tmp_path, tmp_path, layout="link", fsync=False)
     assert list(report.graphs) == ["model"] and report.save.verified
+    assert report.checked == {"model": 2}
     assert report.save.linked_bytes > 0
     assert before < files_of(tmp_path)
     for rows, length in ((2, 8), (3, 13)):

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import Error, ExportError, RunError
+from ..errors import Error, ExportError, MismatchError, RunError
 from ..meter import Meter
 from ..torch.checking import difference
 from ..validation.folders import Folder
@@ -17,6 +17,7 @@ from ..validation.inputs import InputSet
 from ..validation.randomness import drawing_nodes
 from ..validation.references import ModuleReference
 from ..validation.running import Session
+from .loading import told
 from .saving import Graph, Saving
 
 __all__ = ["LARGEST", "Checked", "Judging"]
@@ -117,8 +118,11 @@ class Judging:
             if draws:
                 reasons.append(f"{name}.onnx draws random numbers: {', '.join(draws)}")
                 continue
-            for each in sets:
-                _judge(name, session, reference, each, found)
+            try:
+                for each in sets:
+                    _judge(name, session, reference, each, found)
+            except MismatchError as error:  # what the graph takes is not what the model takes
+                reasons.append(str(error))
         return "; ".join(reasons)
 
 
@@ -132,7 +136,7 @@ def _judge(
     except RunError as error:  # sizes that the model does not take
         found.notes.append(f"{name}: {error}")
         return
-    feed: dict[str, Any] = dict(reference.feed(given.call, [form.name for form in session.inputs]))
+    feed = _feed(session, reference, given.call)
     if each.may_misfit and session.misfits(feed):
         return  # `ModelReport.fixed` says which sizes do not vary
     try:
@@ -148,3 +152,16 @@ def _judge(
             "check=False leaves this out"
         )
     found.sets[name] += 1
+
+
+def _feed(session: Session, reference: ModuleReference, call: Any) -> dict[str, Any]:
+    """What a graph takes, some of which transformers.exporters compute of the model's inputs."""
+    names = [form.name for form in session.inputs]
+    try:
+        return dict(reference.feed(call, names))
+    except MismatchError:
+        from transformers.exporters.utils import prepare_for_export
+
+        with told("transformers cannot prepare its inputs"):
+            _, prepared, _ = prepare_for_export(reference.module, dict(call[1]))
+        return dict(reference.feed(((), dict(prepared)), names))

@@ -366,6 +366,33 @@ def declared_in_a_branch(x: int) -> Any:
 
 
 @case
+def captured_where_it_ends(x: int) -> Any:
+    if x > 2:
+        step = x
+        return sum(each * step for each in range(3))
+    if x < 0:
+        size = -x
+
+        def sized() -> int:
+            return size
+
+        size += 1
+        return sized()
+    last = lambda: word
+    if x == 0:
+        word = "zero"
+        return last()
+    if x == 1:
+        if x:
+            global count
+            count = x
+        word = "one"
+    else:
+        word = "two"
+    return last(), count
+
+
+@case
 def functions_of_each_round(x: int) -> Any:
     made = []
     for i in range(x):
@@ -875,6 +902,21 @@ def sees_names(x: int) -> Any:
 
 def functions_in_a_comprehension(x: int) -> Any:
     return [lambda: i for i in range(x)]
+
+
+def closure(start: int) -> Any:
+    total = start
+
+    def add(x: int) -> Any:
+        nonlocal total
+        if x > 2:
+            total += x
+            return "large", total
+        for each in range(x):
+            total += each
+        return total
+
+    return add
 
 
 def waits_in_a_loop(x: int) -> Any:

@@ -339,3 +339,17 @@ def test_every_key_is_of_one_thing() -> None:
     )
     nodes = [each for each in ast.walk(tree) if keyed(each)]
     assert len({key_of("f.py", each) for each in nodes}) == len(nodes) == 12
+
+
+def test_a_closure_keeps_what_it_shares() -> None:
+    plain, add = rewriting_cases.closure(5), rewriting_cases.closure(5)
+    with rewritten(add, all_keys(add)):
+        assert outcomes(add) == outcomes(plain)
+    with rewritten(add, all_keys(add), all_keys(add)):
+        assert outcomes(add) == outcomes(plain)
+    assert outcomes(add) == outcomes(plain)
+
+
+def test_coroutines_are_left_alone() -> None:
+    waits = rewriting_cases.waits_in_a_loop
+    assert changed(waits, all_keys(waits)).count == 0

@@ -150,7 +150,9 @@ class _Loop:
         # What is bound at each way out, which is where the state is read.
         flow = Flow([at(ast.While(ast.Constant(True), block, []), node)], bound)
         block = _Ends(self, flow).block(block)
+        rewriter.rounds += 1
         made = rewriter.body(block, bound)
+        rewriter.rounds -= 1
         params = self.params(first)
         return rewriter.inner(node, self.named("body"), params, made, self.shared)
 

@@ -28,10 +28,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Walk over a node and what is in it, without what inner functions and classes hold."""
     yield node
-    for each in ast.iter_child_nodes(node):
-        if isinstance(each, SCOPES):
-            yield each
-        else:
+    if not isinstance(node, SCOPES):
+        for each in ast.iter_child_nodes(node):
             yield from own_nodes(each)
 
 
@@ -113,13 +111,17 @@ def declared(body: Sequence[ast.AST]) -> dict[str, str]:
     return found
 
 
-def captured(body: Sequence[ast.AST]) -> set[str]:
-    """Return the names of a function that functions and generators in it read or bind later."""
-    found = set()
+def captured(body: Sequence[ast.AST]) -> dict[str, set[tuple[int, int]]]:
+    """Return the names that functions and generators in a block read or bind, now or later.
+
+    Each with the places of these functions, which are the same in copies of the block.
+    """
+    found: dict[str, set[tuple[int, int]]] = {}
     for node in body:
         for each in own_nodes(node):
             if isinstance(each, (*SCOPES, ast.GeneratorExp)):
-                found |= loaded(each)
+                for word in loaded(each):
+                    found.setdefault(word, set()).add((each.lineno, each.col_offset))
     return found
 
 

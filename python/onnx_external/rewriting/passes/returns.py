@@ -223,9 +223,8 @@ def _lead_statement(choice: Choice, node: ast.stmt, lead: _Lead, flag: str) -> N
     if isinstance(node, ast.With):
         node.body = _led(choice, node.body, lead, flag)
         return
-    if not isinstance(node, _Blocks):
+    if not isinstance(node, ast.Try):
         raise choice.refused(node, f"a {type(node).__name__} with a return under a chosen test")
-    assert isinstance(node, ast.Try)
     if exits(node.finalbody, list(lead)):
         raise choice.refused(
             node,

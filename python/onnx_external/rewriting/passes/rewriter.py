@@ -19,7 +19,7 @@ from onnx_external.rewriting.passes.names import (
     parameters,
     stored,
 )
-from onnx_external.rewriting.passes.returns import normalised
+from onnx_external.rewriting.passes.returns import inner_blocks, normalised
 
 __all__ = ["Rewriter"]
 
@@ -39,6 +39,10 @@ class Rewriter:
         local = {*self.params, *stored(tree.body)}
         self.builtins = frozenset(DISPATCHED - local - set(choice.shadowed))
         self.flow = Flow([], ())
+        self.rounds = 0
+        """How many loops that are rewritten the statement in hand stands in."""
+        self.outside: set[str] = set()
+        """Names that functions made of parts of this one bind in it."""
         self.handlers: list[ast.Try] = []
         """The `try` with handlers that the statement in hand stands in."""
         self.expressions = Expressions(self)
@@ -49,7 +53,9 @@ class Rewriter:
         tree.decorator_list = [self.expr(each) for each in tree.decorator_list]
         tree.args.defaults = [self.expr(each) for each in tree.args.defaults]
         tree.args.kw_defaults = [each and self.expr(each) for each in tree.args.kw_defaults]
-        self._name_super()
+        if self.choice.anything(tree):
+            self._name_super()
+            tree.body = _undeclared(tree.body, 0)
         body = loops.without_else(self.choice, tree.body)
         tree.body = self.body(walrus.expanded(self.choice, body), self.params)
         if len(self.choice.done) > before:
@@ -147,7 +153,18 @@ class Rewriter:
     # --- names
     def shared(self, names: Iterable[str]) -> set[str]:
         """Return which names others see while a branch runs: they cannot be its own."""
-        return set(names) & ({*self.declared} | self.captured | self.flow.rescued)
+        return set(names) & ({*self.declared, *self.captured} | self.flow.rescued)
+
+    def shared_by_ends(self, names: Iterable[str], blocks: Sequence[ast.stmt]) -> list[str]:
+        """Return the same of blocks that end the function: what only they see is their own."""
+        inside = {} if self.rounds else captured(blocks)
+        return [
+            each
+            for each in names
+            if each in self.declared
+            or each in self.flow.rescued
+            or self.captured.get(each, set()) - inside.get(each, set())
+        ]
 
     def inner(
         self,
@@ -168,13 +185,13 @@ class Rewriter:
                 as a parameter, which is the same for every run.
         """
         self.choice.movable(body)
-        kept = [each for each in body if not isinstance(each, ast.Global | ast.Nonlocal)]
         front: list[ast.stmt] = []
         for each in shared:
             how = "global" if self.declared.get(each) == "global" else "nonlocal"
+            self.outside.add(each)
             front.append(statement(place, f"{how} {each}"))
             front.append(statement(place, f"{each} = {self.choice.other(each + '_')}"))
-        return function(place, word, params, [*front, *kept])
+        return function(place, word, params, [*front, *body])
 
     def given(self, names: Iterable[str], bound: Iterable[str], shared: Iterable[str]) -> list[str]:
         """Return the texts of parameters that take names as they are where the function is made."""
@@ -194,8 +211,12 @@ class Rewriter:
                     each.args = [name(each, "__class__"), name(each, self.first)]
 
     def _declare_first(self) -> None:
-        """Put the declarations of globals and nonlocals first, as those of branches are gone."""
+        """Put the declarations of globals and nonlocals first, as those of branches are gone.
+
+        A name that only parts bind, and functions in this one see, is declared as its own.
+        """
         body = self.tree.body
+        bound = {*self.params, *self.declared, *stored(body)}
         start = 1 if ast.get_docstring(self.tree) is not None else 0
         for word in ("nonlocal", "global"):
             there = {
@@ -208,3 +229,18 @@ class Rewriter:
             missing = [each for each in names if each not in there]
             if missing:
                 body.insert(start, statement(self.tree, f"{word} {', '.join(missing)}"))
+        for each in sorted(self.outside - bound):
+            body.insert(start, statement(self.tree, f"{each}: object"))
+
+
+def _undeclared(body: Sequence[ast.stmt], depth: int) -> list[ast.stmt]:
+    """Statements without the declarations of globals and nonlocals in blocks of theirs."""
+    found: list[ast.stmt] = []
+    for node in body:
+        for block in inner_blocks(node):
+            block[:] = _undeclared(block, depth + 1)
+        if depth and isinstance(node, ast.Global | ast.Nonlocal):
+            found += [statement(node, "pass")] if len(body) == 1 else []
+            continue
+        found.append(node)
+    return found

@@ -38,8 +38,8 @@ def _returning(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
     """Both branches return: what the one that is taken returns is returned."""
     named = rewriter.choice.fresh()
     made, test = _tested(rewriter, node, named("test"))
-    names = stored([*node.body, *node.orelse])
-    shared = [each for each in names if each in rewriter.shared(names)]
+    blocks = [*node.body, *node.orelse]
+    shared = rewriter.shared_by_ends(stored(blocks), blocks)
     outside = [each for each in shared if each in rewriter.declared]
     branches = []
     for word, block in ((named("then"), node.body), (named("else"), node.orelse)):

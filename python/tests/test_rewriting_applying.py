@@ -354,4 +354,9 @@ def test_a_guard_names_the_test_of_its_line_or_those_that_compare_numbers() -> N
     line = line_of("x.shape[0] > 6")
     key = f"test_rewriting_applying.py:{line}:8"
     assert blamed_by_guard(observed) == {key}
-    assert blamed_by_guard(observed, [(__file__, line), ("elsewhere.py", 3)]) == {key}
+    assert blamed_by_guard(observed, stack=[(__file__, line), ("elsewhere.py", 3)]) == {key}
+    observed = observe(Net(), [((torch.ones(5),), {"n": 1})])
+    found = blamed_by_guard(observed, guard="L['x'].size()[0] == 5")
+    assert {observed.seen[each].kind for each in found} == {"if", "if else", "for", "comprehension"}
+    found = blamed_by_guard(observed, guard="L['x'].size()[0] == 4")
+    assert {observed.seen[each].kind for each in found} == {"if", "if else"}

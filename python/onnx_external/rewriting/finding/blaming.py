@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
@@ -63,27 +64,37 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, _Place]]:
         trace = trace.tb_next
 
 
-def blamed_by_guard(observed: Observation, stack: Iterable[tuple[str, int]] = ()) -> set[str]:
-    """Return the keys of the tests that a guard on sizes comes from.
+def blamed_by_guard(
+    observed: Observation, stack: Iterable[tuple[str, int]] = (), guard: str = ""
+) -> set[str]:
+    """Return the keys of the tests and loops that a guard on sizes may come from.
 
     Args:
         observed: What ran.
-        stack: The files and lines at which torch made the guard, from the outside in. Without it,
-            the tests on numbers are returned that had one outcome only, and may have been baked.
+        stack: The files and lines at which torch made the guard, from the outside in. If they name
+            a test, it is that one; otherwise all tests that compare numbers are returned.
+        guard: Its text, as in "L['x'].size()[1] > 6". One that says what a size is ("== 3") may
+            come from a loop with so many rounds, which was unrolled.
     """
     paths = {each.path for each in observed.functions}
     for path, line in reversed(list(stack)):
-        if path in paths:
-            found = _tests_at(path, (line, None, None, None))
-            if found:
-                return found
-    return {
-        key_of(each.path, node)
-        for each in observed.functions
-        for node in ast.walk(each.node)
-        if isinstance(node, ast.If | ast.IfExp | ast.While) and _compares_numbers(node.test)
-        if key_of(each.path, node) in observed.seen
-    }
+        found = _tests_at(path, (line, None, None, None)) if path in paths else set()
+        if found:
+            return found
+    rounds = {int(each) for each in re.findall(r"== (\d+)", guard)}
+    found = set()
+    for function in observed.functions:
+        for node in ast.walk(function.node):
+            seen = observed.seen.get(key_of(function.path, node)) if keyed(node) else None
+            if seen is None:
+                continue
+            if isinstance(node, ast.If | ast.IfExp | ast.While) and _compares_numbers(node.test):
+                found.add(seen.key)
+            if isinstance(node, ast.For | ast.comprehension) and rounds & set().union(
+                *seen.outcomes
+            ):
+                found.add(seen.key)
+    return found
 
 
 def _compares_numbers(test: ast.expr) -> bool:

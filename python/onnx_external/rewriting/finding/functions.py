@@ -83,6 +83,11 @@ class Function:
         """The file and the line of the definition."""
         return f"{os.path.basename(self.path)}:{self.code.co_firstlineno}"
 
+    @property
+    def shadowed(self) -> set[str]:
+        """The names that its module or functions around it bind, and that may hide builtins."""
+        return {*self.function.__globals__, *self.code.co_freevars}
+
     def tree(self) -> FunctionNode:
         """Return a copy of the definition."""
         return copy_of(self.node)
@@ -140,7 +145,7 @@ def source_of(function: FunctionType) -> Function | Missing | None:
     where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
-        made = code.co_filename == "<string>" and code.co_name.startswith("__")
+        made = code.co_filename == "<string>" and function.__name__.startswith("__")
         return None if made else Missing(function.__qualname__, where, "its source is not there")
     definitions = _definitions("".join(lines))
     at_line = definitions.get((code.co_name, code.co_firstlineno), [])

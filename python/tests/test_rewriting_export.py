@@ -168,3 +168,18 @@ def test_patches_rewrite_a_module_for_torch_export(tmp_path: Path) -> None:
     assert "rt.for_" in patches.diffs["Decides.forward"]
     assert patches.involved(program)["Decides.forward"]
     assert any(each.suffix == ".diff" for each in (tmp_path / "dump").iterdir())
+
+
+def test_a_diagnosis_says_that_rewriting_mends_a_module() -> None:
+    report = oe.diagnose_export(torch.nn.Sequential(Plain(), Decides()).eval(), SETS[:2])
+    wrong = {each.name: each for each in report.wrong}
+    assert list(wrong) == ["1"]
+    assert wrong["1"].rewriting.startswith("rewriting mends it: test_rewriting_export.py:")
+    assert "rewriting mends it" in report.sentence
+    assert "rewriting mends it" in report.tree()
+
+
+def test_a_diagnosis_says_why_rewriting_does_not_mend_a_module() -> None:
+    report = oe.diagnose_export(OtherTypes().eval(), SETS[:2])
+    assert "rewriting does not mend it" in report.tree()
+    assert "int64" in report.wrong[0].rewriting

@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..errors import RunError
+from ..rewriting.rewriter import Rewriter
 from ..save import save
 from ..torch.converting import converted
 from ..torch.tracing import trace
@@ -78,6 +79,8 @@ class Attempts:
     tolerance: tuple[float | None, float | None, set[str]]
     surroundings: Surroundings
     functions: Mapping[Any, ShapeFunction]
+    rewrites: bool = False
+    """Whether tests and loops on tensors are rewritten."""
 
     def attempt(self, captured: Captured, instead: Sequence[Captured] = ()) -> Outcome:
         """Export a module.
@@ -162,6 +165,8 @@ class Attempts:
 
     def _traced(self, job: _Job, args: Any, kwargs: Any, shapes: Any) -> Any:
         """Trace a module as the exporter does it, and say where strict=True matters."""
+        if self.rewrites:
+            return self._rewritten(job, shapes)
         if not self.surroundings.strict_too:
             return torch.export.export(
                 job.module, args, kwargs, dynamic_shapes=shapes, strict=False
@@ -178,6 +183,16 @@ class Attempts:
         elif note:
             job.found.notes.append(note)
         return program
+
+    def _rewritten(self, job: _Job, shapes: Any) -> Any:
+        rewriter = Rewriter(job.module, [stored.call for _, stored in job.calls])
+        rewriter.check()
+        args, kwargs = job.calls[0][1].call
+        traced, rewriting = rewriter.exported(
+            lambda: trace(job.module, args, kwargs, shapes, fall_back=False)
+        )
+        job.found.notes += [", ".join(rewriting.places), *rewriting.notes]
+        return traced.program
 
     def _export(self, job: _Job) -> None:
         program = self._exported(job)

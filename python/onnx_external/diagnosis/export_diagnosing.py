@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +20,7 @@ from .capturing import Captured, capture
 from .custom_operators import ShapeFunction, why_not
 from .diagnosing import _calls
 from .dynamic_dimensions import named_dimensions
-from .export_reports import ExportDiagnosis, ExportedModule
+from .export_reports import MENDS, ExportDiagnosis, ExportedModule
 from .naming import check_choice, check_names, is_named, one_or_several
 from .recording import Call
 from .reports import WRONG, Status, is_inside
@@ -134,6 +134,18 @@ class _Tree:
             self.attempt(each, [child for child in inside if not why[child.name]])
             self.found[each.name].notes += filter(None, why.values())
 
+    def try_rewriting(self, wrong: Sequence[Captured]) -> None:
+        """Say of modules that fail by themselves whether rewriting mends them."""
+        attempts = replace(self.attempts, rewrites=True)
+        for each in wrong:
+            found = self.found[each.name]
+            instead = [one for one in self.captured if one.name in found.instead]
+            outcome = attempts.attempt(each, instead)
+            if outcome.status == Status.OK:
+                found.rewriting = f"{MENDS}: {outcome.notes[0]}" if outcome.notes else MENDS
+            elif found.reason != outcome.reason:
+                found.rewriting = f"rewriting does not mend it: {outcome.step}: {outcome.reason}"
+
     def judged(self) -> list[ExportedModule]:
         """Judge all modules, and return them."""
         if self.strategy == "local":
@@ -205,6 +217,7 @@ def diagnose_export(
     atol: float | None = None,
     rtol: float | None = None,
     run: bool = True,
+    rewrite: bool = True,
     task: str | None = None,
     dtype: str | None = None,
     progress: Progress = None,
@@ -229,6 +242,8 @@ def diagnose_export(
         atol: as for oe.validate().
         rtol: likewise.
         run: run what was exported, and compare.
+        rewrite: try whether what fails by itself exports with its tests and loops on tensors
+            rewritten, as oe.torch.export() does it; not with "torchscript".
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
         progress: is called with the name of each module before it is tried, its number, and how
@@ -264,7 +279,9 @@ def diagnose_export(
         )
         if report is not None:
             notes.append(f"{report.model} exports")
-        report = _diagnosed(model, attempts, strategy, opaque, traced_method or {}, progress)
+        report = _diagnosed(
+            model, attempts, strategy, opaque, traced_method or {}, progress, rewrite
+        )
         if not report.ok:
             break
     assert report is not None
@@ -279,6 +296,7 @@ def _diagnosed(
     opaque: Collection[Any],
     traced: Mapping[Any, str],
     progress: Progress,
+    rewrite: bool,
 ) -> ExportDiagnosis:
     with tempfile.TemporaryDirectory() as folder:
         with model.surroundings.recording():
@@ -291,11 +309,14 @@ def _diagnosed(
             attempts.tolerance[2].update(each.float_types)
         tree = _Tree(captured, attempts, strategy, opaque, progress)
         with conversions_kept():
-            modules = tree.judged()
-    return ExportDiagnosis(
-        model.title,
-        list(modules),
-        exporter=attempts.exporter,
-        strategy=strategy,
-        shapes=tree.shapes,
-    )
+            report = ExportDiagnosis(
+                model.title,
+                list(tree.judged()),
+                exporter=attempts.exporter,
+                strategy=strategy,
+                shapes=tree.shapes,
+            )
+            if rewrite and attempts.exporter != "torchscript":
+                names = [each.name for each in report.wrong]
+                tree.try_rewriting([each for each in captured if each.name in names])
+    return report

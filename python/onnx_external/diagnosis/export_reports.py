@@ -20,7 +20,7 @@ from .reports import (
     is_inside,
 )
 
-__all__ = ["ExportDiagnosis", "ExportedModule"]
+__all__ = ["MENDS", "ExportDiagnosis", "ExportedModule"]
 
 
 @dataclass
@@ -32,6 +32,8 @@ class ExportedModule(ModuleDiagnosis):
     instead: list[str] = field(default_factory=list)
     """The modules inside of it that were custom operators."""
     notes: list[str] = field(default_factory=list)
+    rewriting: str = ""
+    """For one that fails: "rewriting mends it", with the tests and loops, or why it does not."""
 
     @property
     def tried(self) -> bool:
@@ -79,6 +81,8 @@ class ExportDiagnosis(Diagnosis):
             does, how = "that computes something else when it is exported", _difference(first)
         others = len(wrong) - 1
         more = f"; {others} other{'s' if others > 1 else ''} as well" if others else ""
+        mended = isinstance(first, ExportedModule) and first.rewriting.startswith(MENDS)
+        more += f"; {MENDS}" if mended else ""
         return f"The first module {does} is {_title(first)}: {how}{more}."
 
     def _sound(self) -> str:
@@ -152,6 +156,9 @@ class ExportDiagnosis(Diagnosis):
         }
 
 
+MENDS = "rewriting mends it"
+"""How `ExportedModule.rewriting` begins if oe.torch.export exports the module all the same."""
+
 _AT = re.compile(r", at (\S+:\d+, in )")
 """Where a reason goes over to the line of source that it is about."""
 
@@ -192,4 +199,6 @@ def _details(module: ExportedModule) -> list[str]:
         found.append(_difference(module))
     if module.status & WRONG and module.dynamic:
         found.append(f"varies: {', '.join(module.dynamic)}")
+    if module.rewriting:
+        found.append(module.rewriting)
     return found + (module.notes if module.status & WRONG else [])

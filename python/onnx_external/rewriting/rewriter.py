@@ -41,6 +41,8 @@ class Rewriting:
 
     changes: list[Change] = field(default_factory=list)
     """Of each rewritten function."""
+    places: list[str] = field(default_factory=list)
+    """The lines of the tests and loops that were rewritten: "model.py:12"."""
     notes: list[str] = field(default_factory=list)
     """What the graph does not have: assertions and exceptions on the values of tensors."""
     unreached: list[str] = field(default_factory=list)
@@ -60,6 +62,7 @@ class Rewriting:
         ]
         return {
             "changes": changes,
+            "places": self.places,
             "notes": self.notes,
             "unreached": self.unreached,
             "missing": self.missing,
@@ -110,6 +113,8 @@ class Rewriter:
         if done.count:
             codes[function.function] = compiled(function, done.tree)
             made.changes.append(shown(function, done.tree, done.count))
+            lines = [key.rpartition(":")[0] for key in done.keys]
+            made.places = list(dict.fromkeys([*made.places, *lines]))
 
     def check(self) -> None:
         """Compare the rewritten module with the module itself, as it is, on all input sets.

@@ -135,6 +135,7 @@ def test_the_tree_shows_what_was_tried_and_why_it_failed() -> None:
         ["export:", "GuardOnDataDependentSymNode:"],
         ["at", f"test_diagnose_export.py:{Branches.line},"],
         ["varies:", "x[0],"],
+        ["rewriting", "mends"],
         ["linear", "Linear"],
         ["2", "Layer"],
         ["head", "Linear"],
@@ -196,7 +197,7 @@ def test_a_parent_may_fail_by_itself_and_modules_in_modules_may_fail() -> None:
     assert is_of["0.one"] == OK | CHILDC and is_of["0"] == FAIL | CHILDC | CUSTOM
     assert is_of[""] == OK | CHILDC and found(report, "").instead == ["0"]
     assert [each.name for each in report.wrong] == ["0.one.inner", "0.two", "0"]
-    assert report.sentence.endswith("; 2 others as well.")
+    assert report.sentence.endswith("; 2 others as well; rewriting mends it.")
     assert "x.mean() > 0" in found(report, "0").reason
 
 
@@ -629,7 +630,7 @@ def test_a_folder_is_diagnosed_graph_by_graph(
     assert [each.name for each in report.wrong] == [f"model.layers.{i}.mlp" for i in range(2)]
     assert report.model == f"{tmp_path} (prefill)"
     assert statuses(report)[""] == OK | CHILDC
-    assert report.sentence.endswith("; 1 other as well.")
+    assert report.sentence.endswith("; 1 other as well; rewriting mends it.")
 
 
 def test_a_cache_of_a_window_is_compared_as_it_is_traced(transformers: Any, tmp_path: Path) -> None:

@@ -183,3 +183,18 @@ def test_a_diagnosis_says_why_rewriting_does_not_mend_a_module() -> None:
     report = oe.diagnose_export(OtherTypes().eval(), SETS[:2])
     assert "rewriting does not mend it" in report.tree()
     assert "int64" in report.wrong[0].rewriting
+
+
+class Fills(torch.nn.Module):
+    """Constants in branches, which an optimizer computes there."""
+
+    def forward(self, x: Any) -> Any:
+        scale = torch.full((2,), 3.0) if x.sum() > 0 else torch.zeros(2)
+        return x * scale
+
+
+def test_constants_of_branches_are_no_weights(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), Fills())
+    report = oe.torch.export(module, SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
+    assert report.checked == 3
+    assert len(report.save.tensors) == 2

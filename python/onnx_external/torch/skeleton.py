@@ -281,7 +281,23 @@ def _described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
         else:
             constants[name] = origins.get(name, "constant")
             _mark_constant(value)
+    for value in _initializers_of_branches(model):
+        _mark_constant(value)
     return Skeleton(model, slots, constants, left_of(model, slots))
+
+
+def _initializers_of_branches(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    """Those of the graphs inside of nodes: of branches and of the bodies of loops."""
+    import onnx_ir
+
+    for graph in (model.graph, *model.functions.values()):
+        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+            for attribute in node.attributes.values():
+                if attribute.type == onnx_ir.AttributeType.GRAPH:
+                    yield from attribute.as_graph().initializers.values()
+                elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+                    for each in attribute.as_graphs():
+                        yield from each.initializers.values()
 
 
 def _mark_constant(value: onnx_ir.Value) -> None:

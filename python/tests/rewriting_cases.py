@@ -248,6 +248,16 @@ def while_true_return(x: int) -> Any:
 
 
 @case
+def return_after_a_test_in_a_loop(x: int) -> Any:
+    for i in range(3):
+        if x > 2:
+            i += 1
+        x += i
+        return i, x
+    return x
+
+
+@case
 def continue_in_outer_else(x: int) -> Any:
     out = []
     for i in range(4):

@@ -104,10 +104,16 @@ class Choice:
         return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))
 
     def decides_exit(self, nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
-        """Return whether a chosen test in a block decides whether the block is left."""
-        for node in nodes:
+        """Return whether a chosen test in a block decides whether the block is left.
+
+        So does one that is to take what follows it, if that leaves the block.
+        """
+        block = list(nodes)
+        for place, node in enumerate(block):
             if isinstance(node, SCOPES):
                 continue
+            if self.absorbed and exits(block[place + 1 :], kinds) and self.absorbs([node]):
+                return True
             if isinstance(node, ast.If) and self.has(node) and exits([node], kinds):
                 return True
             if isinstance(node, _LOOPS):

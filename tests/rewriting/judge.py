@@ -67,7 +67,7 @@ def by_ours(entry: Entry, path: str) -> str:
         path,
         kwargs or None,
         dynamic_shapes=entry.dynamic_shapes(),
-        input_sets=sets,
+        input_sets=[one[0] or one[1] for one in sets[1:]],
         rewrite="auto",
     )
     return "; ".join(report.notes)

@@ -2,9 +2,9 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
-# SUMS_SEED: draws other hostile files (default 5).
+# SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
 # fuzz and sanitizers need clang-14.
 set -eu
 cd "$(dirname "$0")/.."
@@ -58,6 +58,19 @@ noise() {
     --work-dir build/check/tests/noise/work --page docs/validate-campaign.md
 }
 
+rewriting() {
+  wheels=build/check/tests/python/wheels work=build/check/tests/rewriting
+  sh packaging/wheel.sh $wheels
+  mkdir -p $work
+  for step in "judge.py --way torch.onnx --way ours --json $work/judged.json --page $work/judged.md" \
+    "random_modules.py --count 5000 --seed ${REWRITING_SEED:-1} --jobs 2 --json $work/random.json" \
+    "sabotage.py --page $work/sabotage.md"; do
+    # shellcheck disable=SC2086  # words without spaces
+    sh tests/zoo/run.sh $wheels $work python3 tests/strict/modern_env.py build/check/tests/strict/modern \
+      tests/rewriting/$step
+  done
+}
+
 sums() {
   python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1000000 --seed "${SUMS_SEED:-5}"
 }
@@ -80,9 +93,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

@@ -304,7 +304,7 @@ def arguments() -> argparse.Namespace:
 
 def warm() -> None:
     """What every process needs, once: they are forks of this one."""
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         path = str(Path(folder) / "model.onnx")

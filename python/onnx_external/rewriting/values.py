@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ __all__ = [
     "is_fake",
     "is_number",
     "is_symbolic",
+    "promoted",
     "same_value",
     "scalar_type",
 ]
@@ -102,3 +105,22 @@ def described(value: Any) -> str:
         return repr(value if len(value) <= 40 else value[:37] + "...")
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _promotions() -> dict[tuple[torch.dtype, torch.dtype], torch.dtype]:
+    every = {each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+    found = {}
+    for one in every:
+        for other in every:
+            with contextlib.suppress(RuntimeError):  # some have no type in common
+                found[one, other] = torch.promote_types(one, other)
+    return found
+
+
+_PROMOTED = _promotions()
+"""Asked beforehand: a trace would write the question down as an operator, with no conversion."""
+
+
+def promoted(*kinds: torch.dtype) -> torch.dtype:
+    """Return the type that torch computes in for these."""
+    return functools.reduce(lambda one, other: _PROMOTED[one, other], kinds)

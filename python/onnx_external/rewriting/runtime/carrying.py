@@ -20,6 +20,7 @@ from onnx_external.rewriting.values import (
     UNDEFINED,
     described,
     is_number,
+    promoted,
     same_value,
     scalar_type,
 )
@@ -249,7 +250,7 @@ class Carried:
                 scalar_type(one),
                 other.dtype if isinstance(other, torch.Tensor) else scalar_type(other),
             )
-            return as_tensor(one, torch.promote_types(*kinds))
+            return as_tensor(one, promoted(*kinds))
         if not isinstance(one, torch.Tensor) or not (
             isinstance(other, torch.Tensor) or is_number(other)
         ):
@@ -265,7 +266,7 @@ class Carried:
                 f"{other.dim()} after it"
             )
         self._compare_shapes(place, one, other, name)
-        kind = torch.promote_types(other.dtype, one.dtype)
+        kind = promoted(other.dtype, one.dtype)
         return one if kind == one.dtype else self.starts[place].to(kind)
 
     def _compare_shapes(

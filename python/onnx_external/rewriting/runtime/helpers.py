@@ -19,7 +19,7 @@ from onnx_external.rewriting.runtime.merging import as_tensor
 from onnx_external.rewriting.runtime.rows import Enumerate, Range, Reversed, Zip, is_lazy, length
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.runtime.tracing import tracing
-from onnx_external.rewriting.values import UNDEFINED, is_fake, is_symbolic, scalar_type
+from onnx_external.rewriting.values import UNDEFINED, is_fake, is_symbolic, promoted, scalar_type
 
 __all__ = ["Runtime"]
 
@@ -292,5 +292,5 @@ def _extreme(plain: Any, tensors: Any, sizes: Any, values: Any, rest: Any) -> An
         return functools.reduce(sizes, values)
     kinds = [each.dtype if is_fake(each) else scalar_type(each) for each in values]
     floats = [e.dtype for e in values if isinstance(e, torch.Tensor) and e.dtype.is_floating_point]
-    kind = functools.reduce(torch.promote_types, floats or kinds)
+    kind = promoted(*(floats or kinds))
     return functools.reduce(tensors, [as_tensor(each, kind) for each in values])

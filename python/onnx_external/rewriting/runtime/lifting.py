@@ -22,7 +22,7 @@ from onnx_external.rewriting.runtime.collected import Collected, Rows
 from onnx_external.rewriting.runtime.numbers import called
 from onnx_external.rewriting.runtime.places import Changes, Places
 from onnx_external.rewriting.runtime.state import State, quietly
-from onnx_external.rewriting.values import scalar_type
+from onnx_external.rewriting.values import promoted, scalar_type
 
 __all__ = ["Lift", "Run", "missing_sizes", "probe", "run"]
 
@@ -135,7 +135,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
             made = [self._constant(each, dtype, device) for each in data]
             kind = made[0].dtype
             for each in made[1:]:
-                kind = torch.promote_types(kind, each.dtype)
+                kind = promoted(kind, each.dtype)
             return torch.stack([each.to(kind) for each in made])
         if isinstance(data, torch.Tensor):
             data = self.inside(data).detach()

@@ -19,6 +19,7 @@ from onnx_external.rewriting.values import (
     UNDEFINED,
     described,
     is_number,
+    promoted,
     same_value,
     scalar_type,
 )
@@ -206,7 +207,7 @@ def _promoted(one: Any, other: Any, kinds: list[torch.dtype]) -> torch.dtype:
         if isinstance(tensor, torch.Tensor) and not isinstance(number, torch.Tensor):
             ranks = [_category(tensor.dtype), _category(kind)]
             return tensor.dtype if ranks[0] >= ranks[1] else kind
-    return torch.promote_types(*kinds)
+    return promoted(*kinds)
 
 
 def _category(kind: torch.dtype) -> int:

@@ -17,7 +17,7 @@ from onnx_external.rewriting.runtime.merging import as_tensor
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.rows import length
 from onnx_external.rewriting.runtime.state import State
-from onnx_external.rewriting.values import described, is_fake, is_number
+from onnx_external.rewriting.values import described, is_fake, is_number, promoted
 
 __all__ = ["COMPARISONS", "as_bool", "both", "either", "negated", "truth"]
 
@@ -147,7 +147,7 @@ def _chosen(value: Any, other: Any, test: Any, conjunction: bool) -> Any:
                 "`a if test else b`"
             )
     one, two = as_tensor(value), as_tensor(other)
-    kind = torch.promote_types(one.dtype, two.dtype)
+    kind = promoted(one.dtype, two.dtype)
     one, two = one.to(kind), two.to(kind)
     return (
         torch.where(as_bool(test), two, one)

@@ -108,7 +108,7 @@ class Rewriter:
             self.observed.chosen,
             self._absorbed,
             path=function.path,
-            shadowed=function.function.__globals__.keys(),
+            shadowed=function.shadowed,
         )
         if done.count:
             codes[function.function] = compiled(function, done.tree)
@@ -154,9 +154,15 @@ class Rewriter:
                 return False
         return bool(self.observed.choose(blamed(error, self.observed)))
 
-    def learn_guard(self, stack: Sequence[tuple[str, int]] = ()) -> bool:
-        """Choose the tests on sizes that a guard comes from."""
-        return bool(self.observed.choose(blamed_by_guard(self.observed, stack)))
+    def learn_guard(self, text: str, place: tuple[str, int] | None = None) -> bool:
+        """Choose the tests on sizes that a guard comes from; return whether that is new.
+
+        Args:
+            text: the guard, such as "x.size()[1] > 6".
+            place: the file and the line that made it, if torch knows them.
+        """
+        stack = [] if place is None else [place]
+        return bool(self.observed.choose(blamed_by_guard(self.observed, stack, text)))
 
     def exported(self, export: Callable[[], _T]) -> tuple[_T, Rewriting]:
         """Export within the rewriting, and again as long as an error says what else to rewrite.

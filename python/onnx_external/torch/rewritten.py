@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -162,16 +162,14 @@ def _judged(found: _T, judge: Callable[[_T], None]) -> _T:
 def _learn(rewriter: Rewriter, error: ExportError) -> bool:
     """Choose more by an error; return whether that is new."""
     if isinstance(error, WrongGraphError):
-        return bool(error.guards) and rewriter.learn_guard(list(_places(error.guards)))
+        return any([rewriter.learn_guard(each.text, _place(each)) for each in error.guards])
     return rewriter.learn(error)
 
 
-def _places(guards: Sequence[Guard]) -> Iterator[tuple[str, int]]:
-    for each in guards:
-        path, _, rest = each.where.partition(".py:")
-        line = rest.partition(":")[0]
-        if line.isdigit():
-            yield f"{path}.py", int(line)
+def _place(guard: Guard) -> tuple[str, int] | None:
+    path, _, rest = guard.where.partition(".py:")
+    line = rest.partition(":")[0]
+    return (f"{path}.py", int(line)) if line.isdigit() else None
 
 
 def _refusal_in(error: BaseException) -> RewriteError | None:

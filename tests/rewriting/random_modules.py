@@ -330,6 +330,8 @@ def main() -> int:
 
     def done(seed: int, result: Result) -> None:
         known[str(seed)] = asdict(result)
+        if options.json and len(known) % 20 == 0:
+            options.json.write_text(json.dumps(known, indent=1) + "\n")
         if result.good:
             return
         print(f"{seed} {result.rank}: {result.words}", flush=True)

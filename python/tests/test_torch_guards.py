@@ -176,6 +176,8 @@ def test_a_program_is_compared_with_itself_run_by_torch(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     report = oe.torch.export(program, EVEN, path, input_sets=[(torch.rand(5, 8),)], fsync=False)
     assert report.checked == 2
+    report = oe.torch.export(program, (), tmp_path / "own/model.onnx", fsync=False)
+    assert report.checked == 1  # the example that the program was traced with
 
 
 def test_input_sets_must_be_alike(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ def calls_of(
         input_sets: further sets: a tuple of arguments, a dict of keywords, or a pair of both.
     """
     example: Call = tuple(args), dict(kwargs or {})
+    program = getattr(target, "exported_program", target)
+    if not any(example) and getattr(program, "example_inputs", None):
+        example = program.example_inputs  # a program needs none to be exported
     if isinstance(input_sets, Mapping) or not isinstance(input_sets, Sequence):
         raise InvalidArgumentError(
             "input_sets: expected a list of sets, each a tuple of positional inputs, a dict of "

@@ -1,5 +1,9 @@
-"""Graphs are compared with their modules before they are saved; tests on sizes are not baked."""
+"""Graphs are compared with their modules before they are saved; tests on sizes are not baked.
 
+Nothing is rewritten here, so that what a plain export bakes is refused.
+"""
+
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,9 @@ runtime = pytest.importorskip("onnxruntime")
 AUTO = torch.export.Dim.AUTO
 SHAPES = ({0: AUTO, 1: AUTO},)
 EVEN = (torch.rand(2, 8),)
+
+export = functools.partial(oe.torch.export, rewrite=False)
+skeleton = functools.partial(oe.torch.skeleton, rewrite=False)
 
 
 class Long(torch.nn.Module):
@@ -79,14 +86,14 @@ def test_a_test_on_a_size_is_refused_with_its_line(
 ) -> None:
     """No further sets are given: other sizes are made, among them such that break the guard."""
     with pytest.raises(oe.ExportError, match=guard) as caught:
-        oe.torch.export(module(), EVEN, tmp_path / "out/model.onnx", dynamic_shapes=SHAPES)
+        export(module(), EVEN, tmp_path / "out/model.onnx", dynamic_shapes=SHAPES)
     assert line_of(module, line) in str(caught.value) and "input_sets=" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_guards_that_hold_for_all_sets_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    report = oe.torch.export(Long(), EVEN, path, input_sets=[(torch.rand(3, 12),)], fsync=False)
+    report = export(Long(), EVEN, path, input_sets=[(torch.rand(3, 12),)], fsync=False)
     assert report.checked == 2 and report.notes == []
     (guard,) = report.guards
     assert guard.startswith("x.size()[1] > 6") and line_of(Long, "if x.shape") in guard
@@ -100,7 +107,7 @@ def test_guards_that_hold_for_all_sets_are_reported(tmp_path: Path) -> None:
 def test_a_set_that_takes_another_branch_is_refused(given: Any, check: Any, tmp_path: Path) -> None:
     """The values are such that both branches give the same."""
     with pytest.raises(oe.ExportError, match=r"input set 2.*x.size\(\)\[1\] > 6"):
-        oe.torch.export(
+        export(
             Long(),
             (torch.ones(2, 8),),
             tmp_path / "model.onnx",
@@ -108,20 +115,20 @@ def test_a_set_that_takes_another_branch_is_refused(given: Any, check: Any, tmp_
             check=check,
         )
     with pytest.raises(oe.ExportError, match=r"input set 1 \(x: \[2, 5\]\)"):
-        oe.torch.skeleton(Long(), EVEN, input_sets=[given])
+        skeleton(Long(), EVEN, input_sets=[given])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_branch_that_gives_the_same_is_no_reason_to_refuse(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    report = oe.torch.export(Harmless(), EVEN, path, input_sets=[(torch.ones(2, 5),)], fsync=False)
+    report = export(Harmless(), EVEN, path, input_sets=[(torch.ones(2, 5),)], fsync=False)
     assert report.checked == 2
     assert any("input set 1 breaks x.size()[1] > 6" in note for note in report.notes)
 
 
 def test_sizes_that_the_module_itself_refuses_are_not_held_against_a_graph(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    report = oe.torch.export(Viewed(), EVEN, path, dynamic_shapes=SHAPES, fsync=False)
+    report = export(Viewed(), EVEN, path, dynamic_shapes=SHAPES, fsync=False)
     assert report.checked >= 2 and "x.size()[1]" in report.guards[0]
 
 
@@ -130,7 +137,7 @@ def test_a_graph_that_is_not_checked_says_why(
 ) -> None:
     def exported(name: str, module: Any = Long, **options: Any) -> Any:
         options = {"dynamic_shapes": SHAPES, "fsync": False, **options}
-        return oe.torch.export(module, EVEN, tmp_path / name / "model.onnx", **options)
+        return export(module, EVEN, tmp_path / name / "model.onnx", **options)
 
     linear = torch.nn.Linear(8, 3).eval()
     assert exported("off", Long(), check=False).notes == []
@@ -166,7 +173,7 @@ def test_a_graph_that_is_wrong_for_the_example_is_refused(
 
     monkeypatch.setattr(programs, "converted", wrong)
     with pytest.raises(oe.ExportError, match=r"wrong for the example.*differs in 16 of 16"):
-        oe.torch.export(Harmless(), EVEN, tmp_path / "model.onnx")
+        export(Harmless(), EVEN, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,16 +181,16 @@ def test_a_program_is_compared_with_itself_run_by_torch(tmp_path: Path) -> None:
     module = torch.nn.Linear(8, 3).eval()
     program = torch.export.export(module, EVEN, dynamic_shapes=({0: AUTO},), strict=False)
     path = tmp_path / "model.onnx"
-    report = oe.torch.export(program, EVEN, path, input_sets=[(torch.rand(5, 8),)], fsync=False)
+    report = export(program, EVEN, path, input_sets=[(torch.rand(5, 8),)], fsync=False)
     assert report.checked == 2
-    report = oe.torch.export(program, (), tmp_path / "own/model.onnx", fsync=False)
+    report = export(program, (), tmp_path / "own/model.onnx", fsync=False)
     assert report.checked == 1  # the example that the program was traced with
 
 
 def test_input_sets_must_be_alike(tmp_path: Path) -> None:
     for sets in ([(*EVEN, *EVEN)], [{"y": EVEN[0]}], {"x": EVEN[0]}):
         with pytest.raises(oe.InvalidArgumentError, match="input_sets"):
-            oe.torch.export(Long(), EVEN, tmp_path / "model.onnx", input_sets=sets)
+            export(Long(), EVEN, tmp_path / "model.onnx", input_sets=sets)
 
 
 def test_the_state_of_a_module_is_as_before(tmp_path: Path) -> None:
@@ -198,6 +205,6 @@ def test_the_state_of_a_module_is_as_before(tmp_path: Path) -> None:
     module = Counting().eval()
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
-    oe.torch.export(module, EVEN, tmp_path / "model.onnx", dynamic_shapes=SHAPES, fsync=False)
+    export(module, EVEN, tmp_path / "model.onnx", dynamic_shapes=SHAPES, fsync=False)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert module.calls.item() == 0

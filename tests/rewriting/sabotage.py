@@ -121,7 +121,7 @@ def nonlocals() -> None:
     everywhere(names.declared, lambda body: {})
 
 
-@fault("numbers of two types become the first one's")
+@fault("merged numbers all become int64")
 def promotion() -> None:
     from onnx_external.rewriting.runtime import merging
 

@@ -260,6 +260,8 @@ def put_key(content: Any, key: Any, value: Any) -> None:
     if isinstance(content, set):
         content.clear()
         content.update(value)
+    elif isinstance(content, list) and key == len(content):
+        content.append(value)
     elif value is UNDEFINED:
         content.pop(key, None)
     else:

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.refusals import UnmergeableError
 from onnx_external.rewriting.runtime.collected import Collected
-from onnx_external.rewriting.runtime.lifting import Lift, Run, missing_sizes, probe, run
+from onnx_external.rewriting.runtime.lifting import Lift, Run, apart, missing_sizes, probe, run
 from onnx_external.rewriting.runtime.merging import Part, part_of
 from onnx_external.rewriting.runtime.places import Places, at_key, put_key, starts_with
 from onnx_external.rewriting.runtime.sizes import is_free
@@ -45,7 +45,7 @@ def branched(
     places = Places(functions)
     runs = tuple(probe(state, each, places) for each in functions)
     merged = _Merged(state, places, (runs[0], runs[1]), key, names, promotes)
-    lifted = {**runs[0].lifted, **runs[1].lifted}
+    lifted = {**runs[0].lifted, **runs[1].lifted, **merged.originals()}
     mutated = list(dict.fromkeys([*runs[0].mutated, *runs[1].mutated]))
     ids = list(lifted)
 
@@ -64,7 +64,7 @@ def branched(
         return traced
 
     def call(sizes: list[torch.SymInt]) -> Any:
-        operands = [state.resolved(each) for each in lifted.values()]
+        operands = apart(state.resolved(each) for each in lifted.values())
         then, other = branch(functions[0], True), branch(functions[1], False)
         return _cond(predicate(state.resolved(test)), then, other, (*operands, *sizes))
 
@@ -115,6 +115,12 @@ class _Merged:
         self.grown: list[tuple[int, list[Part]]] = []
         for number in dict.fromkeys([*runs[0].changes, *runs[1].changes]):
             self._place(number, [self._content(number, each) for each in runs])
+
+    def originals(self) -> dict[int, torch.Tensor]:
+        """Return the tensors in objects that one branch writes to, and the other one leaves."""
+        values = [at_key(self.places.all[n].before, key) for n, key, _ in self.written]
+        tensors = [e for e in pytree.tree_leaves(values) if isinstance(e, torch.Tensor)]
+        return {id(each): each for each in tensors}
 
     def leaves(self, done: Run, taken: bool, lift: Lift) -> Iterator[torch.Tensor]:
         """Return the results of one branch."""

@@ -37,7 +37,9 @@ def read(state: State, tensor: torch.Tensor, where: Any) -> torch.Tensor:
             tensor, items[place] = tensor.index_select(dim, index), 0
         elif _is_cut(each):
             bounds = _bounds(state, each, tensor.shape[dim])
+            size = tensor.shape[dim]
             tensor = tensor[(*(slice(None),) * dim, bounds)]
+            state.bound(tensor.shape[dim], size)
             items[place] = slice(None)
         dim += _taken(each)
     return tensor[tuple(items)]
@@ -167,6 +169,5 @@ def _size(state: State, bound: Any, size: Any) -> Any:
     if not isinstance(bound, torch.Tensor):
         return bound
     found = size_of(bound, most=size)
-    if isinstance(found, torch.SymInt):
-        state.bounds[found.node.expr] = size
+    state.bound(found, size)
     return found

@@ -11,11 +11,9 @@ from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.branches import branched
 from onnx_external.rewriting.runtime.collected import Collected, Rows
 from onnx_external.rewriting.runtime.indexing import at_row
-from onnx_external.rewriting.runtime.lifting import probe
-from onnx_external.rewriting.runtime.loops import GrowsError, first_rows, scanned, while_looped
-from onnx_external.rewriting.runtime.places import Places, starts_with
+from onnx_external.rewriting.runtime.loops import GrowsError, scanned, while_looped
 from onnx_external.rewriting.runtime.rows import is_lazy, rows_of
-from onnx_external.rewriting.runtime.sizes import is_free
+from onnx_external.rewriting.runtime.sizes import is_free, is_simple
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.runtime.tests import as_bool, both, negated, truth
 from onnx_external.rewriting.values import described, is_number
@@ -94,23 +92,12 @@ def _over_rows(
     def step(row: list[torch.Tensor], *values: Any) -> Values:
         return tuple(body(make(row), *values))
 
-    if not breaks and (not is_free(count) or _appends(state, step, columns, init)):
+    if not breaks and is_simple(count):  # ONNX Runtime refuses a Scan without rows
         try:
             return scanned(state, columns, step, names, init, key)
         except GrowsError:
             pass  # its state grows, which while_loop takes in a buffer
     return _counted(state, columns, step, names, init, breaks, key)
-
-
-def _appends(state: State, step: Body, columns: list[torch.Tensor], init: Values) -> bool:
-    rows = first_rows(columns)
-    places = Places([step])
-    changes = probe(state, lambda: step(rows, *init), places).changes
-    lists = [(places.all[number].before, now) for number, now in changes.items()]
-    return any(
-        isinstance(now, list) and len(now) > len(before) and starts_with(now, before)
-        for before, now in lists
-    )
 
 
 def _counted(
@@ -134,7 +121,9 @@ def _counted(
         return (at + 1, *step([at_row(each, at) for each in columns], *values))
 
     start = torch.zeros((), dtype=torch.int64)
-    _, *rest = while_looped(state, goes_on, counted, ("at", *names), (start, *init), key, count)
+    _, *rest = while_looped(
+        state, goes_on, counted, ("at", *names), (start, *init), key, count, breaks
+    )
     return tuple(rest)
 
 

@@ -8,7 +8,7 @@ is traced, the operands stand in for the same tensors. So any code of Python wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from onnx_external.rewriting.runtime.places import Changes, Places
 from onnx_external.rewriting.runtime.state import State, quietly
 from onnx_external.rewriting.values import promoted, scalar_type
 
-__all__ = ["Lift", "Run", "missing_sizes", "probe", "run"]
+__all__ = ["Lift", "Run", "apart", "missing_sizes", "probe", "run"]
 
 _WRITING = frozenset(
     "__setitem__ __set__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ "
@@ -239,6 +239,17 @@ def _storage(tensor: torch.Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except Exception:  # a subclass without storage shares none
         return id(tensor)
+
+
+def apart(operands: Iterable[Any]) -> list[Any]:
+    """Return operands of which none shares its memory with another: torch refuses views of one."""
+    seen: set[int] = set()
+    found = []
+    for each in operands:
+        key = _storage(each) if isinstance(each, torch.Tensor) else id(each)
+        found.append(each.clone() if key in seen else each)
+        seen.add(key)
+    return found
 
 
 def missing_sizes(places: Places, operands: list[Any]) -> list[torch.SymInt]:

@@ -12,7 +12,7 @@ from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.branches import operator
 from onnx_external.rewriting.runtime.carrying import Carried, Growth, Step
 from onnx_external.rewriting.runtime.collected import Collected
-from onnx_external.rewriting.runtime.lifting import Lift, Run, probe, run
+from onnx_external.rewriting.runtime.lifting import Lift, Run, apart, probe, run
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.sizes import size_of
 from onnx_external.rewriting.runtime.state import State, quietly
@@ -48,7 +48,7 @@ class _Loop:
 
     def more(self, sizes: list[torch.SymInt]) -> list[Any]:
         """Return the other operands."""
-        return [*(self.state.resolved(each) for each in self.operands), *sizes]
+        return [*apart(self.state.resolved(each) for each in self.operands), *sizes]
 
     def split(self, front: list[Any], operands: list[Any]) -> tuple[list[Any], dict[int, Any]]:
         """Return the state's leaves in a round, and what stands for the tensors from outside."""
@@ -125,6 +125,7 @@ def while_looped(
     init: tuple[Any, ...],
     key: str,
     bound: Any = None,
+    ends_early: bool = True,
 ) -> tuple[Any, ...]:
     """Return the state after a loop that goes on while a test holds.
 
@@ -136,11 +137,12 @@ def while_looped(
         init: the state before the first round.
         key: of the loop.
         bound: the most rounds it takes, where they are known to be bounded by a size.
+        ends_early: whether it may take fewer.
     """
     places = Places([goes_on, step])
     carried = Carried(state, step, names, key, places, init)
     if carried.growth or carried.emitted:
-        return _Bounded(carried, goes_on, bound).call()
+        return _Bounded(carried, goes_on, bound, ends_early).call()
     tests = _tested(carried, goes_on)
     loop = _Loop(carried, [carried.done, tests], [])
 
@@ -185,8 +187,11 @@ def _test(
 class _Bounded:
     """A loop whose state grows, or that appends to lists: buffers, and the number of rounds."""
 
-    def __init__(self, carried: Carried, goes_on: Callable[..., Any], bound: Any) -> None:
+    def __init__(
+        self, carried: Carried, goes_on: Callable[..., Any], bound: Any, ends_early: bool
+    ) -> None:
         self.carried, self.goes_on, self.state = carried, goes_on, carried.state
+        self.ends_early = ends_early or bound is None
         most = bound if bound is not None else self.state.max_iterations
         if most is None:
             raise carried.refused(self._why())
@@ -285,7 +290,8 @@ class _Bounded:
             values[self._at(place)] = value.narrow(growth.dim, 0, size)
         state = self.loop.finished(values)
         if buffers:
-            self.loop.append(iter(buffers), torch.arange(self.bound) < rounds)
+            kept = torch.arange(self.bound) < rounds if self.ends_early else None
+            self.loop.append(iter(buffers), kept)
         return state
 
 

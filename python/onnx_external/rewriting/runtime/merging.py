@@ -140,7 +140,10 @@ def part_of(one: Any, other: Any, key: str, name: str, *, unset: bool = True) ->
             f"{name} is {_structure(one)} in one branch and {_structure(other)} in the other", key
         )
     if len(inside) == 1 and inside[0] is one:
-        raise UnmergeableError(f"{name} is another {type(one).__name__} in each branch", key)
+        words, others = described(one), described(other)
+        if words == others:
+            raise UnmergeableError(f"{name} is another {type(one).__name__} in each branch", key)
+        raise UnmergeableError(f"{name} is {words} in one branch and {others} in the other", key)
     labels = _labels(one, name)
     parts = [
         part_of(a, b, key, label, unset=unset)

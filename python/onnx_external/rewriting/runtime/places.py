@@ -252,7 +252,9 @@ def at_key(content: Any, key: Any) -> Any:
     """Return one value of what a place holds, or UNDEFINED."""
     if isinstance(content, set):
         return content
-    return content[key] if isinstance(content, list) else content.get(key, UNDEFINED)
+    if isinstance(content, list):
+        return content[key] if key < len(content) else UNDEFINED
+    return content.get(key, UNDEFINED)
 
 
 def put_key(content: Any, key: Any, value: Any) -> None:

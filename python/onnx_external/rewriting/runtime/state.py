@@ -47,6 +47,11 @@ class State:
         if text not in self.notes:
             self.notes.append(text)
 
+    def bound(self, size: Any, most: Any) -> None:
+        """Remember the largest value of a size."""
+        if isinstance(size, torch.SymInt):
+            self.bounds[size.node.expr] = most
+
     def choose(self, shape: Any, one: Any, other: Any) -> None:
         """Remember what the sizes of a result are in both branches."""
         for size, first, second in zip(shape, one, other, strict=True):

@@ -38,10 +38,10 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def truth(value: Any) -> Any:
     """Return a test as Python or torch can decide it: a bool, a tensor, a SymBool."""
+    if is_collected(value):
+        value = length(value)  # a list is true if it has items
     if is_fake(value):
         return _one(value)
-    if is_collected(value):
-        value = length(value)
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         value = value != 0
     if isinstance(value, torch.SymBool):

@@ -142,6 +142,7 @@ def test_an_export_leaves_torch_as_it_was(tmp_path: Path) -> None:
     before = _state_of_torch()
     oe.torch.skeleton(module, given, dynamic_shapes=SHAPES)
     assert _state_of_torch() == before
-    with pytest.raises(oe.ExportError, match="cannot trace"):
-        oe.torch.skeleton(Refused(), given, dynamic_shapes=SHAPES)
-    assert _state_of_torch() == before
+    for rewrite, reason in ((False, "cannot trace"), ("auto", "dimensions in one branch")):
+        with pytest.raises(oe.ExportError, match=reason):
+            oe.torch.skeleton(Refused(), given, dynamic_shapes=SHAPES, rewrite=rewrite)
+        assert _state_of_torch() == before

@@ -146,3 +146,17 @@ def test_an_export_leaves_torch_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(oe.ExportError, match=reason):
             oe.torch.skeleton(Refused(), given, dynamic_shapes=SHAPES, rewrite=rewrite)
         assert _state_of_torch() == before
+
+
+class Halves(torch.nn.Module):
+    """Half of its rows, rounded up."""
+
+    def forward(self, x: Any) -> Any:
+        return x[: -(-x.shape[0] // 2)] + x.shape[1] // 2
+
+
+def test_negative_sizes_are_divided_as_python_divides(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    sets = [(torch.randn(rows, 3),) for rows in (3, 4, 5, 1)]
+    oe.torch.export(Halves(), sets[0], path, dynamic_shapes=SHAPES, rewrite=False)
+    assert_right(path, Halves(), *sets)

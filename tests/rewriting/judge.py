@@ -17,7 +17,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import contextlib
 import copy
-import importlib.util
 import io
 import json
 import logging
@@ -87,35 +86,6 @@ def by_rewriter(entry: Entry, path: str) -> str:
         program, found = rewriter.exported(lambda: trace(module, args, kwargs, dynamic, fall_back=False).program)
         converted(program).save(path)
     return f"{sum(each.count for each in found.changes)} rewritten"
-
-
-def by_prototype(place: str) -> Callable[[Entry, str], str]:
-    def export(entry: Entry, path: str) -> str:
-        from onnx_external.torch.converting import converted
-        from onnx_external.torch.tracing import trace
-
-        prototype = loaded(place)
-        module, sets, dynamic = entry.module(), entry.sets(), entry.dynamic_shapes()
-        args, kwargs = sets[0]
-        module.requires_grad_(False)
-        with torch.no_grad():
-            program, report = prototype.exported(
-                module, sets, dynamic, lambda: trace(module, args, kwargs, dynamic, fall_back=False).program
-            )
-            converted(program).save(path)
-        return f"{report.tests} rewritten"
-
-    return export
-
-
-def loaded(place: str) -> Any:
-    name = "prototype_of_the_rewriter"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, place)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 # --- judging one entry
@@ -290,8 +260,7 @@ def selected(entries: dict[str, Entry], only: str) -> dict[str, Entry]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--way", action="append", choices=["torch.onnx", "ours", "rewriter", "prototype"], default=[])
-    parser.add_argument("--prototype", help="a file with exported(module, sets, dynamic_shapes, export)")
+    parser.add_argument("--way", action="append", choices=["torch.onnx", "ours", "rewriter"], default=[])
     parser.add_argument("--only", default="", help="names, or what they begin with")
     parser.add_argument("--limit", type=float, default=120, help="seconds for an entry")
     parser.add_argument("--json", type=Path)
@@ -320,8 +289,6 @@ def main() -> int:
         results = json.loads(options.json.read_text())
     warm()
     exports: dict[str, Any] = {"torch.onnx": by_torch_onnx, "ours": by_ours, "rewriter": by_rewriter}
-    if options.prototype:
-        exports["prototype"] = by_prototype(options.prototype)
     torch.set_num_threads(1)
     ways = options.way or ["torch.onnx", "ours"]
     for name, each in entries.items():

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
-import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..errors import ExportError
+from ..rewriting.finding.functions import is_users
 from .swapping import exchanged
 
 __all__ = ["SizeConstraint", "StaticDimensionError", "sizes_watched"]
-
-_STDLIB = sysconfig.get_path("stdlib") + os.sep
-_LIBRARIES = tuple(
-    str(Path(place)) + os.sep for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
-)
-"""Torch, and this package."""
 
 
 class StaticDimensionError(ExportError):
@@ -65,8 +57,7 @@ def _users_line() -> tuple[str, str]:
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
-        is_python = path.startswith(("<", _STDLIB)) and "site-packages" not in path
-        if not is_python and not path.startswith(_LIBRARIES):
+        if is_users(path):
             text = linecache.getline(path, frame.f_lineno).strip()
             return f"{Path(path).name}:{frame.f_lineno}", text
         frame = frame.f_back  # type: ignore[assignment]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from onnx_external.errors import ExportError
 
-__all__ = ["RewriteError", "UnmergeableError"]
+__all__ = ["RewriteError", "UnmergeableError", "chain"]
 
 
 class RewriteError(ExportError):
@@ -21,3 +23,12 @@ class UnmergeableError(RewriteError):
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message, key)
         self.key = key
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that it was made of."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -23,7 +23,7 @@ from onnx_external.rewriting.finding.blaming import blamed, blamed_by_guard
 from onnx_external.rewriting.finding.functions import Function
 from onnx_external.rewriting.finding.observing import InputSet, Observation, observe
 from onnx_external.rewriting.passes import rewrite
-from onnx_external.rewriting.refusals import RewriteError, UnmergeableError
+from onnx_external.rewriting.refusals import RewriteError, UnmergeableError, chain
 from onnx_external.rewriting.runtime.helpers import Runtime
 from onnx_external.rewriting.showing import Change, shown, untaken
 
@@ -144,7 +144,7 @@ class Rewriter:
 
     def learn(self, error: BaseException) -> bool:
         """Choose more by an error of a trace; return whether another trace may get further."""
-        for each in _chain(error):
+        for each in chain(error):
             if isinstance(each, UnmergeableError):
                 if each.key in self._absorbed:
                     return False
@@ -179,14 +179,6 @@ class Rewriter:
                 if not self.learn(error):
                     raise
         raise RewriteError(f"the module cannot be rewritten in {_MOST_TRIES} tries")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _alike(wanted: list[Any], got: list[Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from torch import nn
 
 from ..errors import Error, ExportError, InvalidArgumentError
-from ..rewriting.refusals import RewriteError
+from ..rewriting.refusals import RewriteError, chain
 from ..rewriting.rewriter import Rewriter, Rewriting
 from .checking import WrongGraphError
 from .guards import Call, Guard
@@ -174,9 +174,4 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 
 def _refusal_in(error: BaseException) -> RewriteError | None:
     """The refusal that an error was made of."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, RewriteError):
-            return seen
-        seen = seen.__cause__ or seen.__context__
-    return None
+    return next((each for each in chain(error) if isinstance(each, RewriteError)), None)

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from onnx_external.rewriting.finding.observing import Observation
 from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external.rewriting.refusals import chain
 
 __all__ = ["blamed", "blamed_by_guard"]
 
@@ -31,7 +32,7 @@ _Place = tuple[int, int | None, int | None, int | None]
 
 def blamed(error: BaseException, observed: Observation) -> set[str]:
     """Return the keys of the innermost test at which a trace was refused, if it was at one."""
-    errors = list(_chain(error))
+    errors = list(chain(error))
     if not any(type(each).__name__ in _DATA for each in errors):
         return set()
     paths = {each.path for each in observed.functions}
@@ -42,14 +43,6 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
                 if found:
                     return found
     return set()
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, _Place]]:

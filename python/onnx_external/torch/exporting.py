@@ -90,7 +90,13 @@ class ExportReport(Stepwise):
 def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
     """As torch.onnx.export(optimize=True) does it."""
     program = torch.onnx.ONNXProgram(model, None)
-    program.optimize()
+    try:
+        program.optimize()
+    except Exception as error:
+        told = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
+        raise ExportError(
+            f"torch's optimizer fails: {told[0]}; optimize=False leaves it out"
+        ) from error
     return program.model
 
 

@@ -58,7 +58,7 @@ class Ways:
         if not isinstance(self.target, nn.Module):
             return "what is exported is no module, whose functions could be rewritten"
         tensors = [*self.target.parameters(), *self.target.buffers()]
-        if any(has_no_data(each) for each in tensors):
+        if any(nn.parameter.is_lazy(each) or has_no_data(each) for each in tensors):
             return "the module has no weights of its own, so it cannot be run to see its tests"
         return ""
 

@@ -147,6 +147,11 @@ TEST(RunTeam, WorksInAForkedChild) {
 }
 
 TEST(RunTeam, WorksInAChildThatIsForkedWhileAnotherThreadHasATeam) {
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+  GTEST_SKIP() << "a lock of the address sanitizer that another thread holds stays held in a child";
+#endif
+#endif
   std::atomic<bool> stop = false;
   std::thread other([&] {
     while (!stop) {

@@ -58,9 +58,11 @@ def state() -> dict[str, Any]:
     return {
         "halves": dict(vars(Halves)),
         "shapes": dict(vars(ShapeEnv)),
-        "nodes": set(pytree.SUPPORTED_NODES),
-        "names": dict(pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE),
-        "waiting": len(pytree._cxx_pytree_pending_imports),
+        # Modules of transformers that are imported meanwhile register classes, once.
+        "nodes": {each for each in pytree.SUPPORTED_NODES if "transformers" not in each.__module__},
+        "names": {
+            name for name in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE if "transformers" not in name
+        },
         "functions": torch.overrides._len_torch_function_stack(),
         "grad": torch.is_grad_enabled(),
     }

@@ -72,7 +72,8 @@ def state(module: Any) -> dict[str, Any]:
     return {
         "codes": [each.__code__ for each in functions],
         "globals": set(globals()),
-        "nodes": set(pytree.SUPPORTED_NODES),
+        # Modules of transformers that are imported meanwhile register classes, once.
+        "nodes": {each for each in pytree.SUPPORTED_NODES if "transformers" not in each.__module__},
         "functions": torch.overrides._len_torch_function_stack(),
         "grad": torch.is_grad_enabled(),
         "module": {name: id(value) for name, value in vars(module).items()},

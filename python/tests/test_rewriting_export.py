@@ -171,6 +171,12 @@ def test_patches_rewrite_a_module_for_torch_export(tmp_path: Path) -> None:
     assert any(each.suffix == ".diff" for each in (tmp_path / "dump").iterdir())
 
 
+def test_patches_say_what_the_rewriting_left_out() -> None:
+    with oe.torch.patches(Asserts(), SETS[:1]) as patches:
+        torch.export.export(Asserts(), SETS[0], strict=False)
+    assert any("an assertion" in each for each in patches.notes)
+
+
 def test_a_diagnosis_says_that_rewriting_mends_a_module() -> None:
     report = oe.diagnose_export(torch.nn.Sequential(Plain(), Decides()).eval(), SETS[:2])
     wrong = {each.name: each for each in report.wrong}

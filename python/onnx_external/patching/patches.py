@@ -11,7 +11,7 @@ from torch import nn
 
 from .classes import known_classes
 from .custom import MethodPatch, method_patches
-from .report import AppliedPatch, Patches, nodes_marked
+from .report import AppliedPatch, Patches, nodes_marked, places_of
 from .static_dimensions import sizes_watched
 from .swapping import exchanged
 from .transformers_patches import transformers_patched
@@ -86,10 +86,8 @@ def patches(
 
 
 def _row(patch: MethodPatch) -> AppliedPatch:
-    lines = [line for _, _, line in patch.code.co_lines() if line] if patch.code else []
-    place = ((patch.code.co_filename, min(lines), max(lines)),) if lines else ()
     why = (patch.patch.__doc__ or f"{patch.patch.__qualname__} replaces it").strip().splitlines()[0]
-    return AppliedPatch("custom", patch.name, why, place)
+    return AppliedPatch("custom", patch.name, why, places_of(patch.code))
 
 
 @contextlib.contextmanager
@@ -109,19 +107,20 @@ _OF_TORCH = {
 
 @contextlib.contextmanager
 def _rewritten(module: nn.Module, input_sets: Sequence[Any], made: Patches) -> Iterator[None]:
-    from ..rewriting.rewriter import Rewriter
+    from ..rewriting.rewriter import Rewriter, Rewriting
     from ..validation.giving import call_of
 
     rewriter = Rewriter(module, [call_of(each) for each in input_sets])
     rewriter.check()
-    with rewriter.applied() as rewriting:
-        for each in rewriting.changes:
-            why = f"{each.count} tests and loops on tensors are rewritten"
-            place = ((each.path, each.line, each.line + each.before.count("\n") - 1),)
-            made.applied.append(AppliedPatch("rewriting", each.name, why, place))
-            made.diffs[each.name] = each.diff
-        made.notes += [*rewriting.missing, *rewriting.unreached]
-        try:
+    rewriting = Rewriting()
+    try:
+        with rewriter.applied() as rewriting:
+            for each in rewriting.changes:
+                why = f"{each.count} tests and loops on tensors are rewritten"
+                place = ((each.path, each.line, each.line + each.before.count("\n") - 1),)
+                made.applied.append(AppliedPatch("rewriting", each.name, why, place))
+                made.diffs[each.name] = each.diff
+            made.notes += [*rewriting.missing, *rewriting.unreached]
             yield
-        finally:
-            made.notes += rewriting.notes
+    finally:
+        made.notes += rewriting.notes  # which are there when the context has ended

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from .custom import Skipped
 from .static_dimensions import SizeConstraint
 from .swapping import exchanged
 
-__all__ = ["AppliedPatch", "Patches", "nodes_marked"]
+__all__ = ["AppliedPatch", "Patches", "nodes_marked", "places_of"]
 
 _MARK = "onnx_external_patches"
 """Under which torch carries the names of patches along with a node."""
@@ -33,6 +34,12 @@ class AppliedPatch:
     why: str
     places: tuple[tuple[str, int, int], ...] = ()
     """Files, and their first and last lines, of code that runs in place of other code."""
+
+
+def places_of(code: CodeType | None) -> tuple[tuple[str, int, int], ...]:
+    """Return where a function's code stands, as `AppliedPatch.places` has it."""
+    lines = [line for _, _, line in code.co_lines() if line] if code is not None else []
+    return ((code.co_filename, min(lines), max(lines)),) if code is not None and lines else ()
 
 
 @dataclass

@@ -8,17 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .report import AppliedPatch
+from .report import AppliedPatch, places_of
 
 __all__ = ["transformers_patched"]
-
-
-def _places(function: Any) -> tuple[tuple[str, int, int], ...]:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return ()
-    lines = [line for _, _, line in code.co_lines() if line is not None]
-    return ((code.co_filename, min(lines), max(lines)),) if lines else ()
 
 
 def _targets(backend: str) -> Iterator[tuple[Any, str, str]]:
@@ -53,7 +45,7 @@ def transformers_patched(applied: list[AppliedPatch]) -> Iterator[None]:
         return
     with utils.apply_patches("dynamo"):
         for owner, attribute, name in _targets("dynamo"):
-            function = getattr(owner, attribute)
+            code = getattr(inspect.unwrap(getattr(owner, attribute)), "__code__", None)
             why = "transformers replaces it while it exports"
-            applied.append(AppliedPatch("transformers", name, why, _places(function)))
+            applied.append(AppliedPatch("transformers", name, why, places_of(code)))
         yield

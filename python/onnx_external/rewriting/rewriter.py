@@ -96,9 +96,11 @@ class Rewriter:
             self._rewrite(function, codes, made)
         made.unreached = untaken(self.observed)
         runtime = Runtime(self._max_iterations, self._asserts, self._absorbed)
-        with applied(codes, runtime), runtime.tracing(self.module):
-            yield made
-        made.notes = list(dict.fromkeys(runtime.notes))
+        try:
+            with applied(codes, runtime), runtime.tracing(self.module):
+                yield made
+        finally:
+            made.notes = list(dict.fromkeys(runtime.notes))
 
     def _rewrite(
         self, function: Function, codes: dict[FunctionType, CodeType], made: Rewriting

@@ -8,9 +8,11 @@
 #include <system_error>
 #include <utility>
 
+#include "base/directory.h"
 #include "base/safe_path.h"
 #include "base/size_text.h"
 #include "base/text.h"
+#include "save/generations.h"
 
 namespace onnx_external {
 namespace {
@@ -25,11 +27,13 @@ bool is_there(const fs::path& folder, const std::string& file) {
 }  // namespace
 
 ReplacedData::ReplacedData(const fs::path& folder, std::span<const std::string> models) {
+  const auto out = Directory::open(folder);
   std::set<std::string> locations;
   for (const std::string& name : models) {
     std::error_code ignored;
     // What a link leads to is none of the folder's.
-    if (!fs::is_regular_file(fs::symlink_status(folder / name, ignored))) {
+    if (!out || !fs::is_regular_file(fs::symlink_status(folder / name, ignored)) ||
+        has_manifest(*out, {name, {}})) {
       continue;
     }
     if (const auto model = Model::load(folder / name)) {

@@ -15,8 +15,8 @@ namespace onnx_external {
 // them.
 class ReplacedData {
  public:
-  // Before the models that have these names in the folder are replaced; names of no model that can
-  // be read are left out.
+  // Before the models that have these names in the folder are replaced. Left out are models that
+  // cannot be read, and those that have a manifest: it knows whose their files are.
   ReplacedData(const std::filesystem::path& folder, std::span<const std::string> models);
 
   // Before the new models are put in place: makes a note of each file that no tensor of the `saved`

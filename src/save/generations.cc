@@ -41,11 +41,21 @@ std::optional<ModelIdentity> identify_parent(const Directory& folder, const std:
 
 namespace {
 
+std::optional<bool> is_manifest_of(const SourceFile& file, const std::string& model_name,
+                                   const ModelIdentity& model) {
+  std::string head(std::min<std::uint64_t>(file.size(), kManifestHeadBytes), '\0');
+  return file.read(0, std::as_writable_bytes(std::span(head)))
+             ? begins_as_manifest_of({model_name, model.bytes, model.crc32}, head)
+             : std::nullopt;
+}
+
 // Reads a manifest file. kMismatch if it is of another model; kIo if that is not known.
-Result<Manifest> read_manifest(const Directory& folder, const std::string& name,
-                               const std::string& model_name, const ModelIdentity& model) {
-  TRY_ASSIGN(const auto file, open_plain(folder, name));
-  TRY_ASSIGN(const auto text, read_file(*file, kMaxManifestBytes));
+Result<Manifest> read_manifest(const SourceFile& file, const std::string& model_name,
+                               const ModelIdentity& model) {
+  if (is_manifest_of(file, model_name, model) == false) {
+    return fail(ErrorCode::kMismatch, "is another model's");
+  }
+  TRY_ASSIGN(const auto text, read_file(file, kMaxManifestBytes));
   TRY_ASSIGN(auto manifest, parse_manifest(text));
   if (manifest.model_file != model_name ||
       ModelIdentity{manifest.model_bytes, manifest.model_crc32} != model) {
@@ -80,21 +90,26 @@ std::optional<std::string_view> manifest_beside(const GenerationNames& names,
   return stem && generation_of(*stem, data_stem(names.model)) ? stem : std::nullopt;
 }
 
-// The manifest of the generation that `entry` of the output folder stands for, if it is that of
-// this model. kIo if that is not known.
-Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
-                             const std::string& entry, const ModelIdentity& model) {
+// The manifest file of the generation that `entry` of the output folder stands for.
+Result<std::shared_ptr<const SourceFile>> open_manifest(const Directory& out,
+                                                        const GenerationNames& names,
+                                                        const std::string& entry) {
   if (manifest_beside(names, entry)) {
-    return read_manifest(out, entry, names.model, model);
+    return open_plain(out, entry);
   }
   const auto folder = out.open_folder(entry);
+  auto file = folder ? open_plain(*folder, std::string(kManifestName)) : fail(folder.error());
   // A folder of another name may belong to anybody: it counts only if it has a manifest.
-  if (!generation_of(entry, names.folder) &&
-      !(folder && open_plain(*folder, std::string(kManifestName)))) {
-    return fail(ErrorCode::kNotFound, out.child(entry) + ": has no manifest");
-  }
-  return folder ? read_manifest(*folder, std::string(kManifestName), names.model, model)
-                : fail(folder.error());
+  return file || generation_of(entry, names.folder)
+             ? std::move(file)
+             : fail(ErrorCode::kNotFound, out.child(entry) + ": has no manifest");
+}
+
+// That manifest, if it is that of this model. kIo if that is not known.
+Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
+                             const std::string& entry, const ModelIdentity& model) {
+  TRY_ASSIGN(const auto file, open_manifest(out, names, entry));
+  return read_manifest(*file, names.model, model);
 }
 
 // The folder of a location, and the name in it; no folder for a file beside the model.
@@ -222,6 +237,16 @@ Result<Manifest> find_manifest(const Directory& out, const GenerationNames& name
 }
 
 }  // namespace
+
+bool has_manifest(const Directory& out, const GenerationNames& names) {
+  const auto entries = out.entries();
+  const auto model = identify(out, names.model);
+  return entries && model &&
+         std::any_of(entries->begin(), entries->end(), [&](const std::string& entry) {
+           const auto file = open_manifest(out, names, entry);
+           return file && is_manifest_of(**file, names.model, *model) == true;
+         });
+}
 
 Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names) {
   TRY_ASSIGN(const auto kind, out.kind_of(names.model));

@@ -85,6 +85,9 @@ struct ModelIdentity {
 // belongs to the model, so nothing that may be its own may be removed.
 [[nodiscard]] Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names);
 
+// Whether there is one, as far as the beginnings of manifests tell; false when that is not known.
+[[nodiscard]] bool has_manifest(const Directory& out, const GenerationNames& names);
+
 // True for a folder that holds nothing but files of recorded inputs.
 [[nodiscard]] bool holds_only_inputs(const Directory& folder);
 

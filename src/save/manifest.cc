@@ -378,13 +378,35 @@ std::string manifest_text(const Manifest& manifest) {
   return manifest_text(manifest, std::move(lines));
 }
 
+namespace {
+
+std::string version_text(std::uint64_t version) {
+  return fmt::format("{{\n\"format\": \"{}\",\n\"version\": {},\n", kFormatName, version);
+}
+
+std::string model_text(const SetMember& model) {
+  return fmt::format("\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n",
+                     json_quote(model.file), model.bytes, hex_text(model.crc32));
+}
+
+}  // namespace
+
+std::optional<bool> begins_as_manifest_of(const SetMember& model, std::string_view text) {
+  for (std::uint64_t version = 1; version <= kManifestVersion; ++version) {
+    const std::string start = version_text(version);
+    if (text.starts_with(start)) {
+      return text.substr(start.size()).starts_with(model_text(model));
+    }
+  }
+  return std::nullopt;
+}
+
 std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
-  const std::string head = fmt::format(
-      "{{\n\"format\": \"{}\",\n\"version\": {},\n"
-      "\"model\": {{\"file\": {}, \"bytes\": {}, \"crc32\": \"{}\"}},\n{}{}{}\"tensors\": [",
-      kFormatName, manifest.options.derived.empty() ? lines.version() : kManifestVersion,
-      json_quote(manifest.model_file), manifest.model_bytes, hex_text(manifest.model_crc32),
-      options_text(manifest.options), set_text(manifest.set), linked_text(manifest.linked));
+  const std::string head =
+      version_text(manifest.options.derived.empty() ? lines.version() : kManifestVersion) +
+      model_text({manifest.model_file, manifest.model_bytes, manifest.model_crc32}) +
+      options_text(manifest.options) + set_text(manifest.set) + linked_text(manifest.linked) +
+      "\"tensors\": [";
   std::string out = std::move(lines).text();
   out.insert(0, head).append("\n]");
   if (!manifest.test_data.empty()) {

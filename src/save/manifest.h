@@ -120,6 +120,14 @@ class ManifestLines {
 // The same with `lines` instead of manifest.tensors.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
+// Whether a manifest is this model's, by its beginning alone, of which kManifestHeadBytes suffice;
+// nothing when it does not begin as manifest_text() writes it. Parsing a manifest takes longer than
+// parsing its model.
+[[nodiscard]] std::optional<bool> begins_as_manifest_of(const SetMember& model,
+                                                        std::string_view text);
+// A name of 255 bytes takes at most six times as many in JSON.
+inline constexpr std::size_t kManifestHeadBytes = 2048;
+
 // Reads what manifest_text() writes; members that it does not know are ignored. Every file name is
 // a plain one when this succeeds, or a safe location for linked files. kCorrupt (with the tensor's
 // index); kUnsupported for another version.

@@ -66,6 +66,15 @@ TEST(SideFiles, AreThoseOfContextsThatAreNotEmbedded) {
   EXPECT_THAT(list_side_files(model), ElementsAre("a/function.bin", "branch.bin", "outside.bin"));
 }
 
+// Its weight is in w.bin.
+std::string model_of_w_bin() {
+  GraphBuilder b;
+  b.input("x", kFloat, {4});
+  b.external("w", kFloat, {300}, {{"location", "w.bin"}, {"offset", "0"}, {"length", "1200"}});
+  b.node("Use", {"x", "w"}, {"y"}).output("y", kFloat, {4});
+  return b.model().SerializeAsString();
+}
+
 class BesideAModel : public testing::Test {
  protected:
   Result<SaveReport> save(const fs::path& graph, const std::string& out) {
@@ -112,12 +121,8 @@ TEST_F(BesideAModel, AContextThatLeavesTheFolderIsFound) {
 TEST_F(BesideAModel, DataOfAnotherToolsModelThatIsReplacedIsNoted) {
   const fs::path out = dir_.path() / "out";
   fs::create_directory(out);
-  GraphBuilder b;
-  b.input("x", kFloat, {4});
-  b.external("w", kFloat, {300}, {{"location", "w.bin"}, {"offset", "0"}, {"length", "1200"}});
-  b.node("Use", {"x", "w"}, {"y"}).output("y", kFloat, {4});
   dir_.write("out/w.bin", noise(1200, 1));
-  const fs::path model = dir_.write("out/model.onnx", b.model().SerializeAsString());
+  const fs::path model = dir_.write("out/model.onnx", model_of_w_bin());
   const auto report = save(model, "out");
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(fs::exists(out / "w.bin"));
@@ -127,6 +132,20 @@ TEST_F(BesideAModel, DataOfAnotherToolsModelThatIsReplacedIsNoted) {
   const auto again = save(model, "out");  // now it replaces what a save wrote
   ASSERT_THAT(again, IsOk());
   EXPECT_THAT(again->notes, IsEmpty());
+}
+
+TEST_F(BesideAModel, ACheckpointThatAReplacedModelIsLinkedToIsNobodysRest) {
+  fs::create_directory(dir_.path() / "out");
+  dir_.write("out/w.bin", noise(1200, 1));
+  const fs::path graph = dir_.write("out/graph.onnx", model_of_w_bin());
+  SaveOptions options;
+  options.plan.layout = Layout::kLink;
+  options.write.sync = Sync::kNone;
+  ASSERT_THAT(relayout_model({.folder = dir_.path() / "out"}, graph, options), IsOk());
+  const auto copied = save(graph, "out");
+  ASSERT_THAT(copied, IsOk());
+  EXPECT_THAT(copied->notes, IsEmpty());
+  EXPECT_TRUE(fs::exists(dir_.path() / "out" / "w.bin"));
 }
 
 }  // namespace

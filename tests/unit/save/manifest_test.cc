@@ -71,6 +71,23 @@ TEST(Manifest, HasTheDocumentedText) {
       "\"dtype\": 1, \"dims\": [2, 3]}\n]\n}\n");
 }
 
+TEST(Manifest, IsKnownAsAModelsByItsBeginning) {
+  const std::string text = manifest_text(example());
+  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABC}, text), true);
+  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABD}, text), false);
+  EXPECT_EQ(begins_as_manifest_of({example().model_file, 432, 0xABC}, text), false);
+  EXPECT_EQ(begins_as_manifest_of({"other.onnx", 4321, 0xABC}, text), false);
+  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABC}, " " + text), std::nullopt);
+  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABC}, ""), std::nullopt);
+}
+
+TEST(Manifest, HasRoomInItsHeadForTheLongestName) {
+  Manifest manifest = example();
+  manifest.model_file = std::string(255, '\x01');
+  const std::string head = manifest_text(manifest).substr(0, kManifestHeadBytes);
+  EXPECT_EQ(begins_as_manifest_of({manifest.model_file, 4321, 0xABC}, head), true);
+}
+
 TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
   Manifest manifest = example();
   manifest.tensors[0].recipe = {RecipeStep::transpose()};

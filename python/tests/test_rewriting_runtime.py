@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch", minversion="2.9")
 pytest.importorskip("onnxscript")
 ort = pytest.importorskip("onnxruntime")
 
+from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode  # noqa: E402
+
 from onnx_external.rewriting.refusals import RewriteError, UnmergeableError  # noqa: E402
 from onnx_external.rewriting.runtime import Runtime  # noqa: E402
 from onnx_external.rewriting.values import UNDEFINED, described, same_value  # noqa: E402
@@ -442,6 +444,7 @@ def state_of_torch() -> tuple[Any, ...]:
         torch.nn.Module.__setattr__,
         torch.no_grad.__enter__,
         torch.no_grad.__exit__,
+        PreDispatchTorchFunctionMode.__torch_function__,
     )
 
 
@@ -469,6 +472,38 @@ def test_all_that_tracing_changes_is_put_back(error: type[BaseException] | None)
     assert state_of_torch() == before
     assert module.seen is seen and set(vars(module)) == names
     assert not module.rt._state.tables and module.rt._state.loops == 0
+
+
+@pytest.mark.parametrize(
+    "switch", [torch.no_grad, torch.enable_grad, lambda: torch.autocast("cpu", enabled=False)]
+)
+def test_a_switch_that_changes_nothing_is_not_in_the_graph_and_loses_no_subgraph(
+    switch: Any,
+) -> None:
+    def function(rt: Any, module: Any, x: Any) -> Any:
+        with switch():
+            hit = (x > 1).nonzero()
+
+        def body(row: Any, total: Any) -> Any:
+            with switch():
+                at = row[0]
+            return (rt.if_(at > 0, lambda: total + x[at], lambda: total - x[at], (), "i"),)
+
+        (total,) = rt.for_(hit, body, ("total",), (x * 0,), False, "k")
+        with switch():
+            return total * 2
+
+    proved(function, torch.tensor([2.0, 0.0, 3.0]), torch.tensor([0.0, 0.5]), dims=ROWS)
+
+
+def test_autocast_that_is_switched_on_stays_in_a_trace() -> None:
+    def function(rt: Any, module: Any, x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.autocast("cpu", enabled=False):
+            return module.linear(x)
+
+    program = traced(Calls(function).eval(), (UP,), None)
+    names = [str(node.target) for node in program.graph.nodes]
+    assert any("autocast" in name for name in names), names
 
 
 def test_gradients_are_not_switched_in_a_trace_and_nesting_is_allowed() -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from onnx_external.rewriting.runtime.numbers import Numbers
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.state import State
+from onnx_external.rewriting.runtime.switches import switches_left_out
 
 __all__ = ["tracing"]
 
@@ -21,8 +22,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
 
     What the trace writes to the module and to the objects that it holds is put back afterwards.
 
-    A switch of gradients becomes an operator around a part of the graph, and torch's pass for that
-    loses the subgraphs within it. All of it belongs to the calling thread.
+    All of it belongs to the calling thread.
     """
     with ExitStack() as undone:
         undone.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
@@ -32,6 +32,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
             places = Places([module])
             undone.callback(lambda: places.restore(places.changes()))
         undone.enter_context(Numbers(state))
+        undone.enter_context(switches_left_out())
         yield
 
 

@@ -271,6 +271,17 @@ add("E33", "restored at twice the size, padded to windows", "Swin2SRModel",
     dict(image_size=16, patch_size=1, num_channels=3, embed_dim=8, depths=[1], num_heads=[2], window_size=4, upscale=2),
     images((1, 16, 16), (2, 20, 16), (1, 24, 32)), IMAGE)  # fmt: skip
 
+for name, model, more in (
+    ("E40", "OlmoeForCausalLM", {}),
+    ("E41", "PhimoeForCausalLM", {}),
+    ("E42", "DeepseekV3ForCausalLM", dict(
+        n_routed_experts=4, n_group=2, topk_group=1, first_k_dense_replace=1, q_lora_rank=8, kv_lora_rank=8,
+        qk_rope_head_dim=4, head_dim=4, qk_nope_head_dim=4, v_head_dim=8)),
+    ("E43", "GraniteMoeForCausalLM", {}),
+    ("E44", "Qwen3MoeForCausalLM", {}),
+):  # fmt: skip
+    add(name, "experts in a loop", model, EXPERTS | more, THREE, TEXT)
+
 
 class Pictures(nn.Module):
     """The vision tower of Qwen2-VL alone."""

@@ -70,6 +70,19 @@ def metadata_ties(draw, size):
     return pair(slots + ["kept"], ["kept"], metadata=dict.fromkeys(slots, "kept"))
 
 
+def metadata_chain(draw, size):
+    """Each weight is tied to the one before it, of which the checkpoint has the first or all."""
+    count = max(2, size // 120)
+    nodes = [e.node("Add", [f"y{i - 1}" if i else "w0", f"w{i}"], [f"y{i}"]) for i in range(count)]
+    copies = [e.node("Identity", [f"w{i - 1}"], [f"w{i}"]) for i in range(1, count)] if draw.random() < 0.5 else []
+    values = [e.value_info(f"w{i}", (1,)) for i in range(count)]
+    keys = [f"w{i}" for i in range(1 if draw.random() < 0.7 else count)]
+    metadata = {f"w{i}": f"w{i - 1}" for i in range(1, count)}
+    files = {"g.onnx": e.model(e.graph([*copies, *nodes], values=values)),
+             "c.safetensors": e.safetensors(dict.fromkeys(keys, (1,)), metadata)}
+    return files, SAVE
+
+
 def metadata_wrapped(draw, size):
     """The same through names of wrappers, which are left out."""
     count = max(2, size // 200)
@@ -198,5 +211,5 @@ def map_file(draw, size):
 
 
 FAMILIES = [shared_suffix, nested_prefix, added_prefix, refined_ties, refined_ties_added, refined_bucket, metadata_ties,
-            metadata_wrapped, one_last_segment, suffix_rule, near_names, long_names, one_shape, partial, subgraph_slots,
+            metadata_chain, metadata_wrapped, one_last_segment, suffix_rule, near_names, long_names, one_shape, partial, subgraph_slots,
             many_inputs, identities, numbered, modules, options_of_names, map_file]

@@ -296,6 +296,39 @@ def test_a_loop_over_rows_carries_appends_and_tests() -> None:
     proved(function, *sets, dims=ROWS)
 
 
+def test_a_loop_over_no_rows_does_no_round() -> None:
+    def function(rt: Any, module: Any, x: Any) -> Any:
+        sums: list[Any] = [x.sum(0)]
+        seen = torch.zeros_like(x)
+
+        def inner(value: Any, h: Any) -> Any:
+            return (torch.tanh(h + value),)
+
+        def body(i: Any, h: Any) -> Any:
+            (h,) = rt.for_(x[i], inner, ("h",), (h,), False, "inner")
+            sums.append(x[i] - x[i - 1])
+            seen[i] = h
+            return (h,)
+
+        rows = rt.range(1, x.shape[0])
+        (h,) = rt.for_(rows, body, ("h",), (torch.ones(()),), False, "outer")
+        return h, torch.stack(sums), seen
+
+    sets = [torch.randn(*each) for each in ((3, 2), (0, 2), (1, 4), (2, 0), (5, 3))]
+    proved(function, *sets, dims={0: AUTO, 1: AUTO})
+
+
+def test_a_loop_over_rows_that_are_there_has_no_test_around_it() -> None:
+    def function(rt: Any, module: Any, x: Any) -> Any:
+        return rt.for_(x, lambda row, h: (h + row,), ("h",), (torch.ones(3),), False, "k")
+
+    for least, operator in ((0, "cond"), (1, "scan")):
+        program = traced(Calls(function), (UP,), ({0: torch.export.Dim("rows", min=least)},))
+        names = [str(each.target) for each in program.graph.nodes]
+        assert operator in names
+        assert ("cond" in names) == (least == 0)
+
+
 def test_a_loop_writes_rows_and_breaks_and_has_an_else() -> None:
     def function(rt: Any, module: Any, x: Any) -> Any:
         out = torch.zeros_like(x)

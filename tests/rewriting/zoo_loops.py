@@ -475,3 +475,57 @@ class B40_InnerBreak(nn.Module):
                     break
                 total = total + value
         return total
+
+
+EMPTY = lambda: [(any_of(3, 4),), (any_of(0, 4),), (any_of(1, 4),), (any_of(6, 4),)]  # noqa: E731
+
+
+@entry("rows of an empty tensor: a state, and a list that has an item before", EMPTY, ROWS)
+class B41_EmptyList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+
+    def forward(self, x):
+        rows = [torch.ones(5)]
+        state = torch.zeros(5)
+        for row in x:
+            state = torch.sigmoid(self.linear(row) + state)
+            rows.append(state)
+        return state, torch.cat([torch.stack(rows), torch.ones(1, 5)])
+
+
+@entry(
+    "no rows, or rows of nothing, in two loops",
+    lambda: [(any_of(3, 4),), (any_of(0, 2),), (any_of(2, 0),), (any_of(6, 4),)],
+    ((0, 1),),
+)
+class B42_EmptyNested(nn.Module):
+    def forward(self, x):
+        total, sums = torch.zeros(()), [x.sum(0)]
+        for row in x:
+            for value in row:
+                total = torch.tanh(total + value)
+            sums.append(row * total)
+        return total, torch.stack(sums)
+
+
+@entry("a test, a count and a write in a loop over no rows", EMPTY, ROWS)
+class B43_EmptyTest(nn.Module):
+    def forward(self, x):
+        y = torch.zeros_like(x)
+        n = 0
+        for i in range(x.shape[0]):
+            if x[i].sum() > 0:
+                y[i] = x[i] * 2
+                n += 1
+        return y, n * torch.ones(1)
+
+
+@entry("a range from 1 on, over no row and one", EMPTY, ROWS)
+class B44_EmptyRange(nn.Module):
+    def forward(self, x):
+        steps = [torch.ones(4)]
+        for i in range(1, len(x)):
+            steps.append(x[i] - x[i - 1])
+        return torch.stack(steps)

@@ -11,9 +11,10 @@ from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.branches import branched
 from onnx_external.rewriting.runtime.collected import Collected, Rows
 from onnx_external.rewriting.runtime.indexing import at_row
-from onnx_external.rewriting.runtime.loops import GrowsError, scanned, while_looped
+from onnx_external.rewriting.runtime.loops import while_looped
 from onnx_external.rewriting.runtime.rows import is_lazy, rows_of
-from onnx_external.rewriting.runtime.sizes import is_free, is_simple
+from onnx_external.rewriting.runtime.scanning import GrowsError, scanned
+from onnx_external.rewriting.runtime.sizes import is_free
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.runtime.tests import as_bool, both, negated, truth
 from onnx_external.rewriting.values import described, is_number
@@ -92,7 +93,7 @@ def _over_rows(
     def step(row: list[torch.Tensor], *values: Any) -> Values:
         return tuple(body(make(row), *values))
 
-    if not breaks and is_simple(count):  # ONNX Runtime refuses a Scan without rows
+    if not breaks and not is_free(count):
         try:
             return scanned(state, columns, step, names, init, key)
         except GrowsError:

@@ -1,4 +1,4 @@
-"""Loops: while_loop where a tensor ends them, scan over rows where every round is done."""
+"""Loops that a tensor ends: while_loop. Scans over rows share what is operands and results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from onnx_external.rewriting.runtime.collected import Collected
 from onnx_external.rewriting.runtime.lifting import Lift, Run, apart, probe, run
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.sizes import size_of
-from onnx_external.rewriting.runtime.state import State, quietly
+from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.runtime.tests import as_bool
 
-__all__ = ["GrowsError", "first_rows", "scanned", "while_looped"]
+__all__ = ["Loop", "while_looped"]
 
 _while_loop = torch.ops.higher_order.while_loop
-_scan = torch.ops.higher_order.scan
 
 
-class _Loop:
+class Loop:
     """What both operators need: the state, the operands, and what the body writes to in place."""
 
     def __init__(self, carried: Carried, runs: list[Run], own: list[torch.Tensor]) -> None:
@@ -71,6 +70,15 @@ class _Loop:
         items = [lift.stand_in(item) for _, tail in done.value[2] for item in tail]
         pairs = zip(self.carried.emitted, items, strict=True)
         return [each for one, item in pairs for each in one.tensors(item)]
+
+    def emitted(self) -> list[torch.Tensor]:
+        """Return what a round appends to lists, as tensors without data that no graph has."""
+
+        def made() -> list[torch.Tensor]:
+            return self.emissions(self.carried.done, Lift(self.state, {}))
+
+        found: list[torch.Tensor] = probe(self.state, made, self.carried.places).value
+        return found
 
     def finished(self, results: list[torch.Tensor]) -> tuple[Any, ...]:
         """Write what the rounds wrote; return the state after the last one."""
@@ -144,7 +152,7 @@ def while_looped(
     if carried.growth or carried.emitted:
         return _Bounded(carried, goes_on, bound, ends_early).call()
     tests = _tested(carried, goes_on)
-    loop = _Loop(carried, [carried.done, tests], [])
+    loop = Loop(carried, [carried.done, tests], [])
 
     def cond_fn(*given: Any) -> Any:
         leaves, table = _given(loop, given)
@@ -168,14 +176,12 @@ def _tested(carried: Carried, goes_on: Callable[..., Any]) -> Run:
     return probe(carried.state, lambda: goes_on(*carried.enter(full)), carried.places)
 
 
-def _given(loop: _Loop, given: Any) -> tuple[list[Any], dict[int, Any]]:
+def _given(loop: Loop, given: Any) -> tuple[list[Any], dict[int, Any]]:
     many = len(loop.now) + len(loop.mutated)
     return loop.split(list(given[:many]), list(given[many:]))
 
 
-def _test(
-    loop: _Loop, goes_on: Callable[..., Any], leaves: list[Any], table: dict[int, Any]
-) -> Any:
+def _test(loop: Loop, goes_on: Callable[..., Any], leaves: list[Any], table: dict[int, Any]) -> Any:
     carried = loop.carried
     with loop.state.branch(table):
         lift = Lift(loop.state, table)
@@ -198,7 +204,7 @@ class _Bounded:
         self.bound: Any = most
         if bound is None:
             self.state.note(f"{carried.key}: the loop ends after {self.bound} rounds at the latest")
-        self.loop = _Loop(carried, [carried.done, _tested(carried, goes_on)], [])
+        self.loop = Loop(carried, [carried.done, _tested(carried, goes_on)], [])
         self.buffers = self._buffers()
 
     def _why(self) -> str:
@@ -212,13 +218,8 @@ class _Bounded:
         )
 
     def _buffers(self) -> list[torch.Tensor]:
-        shapes = probe(
-            self.state, lambda: self._emissions_of(self.carried.done), self.carried.places
-        ).value
-        return [torch.zeros([self.bound, *each.shape], dtype=each.dtype) for each in shapes]
-
-    def _emissions_of(self, done: Run) -> list[torch.Tensor]:
-        return self.loop.emissions(done, Lift(self.state, {}))
+        emitted = self.loop.emitted()
+        return [torch.zeros([self.bound, *each.shape], dtype=each.dtype) for each in emitted]
 
     def call(self) -> tuple[Any, ...]:
         """Run the operator."""
@@ -318,70 +319,3 @@ def _filled(value: torch.Tensor, dim: int, most: Any) -> torch.Tensor:
     sizes = list(value.shape)
     sizes[dim] = most - sizes[dim]
     return torch.cat([value, torch.zeros(sizes, dtype=value.dtype)], dim)
-
-
-def scanned(
-    state: State,
-    columns: list[torch.Tensor],
-    step: Callable[..., tuple[Any, ...]],
-    names: tuple[str, ...],
-    init: tuple[Any, ...],
-    key: str,
-) -> tuple[Any, ...]:
-    """Return the state after a round for each row of `columns`.
-
-    Args:
-        state: of the runtime.
-        columns: tensors of as many rows.
-        step: a round: from a list of rows and the state to the next state.
-        names: of the values of the state.
-        init: the state before the first round.
-        key: of the loop.
-    """
-    rows = first_rows(columns)
-
-    def first(*values: Any) -> tuple[Any, ...]:
-        return step(rows, *values)
-
-    places = Places([step])
-    carried = Carried(state, first, names, key, places, init)
-    if carried.growth:
-        raise GrowsError
-    loop = _Loop(carried, [carried.done], rows)
-    many = len(loop.now) + len(loop.mutated)
-    # The operator wants a carry.
-    dummy = [] if many else [torch.zeros(())]
-
-    def combine(*given: Any) -> Any:
-        values = list(given)
-        front, row = values[:many], values[many + len(dummy) :][: len(columns)]
-        leaves, table = loop.split(front, values[many + len(dummy) + len(columns) :])
-        with state.branch(table):
-            lift = Lift(state, table)
-            here = Carried.__new__(Carried)
-            here.__dict__.update(carried.__dict__, step=lambda *each: step(row, *each))
-            done = run(lambda: here.round(carried.full(leaves)), lift, places)
-            out = loop.outputs(done, lift, table)
-            return [
-                *out,
-                *(each.clone() for each in given[: len(dummy)]),
-                *loop.emissions(done, lift),
-            ]
-
-    def call(sizes: list[torch.SymInt]) -> Any:
-        resolved = [state.resolved(each) for each in columns]
-        return _scan(combine, [*loop.starts(), *dummy], resolved, loop.more(sizes))
-
-    results = list(operator(call, places, [*loop.operands, *loop.starts(), *columns]))
-    final = loop.finished(results[:many])
-    loop.append(iter(results[many + len(dummy) :]))
-    return final
-
-
-class GrowsError(Exception):
-    """The state grows: scan does not take that."""
-
-
-def first_rows(columns: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return a row of each, of zeros; nothing of it is in the graph."""
-    return quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])

@@ -40,10 +40,11 @@ class Range(Lazy):
 
     def rows(self) -> Columns:
         """Return the numbers as a column."""
-        if any(isinstance(each, torch.Tensor) for each in (self.start, self.stop, self.step)):
-            numbers = torch.arange(self.count()) * self.step + self.start
-        else:
-            numbers = torch.arange(self.start, self.stop, self.step)
+        numbers = torch.arange(self.count())
+        if not _is(self.step, 1):
+            numbers = numbers * self.step
+        if not _is(self.start, 0):
+            numbers = numbers + self.start
         return [numbers], lambda row: row[0]
 
     def count(self) -> Any:
@@ -54,12 +55,14 @@ class Range(Lazy):
             distance = distance if over == 0 else distance + over
         elif isinstance(self.step, torch.Tensor):
             distance = distance + self.step - self.step.sign()
-        found = (
-            distance // self.step if not (type(self.step) is int and self.step == 1) else distance
-        )
+        found = distance if _is(self.step, 1) else distance // self.step
         if not isinstance(found, torch.Tensor):
             return torch.sym_max(found, 0)
         return size_of(found.clamp(min=0))
+
+
+def _is(value: Any, number: int) -> bool:
+    return type(value) is int and value == number
 
 
 class Enumerate(Lazy):

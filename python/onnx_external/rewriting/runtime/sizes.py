@@ -9,12 +9,20 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from onnx_external.rewriting.runtime.state import quietly
 
-__all__ = ["is_free", "is_simple", "size_of"]
+__all__ = ["is_free", "is_simple", "may_be_zero", "size_of"]
 
 
 def is_free(size: Any) -> bool:
     """Return whether a tensor decides a size, and not the shapes of the inputs."""
     return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
+
+
+def may_be_zero(size: Any) -> bool:
+    """Return whether a size is not known to be 1 at least, for instance by Dim("rows", min=1)."""
+    if not isinstance(size, torch.SymInt):
+        return bool(size == 0)
+    # A comparison would not do: torch takes it that no size of an input is 0.
+    return not bool(size.node.shape_env.bound_sympy(size.node.expr).lower >= 1)
 
 
 def size_of(tensor: torch.Tensor, least: Any = 0, most: Any = None) -> Any:

@@ -60,6 +60,30 @@ def _parser() -> argparse.ArgumentParser:
         help="run the graphs on ONNX Runtime before they are saved, on two sizes, and compare them "
         "with transformers' model (by default up to 512 MiB of weights)",
     )
+    parser.add_argument(
+        "--rewrite",
+        action=argparse.BooleanOptionalAction,
+        help="rewrite tests and loops on tensors into those of ONNX, at once or never (by default "
+        "where a graph fails, or is wrong for other sizes than the example's)",
+    )
+    parser.add_argument(
+        "--asserts",
+        choices=("omit", "refuse"),
+        default="omit",
+        help="what becomes of assertions on the values of tensors when code is rewritten: left out "
+        "of the graph, with a note (the default), or refused",
+    )
+    parser.add_argument(
+        "--max-iterations",
+        type=int,
+        metavar="N",
+        help="the most rounds of a loop whose state grows, for which a graph needs a bound",
+    )
+    parser.add_argument(
+        "--dump-rewriting",
+        metavar="DIR",
+        help="a new folder, which gets a diff of each function that was rewritten",
+    )
     parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="no text, no progress")
@@ -116,6 +140,10 @@ def _print(report: Any) -> None:
         print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
         if report.checked.get(name):
             print(f"  compared with transformers' model on {report.checked[name]} input sets")
+        for change in report.rewriting[name].changes if name in report.rewriting else ():
+            print(f"  rewritten: {change.name} ({change.path}:{change.line})")
+        for text in report.rewriting[name].unreached if name in report.rewriting else ():
+            print(f"  {text}")
         if report.fixed[name]:
             print(f"  sizes that do not vary: {', '.join(report.fixed[name])}")
         for what, times in report.left[name].items():
@@ -137,6 +165,9 @@ _WORDS = {
     "check=False": "--no-check",
     "check=True": "--check",
     "dynamic=False": "--static",
+    "rewrite=False": "--no-rewrite",
+    'asserts="omit"': "--asserts omit",
+    "max_iterations=N": "--max-iterations N",
     "optimize=False": "--no-optimize",
     "give task=": "give --task ",
     "transpose_weights=True": "--transpose-weights",
@@ -164,27 +195,34 @@ def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
         refuse_at_once(folder)
     if steps is not None:
         steps("import torch and transformers", 0, 0)
+    from .rewriting.dumping import room_for_diffs
     from .transformers import export
 
     options: dict[str, Any] = {"transpose_weights": given.transpose_weights}
     if given.max_shard_size:
         options["max_shard_size"] = given.max_shard_size
-    return export(
-        given.folder,
-        given.output,
-        given.task,
-        given.dtype,
-        not given.static,
-        optimize=not given.no_optimize,
-        dry_run=given.dry_run,
-        check=given.check,
-        progress=steps or False,
-        fsync=not given.no_fsync,
-        layout=given.layout,
-        variant=given.variant,
-        overwrite=given.overwrite,
-        **options,
-    )
+    with room_for_diffs(given.dump_rewriting) as write:
+        report = export(
+            given.folder,
+            given.output,
+            given.task,
+            given.dtype,
+            not given.static,
+            optimize=not given.no_optimize,
+            dry_run=given.dry_run,
+            check=given.check,
+            rewrite="auto" if given.rewrite is None else given.rewrite,
+            asserts=given.asserts,
+            max_iterations=given.max_iterations,
+            progress=steps or False,
+            fsync=not given.no_fsync,
+            layout=given.layout,
+            variant=given.variant,
+            overwrite=given.overwrite,
+            **options,
+        )
+        write(report.rewriting)
+    return report
 
 
 def main(arguments: Sequence[str]) -> int:

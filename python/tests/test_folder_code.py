@@ -106,7 +106,7 @@ def loads(folder: Path, task: str | None) -> Iterator[Any]:
 
 def graphs_of(folder: Path) -> dict[str, Any]:
     """What the export would trace."""
-    from onnx_external.transformers.exporting import graph_modules
+    from onnx_external.transformers.tracing import graph_modules
 
     return graph_modules(next(loads(folder, None))(), None, True)
 

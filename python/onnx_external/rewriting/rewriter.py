@@ -88,8 +88,12 @@ class Rewriter:
         self._max_iterations = max_iterations
 
     @contextlib.contextmanager
-    def applied(self) -> Iterator[Rewriting]:
-        """Yield what is rewritten; within the context the module can be run and traced."""
+    def applied(self, module: nn.Module | None = None) -> Iterator[Rewriting]:
+        """Yield what is rewritten; within the context the module can be run and traced.
+
+        Args:
+            module: what is traced, if it is another module of the same classes.
+        """
         made = Rewriting(missing=[str(each) for each in self.observed.missing])
         codes: dict[FunctionType, CodeType] = {}
         for function in self.observed.functions:
@@ -97,7 +101,7 @@ class Rewriter:
         made.unreached = untaken(self.observed)
         runtime = Runtime(self._max_iterations, self._asserts, self._absorbed)
         try:
-            with applied(codes, runtime), runtime.tracing(self.module):
+            with applied(codes, runtime), runtime.tracing(module or self.module):
                 yield made
         finally:
             made.notes = list(dict.fromkeys(runtime.notes))
@@ -166,8 +170,14 @@ class Rewriter:
         stack = [] if place is None else [place]
         return bool(self.observed.choose(blamed_by_guard(self.observed, stack, text)))
 
-    def exported(self, export: Callable[[], _T]) -> tuple[_T, Rewriting]:
+    def exported(
+        self, export: Callable[[], _T], module: nn.Module | None = None
+    ) -> tuple[_T, Rewriting]:
         """Export within the rewriting, and again as long as an error says what else to rewrite.
+
+        Args:
+            export: what exports.
+            module: what it exports, if it is another module of the same classes.
 
         Raises:
             RewriteError: a test or a loop cannot be rewritten.
@@ -175,7 +185,7 @@ class Rewriter:
         """
         for _ in range(_MOST_TRIES):
             try:
-                with self.applied() as made:
+                with self.applied(module) as made:
                     return export(), made
             except Exception as error:
                 if not self.learn(error):

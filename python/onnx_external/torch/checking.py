@@ -26,6 +26,7 @@ __all__ = [
     "Checked",
     "Checking",
     "WrongGraphError",
+    "broken_text",
     "difference",
     "refuse_broken",
     "why_not",

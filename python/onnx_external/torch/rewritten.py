@@ -16,10 +16,18 @@ from .guards import Call, Guard
 from .tracing import Traced, Tracer, trace
 from .untouched import has_no_data
 
-__all__ = ["Rewrite", "Ways"]
+__all__ = ["MOST_GRAPHS", "Rewrite", "Ways", "check_options", "learn", "refusal_in"]
 
 Rewrite = Literal["auto"] | bool
 _T = TypeVar("_T")
+
+
+def check_options(rewrite: Any, asserts: Any) -> None:
+    """Refuse values that the options do not have."""
+    if rewrite not in (True, False, "auto"):
+        raise InvalidArgumentError(f'rewrite: expected "auto", True or False, not {rewrite!r}')
+    if asserts not in ("omit", "refuse"):
+        raise InvalidArgumentError(f'asserts: expected "omit" or "refuse", not {asserts!r}')
 
 
 @dataclass
@@ -42,14 +50,7 @@ class Ways:
 
     def __post_init__(self) -> None:
         """Check the options."""
-        if self.rewrite not in (True, False, "auto"):
-            raise InvalidArgumentError(
-                f'rewrite: expected "auto", True or False, not {self.rewrite!r}'
-            )
-        if self.asserts not in ("omit", "refuse"):
-            raise InvalidArgumentError(
-                f'asserts: expected "omit" or "refuse", not {self.asserts!r}'
-            )
+        check_options(self.rewrite, self.asserts)
         if self.rewrite is True and self._why_not():
             raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
 
@@ -106,11 +107,11 @@ class Ways:
     ) -> tuple[_T, Rewriting]:
         rewriter = self._rewriter()
         if plain is not None:
-            _learn(rewriter, plain)
+            learn(rewriter, plain)
             if not rewriter.observed.chosen:
                 raise plain
         rewriter.check()
-        for _ in range(_MOST_GRAPHS):
+        for _ in range(MOST_GRAPHS):
             rewritings: list[Rewriting] = []
 
             def tracer(*given: Any, made: list[Rewriting] = rewritings) -> Traced:
@@ -121,11 +122,11 @@ class Ways:
             try:
                 return _judged(capture(tracer), judge), rewritings[-1]
             except WrongGraphError as error:
-                if not _learn(rewriter, error):
+                if not learn(rewriter, error):
                     raise
             except ExportError as error:
-                raise _refusal_in(error) or error from error.__cause__
-        raise RewriteError(f"no graph is right for all input sets after {_MOST_GRAPHS} of them")
+                raise refusal_in(error) or error from error.__cause__
+        raise RewriteError(f"no graph is right for all input sets after {MOST_GRAPHS} of them")
 
     def _rewriter(self) -> Rewriter:
         try:
@@ -144,7 +145,7 @@ class Ways:
             ) from error
 
 
-_MOST_GRAPHS = 10
+MOST_GRAPHS = 10
 """Graphs that are made until one is right: each that is wrong names tests on sizes."""
 
 
@@ -159,7 +160,7 @@ def _judged(found: _T, judge: Callable[[_T], None]) -> _T:
     return found
 
 
-def _learn(rewriter: Rewriter, error: ExportError) -> bool:
+def learn(rewriter: Rewriter, error: ExportError) -> bool:
     """Choose more by an error; return whether that is new."""
     if isinstance(error, WrongGraphError):
         return any([rewriter.learn_guard(each.text, _place(each)) for each in error.guards])
@@ -172,6 +173,6 @@ def _place(guard: Guard) -> tuple[str, int] | None:
     return (f"{path}.py", int(line)) if line.isdigit() else None
 
 
-def _refusal_in(error: BaseException) -> RewriteError | None:
+def refusal_in(error: BaseException) -> RewriteError | None:
     """The refusal that an error was made of."""
     return next((each for each in chain(error) if isinstance(each, RewriteError)), None)

@@ -18,7 +18,15 @@ from torch.utils import _pytree as pytree
 
 from ..patching.swapping import exchanged
 
-__all__ = ["Traced", "as_torch_onnx", "is_library", "loops_of_recurrent_layers", "trace"]
+__all__ = [
+    "Traced",
+    "Tracer",
+    "as_torch_onnx",
+    "is_library",
+    "lines_of_guards",
+    "loops_of_recurrent_layers",
+    "trace",
+]
 
 _LIBRARIES = tuple(
     str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
@@ -55,13 +63,23 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
     the length of their sequences may vary. Guards know the user's line that they come from. The
     context gives the files and lines that are found to test sizes.
     """
-    tests: set[tuple[str, int]] = set()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_config.patch(backed_size_oblivious=True))
         stack.enter_context(loops_of_recurrent_layers())
-        if hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
-            frame = _innermost_users_frame(tests)
-            stack.enter_context(exchanged(ShapeEnv, "_get_user_frame", frame))
+        yield stack.enter_context(lines_of_guards())
+
+
+@contextlib.contextmanager
+def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
+    """Within it guards know the user's line that they come from.
+
+    The context gives the files and lines that are found to test sizes.
+    """
+    tests: set[tuple[str, int]] = set()
+    if not hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
+        yield tests
+        return
+    with exchanged(ShapeEnv, "_get_user_frame", _innermost_users_frame(tests)):
         yield tests
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import Error, ExportError, MismatchError, RunError
 from ..meter import Meter
-from ..torch.checking import difference
+from ..torch.checking import WrongGraphError, broken_text, difference
+from ..torch.guards import Guard, Sizes
 from ..validation.folders import Folder
 from ..validation.inputs import InputSet
 from ..validation.randomness import drawing_nodes
@@ -20,7 +21,7 @@ from ..validation.running import Session
 from .loading import told
 from .saving import Graph, Saving
 
-__all__ = ["LARGEST", "Checked", "Judging"]
+__all__ = ["LARGEST", "Checked", "Judging", "WrongPartError", "judge"]
 
 LARGEST = 512 << 20
 """Bytes of weights up to which graphs are checked if nobody asks for it."""
@@ -120,16 +121,42 @@ class Judging:
                 continue
             try:
                 for each in sets:
-                    _judge(name, session, reference, each, found)
+                    judge(name, session, reference, each, self.graphs[name].sizes, found)
             except MismatchError as error:  # what the graph takes is not what the model takes
                 reasons.append(str(error))
         return "; ".join(reasons)
 
 
-def _judge(
-    name: str, session: Session, reference: ModuleReference, each: InputSet, found: Checked
+class WrongPartError(WrongGraphError):
+    """A graph of a model gives something else than transformers' model."""
+
+    def __init__(self, name: str, message: str, guards: Sequence[Guard]) -> None:
+        super().__init__(message, guards)
+        self.name = name
+        """Of the graph."""
+
+
+def judge(
+    name: str,
+    session: Session,
+    reference: ModuleReference,
+    each: InputSet,
+    sizes: Sizes,
+    found: Checked,
 ) -> None:
-    """Compare one graph on one set."""
+    """Compare one graph on one set.
+
+    Args:
+        name: of the graph.
+        session: runs it.
+        reference: what it is compared with.
+        each: the inputs.
+        sizes: what the trace assumed.
+        found: gets the number of sets.
+
+    Raises:
+        WrongPartError: the graph gives something else.
+    """
     given = each.load()
     try:
         wanted = reference.outputs(given, each.name)
@@ -146,10 +173,14 @@ def _judge(
         problem = str(error)
     if problem:
         shapes = ", ".join(f"{key}: {list(value.shape)}" for key, value in feed.items())
-        raise ExportError(
-            f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; "
+        broken = sizes.broken(((), _prepared(reference, given.call)))
+        cause = f"it holds for {broken_text(broken)} only; " if broken else ""
+        raise WrongPartError(
+            name,
+            f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; {cause}"
             "dynamic=False fixes all sizes, oe.diagnose_export(folder) finds the module, and "
-            "check=False leaves this out"
+            "check=False leaves this out",
+            broken,
         )
     found.sets[name] += 1
 
@@ -160,8 +191,12 @@ def _feed(session: Session, reference: ModuleReference, call: Any) -> dict[str, 
     try:
         return dict(reference.feed(call, names))
     except MismatchError:
-        from transformers.exporters.utils import prepare_for_export
+        return dict(reference.feed(((), _prepared(reference, call)), names))
 
-        with told("transformers cannot prepare its inputs"):
-            _, prepared, _ = prepare_for_export(reference.module, dict(call[1]))
-        return dict(reference.feed(((), dict(prepared)), names))
+
+def _prepared(reference: ModuleReference, call: Any) -> dict[str, Any]:
+    from transformers.exporters.utils import prepare_for_export
+
+    with told("transformers cannot prepare its inputs"):
+        _, prepared, _ = prepare_for_export(reference.module, dict(call[1]))
+    return dict(prepared)

@@ -17,22 +17,7 @@ import torch
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["fix_bound_dimensions", "keeping"]
-
-
-def keeping(exporter: type) -> Any:
-    """An exporter of transformers that keeps, as `exported`, the program it converted last."""
-    from transformers.exporters.exporter_dynamo import DynamoExporter
-
-    class Keeper(DynamoExporter):  # type: ignore[misc]
-        def export_program(self, *args: Any, **kwargs: Any) -> Any:
-            found = super().export_program(*args, **kwargs)
-            self.exported = found[0]
-            return found
-
-    # Between the exporter and what it inherits from, whose method it calls.
-    made = type(exporter.__name__, (exporter, Keeper), {"__doc__": exporter.__doc__})
-    return made()
+__all__ = ["fix_bound_dimensions"]
 
 
 @dataclass(frozen=True)

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
-import transformers
-
-from ..errors import ExportError, NotFoundError
+from ..errors import NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
+from ..rewriting.rewriter import Rewriting
 from ..save import StrPath
-from ..torch.converting import mend, one_subgraph_version
-from ..torch.exporting import PACKAGES, Source, left_in, optimized, sources_of
-from ..torch.skeleton import Skeleton, make_skeleton, quiet
-from ..torch.untouched import ZeroProducts, has_no_data
+from ..torch.exporting import PACKAGES, Source, left_in, sources_of
+from ..torch.rewritten import Rewrite
 from ..transposing import refuse_linked
 from ..validation.folders import Folder
-from .checking import Checked, Judging
-from .dimensions import fix_bound_dimensions, keeping
-from .inputs import plain_words, sample_inputs
-from .loading import Loaded, load, told
-from .saving import Graph, Saving, refuse_targets
+from .checking import Checked, Judging, WrongPartError
+from .exporter import patches_of_transformers
+from .loading import load
+from .rewritten import Ways
+from .saving import Saving, refuse_targets
+from .tracing import Tracing, fixed_dimensions, graph_modules
 
-__all__ = ["ModelReport", "export", "graph_modules"]
+__all__ = ["ModelReport", "export"]
 
 
 @dataclass
@@ -64,6 +59,8 @@ class ModelReport(Stepwise):
     why graphs were not checked."""
     checked: dict[str, int] = field(default_factory=dict)
     """By graph: input sets on which it gave what transformers' model gives."""
+    rewriting: dict[str, Rewriting] = field(default_factory=dict)
+    """By graph that was rewritten: `ExportReport.rewriting`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
@@ -78,188 +75,10 @@ class ModelReport(Stepwise):
             for name, value in self.save.to_dict().items()
             if name not in ("models", "tensors")
         }
+        rewriting = {name: each.to_dict() for name, each in self.rewriting.items()}
         parts = {"graphs": graphs, "sources": sources, "steps": steps, "save": saved}
+        parts["rewriting"] = rewriting
         return {**vars(self), **parts}
-
-
-def _exporter() -> Any:
-    try:
-        with quiet():
-            from transformers.exporters.exporter_onnx import OnnxExporter
-
-            level = transformers.logging.get_verbosity()
-            transformers.logging.set_verbosity_error()
-            try:
-                return keeping(OnnxExporter)
-            finally:
-                transformers.logging.set_verbosity(level)
-    except ImportError as error:
-        raise ExportError(
-            f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer ones "
-            "have transformers.exporters. oe.torch.export takes any module"
-        ) from error
-
-
-def _patches() -> list[str]:
-    from transformers.exporters.utils import _PATCHES
-
-    return sorted(
-        {f"{owner}.{name}" for kind in ("dynamo", "onnx") for owner, name, _ in _PATCHES[kind]}
-    )
-
-
-@contextlib.contextmanager
-def _told(what: str, way_out: str) -> Iterator[None]:
-    """As told(); torch and the exporter, whose logger is none of transformers', are silent, too."""
-    from transformers.exporters import exporter_dynamo
-
-    logger = logging.getLogger(exporter_dynamo.__file__)  # the name that it has
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with quiet(), told(what, way_out):
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-def graph_modules(
-    model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
-) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """The graphs of a model: each a module and its inputs."""
-    from transformers.exporters.utils import decompose_for_generation
-
-    generates = model.can_generate()
-    if inputs is not None:
-        given = dict(inputs)
-    else:
-        what = f"{type(model).__name__}: no example inputs can be made of its config"
-        with told(what, "give inputs={name: tensor}"):
-            given = sample_inputs(model, generates)
-    if not generates:
-        return {"model": (model, given)}
-    for settings in (model.config, model.generation_config):
-        settings.use_cache = True  # else every step would compute the whole text again
-    way_out = (
-        "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
-        "class that does not generate"
-    )
-    running = _told(f"{type(model).__name__}.generate() does not run", way_out)
-    with running, ZeroProducts():
-        words = {"logits_processor": [plain_words(model)], **given}
-        several = dynamic and not model._is_stateful  # a state moves on by one token at a time
-        found = decompose_for_generation(model, words, multi_token_decode=several)
-    if model.config.is_encoder_decoder:
-        encoder = model.get_encoder()
-        names = (model.main_input_name, "attention_mask")
-        found = {"encoder": (encoder, {n: given[n] for n in names if n in given}), **found}
-    return dict(found)
-
-
-def _skeleton(loaded: Loaded, module: Any, program: Any, optimize: bool) -> Skeleton:
-    """The skeleton of one graph; `ties` stays empty, since the map has every slot."""
-
-    def empty(tensor: Any) -> bool:
-        return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
-
-    from transformers.exporters.utils import apply_patches
-
-    keep = [name for name, _ in _tensors(module) if name not in _made_of(loaded, module)]
-    with apply_patches("onnx"):
-        return make_skeleton(program, empty, {}, keep, optimized if optimize else None)
-
-
-def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
-
-
-def _made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
-    """How the tensors of a module, which is a part of the model, are made, by its own names."""
-    if module is loaded.model:
-        return loaded.made
-    by_tensor = {
-        id(tensor): loaded.made[name]
-        for name, tensor in _tensors(loaded.model)
-        if name in loaded.made
-    }
-    return {
-        name: by_tensor[id(tensor)] for name, tensor in _tensors(module) if id(tensor) in by_tensor
-    }
-
-
-def _graphs(
-    loaded: Loaded, inputs: Mapping[str, Any] | None, dynamic: bool, optimize: bool, meter: Meter
-) -> dict[str, Graph]:
-    from transformers.exporters import OnnxConfig
-
-    exporter = _exporter()
-    with meter.step("inputs"):
-        components = graph_modules(loaded.model, inputs, dynamic)
-    found = {}
-    for name, (module, given) in components.items():
-        what = f"{type(module).__name__} ({name})"
-        way_out = "dynamic=False or other inputs may help, and oe.torch.export takes any module"
-        traced = _told(f"transformers cannot export {what}", way_out)
-        with meter.step(f"trace {name}"), traced, torch.no_grad():
-            shapes = _shapes(loaded.model, given) if dynamic else None
-            config = OnnxConfig(dynamic=dynamic, optimize=False, dynamic_shapes=shapes)
-            with one_subgraph_version():
-                program = exporter.export(module, given, config).program
-            mend(program)
-            fix_bound_dimensions(program, exporter.exported)
-        optimized_by = _told(f"torch cannot optimize {what}", "optimize=False leaves that out")
-        with meter.step(f"optimize {name}"), optimized_by:
-            made = _skeleton(loaded, module, program, optimize)
-        if dynamic:
-            _refuse_one_step(what, made)
-        recipes = _made_of(loaded, module)
-        found[name] = Graph(made, {slot: recipes[slot] for slot in made.slots})
-    return found
-
-
-def _shapes(model: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Dimensions that vary, where transformers.exporters would not get them right.
-
-    The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
-    trace is right for one length only, and does not always say so.
-    """
-    if not getattr(model, "_is_stateful", False):
-        return None
-    from transformers.exporters import exporter_dynamo, utils
-
-    exporter_dynamo.register_cache_pytrees_for_model(model)
-    traced = {name: value for name, value in given.items() if name not in utils._OUTPUT_FLAGS}
-    shapes = dict(exporter_dynamo.get_auto_dynamic_shapes(traced))
-    rows = {0: torch.export.Dim.AUTO}
-    return shapes | {name: rows for name, each in traced.items() if isinstance(each, torch.Tensor)}
-
-
-def _refuse_one_step(what: str, made: Skeleton) -> None:
-    """A cache that grows, and whose length the trace has fixed, would fit once."""
-    outputs = {value.name: value for value in made.model.graph.outputs}
-    for value in made.model.graph.inputs:
-        longer = outputs.get(f"output.{(value.name or '').removeprefix('input.')}")
-        if longer is None or value.shape is None or longer.shape is None:
-            continue
-        for place, (before, after) in enumerate(zip(value.shape, longer.shape, strict=True)):
-            if isinstance(before, int) and isinstance(after, int) and before != after:
-                raise ExportError(
-                    f"{what}: the trace fixes {value.name}[{place}] to {before}, and a cache grows "
-                    f"with each word, so the graph would run once; export the module without a "
-                    "cache by oe.torch.export, or all of it for one size with dynamic=False"
-                )
-
-
-def _fixed(made: Skeleton) -> list[str]:
-    """The fixed dimensions of what a caller gives; caches have such by nature."""
-    return [
-        f"{value.name}[{place}] = {dim}"
-        for value in made.model.graph.inputs
-        if value.name is not None and "." not in value.name and value.shape is not None
-        for place, dim in enumerate(value.shape)
-        if isinstance(dim, int)
-    ]
 
 
 def export(
@@ -273,6 +92,9 @@ def export(
     optimize: bool = True,
     dry_run: bool = False,
     check: bool | None = None,
+    rewrite: Rewrite = "auto",
+    asserts: Literal["omit", "refuse"] = "omit",
+    max_iterations: int | None = None,
     progress: Progress = None,
     **options: Any,
 ) -> ModelReport:
@@ -291,11 +113,16 @@ def export(
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
             sizes, and compare them with transformers' model and its weights. None: if onnxruntime
             is installed, and the weights have no more than 512 MiB. False: never.
+        rewrite: as for oe.torch.export(); the code is run on a small model of the same class, so
+            that no weights are read. So are `asserts` and `max_iterations`.
+        asserts: as for oe.torch.export().
+        max_iterations: as for oe.torch.export().
         progress: as for oe.save().
         **options: of oe.save(), such as `layout`, `overwrite`, `transpose_weights` and `variant`
             ("fp16" takes model.fp16.safetensors).
 
     Raises:
+        RewriteError: a test or a loop has no graph; the message names its line.
         ExportError: transformers or torch cannot load or export the model, or a graph is wrong.
         MappingError: the checkpoint lacks tensors of the model.
         Error: everything else, as oe.save() raises it.
@@ -311,13 +138,19 @@ def export(
         meter = Meter(callback)
         with meter.step("load"):
             loaded = load(source, task, dtype, options.get("variant"))
-        graphs = _graphs(loaded, inputs, dynamic, optimize, meter)
-        saves = Saving(loaded.weights, target, graphs)
+        with meter.step("inputs"):
+            parts = graph_modules(loaded.model, inputs, dynamic)
+        tracing = Tracing(loaded, dynamic, optimize, meter)
+        ways = Ways(tracing, inputs, rewrite, asserts, max_iterations)
+        graphs = {name: ways.graph(name, part) for name, part in parts.items()}
         options = {"unmatched": "skip", **options, "progress": callback or False}
-        with meter.step("plan"):  # nothing is written unless all can be
-            report = saves.plan(options)
         checked = Checked()
-        if not dry_run:
+        while True:
+            saves = Saving(loaded.weights, target, graphs)
+            with meter.step("plan"):  # nothing is written unless all can be
+                report = saves.plan(options)
+            if dry_run:
+                break
             folder_of = partial(
                 Folder,
                 source=source,
@@ -329,7 +162,14 @@ def export(
             )
             size = report.bytes + report.linked_bytes
             judging = Judging(loaded.weights, graphs, folder_of, size, options)
-            checked = judging.judged(check, meter)
+            try:
+                checked = judging.judged(check, meter)
+                break
+            except WrongPartError as error:
+                graphs[error.name] = ways.again(error.name, parts[error.name], error)
+        if not dry_run:
+            if check is not False:
+                ways.prove(checked)
             with meter.step("save"):
                 report = saves.save(options)
     saved = dict(zip(graphs, members(report), strict=True))
@@ -344,9 +184,10 @@ def export(
         copied=saves.copied,
         steps=meter.steps,
         versions=versions(PACKAGES),
-        patches=_patches(),
+        patches=patches_of_transformers(),
         left={name: left_in(graphs[name].skeleton, saved[name]) for name in graphs},
-        fixed={name: _fixed(graph.skeleton) for name, graph in graphs.items()},
-        notes=[*loaded.notes, *checked.notes],
+        fixed={name: fixed_dimensions(graph.skeleton) for name, graph in graphs.items()},
+        notes=[*loaded.notes, *checked.notes, *ways.all_notes()],
         checked=checked.sets,
+        rewriting=ways.done,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,7 +55,9 @@ class Loaded:
 
 
 @contextlib.contextmanager
-def told(what: str, way_out: str = "") -> Iterator[None]:
+def told(
+    what: str, way_out: str = "", reason: Callable[[BaseException], str] = first_line
+) -> Iterator[None]:
     """Make an ExportError of what transformers raises, and keep what it says from the terminal.
 
     Whatever it does meanwhile, it does alone().
@@ -63,6 +65,7 @@ def told(what: str, way_out: str = "") -> Iterator[None]:
     Args:
         what: what does not work.
         way_out: what may.
+        reason: what an error says, in a line.
     """
     level = transformers.logging.get_verbosity()
     bars = transformers.logging.is_progress_bar_enabled()
@@ -75,9 +78,7 @@ def told(what: str, way_out: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         advice = f"; {way_out}" if way_out else ""
-        raise ExportError(
-            f"{what}: {(not_run(error) or first_line(error))[:_MOST]}{advice}"
-        ) from error
+        raise ExportError(f"{what}: {(not_run(error) or reason(error))[:_MOST]}{advice}") from error
     finally:
         transformers.logging.set_verbosity(level)
         if bars:

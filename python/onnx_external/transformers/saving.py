@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import Error, InvalidArgumentError, Remedy
 from ..reports import SaveReport, SetReport
 from ..save import save
+from ..torch.guards import Sizes
 from ..torch.skeleton import Skeleton
 from .beside import Beside
 from .recipes import map_document, map_of_set
@@ -46,6 +47,8 @@ class Graph(NamedTuple):
     skeleton: Skeleton
     made: Mapping[str, Made]
     """How its weights are made of the checkpoint's."""
+    sizes: Sizes
+    """What its trace assumed about sizes."""
 
 
 class Saving:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..errors import Error, ExportError, InvalidArgumentError, NotFoundError, RunError
@@ -16,6 +16,9 @@ from ..folder_config import refuse_at_once
 from ..meter import Meter
 from .inputs import Given, InputSet
 from .references import ModuleReference
+
+if TYPE_CHECKING:
+    from ..transformers.tracing import Part
 
 __all__ = ["Folder", "example_graphs", "graph_of", "is_transformers", "opened"]
 
@@ -85,10 +88,10 @@ def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | 
 
 def example_graphs(
     model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
-) -> tuple[dict[str, dict[str, tuple[Any, dict[str, Any]]]], list[str]]:
+) -> tuple[dict[str, dict[str, Part]], list[str]]:
     """Return the graphs of a model with two input sets, "example" and "longer", and what is not."""
-    from ..transformers.exporting import graph_modules
     from ..transformers.inputs import sample_inputs
+    from ..transformers.tracing import graph_modules
 
     first = dict(inputs or sample_inputs(model, model.can_generate()))
     parts, notes = {"example": graph_modules(model, first, dynamic)}, []

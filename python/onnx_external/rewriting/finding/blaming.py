@@ -131,9 +131,7 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
         return [node.iter]
     if isinstance(node, ast.BoolOp):
         return node.values
-    if isinstance(node, ast.UnaryOp):
-        return [node.operand]
-    return [node] if isinstance(node, ast.Compare | ast.Call) else []
+    return [node] if isinstance(node, ast.UnaryOp | ast.Compare | ast.Call) else []
 
 
 def _within(place: _Place, node: ast.expr) -> bool:

@@ -1,0 +1,253 @@
+"""Graphs of a folder that are traced plainly first, and then with tests and loops rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..diagnosis.surroundings import TransformersSurroundings, register_caches
+from ..errors import ExportError
+from ..rewriting.refusals import RewriteError
+from ..rewriting.rewriter import Rewriter, Rewriting
+from ..torch.checking import WrongGraphError
+from ..torch.rewritten import MOST_GRAPHS, Rewrite, check_options, learn, refusal_in
+from ..torch.tracing import as_torch_onnx
+from ..torch.untouched import ZeroProducts
+from ..validation.inputs import Given, InputSet
+from ..validation.running import Session
+from ..validation.transformers_reference import TransformersReference
+from .checking import Checked, judge
+from .exporter import silently
+from .saving import Graph
+from .tracing import Part, Tracing
+from .twins import Twin, twins
+
+__all__ = ["Ways"]
+
+
+@dataclass
+class _Observed:
+    """A part of a twin with its input sets, and what is rewritten for it."""
+
+    twin: Twin
+    parts: dict[str, Part]
+    """By the input set."""
+    surroundings: TransformersSurroundings
+    rewriter: Rewriter
+    tries: int = 0
+
+    @property
+    def module(self) -> Any:
+        """The part of the twin."""
+        return self.parts["example"].module
+
+
+@dataclass
+class Ways:
+    """Traces the graphs of a model: plainly, and what fails or is wrong with rewritten code.
+
+    Args:
+        tracing: traces one graph.
+        inputs: what the user gave as examples.
+        rewrite: "auto": where the plain trace fails or is wrong; True: always; False: never.
+        asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
+        max_iterations: the most rounds of loops whose state grows.
+    """
+
+    tracing: Tracing
+    inputs: Mapping[str, Any] | None
+    rewrite: Rewrite = "auto"
+    asserts: Literal["omit", "refuse"] = "omit"
+    max_iterations: int | None = None
+    done: dict[str, Rewriting] = field(default_factory=dict)
+    """By graph: what was rewritten."""
+    notes: list[str] = field(default_factory=list)
+    _observed: dict[str, _Observed] = field(default_factory=dict)
+    _plain: dict[str, ExportError] = field(default_factory=dict)
+    """Why the plain graphs were no good."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_options(self.rewrite, self.asserts)
+
+    def graph(self, name: str, part: Part) -> Graph:
+        """Trace a part: plainly if that works.
+
+        Raises:
+            ExportError: no way leads to a graph.
+        """
+        if self.rewrite is not True:
+            try:
+                return self.tracing.graph(name, part)
+            except ExportError as error:
+                if self.rewrite is False:
+                    raise
+                return self.again(name, part, error)
+        return self.again(name, part, None)
+
+    def again(self, name: str, part: Part, error: ExportError | None) -> Graph:
+        """Trace a part with more of its code rewritten.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            error: why the graph before was no good; None: there was none.
+
+        Raises:
+            ExportError: that does not help; it says what was tried.
+        """
+        if self.rewrite is False:
+            assert error is not None
+            raise error
+        if error is not None:
+            self._plain.setdefault(name, error)
+        try:
+            return self._rewritten(name, part, error)
+        except ExportError as refused:
+            plain = self._plain.get(name)
+            if plain is None or refused is plain:
+                raise
+            if isinstance(refused, RewriteError) and not isinstance(plain, WrongGraphError):
+                raise refused from plain
+            told = f"{plain.args[0]}; rewriting tests and loops does not help: {refused}"
+            plain.args = (told,)
+            raise plain from plain.__cause__
+
+    def _rewritten(self, name: str, part: Part, error: ExportError | None) -> Graph:
+        observed = self._observed.get(name)
+        if observed is None:
+            with self.tracing.meter.step(f"observe {name}"):
+                observed = self._observed[name] = self._observe(name)
+            self.notes.append(f"{name}: rewritten after a run of {observed.twin.text}")
+        observed.tries += 1
+        if observed.tries > MOST_GRAPHS:
+            raise RewriteError(f"{name}: no graph is right after {MOST_GRAPHS} of them")
+        rewriter = observed.rewriter
+        if error is not None and not learn(rewriter, error) and name in self.done:
+            raise error
+        if error is not None and not rewriter.observed.chosen:
+            raise error
+        if name not in self.done:
+            with _running(observed.twin, observed.surroundings):
+                rewriter.check()
+
+        def run(trace: Any) -> Any:
+            with as_torch_onnx():
+                found, self.done[name] = rewriter.exported(trace, part.module)
+            return found
+
+        try:
+            return self.tracing.graph(name, part, run)
+        except ExportError as refused:
+            raise refusal_in(refused) or refused from refused.__cause__
+
+    def _observe(self, name: str) -> _Observed:
+        """Run a part on small weights, or on none, and see what its tests and loops see.
+
+        Raises:
+            ExportError: nothing of its code runs.
+        """
+        reason: Exception | None = None
+        with silently(f"{name}: rewriting has to run the model's code", ""):
+            for twin in twins(self.tracing.loaded.model):
+                try:
+                    return self._observe_twin(twin, name)
+                except Exception as error:  # of the model's code, which such sizes may break
+                    reason = reason or error
+        raise ExportError(
+            f"{name}: rewriting has to run the model's code, and that fails: "
+            f"{type(reason).__name__}: {reason}"
+        ) from reason
+
+    def _observe_twin(self, twin: Twin, name: str) -> _Observed:
+        parts = self._parts(twin.model, name)
+        surroundings = TransformersSurroundings(parts["example"].module)
+        register_caches(twin.model)
+        calls = [surroundings.prepared(each.given) for each in parts.values()]
+        with _running(twin, surroundings):
+            rewriter = Rewriter(
+                parts["example"].module,
+                calls,
+                asserts=self.asserts,
+                max_iterations=self.max_iterations,
+            )
+        return _Observed(twin, parts, surroundings, rewriter)
+
+    def _parts(self, model: Any, name: str) -> dict[str, Part]:
+        """A part of a model by the name of the input set."""
+        from ..validation.folders import example_graphs
+
+        graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic)
+        if not self.tracing.dynamic:
+            graphs = {"example": graphs["example"]}
+        return {title: each[name] for title, each in graphs.items()}
+
+    def all_notes(self) -> list[str]:
+        """Return how graphs were rewritten, and what they leave out."""
+        left = [f"{name}: {note}" for name, each in self.done.items() for note in each.notes]
+        return [*self.notes, *left]
+
+    def prove(self, checked: Checked) -> None:
+        """Compare rewritten graphs with their code on the twins, where no weights were read.
+
+        Raises:
+            ExportError: one gives something else.
+        """
+        for name, observed in self._observed.items():
+            if name not in self.done or checked.sets.get(name):
+                continue
+            if not observed.twin.has_weights or find_spec("onnxruntime") is None:
+                self.notes.append(f"{name}: nothing has compared the rewritten graph")
+                continue
+            with self.tracing.meter.step(f"prove {name}"):
+                found = self._proved(name, observed)
+            told = f"the rewritten graph of {observed.twin.text}, was right for {found} input sets"
+            self.notes.append(f"{name}: {told}")
+
+    def _proved(self, name: str, observed: _Observed) -> int:
+        import onnx_ir
+
+        if observed.twin.model.dtype == torch.bfloat16:  # of which ONNX Runtime multiplies nothing
+            observed.twin.model.float()
+            observed.parts = self._parts(observed.twin.model, name)
+
+        def run(trace: Any) -> Any:
+            with as_torch_onnx():
+                return observed.rewriter.exported(trace, observed.module)[0]
+
+        example = Part(observed.module, dict(observed.parts["example"].given))
+        found = Checked({name: 0})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.onnx"
+            program, sizes = self.tracing.converted(name, example, observed.twin.model, run)
+            onnx_ir.save(program, path, external_data=f"{name}.data")
+            session = Session(path, ["CPUExecutionProvider"], path.name)
+            reference = TransformersReference(observed.module)
+            for title, part in observed.parts.items():
+                given = InputSet(title, partial(_given, part), may_misfit=title != "example")
+                judge(name, session, reference, given, sizes, found)
+        return found.sets[name]
+
+
+@contextlib.contextmanager
+def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
+    """Within it the code of a twin runs as the trace will run it."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(silently("the model's code does not run", ""))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(surroundings.recording())
+        if not twin.has_weights:
+            stack.enter_context(ZeroProducts())
+        yield
+
+
+def _given(part: Part) -> Given:
+    return Given({}, call=((), part.given))

@@ -1,0 +1,203 @@
+"""The graphs of a model: which there are, and how each is traced and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import ExportError
+from ..meter import Meter
+from ..torch.converting import mend, one_subgraph_version
+from ..torch.exporting import optimized
+from ..torch.guards import Sizes
+from ..torch.skeleton import Skeleton, make_skeleton
+from ..torch.untouched import ZeroProducts, has_no_data
+from .dimensions import fix_bound_dimensions
+from .exporter import Run, exporter, silently
+from .inputs import plain_words, sample_inputs
+from .loading import Loaded, told
+from .saving import Graph
+
+__all__ = ["Part", "Tracing", "fixed_dimensions", "graph_modules"]
+
+
+class Part(NamedTuple):
+    """What becomes one graph: a module, which is the model or a part of it, and its inputs."""
+
+    module: Any
+    given: dict[str, Any]
+
+
+def graph_modules(model: Any, inputs: Mapping[str, Any] | None, dynamic: bool) -> dict[str, Part]:
+    """The graphs of a model: each a module and its inputs."""
+    from transformers.exporters.utils import decompose_for_generation
+
+    generates = model.can_generate()
+    if inputs is not None:
+        given = dict(inputs)
+    else:
+        what = f"{type(model).__name__}: no example inputs can be made of its config"
+        with told(what, "give inputs={name: tensor}"):
+            given = sample_inputs(model, generates)
+    if not generates:
+        return {"model": Part(model, given)}
+    for settings in (model.config, model.generation_config):
+        settings.use_cache = True  # else every step would compute the whole text again
+    way_out = (
+        "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
+        "class that does not generate"
+    )
+    running = silently(f"{type(model).__name__}.generate() does not run", way_out)
+    with running, ZeroProducts():
+        words = {"logits_processor": [plain_words(model)], **given}
+        several = dynamic and not model._is_stateful  # a state moves on by one token at a time
+        found = decompose_for_generation(model, words, multi_token_decode=several)
+    if model.config.is_encoder_decoder:
+        encoder = model.get_encoder()
+        names = (model.main_input_name, "attention_mask")
+        found = {"encoder": (encoder, {n: given[n] for n in names if n in given}), **found}
+    return {name: Part(*each) for name, each in found.items()}
+
+
+def _plainly(trace: Any) -> Any:
+    return trace()
+
+
+@dataclass
+class Tracing:
+    """Traces the parts of a model, whose weights lie in files."""
+
+    loaded: Loaded
+    dynamic: bool
+    optimize: bool
+    meter: Meter
+
+    def graph(self, name: str, part: Part, run: Run = _plainly) -> Graph:
+        """Trace a part, convert and optimize it.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            run: calls the trace.
+
+        Raises:
+            ExportError: torch or transformers cannot do it.
+        """
+        what = _what(name, part)
+        with self.meter.step(f"trace {name}"):
+            program, sizes = self.converted(name, part, self.loaded.model, run)
+        optimized_by = silently(f"torch cannot optimize {what}", "optimize=False leaves that out")
+        with self.meter.step(f"optimize {name}"), optimized_by:
+            made = self._skeleton(part.module, program)
+        if self.dynamic:
+            _refuse_one_step(what, made)
+        recipes = _made_of(self.loaded, part.module)
+        return Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
+
+    def converted(
+        self, name: str, part: Part, model: Any, run: Run = _plainly
+    ) -> tuple[Any, Sizes]:
+        """Return the graph of a part, which nothing has optimized, and what it assumes of sizes.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            model: what the module is, or is a part of.
+            run: calls the trace.
+        """
+        exporting = exporter(run)
+        from transformers.exporters import OnnxConfig
+
+        way_out = "dynamic=False or other inputs may help, and oe.torch.export takes any module"
+        told_by = silently(f"transformers cannot export {_what(name, part)}", way_out)
+        with told_by, torch.no_grad():
+            shapes = _shapes(model, part.given) if self.dynamic else None
+            config = OnnxConfig(dynamic=self.dynamic, optimize=False, dynamic_shapes=shapes)
+            with one_subgraph_version():
+                program = exporting.export(part.module, part.given, config).program
+            mend(program)
+            fix_bound_dimensions(program, exporting.exported)
+        return program, exporting.sizes
+
+    def _skeleton(self, module: Any, program: Any) -> Skeleton:
+        """The skeleton of a graph; `ties` stays empty, since the map has every slot."""
+
+        def empty(tensor: Any) -> bool:
+            return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
+
+        from transformers.exporters.utils import apply_patches
+
+        known = _made_of(self.loaded, module)
+        keep = [name for name, _ in _tensors(module) if name not in known]
+        with apply_patches("onnx"):
+            return make_skeleton(program, empty, {}, keep, optimized if self.optimize else None)
+
+
+def _what(name: str, part: Part) -> str:
+    return f"{type(part.module).__name__} ({name})"
+
+
+def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
+    """How the tensors of a module, which is a part of the model, are made, by its own names."""
+    if module is loaded.model:
+        return loaded.made
+    by_tensor = {
+        id(tensor): loaded.made[name]
+        for name, tensor in _tensors(loaded.model)
+        if name in loaded.made
+    }
+    return {
+        name: by_tensor[id(tensor)] for name, tensor in _tensors(module) if id(tensor) in by_tensor
+    }
+
+
+def _shapes(model: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Dimensions that vary, where transformers.exporters would not get them right.
+
+    The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
+    trace is right for one length only, and does not always say so.
+    """
+    if not getattr(model, "_is_stateful", False):
+        return None
+    from transformers.exporters import exporter_dynamo, utils
+
+    exporter_dynamo.register_cache_pytrees_for_model(model)
+    traced = {name: value for name, value in given.items() if name not in utils._OUTPUT_FLAGS}
+    shapes = dict(exporter_dynamo.get_auto_dynamic_shapes(traced))
+    rows = {0: torch.export.Dim.AUTO}
+    return shapes | {name: rows for name, each in traced.items() if isinstance(each, torch.Tensor)}
+
+
+def _refuse_one_step(what: str, made: Skeleton) -> None:
+    """A cache that grows, and whose length the trace has fixed, would fit once."""
+    outputs = {value.name: value for value in made.model.graph.outputs}
+    for value in made.model.graph.inputs:
+        longer = outputs.get(f"output.{(value.name or '').removeprefix('input.')}")
+        if longer is None or value.shape is None or longer.shape is None:
+            continue
+        for place, (before, after) in enumerate(zip(value.shape, longer.shape, strict=True)):
+            if isinstance(before, int) and isinstance(after, int) and before != after:
+                raise ExportError(
+                    f"{what}: the trace fixes {value.name}[{place}] to {before}, and a cache grows "
+                    f"with each word, so the graph would run once; export the module without a "
+                    "cache by oe.torch.export, or all of it for one size with dynamic=False"
+                )
+
+
+def fixed_dimensions(made: Skeleton) -> list[str]:
+    """The fixed dimensions of what a caller gives; caches have such by nature."""
+    return [
+        f"{value.name}[{place}] = {dim}"
+        for value in made.model.graph.inputs
+        if value.name is not None and "." not in value.name and value.shape is not None
+        for place, dim in enumerate(value.shape)
+        if isinstance(dim, int)
+    ]

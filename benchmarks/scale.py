@@ -195,9 +195,7 @@ class Scale:
             self._row(name, [*save, out, *options])
             if "--dry-run" not in options:
                 self._row("verify-external of it", [self._bin / "verify-external", out / "model.onnx", "-q"])
-        same = [*save, out, "--overwrite"]
-        self._row("per-tensor, replacing the single file", same)
-        self._row("the same again, `--reuse`", [*same, "--reuse"])
+        self._row("per-tensor, replacing the single file", [*save, out, "--overwrite"])
 
 
 def main() -> int:

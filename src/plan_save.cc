@@ -11,7 +11,6 @@
 #include "save/option_rules.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
-#include "save/reuse.h"
 #include "save_set.h"
 #include "verify/recorded_bytes.h"
 
@@ -21,17 +20,15 @@ namespace {
 // What is made exists once, while it is written.
 Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint,
                           const PlanOptions& options) {
-  const bool dedups = options.dedup == Dedup::kContent;
-  if (!dedups && options.reuse == Reuse::kNo) {
+  if (options.dedup != Dedup::kContent) {
     return {};
   }
   for (const PlannedTensor& tensor : plan.tensors) {
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
       return fail(ErrorCode::kInvalidArgument,
-                  "tensor " + quote(tensor.name) + ": its bytes are made once, when they are " +
-                      "written, and " +
-                      (dedups ? "finding equal bytes" : "keeping files of the old model") +
-                      " would need them before; leave it out, or give the tensor in memory");
+                  "tensor " + quote(tensor.name) +
+                      ": its bytes are made once, when they are written, and finding equal bytes "
+                      "would need them before; leave it out, or give the tensor in memory");
     }
   }
   return {};
@@ -49,10 +46,6 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
   if (options.dedup == Dedup::kContent) {
     TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), models, checkpoint, options, write.threads,
                                        write.progress));
-  }
-  if (options.reuse == Reuse::kEqualFiles && write.overwrite == Overwrite::kAllow &&
-      !folder.empty()) {
-    TRY_ASSIGN(plan, reuse_equal_files(std::move(plan), models, checkpoint, folder, write));
   }
   TRY(note_recorded_crcs(models, plan));
   return plan;

@@ -160,10 +160,6 @@ void report_data(const SavePlan& plan, SaveReport& report) {
     report.oversized.push_back(plan.tensors[tensor].name);
   }
   report.bytes = plan.bytes;
-  report.files_reused = plan.reused.size();
-  for (const auto& [file, reused] : plan.reused) {
-    report.bytes_reused += plan.files[file].bytes;
-  }
   for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
     report.linked_bytes += plan.parts[i].bytes;
   }
@@ -194,10 +190,6 @@ VerifyOptions verify_options(const SavePlan& plan, const SaveOptions& save,
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   if (write.cache == PageCache::kBypass) {
     options.drop_cache = DropCache::kBehind;
-  }
-  // Reused files have just been compared with the checkpoint.
-  for (const auto& [file, reused] : plan.reused) {
-    options.compared_files.insert(reused.location);
   }
   return options;
 }

@@ -67,7 +67,6 @@ output:
 {}  --keep-inputs          filled graph inputs stay inputs (with an overridable default)
   --checksum sha1        record the SHA-1 of each data file in the model
   --overwrite            replace an existing model once the new one is complete
-  --reuse                with --overwrite: reuse old data files whose bytes do not change
   --dry-run              print what would fill what, and write no model; needs no -o
 
 work:
@@ -98,7 +97,6 @@ struct Arguments {
   bool attributes = false;
   bool keep_inputs = false;
   bool overwrite = false;
-  bool reuse = false;
   bool dry_run = false;
   bool verify = true;
   bool fsync = true;
@@ -128,7 +126,6 @@ void set_up(CommandLine& line, Arguments& arguments) {
   line.one_of("--checksum", arguments.checksum, {"sha1"});
   line.flag("--keep-inputs", arguments.keep_inputs);
   line.flag("--overwrite", arguments.overwrite);
-  line.flag("--reuse", arguments.reuse);
   line.flag("--dry-run", arguments.dry_run);
   line.flag("--verify,!--no-verify", arguments.verify);
   line.flag("--fsync,!--no-fsync", arguments.fsync);
@@ -146,8 +143,8 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
     if (!arguments.dry_run) {
       return "no -o OUT_DIR is given";
     }
-    if (arguments.options.plan.layout == Layout::kLink || arguments.reuse) {
-      return "no -o OUT_DIR is given: --layout link and --reuse need it for a dry run, too";
+    if (arguments.options.plan.layout == Layout::kLink) {
+      return "no -o OUT_DIR is given: --layout link needs it for a dry run, too";
     }
   }
   if (arguments.checkpoints.empty()) {
@@ -160,9 +157,6 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
     }
   } else if (arguments.attributes) {
     return "--attributes: is for a model without CHECKPOINT";
-  }
-  if (arguments.reuse && !arguments.overwrite) {
-    return "--reuse: is for --overwrite";
   }
   return "";
 }
@@ -220,7 +214,6 @@ void fill_options(Arguments& arguments) {
   options.open.threads = options.write.threads;
   options.plan.given =
       arguments.attributes ? GivenTensors::kMoveAndAttributes : GivenTensors::kStay;
-  options.plan.reuse = arguments.reuse ? Reuse::kEqualFiles : Reuse::kNo;
   options.plan.max_expand = options.open.max_expand;
   options.write.sync = arguments.fsync ? Sync::kFiles : Sync::kNone;
   options.write.resume = arguments.resume ? Resume::kYes : Resume::kNo;
@@ -355,7 +348,7 @@ Result<NewFolders> make_out_dir(const Arguments& arguments) {
 // The phases of the save that take time, for the progress bar.
 std::vector<Phase> phases_of(const Arguments& arguments) {
   std::vector<Phase> phases;
-  if (arguments.reuse || arguments.options.plan.dedup == Dedup::kContent) {
+  if (arguments.options.plan.dedup == Dedup::kContent) {
     phases.push_back(Phase::kCompare);
   }
   phases.push_back(Phase::kCopy);
@@ -448,11 +441,6 @@ void note_details(const Command& command, const Arguments& arguments, const Save
   if (report.bytes_resumed > 0) {
     command.note(fmt::format("resumed a killed save: {} of {} were already written",
                              size_text(report.bytes_resumed), size_text(report.bytes)));
-  }
-  if (arguments.reuse) {
-    command.note(fmt::format("reused {} of the replaced model, {}",
-                             count_text(report.files_reused, "file"),
-                             size_text(report.bytes_reused)));
   }
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));
 }

@@ -60,7 +60,7 @@ struct FileBytes {
 // error that it returns, or an exception, ends the save, and nothing is published.
 //
 // What is written is verified by the CRC-32 of what `make` delivered. Whatever else would need the
-// bytes is refused: Checkpoint::read(), Dedup::kContent, Reuse::kEqualFiles.
+// bytes is refused: Checkpoint::read(), Dedup::kContent.
 struct MadeBytes {
   std::uint64_t size = 0;
   std::function<Status(std::span<std::byte> out)> make;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,11 +57,6 @@ inline constexpr std::uint64_t kMinPageAlignedBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMinAlignment = 16;
 inline constexpr std::uint64_t kMaxAlignment = std::uint64_t{2} << 20;
 
-// kEqualFiles: when a model is replaced, data files whose bytes do not change stay where they are
-// (SavePlan::reused), and the new model uses them. The others get new names, as always. For layouts
-// with data files, and for one process.
-enum class Reuse : std::uint8_t { kNo, kEqualFiles };
-
 inline constexpr std::uint64_t kDefaultShardBytes = 2'000'000'000;
 inline constexpr std::size_t kMaxShards = 99'999;  // five digits
 inline constexpr std::size_t kMaxSetModels = 100;  // that are saved at once
@@ -113,15 +107,6 @@ struct PlannedFile {
   std::uint64_t bytes = 0;
 };
 
-// A data file of the replaced model that already has the planned bytes. It is reused: it stays
-// where it is, and the new model refers to it there.
-struct ReusedFile {
-  std::string location;             // relative to the model's folder
-  std::string stamp;                // identifies the compared file, which must not change any more
-  std::vector<std::uint32_t> crcs;  // CRC-32 of the file's parts, in their order
-  std::string sha1;                 // with Checksum::kSha1; lower-case hex
-};
-
 // One of the models that share the data files of a plan.
 struct PlannedModel {
   std::string name;
@@ -138,9 +123,8 @@ struct SavePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<PlannedPart> parts;  // file by file, by rising offset
   std::vector<PlannedFile> files;
-  std::map<std::uint32_t, ReusedFile> reused;  // by index into `files`: never written
-  std::uint64_t bytes = 0;                     // of all data files that are written
-  MappingOptions asked = {};                   // Mapping::asked, for the manifest
+  std::uint64_t bytes = 0;             // of all data files
+  MappingOptions asked = {};           // Mapping::asked, for the manifest
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
   // The models of a set (save_graphs_with_external_data()); tensors are in their order. Empty for a
   // model alone.
@@ -149,9 +133,6 @@ struct SavePlan {
   // The location of a data file as the model spells it, relative to the model's folder. Not for
   // kInline.
   [[nodiscard]] std::string location(std::uint32_t file) const {
-    if (const auto old = reused.find(file); old != reused.end()) {
-      return old->second.location;
-    }
     return layout == Layout::kPerTensor ? data_dir + "/" + files[file].name : files[file].name;
   }
 };
@@ -181,7 +162,6 @@ struct PlanOptions {
   // that states another type is kMismatch. If not set, a tensor is converted to the type of its
   // slot where the mapping paired different float types (MappingOptions::casts).
   std::optional<DType> dtype = {};
-  Reuse reuse = Reuse::kNo;
   // The copied data of the loaded model may be at most this many times what its files store, or
   // kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;

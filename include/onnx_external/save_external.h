@@ -44,7 +44,7 @@
 namespace onnx_external {
 
 // kDryRun: report the plan and write nothing. Tensors are read if the plan depends on their bytes
-// (Dedup::kContent, Reuse::kEqualFiles).
+// (Dedup::kContent).
 enum class RunMode : std::uint8_t { kWrite, kDryRun };
 
 // The options of each step, and those that only the whole job has.
@@ -118,8 +118,6 @@ struct SaveReport {
   std::string alignment;            // Mapping::alignment
   std::uint64_t bytes = 0;          // of data files; with Layout::kInline, of data in the model
   std::uint64_t bytes_resumed = 0;  // of these, written by the killed save that was resumed
-  std::uint64_t files_reused = 0;   // Reuse::kEqualFiles: files of the replaced model
-  std::uint64_t bytes_reused = 0;   // in these files; not counted in `bytes`
   std::uint64_t linked_bytes = 0;   // Layout::kLink: of the ranges that the model refers to
   // Data files of the replaced model that stay because another model of the folder refers to them:
   // (location, name of such a model).
@@ -240,8 +238,8 @@ struct SetReport {
                                                 const SaveOptions& options = {});
 
 // Decides where every byte of a save goes: chooses a free name for the data, assigns the tensors to
-// files or links them, and, if `options` ask for it, finds tensors of equal bytes and files to
-// reuse. It writes nothing, and reads tensors only for the latter two. `write`: the options of the
+// files or links them, and, if `options` ask for it, finds tensors of equal bytes. It writes
+// nothing, and reads tensors only for the latter. `write`: the options of the
 // write_plan() that follows. With an empty `target.folder` no folder is read; the plan is that of a
 // first save. The result does not depend on the number of threads.
 //

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -128,8 +127,6 @@ struct VerifyOptions {
   std::string manifest = {};
   // The folder that locations of external tensors are relative to; empty = the model's folder.
   std::filesystem::path data_folder = {};
-  // Locations of files that the caller has just compared with the checkpoint; they are skipped.
-  std::set<std::string> compared_files = {};
   ProgressFn progress;
 };
 

@@ -73,7 +73,7 @@ class StagedSave {
   ~StagedSave();
 
   // The staging folder. It holds the model file and its data under their final relative names, so a
-  // loader can open the model there, unless its data is linked or reused.
+  // loader can open the model there, unless its data is linked.
   [[nodiscard]] const std::filesystem::path& directory() const;
   // `member`: of a set, the place of the model in SavePlan::set.
   [[nodiscard]] std::filesystem::path model_path(std::size_t member = 0) const;
@@ -120,9 +120,9 @@ class StagedSave {
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
 //
-// kIo; kCorrupt if a source is damaged, or if a reused file (SavePlan::reused) has changed since it
-// was compared; kCancelled; kAlreadyExists; kInvalidArgument for a checksum with kLink, which would
-// need whole files, and for a team that is to write tensors that are in no file.
+// kIo; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument for a checksum
+// with kLink, which would need whole files, and for a team that is to write tensors that are in no
+// file.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,

@@ -153,7 +153,6 @@ void set_plan_options(Keywords& keywords, PlanOptions& plan) {
   set_bytes(keywords, "inline_below", plan.inline_below);
   set_choice(keywords, "attributes", GivenTensors::kMoveAndAttributes, GivenTensors::kStay,
              plan.given);
-  set_choice(keywords, "reuse", Reuse::kEqualFiles, Reuse::kNo, plan.reuse);
   if (const nb::object value = keywords.take("dtype"); value.is_valid()) {
     const auto name = as<std::string>("dtype", nb::str(value), "a str");
     // torch.float16 and numpy's names alike.

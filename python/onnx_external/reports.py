@@ -113,8 +113,6 @@ class SaveReport(_Document):
     notes: list[str] = field(default_factory=list)
     """Sentences on what may surprise, such as a file of a folder that was not read."""
     linked_bytes: int = 0
-    files_reused: int = 0
-    bytes_reused: int = 0
     data_left_for: list[dict[str, str]] = field(default_factory=list)
     test_data: list[dict[str, Any]] = field(default_factory=list)
     dimensions: list[dict[str, Any]] = field(default_factory=list)
@@ -177,8 +175,6 @@ class SetReport(_Document):
     derived: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     linked_bytes: int = 0
-    files_reused: int = 0
-    bytes_reused: int = 0
     data_left_for: list[dict[str, str]] = field(default_factory=list)
 
 

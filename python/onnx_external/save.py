@@ -57,7 +57,6 @@ class SaveOptions(TypedDict, total=False):
     attributes: bool | None
     dtype: object
     overwrite: bool
-    reuse: bool
     verify: bool
     fsync: bool
     resume: bool
@@ -123,7 +122,6 @@ def save(
     attributes: bool | None = None,
     dtype: object = None,
     overwrite: bool = False,
-    reuse: bool = False,
     verify: bool = True,
     fsync: bool = True,
     resume: bool = True,
@@ -205,7 +203,6 @@ def save(
         "attributes": attributes,
         "dtype": dtype,
         "overwrite": overwrite,
-        "reuse": reuse,
         "verify": verify,
         "fsync": fsync,
         "resume": resume,
@@ -268,7 +265,7 @@ def save(
 
 _Reports = reports.SaveReport | reports.SetReport
 
-_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "reuse": False, "before_publish": None}
+_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None}
 """Options of a plan that tells where weights would go, without reading them."""
 
 

@@ -33,7 +33,7 @@ struct CopyJob {
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;
-  const WrittenParts& done;  // are in their files already: reused or resumed
+  const WrittenParts& done;  // are in their files already
   Journal* journal;          // gets every other part as soon as it is written; may be null
   // Empty, or which parts other processes write (save/teamwork.h). Files that have such parts and
   // others exist already, and get no SHA-1 here.

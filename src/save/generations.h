@@ -7,9 +7,8 @@
 // manifest beside it, and must have the recorded sizes and bytes.
 //
 // A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
-// ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). A
-// model that reuses files of the one before (SavePlan::reused) has data in several generations, and
-// its manifest beside it, whatever its layout. So has each model of a set, whose data files are in
+// ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). Each
+// model of a set has its manifest beside it, whatever its layout, whose data files are in
 // one folder or named after it: "initializers.1.data", "initializers.1-00001-of-00002.data".
 #pragma once
 
@@ -102,13 +101,14 @@ struct ModelIdentity {
                                                    const std::optional<ModelIdentity>& current);
 
 // The entries of `out` that hold the data which manifests of generations say belongs to the model,
-// and these manifests. Reused data of other generations is not among them.
+// and these manifests. Data of other generations, which earlier versions
+// could reuse, is not among them.
 [[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                                const ModelIdentity& model);
 
 // Removes manifests that know this model and say that its data is in the same files, but for that
-// of `newest`, an entry of `out`, or else of the last generation: a model that links, reuses
-// all files or has none is the same file when it is saved again. False when something could not be
+// of `newest`, an entry of `out`, or else of the last generation: a model that links, or has no
+// data, is the same file when it is saved again. False when something could not be
 // read or removed.
 [[nodiscard]] bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
                                          const ModelIdentity& model, const std::string& newest);

@@ -116,12 +116,6 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
     hasher.add(file.bytes);
   }
   hasher.add(derived_json(plan.asked.derived, ""));
-  hasher.add(plan.reused.size());
-  for (const auto& [number, file] : plan.reused) {
-    hasher.add(number);
-    hasher.add(file.location);
-    hasher.add(file.stamp);
-  }
   hasher.add(plan.parts.size());
   for (const PlannedPart& part : plan.parts) {
     hasher.add(part.bytes);

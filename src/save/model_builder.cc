@@ -137,7 +137,7 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   }
   if (tensor.part && plan_.layout != Layout::kInline) {
     const PlannedPart& part = plan_.parts[*tensor.part];
-    const bool is_beside = !plan_.reused.empty() || !plan_.set.empty();  // the manifest is
+    const bool is_beside = !plan_.set.empty();  // the manifest is
     record.file = is_beside ? plan_.location(part.file) : plan_.files[part.file].name;
     record.offset = part.offset;
   }

@@ -6,10 +6,6 @@
 namespace onnx_external {
 namespace {
 
-bool has_data_files(Layout layout) {
-  return layout != Layout::kInline && layout != Layout::kLink;
-}
-
 std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
   if (write.checksum != Checksum::kNone) {
     return "a checksum needs whole files to be read; leave it out with the layout link";
@@ -32,9 +28,6 @@ std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Ca
   }
   if (plan.layout == Layout::kInline && write.checksum != Checksum::kNone) {
     return "a checksum is of data files, and the layout inline has none";
-  }
-  if (plan.reuse == Reuse::kEqualFiles && !has_data_files(plan.layout)) {
-    return "data files are reused, and the layouts inline and link write none";
   }
   if (plan.dtype && casts == Casts::kAllow) {
     return "a dtype converts all floats; leave out the cast";

@@ -67,8 +67,7 @@ class PlanCopier {
                               job.plan.bytes + kBytesPerFile * job.plan.files.size())),
         steps_(plan_copy(job, threads_)),
         tools_(static_cast<std::size_t>(threads_)),
-        syncer_(job.options.sync, job.plan.files.size() - job.plan.reused.size(),
-                room_for_unsynced(job, threads_)),
+        syncer_(job.options.sync, job.plan.files.size(), room_for_unsynced(job, threads_)),
         copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.parts.size());
     copied_.infinite.resize(job.plan.parts.size());
@@ -243,11 +242,6 @@ class PlanCopier {
     }
     return parallel_for(steps_.files.size(), threads_, [this](std::size_t number, int) -> Status {
       if (steps_.files[number].done < steps_.files[number].all || steps_.files[number].all == 0) {
-        return {};
-      }
-      const auto old = job_.plan.reused.find(static_cast<std::uint32_t>(number));
-      if (old != job_.plan.reused.end()) {
-        copied_.sha1s[number] = old->second.sha1;
         return {};
       }
       TRY_ASSIGN(copied_.sha1s[number], data_file_sha1(job_.data, job_.plan.files[number]));

@@ -15,7 +15,6 @@
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/replaced.h"
-#include "save/reuse.h"
 #include "save/target_limits.h"
 
 namespace onnx_external {
@@ -81,9 +80,6 @@ Status Transaction::open_locked(const std::filesystem::path& out_dir) {
       return fail(
           ErrorCode::kIo,
           out_dir.string() + ": another save is writing into this folder; wait for its end");
-    }
-    if (!locked && options_.reuses_files) {
-      return fail(no_locks_error(*out));
     }
     if (!out->is_removed()) {
       out_ = *std::move(out);

@@ -33,8 +33,7 @@ SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint
   for (std::size_t i = 0; any && has_files && i < plan.parts.size(); ++i) {
     const PlannedPart& part = plan.parts[i];
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
-    if (tensor.source != TensorSource::kCheckpoint || part.bytes < kMinHoleBytes ||
-        plan.reused.contains(part.file)) {
+    if (tensor.source != TensorSource::kCheckpoint || part.bytes < kMinHoleBytes) {
       continue;
     }
     const auto range = planned_range(checkpoint, tensor);

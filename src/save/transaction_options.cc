@@ -12,7 +12,7 @@ std::vector<std::string> model_names(const TransactionOptions& options) {
 }
 
 bool has_manifest_in_folder(const TransactionOptions& options) {
-  return options.layout == Layout::kPerTensor && !options.reuses_files && options.set.empty();
+  return options.layout == Layout::kPerTensor && options.set.empty();
 }
 
 std::string manifest_name(const TransactionOptions& options, const std::string& model) {

@@ -24,10 +24,7 @@ struct TransactionOptions {
   // kInline the only file is the model itself.
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
-  // Some files of the replaced model are reused (SavePlan::reused): the manifest stands beside the
-  // model then, and there may be no data folder.
-  bool reuses_files = false;
-  std::uint64_t hole_bytes = 0;  // in `files`: need no room on the disk
+  std::uint64_t hole_bytes = 0;         // in `files`: need no room on the disk
   // The name of the job (save/journal.h); a staging folder with its journal is taken over. Empty:
   // none is.
   std::string job = {};

@@ -21,7 +21,6 @@
 #include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/resume.h"
-#include "save/reuse.h"
 #include "save/sparse_files.h"
 #include "save/teamwork.h"
 #include "save/test_data_files.h"
@@ -283,13 +282,11 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& ch
   // The journal knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && team.is_alone();
   SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
-  TRY_ASSIGN(
-      auto transaction,
-      Transaction::begin(
-          out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite, plan.layout,
-                    files_to_write(plan), !plan.reused.empty(), sparse.hole_bytes,
-                    resumes ? job : std::string(), plan.data_name, names_of_set(plan)}));
-  TRY(check_reused_files(plan, out_dir, options.sync));
+  TRY_ASSIGN(auto transaction,
+             Transaction::begin(
+                 out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
+                           plan.layout, plan.files, sparse.hole_bytes,
+                           resumes ? job : std::string(), plan.data_name, names_of_set(plan)}));
   PreparedOutput output{std::move(transaction),
                         {},
                         WrittenParts(plan.parts.size()),
@@ -359,11 +356,10 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
                             : Text(fail(output.error()))));
   Transaction& transaction = output->transaction;
   Journal* const journal = output->journal ? &*output->journal : nullptr;
-  const WrittenParts done = with_reused_files(plan, output->resumed);
-  TRY_ASSIGN(auto copied,
-             team.join(plan, copy_files({plan, models, checkpoint, transaction.data(), options,
-                                         done, journal, team.parts_of_others(plan), output->sparse},
-                                        meter)));
+  TRY_ASSIGN(auto copied, team.join(plan, copy_files({plan, models, checkpoint, transaction.data(),
+                                                      options, output->resumed, journal,
+                                                      team.parts_of_others(plan), output->sparse},
+                                                     meter)));
   // From here on the others wait for the end, which is the state's to tell.
   auto state =
       std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan, options.team);

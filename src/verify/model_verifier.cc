@@ -83,8 +83,6 @@ void ModelVerifier::read_entries() {
       if (subject.entry) {
         remark(subject, subject.entry->remarks);
       }
-      subject.is_compared =
-          subject.entry && options_.compared_files.contains(subject.entry->location);
     }
   }
 }

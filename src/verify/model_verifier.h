@@ -73,7 +73,6 @@ class ModelVerifier {
     std::optional<std::uint32_t> written_crc;  // with `equals`
     const ManifestTensor* record = nullptr;    // nothing contradicts it
     bool is_expected = false;
-    bool is_compared = false;  // VerifyOptions::compared_files has its file
     bool by_manifest = false;  // with `equals`: only the manifest names it
     bool is_shared = false;    // a second name of another subject's tensor
     std::size_t check = 0;     // with `entry`: index of its range check

@@ -17,7 +17,7 @@ namespace onnx_external {
 
 void ModelVerifier::plan_checks(std::size_t number, RangePlan& plan) {
   for (Subject& subject : subjects_) {
-    if (subject.entry && !subject.is_compared) {
+    if (subject.entry) {
       const bool wants_crc = subject.record != nullptr && subject.record->crc32;
       const RangePlan::Added added =
           plan.add(*subject.entry, subject.equals, subject.written_crc, wants_crc, number);
@@ -30,7 +30,7 @@ void ModelVerifier::plan_checks(std::size_t number, RangePlan& plan) {
 Status ModelVerifier::check_rest(std::span<const RangeAnswer> answers, FileSha1s& sha1s,
                                  ProgressMeter& meter) {
   for (Subject& subject : subjects_) {
-    if (subject.entry && !subject.is_compared) {
+    if (subject.entry) {
       apply(subject, answers[subject.check]);
     }
   }
@@ -157,7 +157,7 @@ Status ModelVerifier::check_checksums(FileSha1s& sha1s, ProgressMeter& meter) {
   std::map<std::string_view, std::vector<Subject*>> by_file;
   std::vector<std::string> left;
   for (Subject& subject : subjects_) {
-    if (subject.entry && !subject.is_compared && !subject.entry->sha1.empty()) {
+    if (subject.entry && !subject.entry->sha1.empty()) {
       by_file[subject.entry->location].push_back(&subject);
     }
   }

@@ -116,9 +116,7 @@ class Sweep {
       return;
     }
     tally_.count("left old data for the next save");
-    // An old file that could not be read is not kept: its tensor has another place then.
-    const bool is_new =
-        now.at("model.onnx") == after_.at("model.onnx") || form_.reuse == Reuse::kEqualFiles;
+    const bool is_new = now.at("model.onnx") == after_.at("model.onnx");
     tally_.check(where, is_new ? fault_of_model(out_) : "another model");
     (void)scene_.save({out_, 3, form_});
     const Snapshot next = snapshot(out_);

@@ -11,6 +11,7 @@
 #include "faults/fault_injection.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
+#include "save/manifest.h"
 #include "save/other_models.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
@@ -65,8 +66,7 @@ class Leftovers : public testing::Test {
             {.name = "b", .shape = {500}, .bytes = noise(2000, seed + 10)}};
   }
 
-  Result<SaveReport> save(std::uint32_t seed, const Choice& choice,
-                          Reuse reuse = Reuse::kNo) const {
+  Result<SaveReport> save(std::uint32_t seed, const Choice& choice) const {
     SaveOptions options;
     options.open.threads = 1;
     options.write.threads = 1;
@@ -76,9 +76,6 @@ class Leftovers : public testing::Test {
     options.plan.layout = choice.layout;
     if (choice.layout == Layout::kShards) {
       options.plan.max_shard_bytes = 2500;
-    }
-    if (choice.layout != Layout::kInline && choice.layout != Layout::kLink) {
-      options.plan.reuse = reuse;
     }
     const std::string name = std::to_string(seed) + ".pt";
     fs::path checkpoint = dir_.path() / name;
@@ -144,19 +141,23 @@ TEST_F(Leftovers, AreNoneWhereEntriesCannotBeExchanged) {
   replace_each_by_each();
 }
 
-TEST_F(Leftovers, OfModelsThatSharedFilesAreNone) {
-  for (const bool exchanges : {true, false}) {
-    pretend({.exchanges = exchanges});
-    for (const Choice& before : choices_with_data()) {
-      for (const Choice& after : all_choices()) {
-        const std::string where = text_of(before) + " by " + text_of(after);
-        ASSERT_THAT(save(1, before), IsOk()) << where;
-        ASSERT_THAT(save(1, before, Reuse::kEqualFiles), IsOk()) << where;
-        ASSERT_THAT(save(2, after, Reuse::kEqualFiles), IsOk()) << where;
-        ASSERT_TRUE(has_the_model_alone()) << where;
-        fs::remove_all(out_);
-      }
+// So earlier versions wrote a model whose files they had taken over from the one before.
+TEST_F(Leftovers, OfAModelWhoseManifestStandsBesideItsFolderAreNone) {
+  for (const Choice& after : all_choices()) {
+    ASSERT_THAT(save(1, {}), IsOk());
+    auto manifest = parse_manifest(read_text(out_ / "initializers/manifest.json"));
+    ASSERT_THAT(manifest, IsOk());
+    for (ManifestTensor& tensor : manifest->tensors) {
+      tensor.file = "initializers/" + tensor.file;
     }
+    fs::remove(out_ / "initializers/manifest.json");
+    dir_.write("out/model.1.manifest.json", manifest_text(*manifest));
+    const auto report = verify_model(out_ / "model.onnx");
+    ASSERT_THAT(report, IsOk());
+    ASSERT_TRUE(report->ok() && report->used_manifest);
+    ASSERT_THAT(save(2, after), IsOk());
+    EXPECT_TRUE(has_the_model_alone()) << text_of(after);
+    fs::remove_all(out_);
   }
 }
 
@@ -228,17 +229,6 @@ TEST_F(Leftovers, AreNoneAfterAnyFailureWhereEntriesCannotBeExchanged) {
     }
     fs::remove_all(out_);
   }
-}
-
-// Another save, which cannot be kept out, would remove them.
-TEST_F(Leftovers, AreNotKeptWhereLocksDoNotWork) {
-  pretend({.locks = false});
-  ASSERT_THAT(save(1, {}, Reuse::kEqualFiles), IsOk());  // there is nothing to keep
-  const auto before = tree_of(out_);
-  EXPECT_THAT(save(1, {}, Reuse::kEqualFiles), FailsWith(ErrorCode::kUnsupported, "has no locks"));
-  EXPECT_EQ(tree_of(out_), before);
-  EXPECT_THAT(save(2, {}), IsOk());
-  EXPECT_TRUE(has_the_model_alone());
 }
 
 }  // namespace

@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 namespace {
 
 // Two large enough to be spliced, reserved and journaled; a transposed, a tied and an inline one.
-std::vector<TestTensor> scene_tensors(std::uint32_t large_seed, std::uint32_t seed) {
+std::vector<TestTensor> scene_tensors(std::uint32_t seed) {
   return {
-      {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, large_seed)},
+      {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, seed)},
       {.name = "second", .shape = {270, 256}, .bytes = noise(276'480, seed + 1)},
       {.name = "middle", .shape = {50, 100}, .bytes = noise(20'000, seed + 2)},
       {.name = "small", .shape = {16}, .bytes = noise(64, seed + 3)},
@@ -126,11 +126,6 @@ std::vector<Form> all_forms() {
       forms.push_back(form);
     }
   }
-  for (Form form : {main[0], main[2]}) {
-    form.name += ", reuse";
-    form.reuse = Reuse::kEqualFiles;
-    forms.push_back(form);
-  }
   for (Form form : {main[0], main[1], main[2], main[3]}) {
     form.name += ", from memory, verified";
     form.input = Input::kMemory;
@@ -152,14 +147,13 @@ Scene::Scene(fs::path folder) : folder_(std::move(folder)) {
   };
   const auto is_turned = [](const TestTensor& tensor) { return tensor.name == "turned"; };
   for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    std::vector<TestTensor> tensors = scene_tensors(seed, seed);
+    std::vector<TestTensor> tensors = scene_tensors(seed);
     write(checkpoint(seed), torch_zip(tensors));
-    write(checkpoint_like_the_others(seed), torch_zip(scene_tensors(seed, 1)));
     write(graph({.input = Input::kGiven}, seed), given_graph(tensors));
     std::erase_if(tensors, is_turned);  // no plain range
     write(folder_ / fmt::format("plain.{}.pt", seed), torch_zip(tensors));
   }
-  std::vector<TestTensor> tensors = scene_tensors(1, 1);
+  std::vector<TestTensor> tensors = scene_tensors(1);
   write(graph(), *model_for(tensors).serialize());
   tensors.push_back({.name = "x", .shape = {2, 3}, .bytes = noise(24, 9)});
   write(graph({.input = Input::kRecorded}), *model_for(tensors).serialize());
@@ -195,16 +189,9 @@ fs::path Scene::checkpoint(std::uint32_t seed) const {
   return folder_ / fmt::format("{}.pt", seed);
 }
 
-fs::path Scene::checkpoint_like_the_others(std::uint32_t seed) const {
-  return folder_ / fmt::format("{}.like.pt", seed);
-}
-
 std::vector<fs::path> Scene::checkpoints(const SaveRequest& request) const {
   if (request.form.input == Input::kGiven || request.form.input == Input::kMemory) {
     return {};
-  }
-  if (request.form.reuse == Reuse::kEqualFiles) {
-    return {checkpoint_like_the_others(request.seed)};
   }
   return {request.form.input == Input::kBeside
               ? request.out / fmt::format("plain.{}.pt", request.seed)
@@ -230,7 +217,6 @@ SaveOptions Scene::options_for(const SaveRequest& request) const {
   options.write.overwrite = request.overwrite;
   options.write.cache = request.form.cache;
   options.verification = request.form.verification;
-  options.plan.reuse = request.form.reuse;
   options.plan.layout = request.form.layout;
   if (request.form.layout == Layout::kShards) {
     options.plan.max_shard_bytes = kSceneShardBytes;
@@ -259,7 +245,7 @@ auto under_fault(const Form& form, Injection injection, std::size_t* calls, cons
 }
 
 Model model_using(const std::vector<std::string>& keys, const Form& form) {
-  std::vector<TestTensor> tensors = scene_tensors(1, 1);
+  std::vector<TestTensor> tensors = scene_tensors(1);
   std::erase_if(tensors, [&](const TestTensor& tensor) {
     const bool is_plain = form.input != Input::kBeside || tensor.name != "turned";
     return !is_plain || std::find(keys.begin(), keys.end(), tensor.name) == keys.end();
@@ -268,7 +254,7 @@ Model model_using(const std::vector<std::string>& keys, const Form& form) {
 }
 
 Result<SaveReport> save_from_memory(const SaveRequest& request, const SaveOptions& options) {
-  const auto tensors = scene_tensors(request.seed, request.seed);
+  const auto tensors = scene_tensors(request.seed);
   TRY_ASSIGN(auto checkpoint, checkpoint_of(loose_tensors(tensors)));
   return save_model_with_external_data({.folder = request.out}, std::move(checkpoint),
                                        model_for(tensors), options);

@@ -40,13 +40,12 @@ struct Form {
   Verification verification = Verification::kOff;
   PageCache cache = PageCache::kUse;
   Input input = Input::kCheckpoint;
-  Reuse reuse = Reuse::kNo;  // with checkpoints that differ in the largest tensor alone
-  bool exchanges = true;     // false: the file system cannot let two entries change places
+  bool exchanges = true;  // false: the file system cannot let two entries change places
 };
 // The forms whose experiments take long: one of each layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
-// These, these verified, and those of a checkpoint without syncs, past the page cache, keeping
-// files of the model that is replaced, and on file systems that cannot exchange entries. Beside
+// These, these verified, and those of a checkpoint without syncs, past the page cache, and
+// on file systems that cannot exchange entries. Beside
 // them saves from memory, which no command can make.
 [[nodiscard]] std::vector<Form> all_forms();
 
@@ -77,7 +76,6 @@ class Scene {
   [[nodiscard]] std::filesystem::path checkpoint(std::uint32_t seed) const;
   [[nodiscard]] std::vector<std::filesystem::path> checkpoints(const SaveRequest& request) const;
   [[nodiscard]] std::filesystem::path recording() const { return folder_ / "inputs.pt"; }
-  [[nodiscard]] std::filesystem::path checkpoint_like_the_others(std::uint32_t seed) const;
 
   // Puts into an output folder what must be there before any save: checkpoints for links.
   void prepare(const SaveRequest& request) const;

@@ -135,7 +135,6 @@ class Campaign:
             Job("links, 8 threads",
                 [*save, of["many"][0], self.out / "many.pt", *over, "--layout", "link", "--threads", "8"],
                 ["sh", "-c", f"mkdir {self.out} && cp {of['many'][1]} {self.out} && {' '.join(map(str, old))}"]),
-            Job("files kept", [*save, *of["many"], *over, *shards, "--reuse"], [*save, *of["many"], *to, *shards]),
             Job("verification", [*verify, saved], saves=False),
             Job("verification against a checkpoint", [*verify, saved, "--against", of["packed"][1]], saves=False),
             Job("digests", [*inspect, of["packed"][1], "--sha256"], saves=False),

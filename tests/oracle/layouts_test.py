@@ -108,50 +108,6 @@ class LayoutsTest(SaveTest):
                 count, wanted = len([*out.rglob("*")]), len([*fresh.rglob("*")])
                 self.report.check(count == wanted, f"{label}: nothing old is left", f"{count}, not {wanted}")
 
-    def test_reuse(self) -> None:
-        """One layer is trained: its files are new, the others are not touched, and the model computes."""
-        for label, options in LAYOUTS.items():
-            self.reused(f"reuse {label}", options)
-
-    def reused(self, label: str, options: tuple) -> None:
-        folder, graph, old = self.write(label, self.graph, self.small.state_dict)
-        out, map_file = folder / "out", folder / "map.json"
-        self.tools.save(graph, old, "-o", out, "--save-map", map_file, *options)
-        before = {path.relative_to(out): path.stat() for path in out.rglob("*") if path.is_file()}
-        trained = zoo.build(SMALL)
-        with torch.no_grad():
-            [*trained.module.parameters()][-1].add_(1)
-        trained = replace(trained, outputs=zoo.run_module(trained.module, trained.inputs))
-        result = self.accept(
-            label,
-            graph,
-            trained.state_dict,
-            trained,
-            *("--map", map_file, "--overwrite", "--reuse", *options),
-            against=("--map", map_file),
-        )
-        if not result:
-            return
-        kept = {
-            path
-            for path, info in before.items()
-            if (out / path).exists()
-            and (out / path).stat()[:2] == info[:2]
-            and (out / path).stat().st_mtime_ns == info.st_mtime_ns
-        }
-        entries = support.external_entries(out / "model.onnx").values()
-        used = {entry["location"] for entry in entries}
-        count = result[1].get("files_reused", 0)
-        self.report.check(count == len(kept), f"{label}: what is kept is not touched", f"{count}, {kept}")
-        self.report.check({str(path) for path in kept} <= used, f"{label}: what is kept is used", str(kept))
-        wanted = {"per tensor": len(used) - 1, "single": 0, "shards": len(used) - 1}[label.removeprefix("reuse ")]
-        self.report.check(count == wanted, f"{label}: all but what changed is kept", f"{count}, not {wanted}")
-        files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-        left = files - used - {"model.onnx"}
-        self.report.check(
-            len(left) == 1 and left.pop().endswith("manifest.json"), f"{label}: nothing old is left", str(left)
-        )
-
     # --- links -------------------------------------------------------------------------------
 
     def linked(self, label: str, graph, state, case, write) -> None:

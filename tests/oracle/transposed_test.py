@@ -136,26 +136,6 @@ class TransposedTest(SaveTest):
         same = all(entries.get(slot) == entry for slot, entry in given.items())
         self.report.check(same, "the saved map has the recipes", str(entries))
 
-    def test_reuse(self) -> None:
-        """Files whose bytes are the same, transposed, stay; another value of a square one is another file."""
-        saved = self.accept_mapped("reuse", self.case.state_dict)
-        if not saved:
-            return
-        self.compute()  # before it is replaced
-        folder = saved[0].parent
-        state = OrderedDict(self.case.state_dict)
-        state["square.weight"] = state["square.weight"].t().contiguous()
-        torch.save(state, self.folder / "reuse.pt")
-        for checkpoint, reused in ((folder.parent / "checkpoint.pt", 6), (self.folder / "reuse.pt", 5)):
-            process = self.tools.save(
-                folder.parent / "graph.onnx", checkpoint, "-o", folder, "--map", self.map, "--overwrite", "--reuse"
-            )
-            document = support.parse_json(process.stdout)
-            found = document and document["files_reused"]
-            self.report.check(found == reused, f"reuse: {reused} files stay", support.last_line(process))
-            verified = self.tools.verify(folder / "model.onnx", "--against", checkpoint)
-            self.report.check(verified.returncode == 0, "reuse: verified", support.last_line(verified))
-
     def test_equal_bytes(self) -> None:
         """A transposed weight and a copy that was stored transposed are one run of bytes."""
         graph = onnx.ModelProto()

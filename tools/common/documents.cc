@@ -216,10 +216,6 @@ Document save_object(const SaveReport& report, RunMode mode) {
   if (report.linked_bytes > 0) {
     document["linked_bytes"] = report.linked_bytes;
   }
-  if (report.files_reused > 0) {
-    document["files_reused"] = report.files_reused;
-    document["bytes_reused"] = report.bytes_reused;
-  }
   if (!report.remarks.empty()) {
     document["remarks"] = list_of(report.remarks, remark);
   }

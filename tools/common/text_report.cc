@@ -196,14 +196,9 @@ std::string totals_text(const SaveReport& report) {
     return fmt::format("{}, {} linked to {}", count_text(report.tensors.size(), "tensor"),
                        size_text(report.linked_bytes), count_text(files, "file"));
   }
-  std::string text =
-      fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
-                  size_text(report.bytes + report.bytes_reused),
-                  files == 0 && report.bytes > 0 ? "the model" : count_text(files, "file"));
-  if (report.files_reused > 0) {
-    text += fmt::format(", {} ({}) reused", report.files_reused, size_text(report.bytes_reused));
-  }
-  return text;
+  return fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
+                     size_text(report.bytes),
+                     files == 0 && report.bytes > 0 ? "the model" : count_text(files, "file"));
 }
 
 // "out/initializers", the folder that the files share; "" if there is none.
@@ -290,8 +285,7 @@ std::string notes_text(const std::vector<std::string>& notes) {
 
 std::string save_text(const SaveReport& report, Lists lists) {
   const bool linked = report.linked_bytes > 0;
-  const bool has_folder = !linked && report.files_reused == 0;
-  const std::string folder = has_folder ? data_folder(report) : "";
+  const std::string folder = linked ? "" : data_folder(report);
   const bool has_rate = report.bytes >= kMinRatedBytes;
   const std::string incomplete = incomplete_text({&report, 1});
   return fmt::format("{}: {}{}{}; {}{}{}\n{}", shown(report.model.string()),
@@ -361,8 +355,7 @@ std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
            (is_dry_run ? slots_text(model) : "") + leftovers_text(model, lists);
   }
   const SaveReport& shared = report.shared;
-  const std::uint64_t stored =
-      shared.linked_bytes > 0 ? shared.linked_bytes : shared.bytes + shared.bytes_reused;
+  const std::uint64_t stored = shared.linked_bytes > 0 ? shared.linked_bytes : shared.bytes;
   const bool has_rate = !is_dry_run && shared.bytes >= kMinRatedBytes;
   return out + derived_text(shared.derived) +
          fmt::format("{}{}: {} in {}, {} if nothing were shared; {}{}\n",

@@ -34,7 +34,6 @@ _PLACES = (
     "align",
     "inline_below",
     "overwrite",
-    "reuse",
     "resume",
     "direct",
     "checksum",

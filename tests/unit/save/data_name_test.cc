@@ -25,13 +25,13 @@ struct HowTest {
 class DataNames : public testing::Test {
  protected:
   Result<StagedSave> stage_seed(std::uint32_t seed, const HowTest& how,
-                                Overwrite overwrite = Overwrite::kAllow, Reuse reuse = Reuse::kNo) {
+                                Overwrite overwrite = Overwrite::kAllow) {
     const auto tensors = mixed_tensors(seed);
     Model model = model_for(tensors);
     WriteOptions options;
     options.sync = Sync::kNone;
     options.overwrite = overwrite;
-    PlanOptions plan{.layout = how.layout, .data_name = how.name, .reuse = reuse};
+    PlanOptions plan{.layout = how.layout, .data_name = how.name};
     if (how.layout == Layout::kShards) {
       plan.max_shard_bytes = 1'000'000;
     }
@@ -39,8 +39,8 @@ class DataNames : public testing::Test {
   }
   // The names in the output folder after the save.
   std::vector<std::string> save(std::uint32_t seed, const HowTest& how,
-                                Overwrite overwrite = Overwrite::kAllow, Reuse reuse = Reuse::kNo) {
-    auto staged = stage_seed(seed, how, overwrite, reuse);
+                                Overwrite overwrite = Overwrite::kAllow) {
+    auto staged = stage_seed(seed, how, overwrite);
     EXPECT_THAT(staged, IsOk());
     if (staged) {
       EXPECT_THAT(staged->publish(), IsOk());
@@ -98,18 +98,6 @@ TEST_F(DataNames, MayDifferFromThoseOfTheReplacedModel) {
       }
     }
   }
-}
-
-TEST_F(DataNames, OfEqualFilesNeedNotBeEqual) {
-  save(1, {.name = "weights.bin"});
-  EXPECT_THAT(save(1, {.name = "others.bin"}, Overwrite::kAllow, Reuse::kEqualFiles),
-              ElementsAre("model.1.manifest.json", "model.onnx", "weights.bin"));
-  EXPECT_THAT(save(2, {.name = "others.bin"}, Overwrite::kAllow, Reuse::kEqualFiles),
-              ElementsAre("model.2.manifest.json", "model.onnx", "others.2.bin"));
-  save(2, {Layout::kShards, "a.bin"});
-  EXPECT_THAT(save(2, {Layout::kShards}, Overwrite::kAllow, Reuse::kEqualFiles),
-              ElementsAre("a.3-00001-of-00002.bin", "a.3-00002-of-00002.bin",
-                          "model.4.manifest.json", "model.onnx"));
 }
 
 TEST_F(DataNames, OfKilledSavesAreFoundByTheNext) {

@@ -222,10 +222,6 @@ TEST_P(LooseSaveBothWays, RefusesToMakeATensorBeforeItIsWritten) {
   options.plan.dedup = Dedup::kContent;
   EXPECT_THAT(save(GetParam(), tensors, options),
               FailsWith(ErrorCode::kInvalidArgument, "tensor 'w': its bytes are made once"));
-  options = quick();
-  options.plan.reuse = Reuse::kEqualFiles;
-  EXPECT_THAT(save(GetParam(), tensors, options),
-              FailsWith(ErrorCode::kInvalidArgument, "keeping files of the old model"));
   EXPECT_EQ(*calls, 0);
 }
 
@@ -236,17 +232,6 @@ TEST_P(LooseSaveBothWays, BypassesThePageCacheAndTakesChecksums) {
   Zoo given = zoo(dir_);
   ASSERT_THAT(save(GetParam(), given.tensors, options), IsOk());
   EXPECT_EQ(saved(), given.bytes);
-}
-
-TEST_P(LooseSaveBothWays, KeepsEqualFilesOfTheReplacedModel) {
-  const Tensors tensors{in_memory("a", DType::kFloat32, {1000}, shared_text(noise(4000, 1)))};
-  ASSERT_THAT(save(GetParam(), tensors), IsOk());
-  SaveOptions options = quick();
-  options.write.overwrite = Overwrite::kAllow;
-  options.plan.reuse = Reuse::kEqualFiles;
-  const auto report = save(GetParam(), tensors, options);
-  ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->files_reused, 1U);
 }
 
 // Memory that changes when the copying is done, before it is compared.

@@ -42,11 +42,6 @@ TEST(OptionRules, RefuseAnAlignmentWithoutSharedFiles) {
 TEST(OptionRules, RefuseWhatNeedsDataFilesWhereThereAreNone) {
   EXPECT_THAT(check_option_rules({.layout = kInline}, sha1(), Casts::kRefuse),
               FailsWith(kInvalid, "a checksum is of data files"));
-  for (const Layout layout : {kInline, kLink}) {
-    EXPECT_THAT(
-        check_option_rules({.layout = layout, .reuse = Reuse::kEqualFiles}, {}, Casts::kRefuse),
-        FailsWith(kInvalid, "data files are reused"));
-  }
 }
 
 TEST(OptionRules, RefuseNewBytesWithLinks) {

@@ -65,6 +65,58 @@ def early_returns(x: int) -> Any:
     return y, z
 
 
+log: list[Any] = []
+
+
+def seen(value: Any, *rest: Any, **more: Any) -> Any:
+    log.append((value, rest, more))
+    return value
+
+
+@case
+def ternaries(x: int) -> Any:
+    mode = "plain" if seen(x) > 0 else None
+    rows = [seen(1), seen(2) if seen(x > 2) else (seen("three") if seen(x < 0) else 4), *log[:1]]
+    rows[0] += seen(10) if x > 1 else seen(20)
+    rows[seen(0)] += 10 if x > 1 else 20
+    return mode, rows
+
+
+@case
+def ternaries_in_calls(x: int) -> Any:
+    mode = seen(x > 0)
+    total = seen(1, *([2] if seen(x) else [0]), z=(seen(5) if mode else [])) + seen(7)
+    text = {seen("a"): seen(1) if seen(0 < (x if seen(x) else 5) < 3) else "b", "c": x}
+    return (seen(total).real if seen(x > 3) else text["a"]), text
+
+
+@case
+def ternaries_in_tests(x: int) -> Any:
+    total = 1
+    if (seen(x) if x > 1 else seen(3)) and (1 if seen(x) else None):
+        total = -total
+    elif seen("rest" if x < -1 else 8) == 8:
+        total += 5
+    assert (total if seen(x > -9) else None) is not None
+    return total
+
+
+@case
+def ternaries_in_loops(x: int) -> Any:
+    total = 0
+    for each in seen([0, 1] if x % 2 else (9,)):
+        total += sum([x, 5, 7][0 if each == 9 else 1 :]) - each
+        if each > (3 if x > 3 else 30):
+            break
+    return total
+
+
+@case
+def ternaries_that_stay(x: int) -> Any:
+    keep = lambda y: y if y > x else "no"
+    return keep(2), [i if i > x else "" for i in (1, 4)], f"{x if x else None}"
+
+
 @case
 def nested_returns(x: int) -> Any:
     if x % 2:

@@ -20,11 +20,12 @@ from onnx_external.rewriting.refusals import RewriteError
 
 def outcome(function: Any, x: int) -> Any:
     rewriting_cases.count = 0
+    rewriting_cases.log.clear()
     try:
         found = function(x)
     except Exception as error:
         return type(error), str(error)
-    return repr(found)
+    return repr((found, rewriting_cases.log))
 
 
 def outcomes(function: Any) -> list[Any]:

@@ -649,3 +649,45 @@ class A54_Order(nn.Module):
         else:
             y = x + 1
         return y + log[0]
+
+
+@entry("None or a tensor from a conditional expression, within a call", SIGNS, ROWS)
+class A55_NoneTernary(Base):
+    def shifted(self, x, bias=None):
+        return x if bias is None else x + bias
+
+    def forward(self, x):
+        y = self.shifted(self.linear(x), bias=self.scale if x.sum() > 0 else None)
+        return y * 2
+
+
+@entry("lists of other lengths from a conditional expression", SIGNS, ROWS)
+class A56_ListTernary(Base):
+    def forward(self, x):
+        parts = [x] + ([self.linear(x), x * 2] if x.max() > 0 else [])
+        size = (len(parts), "many") if x.min() > 0 else (1, "one")
+        total = torch.cat(parts) * size[0]
+        return total if size[1] == "many" else total + self.scale
+
+
+@entry(
+    "a text that a loop's test decides by",
+    lambda: [(up(3, 3),), (down(3, 3),), (torch.cat([up(1, 3), down(2, 3)]),)],
+    ROWS,
+)
+class A57_ModeInLoop(Base):
+    def forward(self, x):
+        total = torch.zeros(3)
+        for row in x:
+            mode = "up" if row.sum() > 0 else "down"
+            total = total * 0.5 + (row if mode == "up" else self.linear(row))
+        return total
+
+
+@entry("a test of texts whose outcome no set changes, beside one that is a tensor's", SIGNS, ROWS)
+class A58_AllClose(Base):
+    def forward(self, x):
+        near = torch.allclose(x, x + 10)
+        if x.sum() > 0 and not near:
+            return self.linear(x)
+        return x - 1 if torch.equal(x, x * 1) else x

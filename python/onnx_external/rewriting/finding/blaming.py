@@ -116,7 +116,7 @@ def _tests_at(path: str, place: _Place) -> set[str]:
             return set()
     found = set()
     for node in ast.walk(_trees[text]):
-        if keyed(node) and any(_within(place, each) for each in _deciding(node)):
+        if keyed(node) and (_asks(place, node) or any(_within(place, e) for e in _deciding(node))):
             found.add(key_of(path, node))
         if isinstance(node, ast.comprehension):
             found |= {condition_key(path, each) for each in node.ifs if _within(place, each)}
@@ -132,6 +132,14 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.BoolOp):
         return node.values
     return [node] if isinstance(node, ast.UnaryOp | ast.Compare | ast.Call) else []
+
+
+def _asks(place: _Place, node: ast.AST) -> bool:
+    """Whether it is the whole of what tests: so Python 3.11 places the jump behind a test."""
+    kinds = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
+    if not isinstance(node, kinds):
+        return False
+    return place == (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
 
 
 def _within(place: _Place, node: ast.expr) -> bool:

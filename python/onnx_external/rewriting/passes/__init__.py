@@ -1,8 +1,9 @@
 """From a function's tree to a tree in which chosen tests and loops are calls of the runtime.
 
-The passes, in order: `walrus` (names bound in expressions), `returns` (ways out of a block), then
-from the outside in `tests`, `loops`, `assertions`, and in their expressions `booleans` and
-`comprehensions`. `names` tells what is stored and read, `keys` how a test is named.
+The passes, in order: `ternaries` (`a if test else b` that takes in what follows), `walrus` (names
+bound in expressions), `returns` (ways out of a block), then from the outside in `tests`, `loops`,
+`assertions`, and in their expressions `booleans` and `comprehensions`. `names` tells what is
+stored and read, `keys` how a test is named.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def rewrite(
     if isinstance(tree, ast.Lambda):
         place = ast.copy_location(ast.Return(tree.body), tree.body)
         around = ast.FunctionDef("lambda_", tree.args, [place], [])
-        Rewriter(choice, ast.copy_location(around, tree)).run()
+        Rewriter(choice, ast.copy_location(around, tree), has_statements=False).run()
         last = around.body[-1]
         assert isinstance(last, ast.Return) and last.value is not None
         if len(around.body) > 1:

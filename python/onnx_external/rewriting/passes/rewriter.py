@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from onnx_external.rewriting.passes import assertions, loops, tests, walrus
+from onnx_external.rewriting.passes import assertions, loops, ternaries, tests, walrus
 from onnx_external.rewriting.passes.building import function, get, name, statement
 from onnx_external.rewriting.passes.choice import Choice
 from onnx_external.rewriting.passes.expressions import Expressions
@@ -27,9 +27,10 @@ __all__ = ["Rewriter"]
 class Rewriter:
     """Rewrites the body of one function; inner functions get a rewriter of their own."""
 
-    def __init__(self, choice: Choice, tree: ast.FunctionDef) -> None:
+    def __init__(self, choice: Choice, tree: ast.FunctionDef, has_statements: bool = True) -> None:
         self.choice = choice
         self.tree = tree
+        self.has_statements = has_statements
         args = tree.args
         self.params = parameters(args)
         first = [*args.posonlyargs, *args.args]
@@ -56,6 +57,8 @@ class Rewriter:
         if self.choice.anything(tree):
             self._name_super()
             tree.body = _undeclared(tree.body, 0)
+        if self.has_statements:
+            tree.body = ternaries.expanded(self.choice, tree.body)
         body = loops.without_else(self.choice, tree.body)
         tree.body = self.body(walrus.expanded(self.choice, body), self.params)
         if len(self.choice.done) > before:

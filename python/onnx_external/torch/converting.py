@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from ..patching.swapping import exchanged
+from ..rewriting.runtime.assuming import assuming, branches_assume_tests
 from .tracing import loops_of_recurrent_layers
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_subgraph_version())
+        stack.enter_context(branches_assume_tests())
+        stack.enter_context(_types_promoted_under_tests())
         stack.enter_context(torch.no_grad())  # or branches that use parameters do not convert
         if program.range_constraints:  # else an unrolled layer is fine, and faster
             stack.enter_context(loops_of_recurrent_layers())
@@ -61,6 +64,48 @@ def _floor_division(dividend: Any, divisor: Any) -> Any:
     from onnxscript import opset18 as op
 
     return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
+
+
+@contextlib.contextmanager
+def _types_promoted_under_tests() -> Iterator[None]:
+    """Within it torch.onnx promotes types in a branch with what the test says of sizes as a fact.
+
+    It runs each branch alone for that, and a branch may be impossible for the example's sizes.
+    """
+    try:
+        from torch.onnx._internal.exporter import _fx_passes
+
+        promotion = _fx_passes.passes.InsertTypePromotion
+    except (ImportError, AttributeError):  # another torch, which may not run them
+        yield
+        return
+
+    def promote(program: torch.fx.GraphModule) -> None:
+        for module, tests in _with_tests(program, ()):
+            with contextlib.ExitStack() as stack:
+                for test, outcome in tests:
+                    stack.enter_context(assuming(test, outcome))
+                promotion(module).run()
+
+    with exchanged(_fx_passes, "insert_type_promotion_nodes", promote):
+        yield
+
+
+_Tests: TypeAlias = tuple[tuple[Any, bool], ...]
+
+
+def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[Any, _Tests]]:
+    """The module and those in it, each with the tests that have chosen it, and how."""
+    yield module, tests
+    own: dict[str, _Tests] = {}
+    for node in module.graph.nodes:
+        if node.target is torch.ops.higher_order.cond:
+            test = node.args[0].meta.get("val") if hasattr(node.args[0], "meta") else None
+            for outcome, branch in zip((True, False), node.args[1:3], strict=True):
+                own[branch.target] = (*tests, (test, outcome))
+    for name, each in module.named_children():
+        if isinstance(each, torch.fx.GraphModule):
+            yield from _with_tests(each, own.get(name, tests))
 
 
 @contextlib.contextmanager

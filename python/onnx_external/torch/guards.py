@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..rewriting.runtime.assuming import conditional_guards
 from .tracing import is_library
 
 __all__ = ["Call", "Guard", "Input", "Sizes", "sizes_of"]
@@ -193,14 +194,30 @@ def _guards(
         environment.var_to_sources, lambda source: source.name, environment.var_to_sources
     )
     seen = set()
-    for each in environment.guards:
-        if each.expr in seen or each.expr.free_symbols - environment.var_to_sources.keys():
+    for guard, conditions in _all_guards(environment):
+        expression = _implied(conditions, guard.expr)
+        if expression in seen or guard.expr.free_symbols - environment.var_to_sources.keys():
             continue  # of a value that only the graph knows
-        seen.add(each.expr)
-        text = _words(printer.doprint(each.expr), names)
-        frame = each.sloc.framework_loc
+        seen.add(expression)
+        texts = [_words(printer.doprint(each), names) for each in (guard.expr, *conditions)]
+        text = f"{texts[0]} where {' and '.join(texts[1:])}" if conditions else texts[0]
+        frame = guard.sloc.framework_loc
         place = getattr(frame, "filename", ""), getattr(frame, "lineno", 0)
-        yield Guard(text, each.expr, _place(each.sloc), place in tests)
+        yield Guard(text, expression, _place(guard.sloc), place in tests)
+
+
+def _all_guards(environment: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The guards of torch, each with the tests of the branch that it is in."""
+    yield from ((each, []) for each in environment.guards)
+    for tests, guard in conditional_guards(environment):
+        # A test that only the graph knows cannot be left out by: the guard is taken to hold always.
+        yield guard, [e for e in tests if not e.free_symbols - environment.var_to_sources.keys()]
+
+
+def _implied(conditions: Sequence[Any], expression: Any) -> Any:
+    import sympy
+
+    return sympy.Or(*map(sympy.Not, conditions), expression) if conditions else expression
 
 
 def _words(text: str, names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.refusals import UnmergeableError
+from onnx_external.rewriting.runtime.assuming import assuming
 from onnx_external.rewriting.runtime.collected import Collected
 from onnx_external.rewriting.runtime.lifting import Lift, Run, apart, missing_sizes, probe, run
 from onnx_external.rewriting.runtime.merging import Part, part_of
@@ -43,7 +44,10 @@ def branched(
         promotes: whether an int and a float as the whole result become a float.
     """
     places = Places(functions)
-    runs = tuple(probe(state, each, places) for each in functions)
+    runs = []
+    for function, outcome in zip(functions, (True, False), strict=True):
+        with assuming(test, outcome):
+            runs.append(probe(state, function, places))
     merged = _Merged(state, places, (runs[0], runs[1]), key, names, promotes)
     lifted = {**runs[0].lifted, **runs[1].lifted, **merged.originals()}
     mutated = list(dict.fromkeys([*runs[0].mutated, *runs[1].mutated]))

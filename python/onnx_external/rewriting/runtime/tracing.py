@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
+from onnx_external.rewriting.runtime.assuming import branches_assume_tests
 from onnx_external.rewriting.runtime.numbers import Numbers
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.state import State
@@ -31,6 +32,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
         if module is not None:
             places = Places([module])
             undone.callback(lambda: places.restore(places.changes()))
+        undone.enter_context(branches_assume_tests())
         undone.enter_context(Numbers(state))
         undone.enter_context(switches_left_out())
         yield

@@ -22,9 +22,8 @@ from onnx_external.patching.swapping import exchanged
 
 __all__ = ["Conditional", "assuming", "branches_assume_tests", "conditional_guards"]
 
-_FACTS = (
-    "axioms", "divisible", "replacements", "replacements_slocs", "var_to_range", "var_to_range_sloc",
-)  # fmt: skip
+_RANGES = ("var_to_range", "var_to_range_sloc")
+_FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
 """What a ShapeEnv has found out."""
 _HINTS = ("backed_var_to_val", "var_to_val")
 """What it calls the sizes of the example; the name has changed."""
@@ -114,10 +113,9 @@ def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[
 
 
 def _restore(environment: Any, facts: Mapping[str, Any], hints: Mapping[Any, Any]) -> None:
-    ranges = ("var_to_range", "var_to_range_sloc")
     for name, before in facts.items():
         now = getattr(environment, name)
-        new = {key: now[key] for key in now if key not in before} if name in ranges else {}
+        new = {key: now[key] for key in now if key not in before} if name in _RANGES else {}
         now.clear()
         now.update(before)
         if new:
@@ -202,7 +200,8 @@ def _near(environment: Any, symbol: Any, tests: list[Any]) -> Iterator[Any]:
     numbers = {int(each) for test in tests for each in test.atoms(sympy.Integer)}
     more = {each + step for each in numbers for step in (-1, 0, 1)}
     bounds = environment.var_to_range.get(symbol)
-    for each in sorted({*range(1, max(2 * size, _MOST) + 1), *more}, key=lambda n: (abs(n - size), n)):
+    every = {*range(1, max(2 * size, _MOST) + 1), *more}
+    for each in sorted(every, key=lambda number: (abs(number - size), number)):
         if each >= 0 and (bounds is None or each in bounds):
             yield sympy.Integer(each)
 
@@ -211,7 +210,7 @@ def _holds(test: Any, sizes: Mapping[Any, Any]) -> bool:
     import sympy
 
     try:
-        return test.xreplace(sizes) == sympy.true
+        return bool(test.xreplace(sizes) == sympy.true)
     except Exception:  # a division by zero, say
         return False
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.state import quietly
 
-__all__ = ["is_free", "is_simple", "may_be_zero", "size_of"]
+__all__ = ["is_free", "is_simple", "largest_in_pairs", "may_be_zero", "size_of"]
 
 
 def is_free(size: Any) -> bool:
@@ -46,3 +51,29 @@ def is_simple(size: Any) -> bool:
         return True
     stride = quietly(lambda: torch.empty((2, size)).stride(0))
     return isinstance(stride, torch.SymInt) and bool(stride.node.expr == size.node.expr)
+
+
+@contextlib.contextmanager
+def largest_in_pairs() -> Iterator[None]:
+    """Within this context the largest of sizes is written down as torch.sym_max, and so the least.
+
+    Where torch finds one again in a branch, it writes down a function of its own, which its check
+    of programs refuses.
+    """
+    plain = getattr(proxy_tensor, "_sym_register", None)
+    pairs = {
+        getattr(proxy_tensor, "_nary_sym_max", None): torch.sym_max,
+        getattr(proxy_tensor, "_nary_sym_min", None): torch.sym_min,
+    }
+    if plain is None or None in pairs:  # another torch
+        yield
+        return
+
+    def register(tracer: Any, function: Any, args: Any, out: Any) -> None:
+        if function in pairs:
+            function = pairs[function]
+            args = (functools.reduce(function, args[:-1]), args[-1])
+        plain(tracer, function, args, out)
+
+    with exchanged(proxy_tensor, "_sym_register", register):
+        yield

@@ -11,6 +11,8 @@ from torch import nn
 from onnx_external.rewriting.runtime.assuming import branches_assume_tests
 from onnx_external.rewriting.runtime.numbers import Numbers
 from onnx_external.rewriting.runtime.places import Places
+from onnx_external.rewriting.runtime.results import results_need_no_guards
+from onnx_external.rewriting.runtime.sizes import largest_in_pairs
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.runtime.switches import switches_left_out
 
@@ -33,6 +35,8 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
             places = Places([module])
             undone.callback(lambda: places.restore(places.changes()))
         undone.enter_context(branches_assume_tests())
+        undone.enter_context(results_need_no_guards())
+        undone.enter_context(largest_in_pairs())
         undone.enter_context(Numbers(state))
         undone.enter_context(switches_left_out())
         yield

@@ -6,6 +6,10 @@ if(ONNX_EXTERNAL_OPENMP)
 endif()
 find_package(Protobuf REQUIRED)  # before ONNX: its targets refer to protobuf::libprotobuf
 find_package(ONNX CONFIG REQUIRED)
+if(NOT TARGET onnx_proto)  # its name before onnx 1.16
+  add_library(onnx_proto INTERFACE IMPORTED)
+  target_link_libraries(onnx_proto INTERFACE ONNX::onnx_proto)
+endif()
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(fmt CONFIG REQUIRED)

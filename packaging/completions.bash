@@ -7,8 +7,7 @@ _onnx_external() {
   case $previous in
     --layout) words="per-tensor single shards inline link" ;;
     --dedup) words="storage content off" ;;
-    --match) words="auto exact" ;;
-    --unmatched) words="strict skip keep error" ;;
+    --unmatched) words="strict skip keep" ;;
     --dtype) words="float32 float16 bfloat16 float64" ;;
     --checksum) words="sha1" ;;
     --sort) words="name size" ;;

@@ -149,8 +149,8 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   }
   if (arguments.checkpoints.empty()) {
     for (const char* option :
-         {"--key", "--prefix", "--match", "--map", "--rename", "--tie", "--unmatched", "--keep",
-          "--ignore", "--overlay", "--cast", "--dtype", "--learn-map", "--save-map"}) {
+         {"--key", "--prefix", "--map", "--rename", "--unmatched", "--keep", "--ignore",
+          "--overlay", "--cast", "--dtype", "--learn-map", "--save-map"}) {
       if (line.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }

@@ -45,16 +45,11 @@ struct MappingKeys {
 // ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
-enum class Match : std::uint8_t {
-  kAuto,   // all rules
-  kExact,  // stops after equal names
-};
 // What happens to keys that no slot takes.
 enum class Unmatched : std::uint8_t {
   kStrict,  // an error, unless they are known not to be weights of this graph (docs/mapping.md)
   kSkip,    // listed
   kKeep,    // they become new initializers under their own names
-  kError,   // an error in every case
 };
 enum class Partial : std::uint8_t { kRefuse, kAllow };
 // kAllow: a slot and a key may have different float types; values are converted to the slot's type.
@@ -79,7 +74,6 @@ struct MapEntry {
 };
 
 struct MappingOptions {
-  Match match = Match::kAuto;
   Unmatched unmatched = Unmatched::kStrict;
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   Casts casts = Casts::kRefuse;
@@ -90,9 +84,8 @@ struct MappingOptions {
   // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them
   // as keys; they are listed here so that the manifest can record them.
   std::vector<DerivedTensor> derived;
-  std::vector<MapEntry> map;      // of a map file
-  std::vector<MapEntry> learned;  // of learn_map(); `map` and `ties` take precedence
-  std::vector<std::pair<std::string, std::string>> ties;  // slot -> key
+  std::vector<MapEntry> map;        // the caller's pairs; a key may fill several slots
+  std::vector<MapEntry> learned;    // of learn_map(); `map` takes precedence
   std::vector<std::string> inputs;  // graph inputs that belong to the caller: all of them
   std::vector<std::string> keep;    // initializers that keep the data they have in the graph
   // `keep` has all initializers that no extra tensor replaces (with_extra()), which is not the
@@ -107,8 +100,7 @@ struct MappingOptions {
 
 // The rule that filled a slot. rule_name() gives its stable name in JSON and messages.
 enum class Rule : std::uint8_t {
-  kMap,            // "map": the map file
-  kTie,            // "tie": --tie
+  kMap,            // "map": the caller's pair
   kLearned,        // "learned": learn_map()
   kMetadataTie,    // "metadata-tie": safetensors' record of a dropped name
   kGraphTie,       // "graph-tie": the graph ties the slot to one that the key names
@@ -167,7 +159,7 @@ struct Mapping {
   // the mapping found another to add.
   std::string alignment;
   // The options that the mapping was made with, without those that the pairs already show: `map`,
-  // `learned`, `ties` and `casts`.
+  // `learned` and `casts`.
   MappingOptions asked;
 };
 

@@ -123,17 +123,6 @@ MapFile map_of(nb::handle value) {
   return value_or_raise(parse_map_file(nb::cast<std::string>(text)));
 }
 
-void set_ties(Keywords& keywords, MappingOptions& options) {
-  const nb::object value = keywords.take("tie");
-  if (!value.is_valid()) {
-    return;
-  }
-  for (const auto& [slot, key] : as<nb::dict>("tie", value, "a dict of slot to key")) {
-    options.ties.emplace_back(as<std::string>("tie", slot, "a dict of slot to key"),
-                              as<std::string>("tie", key, "a dict of slot to key"));
-  }
-}
-
 void set_plan_options(Keywords& keywords, PlanOptions& plan) {
   set_named<Layout>(keywords, "layout",
                     std::array<Named<Layout>, 5>{{{"per-tensor", Layout::kPerTensor},
@@ -228,15 +217,11 @@ OpenOptions open_options(Keywords& keywords) {
 
 MappingOptions mapping_options(Keywords& keywords) {
   MappingOptions mapping;
-  set_named<Match>(keywords, "match",
-                   std::array<Named<Match>, 2>{{{"auto", Match::kAuto}, {"exact", Match::kExact}}},
-                   mapping.match);
-  set_named<Unmatched>(keywords, "unmatched",
-                       std::array<Named<Unmatched>, 4>{{{"strict", Unmatched::kStrict},
-                                                        {"skip", Unmatched::kSkip},
-                                                        {"keep", Unmatched::kKeep},
-                                                        {"error", Unmatched::kError}}},
-                       mapping.unmatched);
+  set_named<Unmatched>(
+      keywords, "unmatched",
+      std::array<Named<Unmatched>, 3>{
+          {{"strict", Unmatched::kStrict}, {"skip", Unmatched::kSkip}, {"keep", Unmatched::kKeep}}},
+      mapping.unmatched);
   set_choice(keywords, "partial", Partial::kAllow, Partial::kRefuse, mapping.partial);
   set_choice(keywords, "cast", Casts::kAllow, Casts::kRefuse, mapping.casts);
   if (const nb::object value = keywords.take("prefix"); value.is_valid()) {
@@ -252,7 +237,6 @@ MappingOptions mapping_options(Keywords& keywords) {
     mapping.map = std::move(file.map);
     mapping.derived = std::move(file.derived);
   }
-  set_ties(keywords, mapping);
   set_texts(keywords, "inputs", mapping.inputs);
   set_texts(keywords, "keep", mapping.keep);
   set_texts(keywords, "ignore", mapping.ignore);

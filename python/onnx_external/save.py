@@ -71,13 +71,11 @@ class SaveOptions(TypedDict, total=False):
     densify: bool
     widen_complex32: bool
     prefix: str | None
-    match: str
     unmatched: str
     partial: bool
     cast: bool
     rename: str | Sequence[str] | None
     map: StrPath | Mapping[str, Any] | None
-    tie: Mapping[str, str] | None
     inputs: str | Sequence[str] | None
     keep: str | Sequence[str] | None
     ignore: str | Sequence[str] | None
@@ -136,13 +134,11 @@ def save(
     densify: bool = False,
     widen_complex32: bool = False,
     prefix: str | None = None,
-    match: str = "auto",
     unmatched: str = "strict",
     partial: bool = False,
     cast: bool = False,
     rename: str | Sequence[str] | None = None,
     map: StrPath | Mapping[str, Any] | None = None,
-    tie: Mapping[str, str] | None = None,
     inputs: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
     ignore: str | Sequence[str] | None = None,
@@ -217,13 +213,11 @@ def save(
         "densify": densify,
         "widen_complex32": widen_complex32,
         "prefix": prefix,
-        "match": match,
         "unmatched": unmatched,
         "partial": partial,
         "cast": cast,
         "rename": rename,
         "map": dict(map) if isinstance(map, Mapping) else map,
-        "tie": None if tie is None else dict(tie),
         "inputs": inputs,
         "keep": keep,
         "ignore": ignore,

@@ -167,17 +167,13 @@ def chosen(
     ]
 
 
-_EXPLICIT = ("map", "tie")
-"""Rules by which the caller has named a slot."""
-
-
 def moved_pairs(
     options: Mapping[str, Any],
     models: Sequence[str],
     planned: Sequence[Sequence[SavedTensor]],
     turned: Sequence[Mapping[str, SavedTensor]],
 ) -> dict[str, Any]:
-    """Return the options `map` and `tie` with what they say of weights said of transposed slots.
+    """Return the option `map` with what it says of weights said of transposed slots.
 
     Args:
         options: those of the save.
@@ -189,7 +185,7 @@ def moved_pairs(
         (name, tensor)
         for name, each in zip(models, turned, strict=True)
         for tensor in each.values()
-        if tensor.rule in _EXPLICIT
+        if tensor.rule == "map"
     ]
     if not pairs:
         return {}
@@ -200,7 +196,7 @@ def moved_pairs(
         if tensor.slot not in each
     }
     gone = {tensor.slot for _, tensor in pairs} - stay
-    document = _document(options["map"])
+    document = _map_document(options["map"])
     common = {slot: key for slot, key in document["map"].items() if slot not in gone}
     own = {name: dict(slots) for name, slots in document["models"].items()}
     for name, tensor in pairs:
@@ -208,12 +204,20 @@ def moved_pairs(
         entries.pop(tensor.slot, None)
         entry = {"key": tensor.key, "recipe": _turned(tensor.recipe)}
         entries[f"{tensor.slot}.transposed"] = entry
-    parts = {"derived": document["derived"], "map": common, "models": own}
-    tie = {slot: key for slot, key in (options["tie"] or {}).items() if slot not in gone}
-    return {"map": {name: part for name, part in parts.items() if part}, "tie": tie or None}
+    return {"map": _without_empty({**document, "map": common, "models": own})}
 
 
-def _document(given: Any) -> dict[str, dict[str, Any]]:
+def with_pairs(pairs: Mapping[str, str], given: Any) -> dict[str, Any] | None:
+    """Return the option `map` with further pairs of slot and key, over which its own go."""
+    document = _map_document(given)
+    return _without_empty({**document, "map": {**pairs, **document["map"]}}) or None
+
+
+def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in document.items() if part}
+
+
+def _map_document(given: Any) -> dict[str, dict[str, Any]]:
     """The parts of a map file (docs/mapping.md), of its document, or of nothing."""
     if given is not None and not isinstance(given, Mapping):
         given = json.loads(Path(given).read_text("utf-8"))

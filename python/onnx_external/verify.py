@@ -36,7 +36,7 @@ def verify(
         threads: 0 means one per CPU.
         progress: as for save().
         **options: how the save mapped keys to weights, where its manifest does not say it: `key`,
-            `prefix`, `map`, `rename`, `tie`, `inputs`, ... of save().
+            `prefix`, `map`, `rename`, `inputs`, ... of save().
     """
     options |= {"cold": cold, "threads": threads}
     sources = given_sources("against", against)

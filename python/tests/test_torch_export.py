@@ -101,7 +101,7 @@ def test_what_was_exported_computes_what_torch_computes(
     )
     assert max(differences(path, trained())) < 1e-5
     assert report.save.verified
-    assert oe.verify(path, saved, tie=ties(report)).ok
+    assert oe.verify(path, saved, map=ties(report)).ok
     origins = {name: source.origin for name, source in report.sources.items()}
     assert origins["wide.weight.transposed"] == "checkpoint" and origins["places"] == "init"
     assert report.left == {"Transpose of a weight": 1, "BatchNormalization": 1}  # the tied one
@@ -114,7 +114,7 @@ def ties(report: Any) -> dict[str, str]:
 
 
 def ties_of(report: Any) -> dict[str, str]:
-    return {tensor.slot: tensor.key for tensor in report.tensors if tensor.rule == "tie"}
+    return {tensor.slot: tensor.key for tensor in report.tensors if tensor.rule == "map"}
 
 
 def test_the_command_fills_a_skeleton(saved: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_weights_take_the_place_of_their_transposes(saved: Path, tmp_path: Path)
             assert recipes[f"{name}.weight.transposed"] == ["transpose"]
         assert recipes["head.weight"] == []
         assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
-        assert oe.verify(tmp_path / "model.onnx", saved, tie=ties_of(report)).ok
+        assert oe.verify(tmp_path / "model.onnx", saved, map=ties_of(report)).ok
 
 
 def test_a_saved_model_whose_weights_are_transposed_takes_others(

@@ -174,7 +174,7 @@ def test_pairs_of_the_caller_are_said_of_the_transposed_slots(tmp_path: Path) ->
 def test_so_are_ties_and_the_map_of_several_graphs(tmp_path: Path) -> None:
     only = {"a.weight": WEIGHTS["a.weight"]}
     path, twice = tmp_path / "model.onnx", {name: WEIGHTS["a.weight"] for name in WEIGHTS}
-    oe.save(graph(WEIGHTS), path, only, tie={"b.weight": "a.weight"}, fsync=False)
+    oe.save(graph(WEIGHTS), path, only, map={"b.weight": "a.weight"}, fsync=False)
     assert operators(path) == ["MatMul", "MatMul"]
     np.testing.assert_allclose(run(path), expected(twice), rtol=1e-5)
     graphs = {"one.onnx": graph(WEIGHTS), "two.onnx": graph(WEIGHTS, prefix="m.")}

@@ -28,9 +28,6 @@ Status list_keys(const MappingOptions& options, LearnTask& task) {
   for (const MapEntry& entry : options.map) {
     given.insert(entry.key);
   }
-  for (const auto& [slot, key] : options.ties) {
-    given.insert(key);
-  }
   const std::vector<TensorView>& tensors = task.old.tensors();
   task.key_of_refined.reserve(tensors.size());
   for (std::uint32_t key = 0; key < tensors.size(); ++key) {
@@ -56,9 +53,6 @@ void list_slots(const MappingOptions& options, LearnTask& task) {
   NameSet left_alone(options.keep.begin(), options.keep.end());
   for (const MapEntry& entry : options.map) {
     left_alone.insert(entry.slot);
-  }
-  for (const auto& [slot, key] : options.ties) {
-    left_alone.insert(slot);
   }
   task.wanted.assign(task.held.size(), false);
   task.has_slot.assign(task.held.size(), false);

@@ -61,8 +61,7 @@ class Aligner {
       }
       return all[index];
     };
-    const bool only_none = task_.options.match == Match::kExact ||
-                           (task_.options.prefix && task_.options.prefix->empty());
+    const bool only_none = task_.options.prefix && task_.options.prefix->empty();
     for (const NameIndex::Entry& key : keys_.all()) {
       count(slots_.refined_as(key.refined), {&key.id, 1}, all.front());
       for (const std::size_t at : only_none ? std::vector<std::size_t>() : boundaries(key.name)) {
@@ -207,7 +206,7 @@ class Aligner {
         [&](std::uint32_t k) { return tail(false, k, alignment); });
     if (slots.size() == 1 && keys.size() == 1) {
       pair(slots[0], keys[0], false, aligned);
-    } else if (!slots.empty() && !keys.empty() && task_.options.match == Match::kAuto) {
+    } else if (!slots.empty() && !keys.empty()) {
       aligned.conflicts.push_back({std::move(slots), std::move(keys)});
     }
   }
@@ -275,9 +274,6 @@ class Aligner {
   }
 
   void pair(std::uint32_t slot_name, std::uint32_t key, bool exact, Aligned& aligned) const {
-    if (!exact && task_.options.match == Match::kExact) {
-      return;
-    }
     if (agrees(task_, slot_name, key)) {
       aligned.fits.push_back({slot_name, key, exact});
       aligned.score += task_.slot_names[slot_name].slots.size();

@@ -39,7 +39,7 @@ struct Aligned {
 
 // The alignment that fills most open slots. If none fills any, the one under which most names
 // match; its clashes say why it fails. kAmbiguous if a second one fits about as well
-// (docs/mapping.md). With Match::kExact or an empty --prefix, only Kind::kNone is tried.
+// (docs/mapping.md). With an empty --prefix, only Kind::kNone is tried.
 [[nodiscard]] Result<Aligned> choose_alignment(const MappingTask& task);
 
 // "", "+prefix", "-prefix".

@@ -171,8 +171,7 @@ class InputSorter {
       return false;
     }
     const Rule rule = task_.fills[*slot]->rule;
-    if (rule == Rule::kMap || rule == Rule::kTie ||
-        task_.graph.slots[*slot].origin != SlotOrigin::kUnstated) {
+    if (rule == Rule::kMap || task_.graph.slots[*slot].origin != SlotOrigin::kUnstated) {
       return false;
     }
     return holds_weights_ || input < end_of_callers_ || (is_integer(*slot) && input < first_float_);

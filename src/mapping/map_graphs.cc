@@ -75,9 +75,6 @@ class KnownTerms {
       }
       TRY(check_name("map " + quote(entry.slot), "slot", entry.slot, &GraphTerms::slots));
     }
-    for (const auto& [slot, key] : options.ties) {
-      TRY(check_name("tie " + quote(slot), "slot", slot, &GraphTerms::slots));
-    }
     for (const std::string& input : options.inputs) {
       TRY(check_name("inputs", "input", input, &GraphTerms::inputs));
     }
@@ -95,7 +92,6 @@ class KnownTerms {
     std::erase_if(options.map, [&](const MapEntry& entry) {
       return entry.model.empty() && !known.slots.contains(entry.slot);
     });
-    std::erase_if(options.ties, [&](const auto& tie) { return !known.slots.contains(tie.first); });
     std::erase_if(options.inputs,
                   [&](const std::string& name) { return !known.inputs.contains(name); });
     std::erase_if(options.keep,

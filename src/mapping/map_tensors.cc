@@ -21,7 +21,6 @@ namespace {
 MappingOptions without_pairs(MappingOptions options) {
   options.map.clear();
   options.learned.clear();
-  options.ties.clear();
   options.used_elsewhere.clear();
   options.casts = Casts::kRefuse;
   return options;
@@ -95,22 +94,19 @@ Result<Alignment> apply_rules(const MappingEvidence& evidence, MappingTask& task
   TRY_ASSIGN(auto aligned, choose_alignment(task));
   const Alignment& alignment = aligned.alignment;
   TRY(fill_aligned(aligned, task));
-  if (aligned.score == 0 && task.options.match == Match::kAuto) {
+  if (aligned.score == 0) {
     fill_by_suffix(task);
   }
   TRY(fill_metadata_ties(alignment, task));
-  if (task.options.match == Match::kExact) {
-    return alignment;
-  }
   fill_renamed(alignment, task);
   TRY(fill_graph_ties(alignment, evidence, task));
   return alignment;
 }
 
 std::string_view rule_name(Rule rule) {
-  constexpr std::array<std::string_view, 12> kNames = {
-      "map",   "tie",     "learned",      "metadata-tie",   "graph-tie", "renamed",
-      "exact", "refined", "prefix-added", "prefix-removed", "suffix",    "kept"};
+  constexpr std::array<std::string_view, 11> kNames = {
+      "map",     "learned",      "metadata-tie",   "graph-tie", "renamed", "exact",
+      "refined", "prefix-added", "prefix-removed", "suffix",    "kept"};
   static_assert(kNames.size() == static_cast<std::size_t>(Rule::kKept) + 1);
   return kNames[static_cast<std::size_t>(rule)];
 }

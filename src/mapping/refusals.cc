@@ -162,24 +162,11 @@ Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
 }
 
 Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
-  const std::vector<std::uint32_t> left = leftovers.without_slot();
-  if (task.options.unmatched == Unmatched::kError && !left.empty()) {
-    Refusal refusal;
-    std::vector<ErrorItem> items;
-    items.reserve(left.size());
-    const std::set<std::uint32_t> baked(leftovers.baked.begin(), leftovers.baked.end());
-    for (const std::uint32_t key : left) {
-      items.push_back(item_of(task, key, baked.contains(key) ? "baked into the graph" : ""));
-    }
-    refusal.add_list("key has no slot", "keys have no slot", "unused keys", std::move(items));
-    refusal.add_remedy({"unmatched", "skip", "to leave them out"});
-    return fail(std::move(refusal).error(ErrorCode::kNotFound));
-  }
   if (task.options.unmatched != Unmatched::kKeep) {
     return {};
   }
   const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
-  for (const std::uint32_t key : left) {
+  for (const std::uint32_t key : leftovers.without_slot()) {
     const std::string& name = task.keys.keys[key].name;
     if (task.slot_by_name.contains(name) || defined.contains(name)) {
       return fail_with(

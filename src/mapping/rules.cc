@@ -210,9 +210,6 @@ Status fill_explicit(MappingTask& task) {
   for (const MapEntry& entry : task.options.map) {
     TRY(fill_entry(entry, "map", Rule::kMap, task));
   }
-  for (const auto& [slot, key] : task.options.ties) {
-    TRY(fill_entry({slot, key}, "tie", Rule::kTie, task));
-  }
   for (const MapEntry& entry : task.options.learned) {
     const auto slot_name = task.slot_name_called(entry.slot);
     if (slot_name && task.fills[task.slot_names[*slot_name].slots.front()]) {

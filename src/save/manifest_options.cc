@@ -14,7 +14,6 @@ namespace {
 constexpr std::array kUnmatched{
     std::pair(Unmatched::kSkip, std::string_view("skip")),
     std::pair(Unmatched::kKeep, std::string_view("keep")),
-    std::pair(Unmatched::kError, std::string_view("error")),
 };
 
 void append_member(std::string& out, std::string_view name, std::string_view json) {
@@ -86,16 +85,10 @@ Status take_renames(const Json& object, std::vector<Rename>& out) {
 }
 
 Status take_choices(const Json& object, MappingOptions& out) {
-  std::optional<std::string> match;
   std::optional<std::string> unmatched;
   std::optional<bool> partial;
-  TRY(take(object, "match", match));
   TRY(take(object, "unmatched", unmatched));
   TRY(take(object, "partial", partial));
-  if (match && *match != "exact") {
-    return fail(wrong_kind("match"));
-  }
-  out.match = match ? Match::kExact : Match::kAuto;
   out.partial = partial.value_or(false) ? Partial::kAllow : Partial::kRefuse;
   for (const auto& [value, name] : kUnmatched) {
     if (unmatched == name) {
@@ -103,16 +96,14 @@ Status take_choices(const Json& object, MappingOptions& out) {
       return {};
     }
   }
-  return unmatched ? Status(fail(wrong_kind("unmatched"))) : Status();
+  // 0.1 also wrote "error", which refused more than the default does.
+  return unmatched.value_or("error") == "error" ? Status() : fail(wrong_kind("unmatched"));
 }
 
 }  // namespace
 
 std::string options_json(const MappingOptions& options) {
   std::string out;
-  if (options.match == Match::kExact) {
-    append_member(out, "match", "\"exact\"");
-  }
   for (const auto& [value, name] : kUnmatched) {
     if (options.unmatched == value) {
       append_member(out, "unmatched", json_quote(name));

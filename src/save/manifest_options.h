@@ -1,7 +1,7 @@
 // The mapping options of a save, as its manifest records them: whoever compares the model with a
 // checkpoint asks for what the save asked for.
 //
-// {"match": "exact"?, "unmatched": "skip" | "keep" | "error"?, "partial": true?, "prefix": TEXT?,
+// {"unmatched": "skip" | "keep"?, "partial": true?, "prefix": TEXT?,
 //  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
 //  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //

@@ -19,8 +19,8 @@ namespace {
 
 // Whether the options choose pairs; other options only allow omissions.
 bool chooses_pairs(const MappingOptions& options) {
-  return options.match != Match::kAuto || options.prefix || !options.renames.empty() ||
-         !options.derived.empty() || !options.map.empty() || !options.ties.empty();
+  return options.prefix || !options.renames.empty() || !options.derived.empty() ||
+         !options.map.empty();
 }
 
 // The model's manifest, if it has one that can be read.

@@ -148,7 +148,7 @@ class ModulesTest:
         graph = self.folder / "graph.onnx"
         onnx.save(graph_of(state), str(graph))
         out = support.fresh_folder(self.folder / "out")
-        options = ["--match", "exact", "-o", out] + (["--key", key] if key else [])
+        options = ["--prefix", "", "-o", out] + (["--key", key] if key else [])
         process = self.tools.save(graph, path, *options)
         document = support.parse_json(process.stdout)
         if not self.report.check(document, f"{label}: is saved", support.last_line(process)):

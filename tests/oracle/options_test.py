@@ -72,7 +72,7 @@ class OptionsTest(SaveTest):
         tied = zoo.build("gpt_tied")
         state = {key: value for key, value in tied.state_dict.items() if key != "lm_head.weight"}
         self.refuse("a dropped tied weight", graph, state, ["lm_head.weight"])
-        tie = ["--tie", "lm_head.weight=transformer.wte.weight"]
+        tie = ["--map", "lm_head.weight=transformer.wte.weight"]
         truth = support.expected_initializers(graph, tied.state_dict)
         self.accept("a dropped tied weight named", graph, state, tied, *tie, truth=truth)
         result = self.accept("a tied weight in the file", graph, tied.state_dict, tied, truth=truth)
@@ -270,11 +270,9 @@ class OptionsTest(SaveTest):
 
     def test_modes(self) -> None:
         state = prefixed(self.small.state_dict, "module.")
-        self.refuse("--match exact on a prefix", self.graph, state, ["features.0"], "--match", "exact")
-        self.accept("--match auto on a prefix", self.graph, state, self.small)
-        self.accept("--match exact", self.graph, self.small.state_dict, self.small, "--match", "exact")
-        unused = ["num_batches_tracked"]
-        self.refuse("--unmatched error", self.graph, self.small.state_dict, unused, "--unmatched", "error")
+        self.refuse("no prefix, of keys with one", self.graph, state, ["features.0"], "--prefix", "")
+        self.accept("a prefix that is found", self.graph, state, self.small)
+        self.accept("no prefix", self.graph, self.small.state_dict, self.small, "--prefix", "")
 
     def test_dry_run(self) -> None:
         folder, graph, checkpoint = self.write("dry run", self.graph, self.small.state_dict)

@@ -21,7 +21,7 @@ def blind_judgements(arguments) -> list:
     trials = [
         ("a missing weight is let pass", "--partial --unmatched skip", "one missing", None, cases.ACCEPTED),
         ("a float key is let pass", "--unmatched skip", "a float key", None, cases.ACCEPTED),
-        ("a prefix is not understood", "--match exact", "prefix module", None, cases.LOST),
+        ("a prefix is not understood", "--prefix ''", "prefix module", None, cases.LOST),
         ("two tensors are swapped", "", "fit", swap_two_tensors, cases.NUMBERS),
     ]
     blind = []

@@ -76,12 +76,20 @@ void add_choice(CommandLine& line, const std::string& name, Choice& out,
   });
 }
 
-void add_tie(MappingOptions& options, const std::string& text) {
+// SLOT=KEY, or a file. A file's name may contain "=", too, if there is such a file.
+void add_map(MappingArguments& arguments, const std::string& text) {
+  std::error_code ignored;
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    refuse("--tie", "'" + text + "' is not SLOT=KEY");
+  if (equals != std::string::npos && !std::filesystem::exists(text, ignored)) {
+    if (equals == 0 || equals + 1 == text.size()) {
+      refuse("--map", "'" + text + "' is neither a file nor SLOT=KEY");
+    }
+    arguments.options.map.push_back({text.substr(0, equals), text.substr(equals + 1)});
+  } else if (!arguments.map_file.empty()) {
+    refuse("--map", "'" + text + "' is a second file");
+  } else {
+    arguments.map_file = text;
   }
-  options.ties.emplace_back(text.substr(0, equals), text.substr(equals + 1));
 }
 
 // Adds names that are separated by commas.
@@ -185,9 +193,7 @@ void add_dtype_option(CommandLine& line, std::optional<DType>& dtype) {
 void add_mapping_options(CommandLine& line, MappingArguments& arguments) {
   MappingOptions& options = arguments.options;
   line.value("--prefix", [&](const std::string& text) { options.prefix = text; });
-  add_choice<Match>(line, "--match", options.match,
-                    {{"auto", Match::kAuto}, {"exact", Match::kExact}});
-  line.value("--map", arguments.map_file);
+  line.repeatable("--map", [&](const std::string& text) { add_map(arguments, text); });
   line.repeatable("--rename", [&](const std::string& text) {
     auto rename = parse_rename(text);
     if (!rename) {
@@ -195,14 +201,11 @@ void add_mapping_options(CommandLine& line, MappingArguments& arguments) {
     }
     options.renames.push_back(*std::move(rename));
   });
-  line.repeatable("--tie", [&](const std::string& text) { add_tie(options, text); });
   line.flag("--partial", [&] { options.partial = Partial::kAllow; });
   line.flag("--cast", [&] { options.casts = Casts::kAllow; });
-  add_choice<Unmatched>(line, "--unmatched", options.unmatched,
-                        {{"strict", Unmatched::kStrict},
-                         {"skip", Unmatched::kSkip},
-                         {"keep", Unmatched::kKeep},
-                         {"error", Unmatched::kError}});
+  add_choice<Unmatched>(
+      line, "--unmatched", options.unmatched,
+      {{"strict", Unmatched::kStrict}, {"skip", Unmatched::kSkip}, {"keep", Unmatched::kKeep}});
   add_name_list(line, "--keep", options.keep);
   line.repeatable("--ignore", options.ignore);
   add_name_list(line, "--inputs", options.inputs);
@@ -212,7 +215,8 @@ Result<MappingOptions> mapping_options(const MappingArguments& arguments) {
   MappingOptions options = arguments.options;
   if (!arguments.map_file.empty()) {
     TRY_ASSIGN(auto file, read_map_file(arguments.map_file));
-    options.map = std::move(file.map);
+    options.map.insert(options.map.begin(), std::make_move_iterator(file.map.begin()),
+                       std::make_move_iterator(file.map.end()));
     options.derived = std::move(file.derived);
   }
   return options;

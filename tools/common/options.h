@@ -44,14 +44,12 @@ inline constexpr const char* kLayoutHelp =
     "  --inline-below SIZE    store smaller tensors inside the model; SIZE is at most 1MiB\n";
 inline constexpr const char* kMappingHelp =
     "  --prefix P             use only keys that start with P, and remove P from them\n"
-    "  --match HOW            auto: all rules (default); exact: equal names only\n"
-    "  --map FILE             JSON file with {\"slot\": \"key\", ...}\n"
+    "  --map FILE|SLOT=KEY    what fills what: a JSON file with {\"slot\": \"key\", ...}, or one\n"
+    "                         pair (repeatable); a key may fill several slots\n"
     "  --rename s/RE/REPL/    rewrite keys before they are matched (RE2; repeatable)\n"
-    "  --tie SLOT=KEY         fill SLOT from KEY, whatever else KEY fills (repeatable)\n"
     "  --partial              allow slots without weights, and old weights beside new\n"
     "  --unmatched WHAT       keys that no slot takes: strict: refuse those that may be weights\n"
-    "                         (default); skip: list them; keep: add them as initializers;\n"
-    "                         error: refuse them all\n"
+    "                         (default); skip: list them; keep: add them as initializers\n"
     "  --inputs NAMES         graph inputs that are the caller's, separated by commas "
     "(repeatable)\n"
     "  --keep NAMES           initializers that keep the graph's data, separated by commas\n"

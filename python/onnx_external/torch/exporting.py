@@ -20,7 +20,7 @@ from ..reports import MemberReport, SaveReport
 from ..rewriting.rewriter import Rewriting
 from ..save import StrPath, save
 from ..sources import Weights
-from ..transposing import refuse_linked
+from ..transposing import refuse_linked, with_pairs
 from ..validation.randomness import drawing_of_program
 from .checking import Checked, Checking, refuse_broken, why_not
 from .guards import Call
@@ -257,7 +257,7 @@ def _makes(target: Target) -> bool:
 
 
 _OF_WEIGHTS = (
-    "base_dir", "ignore", "keep_inputs", "map", "match", "max_expand", "prefix", "rename", "tie",
+    "base_dir", "ignore", "keep_inputs", "map", "max_expand", "prefix", "rename",
     "transpose_weights", "unmatched", "widen_complex32", "densify", "keep", "inputs",
 )  # fmt: skip
 """Options of oe.save() that say which weight is which, and not how they are written."""
@@ -320,8 +320,9 @@ class _Attempt:
             given = self.options.get("ignore") or []
             ignored = [f"^{re.escape(name)}$" for name in keep]
             self.options["ignore"] = [*([given] if isinstance(given, str) else given), *ignored]
-        if self.made.ties and "tie" not in self.options and self.weights is not None:
-            self.options["tie"] = ties_for(self.made, _names(self.weights, self.options)) or None
+        if self.made.ties and self.weights is not None:
+            ties = ties_for(self.made, _names(self.weights, self.options))
+            self.options["map"] = with_pairs(ties, self.options.get("map"))
 
 
 def export(

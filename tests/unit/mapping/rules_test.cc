@@ -149,15 +149,7 @@ TEST(MappingRules, ASuffixMustBeUniqueAndNeverReplacesData) {
   EXPECT_FALSE(data.map().has_value());
 }
 
-TEST(MappingRules, ExactStopsAfterEqualNames) {
-  MappingCase c;
-  c.open("fc.weight");
-  c.key("module.fc.weight");
-  c.options.match = Match::kExact;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no key fits"));
-}
-
-TEST(MappingRules, ExactDoesNotPairNamesThatDifferInDots) {
+TEST(MappingRules, NamesThatDifferInDotsArePaired) {
   MappingCase c;
   c.open("layer.0.weight");
   c.open("fc.weight");
@@ -165,29 +157,26 @@ TEST(MappingRules, ExactDoesNotPairNamesThatDifferInDots) {
   c.key("fc.weight");
   EXPECT_THAT(c.pairs(), ElementsAre("layer.0.weight<-layer_0.weight (refined)",
                                      "fc.weight<-fc.weight (exact)"));
-  c.options.match = Match::kExact;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'layer.0.weight'"));
 }
 
-TEST(MappingRules, ExactPairsEqualNamesAmongSimilarOnes) {
+TEST(MappingRules, EqualNamesArePairedAmongSimilarOnes) {
   MappingCase c;
   for (const char* name : {"a.b", "a_b", "a.b.c", "a_b.c"}) {
     c.open(name);
     c.key(name);
   }
-  c.options.match = Match::kExact;
   EXPECT_THAT(c.pairs(), ElementsAre("a.b<-a.b (exact)", "a_b<-a_b (exact)", "a.b.c<-a.b.c (exact)",
                                      "a_b.c<-a_b.c (exact)"));
 }
 
-TEST(MappingRules, MapAndTieAreExplicit) {
+TEST(MappingRules, AMapMayFillSeveralSlotsFromOneKey) {
   MappingCase c;
   c.open("embed.weight");
   c.open("lm_head.weight");
   c.key("embed.weight");
-  c.options.ties = {{"lm_head.weight", "embed.weight"}};
+  c.options.map = {{"lm_head.weight", "embed.weight"}};
   EXPECT_THAT(c.pairs(), ElementsAre("embed.weight<-embed.weight (exact)",
-                                     "lm_head.weight<-embed.weight (tie)"));
+                                     "lm_head.weight<-embed.weight (map)"));
   c.options.map = {{"embed.weight", "embed.weihgt"}};
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "did you mean 'embed.weight'"));
   c.options.map = {{"nothing", "embed.weight"}};

@@ -113,7 +113,6 @@ TEST(Manifest, IsOfTheThirdVersionOnlyWhereARecipeHasNumbers) {
 
 TEST(Manifest, RecordsTheOptionsOfTheSave) {
   Manifest manifest = example();
-  manifest.options.match = Match::kExact;
   manifest.options.unmatched = Unmatched::kSkip;
   manifest.options.partial = Partial::kAllow;
   manifest.options.prefix = "";
@@ -122,9 +121,8 @@ TEST(Manifest, RecordsTheOptionsOfTheSave) {
   manifest.options.keep = {"old \"data\"", "b"};
   manifest.options.ignore = {"^lora_"};
   const std::string text = manifest_text(manifest);
-  EXPECT_THAT(text, testing::HasSubstr(
-                        R"("options": {"match": "exact", "unmatched": "skip", "partial": true, )"
-                        R"("prefix": "", "renames": [["^a\\.", "\\1\"", true], )"));
+  EXPECT_THAT(text, testing::HasSubstr(R"("options": {"unmatched": "skip", "partial": true, )"
+                                       R"("prefix": "", "renames": [["^a\\.", "\\1\"", true], )"));
   const auto parsed = parse_manifest(text);
   ASSERT_THAT(parsed, IsOk());
   EXPECT_EQ(*parsed, manifest);
@@ -132,9 +130,8 @@ TEST(Manifest, RecordsTheOptionsOfTheSave) {
 
 TEST(Manifest, RefusesOptionsOfAnotherKind) {
   for (const char* options :
-       {"[]", R"({"match": "none"})", R"({"unmatched": "strict"})", R"({"partial": "yes"})",
-        R"({"prefix": 1})", R"({"renames": [["a", "b"]]})", R"({"keep": [1]})",
-        R"({"ignore": "a"})"}) {
+       {"[]", R"({"unmatched": "strict"})", R"({"partial": "yes"})", R"({"prefix": 1})",
+        R"({"renames": [["a", "b"]]})", R"({"keep": [1]})", R"({"ignore": "a"})"}) {
     const std::string entry = std::string("\"version\": 1,\n\"options\": ") + options;
     EXPECT_THAT(parse_manifest(with("\"version\": 1", entry)),
                 FailsWith(ErrorCode::kCorrupt, "options"))

@@ -74,9 +74,9 @@ TEST(ErrorReport, QuotesValuesAsAShellTakesThem) {
   EXPECT_EQ(option_text({"rename", R"(s/^a\./$(rm)/)", ""}), R"(--rename 's/^a\./$(rm)/')");
   EXPECT_EQ(option_text({"prefix", "-x", ""}), "--prefix=-x");
   EXPECT_EQ(option_text({"prefix", "", ""}), "--prefix ''");
-  EXPECT_EQ(option_text({"tie", "a\n'=\\b", ""}), R"(--tie $'a\x0a\'=\\b')");
-  EXPECT_EQ(option_text({"tie", "\xff", ""}), R"(--tie $'\xff')");
-  EXPECT_EQ(option_text({"tie", "\xc2\x9b", ""}), R"(--tie $'\xc2\x9b')");
+  EXPECT_EQ(option_text({"map", "a\n'=\\b", ""}), R"(--map $'a\x0a\'=\\b')");
+  EXPECT_EQ(option_text({"map", "\xff", ""}), R"(--map $'\xff')");
+  EXPECT_EQ(option_text({"map", "\xc2\x9b", ""}), R"(--map $'\xc2\x9b')");
 }
 
 TEST(ErrorReport, IsADocument) {

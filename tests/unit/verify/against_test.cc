@@ -386,7 +386,7 @@ TEST(ExpectedTensors, AreMappedAnewWithoutAManifestOrWithAnOption) {
   ASSERT_THAT(checkpoint, IsOk());
   for (const bool with_manifest : {false, true}) {
     MappingOptions options;
-    options.match = with_manifest ? Match::kExact : Match::kAuto;
+    options.prefix = with_manifest ? std::optional<std::string>("") : std::nullopt;
     const auto path = with_manifest ? pair.model.write_with_manifest() : pair.model.write();
     const auto expected = expected_tensors(path, *checkpoint, options);
     ASSERT_THAT(expected, IsOk());

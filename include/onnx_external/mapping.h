@@ -78,7 +78,7 @@ struct MappingOptions {
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   Casts casts = Casts::kRefuse;
   // Only keys under this prefix are used, and it is removed from their names; a final dot is
-  // optional. "" means the keys' own names: no prefix is searched for.
+  // optional. "" means the keys' own names: no prefix and no suffix is looked for.
   std::optional<std::string> prefix;
   std::vector<Rename> renames;  // applied to keys, in order
   // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them

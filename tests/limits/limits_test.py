@@ -158,7 +158,8 @@ class Campaign:
             return "done"
         if not may_fail and not lost_in_window or result.returncode < 0:
             return ""
-        if result.returncode == 127 and "error while loading shared libraries" in result.stderr:
+        loading = "error while loading shared libraries", "cannot allocate TLS data structures"
+        if result.returncode == 127 and any(text in result.stderr for text in loading):
             return "the loader has no room"
         if result.returncode == 1 and "memory" in result.stderr.lower() and "libgomp" not in result.stderr:
             return "no room to begin" if "before the start" in result.stderr else "refused, nothing changed"

@@ -7,6 +7,8 @@ Each is called with the numbers -3 to 6 and gives, or raises, the same after it 
 import contextlib
 import dataclasses
 import functools
+import math
+from math import sqrt
 from typing import Any
 
 CASES: list[Any] = []
@@ -115,6 +117,14 @@ def ternaries_in_loops(x: int) -> Any:
 def ternaries_that_stay(x: int) -> Any:
     keep = lambda y: y if y > x else "no"
     return keep(2), [i if i > x else "" for i in (1, 4)], f"{x if x else None}"
+
+
+@case
+def functions_of_math(x: int) -> Any:
+    log: Any = lambda *rest: ("a function of another kind", *rest)
+    whole = int(x / 2), math.floor(x / 2), math.ceil(seen(x) / seen(3)), math.trunc(x / 3.5)
+    near = round(x / 4), round(x / 7, 2), round(number=x), math.floor(x)
+    return whole, near, log(x, 2), sqrt(abs(x)), math.hypot(x, *whole), math.log(abs(x) or 1)
 
 
 @case

@@ -1,6 +1,7 @@
 """What rewritten code calls: Python's own semantics on real values, a graph's on traced ones."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -442,6 +443,31 @@ def test_numbers_out_of_tensors_stay_tensors() -> None:
         return rt.ifexp(test, lambda: x * n, lambda: x + low, "k"), rt.float(n)
 
     proved(function, UP, DOWN)
+
+
+def test_functions_of_math_take_values_and_sizes() -> None:
+    def function(rt: Any, module: Any, x: Any, n: Any) -> Any:
+        k, value, rows = rt.int(n.item()), x.sum().item(), x.shape[0]
+        whole = [rt.quotient(each, k, 4) for each in (int, math.floor, math.ceil, math.trunc)]
+        sizes = [rt.quotient(each, rows, 2) for each in (int, math.floor, math.ceil)]
+        sizes += [rt.quotient(int, 1 - rows, 2), rt.quotient(int, k, rows), rt.int(rows * 0.7)]
+        cut = x[: rt.call(math.ceil, rows * 0.3)], x[rt.quotient(int, rows, 2) :]
+        near = rt.round(value), rt.round(value, 2), rt.round(rows / 2), rt.round(k), rt.round(rows)
+        logs = [rt.call(each, k * k + 1) for each in (math.log2, math.log, math.exp)]
+        exact = rt.call(math.floor, rt.call(math.log2, rows)), rt.call(math.log, rows, 3)
+        root = rt.call(math.sqrt, rows), rt.call(math.hypot, value, k), rt.call(math.isnan, value)
+        return whole, sizes, cut, near, logs, exact, root
+
+    sets = [(torch.randn(rows, 2), torch.tensor(n)) for rows, n in ((3, 5), (1, -7), (8, 0))]
+    proved(function, *sets, dims=(ROWS, {}))
+
+
+def test_linspace_takes_a_number_of_steps_that_a_tensor_decides() -> None:
+    def function(rt: Any, module: Any, x: Any, n: Any) -> Any:
+        return torch.linspace(-1, 1, n.item()), torch.linspace(0, 5, steps=x.shape[0])
+
+    sets = [(torch.randn(rows), torch.tensor(n)) for rows, n in ((3, 5), (1, 7), (9, 1), (2, 0))]
+    proved(function, *sets, dims=(ROWS, {}))
 
 
 def test_indices_that_are_tensors_read_and_write() -> None:

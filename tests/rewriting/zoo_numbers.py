@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from math import sqrt
+
 import torch
 from entries import any_of, down, entry, number, up
 from torch import nn
@@ -215,3 +218,54 @@ class C25_IntOfSizes(nn.Module):
 class C26_Numel(nn.Module):
     def forward(self, x):
         return x.sum() / x.numel() + x.dim()
+
+
+@entry("floor and ceiling of quotients, of sizes and values", counts(7, 1, 4, 0), ((0,), ()))
+class C27_Quotients(nn.Module):
+    def forward(self, x, n):
+        k = int(n)
+        start, size = math.floor(k / 3), math.ceil(x.shape[0] / 4)
+        return x[start : start + size], math.ceil(k / 2) * x[:1], int(-k / 2) + int(x.shape[1] / 2)
+
+
+@entry("round to digits and to whole numbers, of sizes too", lambda: [(up(3, 3),), (down(2, 3) * 9,)], ROWS)
+class C28_RoundDigits(nn.Module):
+    def forward(self, x):
+        value = x.sum().item()
+        return x * round(value, 2), round(x.shape[0] / 2) * x, x[: round(x.shape[0] * 0.7)]
+
+
+@entry(
+    "functions of math under names of their own",
+    lambda: [(any_of(9, 3), number(n)) for n in (8, 1, 1000, 125)],
+    ((0,), ()),
+)
+class C29_FromMath(nn.Module):
+    def forward(self, x, n):
+        steps = math.floor(math.log2(n.item())) + int(math.log10(int(n)))
+        return x * steps / sqrt(x.shape[1]) + pow(n.item(), 0.5)
+
+
+@entry(
+    "math.isnan as a test",
+    lambda: [(up(2, 3),), (number([[float("nan"), 1.0, 2.0]]),), (number([[float("inf"), 1.0, 2.0]]),)],
+    ROWS,
+)
+class C30_IsNan(nn.Module):
+    def forward(self, x):
+        total = float(x.sum())
+        if math.isnan(total) or math.isinf(total):
+            return torch.nan_to_num(x)
+        return x / math.fabs(total)
+
+
+@entry(
+    "a size by a share of another one, and sqrt of a size",
+    lambda: [(any_of(5, 3),), (any_of(2, 3),), (any_of(16, 3),)],
+    ROWS,
+)
+class C31_Share(nn.Module):
+    def forward(self, x):
+        kept = int(x.shape[0] * 0.5)
+        side = int(math.sqrt(x.shape[0]))
+        return x[:kept], torch.zeros(side, 2), torch.linspace(-1, 1, x.shape[0]) / math.sqrt(x.shape[0])

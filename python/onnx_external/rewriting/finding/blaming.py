@@ -26,6 +26,7 @@ _DATA = frozenset(
 )
 """The errors of torch that say: Python asked for the value of a tensor."""
 
+_without_operator = re.compile(r"No ONNX function found for <built-in .*?, at (.+?\.py):(\d+), in ")
 _Place = tuple[int, int | None, int | None, int | None]
 """Line, last line, column, last column; the line alone on Python 3.10."""
 
@@ -33,9 +34,12 @@ _Place = tuple[int, int | None, int | None, int | None]
 def blamed(error: BaseException, observed: Observation) -> set[str]:
     """Return the keys of the innermost test at which a trace was refused, if it was at one."""
     errors = list(chain(error))
+    paths = {each.path for each in observed.functions}
+    for path, line in _without_operator.findall(str(error)):
+        if path in paths:  # round() of a value, say, which a trace has, and ONNX has not
+            return _tests_at(path, (int(line), None, None, None))
     if not any(type(each).__name__ in _DATA for each in errors):
         return set()
-    paths = {each.path for each in observed.functions}
     for each in reversed(errors):
         for path, place in reversed(list(_frames(each.__traceback__))):
             if path in paths:

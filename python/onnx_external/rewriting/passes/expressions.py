@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from onnx_external.rewriting.passes import booleans, comprehensions, tests
-from onnx_external.rewriting.passes.building import at
-from onnx_external.rewriting.passes.keys import kept
+from onnx_external.rewriting.passes.building import at, expression
+from onnx_external.rewriting.passes.keys import is_called_through, is_whole_quotient, kept
 from onnx_external.rewriting.passes.names import own_nodes
 
 if TYPE_CHECKING:
@@ -60,17 +60,18 @@ class Expressions(ast.NodeTransformer):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Let the runtime decide what a builtin does, where it may get a tensor."""
+        """Let the runtime decide what a builtin does, or a function of math, with a tensor."""
         chosen = self.choice.itself(node)
         comprehensions.consumed(self.choice, node)
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in self.rewriter.builtins:
-            if chosen:
-                self.choice.note(self.choice.key(node))
-            fixed = kept(node) or all(isinstance(each, ast.Constant) for each in node.args)
-            if chosen or not fixed:
-                runtime = ast.Name("__oe_rt__", ast.Load())
-                node.func = at(ast.Attribute(runtime, node.func.id, ast.Load()), node.func)
+        builtin = isinstance(node.func, ast.Name) and node.func.id in self.rewriter.builtins
+        if not builtin and not is_called_through(node):
+            return node
+        if chosen:
+            self.choice.note(self.choice.key(node))
+        fixed = kept(node) or all(isinstance(each, ast.Constant) for each in node.args)
+        if chosen or not (fixed or (isinstance(node.func, ast.Name) and not builtin)):
+            return _through_runtime(node, builtin)
         return node
 
     def _movable(self, node: ast.expr, *parts: ast.expr) -> None:
@@ -82,3 +83,18 @@ class Expressions(ast.NodeTransformer):
                     "`:=` stands in an expression that a tensor decides: "
                     "bind the name in a statement before it",
                 )
+
+
+def _through_runtime(node: ast.Call, builtin: bool) -> ast.expr:
+    """A call of a builtin, or of a function that may be one of math, by the runtime."""
+    if is_whole_quotient(node):
+        sides = node.args[0]
+        assert isinstance(sides, ast.BinOp)
+        parts = {"__function": node.func, "__one": sides.left, "__other": sides.right}
+        return expression(node, "__oe_rt__.quotient(__function, __one, __other)", **parts)
+    if not builtin:
+        node.args.insert(0, node.func)
+    name = node.func.id if builtin and isinstance(node.func, ast.Name) else "call"
+    runtime = ast.Name("__oe_rt__", ast.Load())
+    node.func = at(ast.Attribute(runtime, name, ast.Load()), node.func)
+    return node

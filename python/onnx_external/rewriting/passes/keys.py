@@ -9,12 +9,46 @@ from __future__ import annotations
 import ast
 import os
 
-__all__ = ["DISPATCHED", "condition_key", "keep_rows", "kept", "key_of", "keyed"]
+__all__ = [
+    "DISPATCHED",
+    "condition_key",
+    "is_called_through",
+    "is_whole_quotient",
+    "keep_rows",
+    "kept",
+    "key_of",
+    "keyed",
+]
 
 DISPATCHED = frozenset(
-    "bool int float max min any all range enumerate zip reversed len sum".split()
+    "bool int float max min any all range enumerate zip reversed len round sum".split()
 )
 """The builtins that rewritten code calls through the runtime."""
+_MATH = frozenset(
+    "sqrt exp log log2 log10 pow fabs sin cos tan tanh floor ceil trunc hypot isnan isinf "
+    "isfinite".split()
+)
+"""Functions of math that a tensor can be given to; by that name, others may be meant, too."""
+_COUNTING = frozenset({"linspace"})
+"""Functions of torch that take a number of items, which a tensor may decide."""
+_WHOLE = frozenset({"int", "floor", "ceil", "trunc"})
+
+
+def is_called_through(node: ast.Call) -> bool:
+    """Return whether the runtime is asked to call it: the function may be one of math."""
+    if isinstance(node.func, ast.Name):
+        return node.func.id in _MATH
+    if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
+        return False
+    return node.func.attr in (_MATH if node.func.value.id == "math" else _COUNTING)
+
+
+def is_whole_quotient(node: ast.Call) -> bool:
+    """Return whether it is int(a / b), or the same with another function of that kind."""
+    word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if word not in _WHOLE or len(node.args) != 1 or node.keywords:
+        return False
+    return isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Div)
 
 
 _ROWS = frozenset({"range", "zip", "enumerate", "reversed"})
@@ -72,6 +106,8 @@ def keyed(node: ast.AST) -> bool:
     if isinstance(node, ast.Compare):
         return len(node.ops) > 1
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in DISPATCHED
+        if isinstance(node.func, ast.Name) and node.func.id in DISPATCHED:
+            return True
+        return is_called_through(node)
     kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.comprehension)
     return isinstance(node, kinds)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from onnx_external.rewriting.refusals import RewriteError
-from onnx_external.rewriting.runtime import iterating, tests
+from onnx_external.rewriting.runtime import arithmetic, iterating, tests
 from onnx_external.rewriting.runtime.branches import branched
 from onnx_external.rewriting.runtime.collected import is_collected, whole
 from onnx_external.rewriting.runtime.merging import as_tensor
@@ -185,11 +185,28 @@ class Runtime:
 
     def int(self, *args: Any, **rest: Any) -> Any:
         """Do what the builtin does."""
-        if len(args) == 1 and is_fake(args[0]):
-            return args[0].to(torch.int64).reshape(())
-        if len(args) == 1 and isinstance(args[0], torch.SymInt):
-            return args[0]
+        if len(args) == 1 and is_symbolic(args[0]):
+            return arithmetic.whole_number(args[0])
         return builtins.int(*args, **rest)
+
+    def round(self, number: Any, ndigits: Any = None) -> Any:
+        """Do what the builtin does."""
+        if is_symbolic(number):
+            return arithmetic.rounded(number, ndigits)
+        return builtins.round(number, ndigits)
+
+    def quotient(self, function: Callable[[Any], Any], one: Any, other: Any) -> Any:
+        """Return `function(one / other)`, of int, math.floor, math.ceil or math.trunc."""
+        found = arithmetic.quotient(function, one, other)
+        if found is not None:
+            return found
+        if function is builtins.int:
+            return self.int(one / other)
+        return self.call(function, one / other)
+
+    def call(self, function: Callable[..., Any], *args: Any, **rest: Any) -> Any:
+        """Call a function that may be one of math, and get a tensor."""
+        return arithmetic.called(function, args, rest)
 
     def float(self, *args: Any) -> Any:
         """Do what the builtin does."""

@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from onnx_external.rewriting.runtime.collected import Collected, Rows
 from onnx_external.rewriting.runtime.indexing import needs_care, read, write
+from onnx_external.rewriting.runtime.merging import as_tensor
 from onnx_external.rewriting.runtime.state import State
-from onnx_external.rewriting.values import is_fake
+from onnx_external.rewriting.values import is_fake, is_symbolic
 
 __all__ = ["Numbers", "called"]
 
@@ -52,7 +53,8 @@ def called(state: State, func: Any, args: Any, given: dict[str, Any]) -> Any:
     if func is torch.div and given.get("rounding_mode") and not _has_tensor(args):
         return args[0] // args[1]  # of sizes
     other = _INSTEAD.get(func)
-    if other is not None and any(is_fake(each) for each in args) and _called_by_user():
+    symbolic = other is not None and any(map(is_symbolic, (*args, *given.values())))
+    if other is not None and symbolic and _called_by_user():
         found = other(*args, **given)
         if found is not NotImplemented:
             return found
@@ -94,6 +96,18 @@ def _allclose(*args: Any, **kwargs: Any) -> Any:
     return torch.isclose(*args, **kwargs).all()
 
 
+def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
+    """Do what torch.linspace does, which takes no number that a tensor decides."""
+    kind = rest.pop("dtype", None) or torch.get_default_dtype()
+    if not is_symbolic(steps) or not kind.is_floating_point:
+        return NotImplemented
+    places = torch.arange(steps, **rest)
+    last = (places.shape[0] - 1) if not is_fake(steps) else (steps - 1)
+    step = (end - start) / torch.clamp(as_tensor(last, torch.float64), min=1)
+    behind = end - step * (last - places)
+    return torch.where(places * 2 <= last, start + step * places, behind).to(kind)
+
+
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.Tensor.item: _item,
     torch.Tensor.tolist: _tolist,
@@ -102,6 +116,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     torch.Tensor.equal: _equal,
     torch.allclose: _allclose,
+    torch.linspace: _linspace,
     torch.Tensor.allclose: _allclose,
 }
 _INDEXING: dict[Any, Callable[..., Any]] = {

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from torch.utils import _pytree as pytree
 
 from ..patching.swapping import exchanged
+from ..rewriting.finding.blaming import Place, place_of
 
 __all__ = [
     "Traced",
@@ -99,6 +100,36 @@ def loops_of_recurrent_layers() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _noting_fixed_sizes() -> Iterator[None]:
+    """Let an error within it know where sizes became numbers: as its `fixed_sizes`."""
+    fixed: list[tuple[str, Place]] = []
+    with contextlib.ExitStack() as stack:
+        if hasattr(ShapeEnv, "_set_replacement"):
+            plain = ShapeEnv._set_replacement
+
+            def noting(self: Any, symbol: Any, value: Any, *rest: Any) -> None:
+                if getattr(value, "is_number", False):
+                    fixed.extend(_users_place())
+                plain(self, symbol, value, *rest)
+
+            stack.enter_context(exchanged(ShapeEnv, "_set_replacement", noting))
+        try:
+            yield
+        except Exception as error:
+            error.fixed_sizes = fixed  # type: ignore[attr-defined]
+            raise
+
+
+def _users_place() -> Iterator[tuple[str, Place]]:
+    """The innermost place that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is not None:
+        yield frame.f_code.co_filename, place_of(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
 _TESTING = ("POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
 """What instructions are called that ask a value whether it is true."""
 
@@ -156,7 +187,7 @@ def trace(
     """
     options: dict[str, Any] = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
     try:
-        with as_torch_onnx() as tests:
+        with as_torch_onnx() as tests, _noting_fixed_sizes():
             program = torch.export.export(module, args, strict=False, **options)
             return Traced(program, tests=frozenset(tests))
     except Exception as error:

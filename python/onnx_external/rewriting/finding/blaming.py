@@ -6,13 +6,13 @@ import ast
 import linecache
 import re
 from collections.abc import Iterable, Iterator
-from types import TracebackType
+from types import CodeType, TracebackType
 
 from onnx_external.rewriting.finding.observing import Observation
 from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
 from onnx_external.rewriting.refusals import chain
 
-__all__ = ["blamed", "blamed_by_guard"]
+__all__ = ["Place", "blamed", "blamed_by_guard", "place_of"]
 
 _DATA = frozenset(
     {
@@ -27,7 +27,7 @@ _DATA = frozenset(
 """The errors of torch that say: Python asked for the value of a tensor."""
 
 _without_operator = re.compile(r"No ONNX function found for <built-in .*?, at (.+?\.py):(\d+), in ")
-_Place = tuple[int, int | None, int | None, int | None]
+Place = tuple[int, int | None, int | None, int | None]
 """Line, last line, column, last column; the line alone on Python 3.10."""
 
 
@@ -46,19 +46,28 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
                 found = _tests_at(path, place)
                 if found:
                     return found
+    for each in errors:
+        for path, place in reversed(getattr(each, "fixed_sizes", [])):
+            found = _tests_at(path, place) if path in paths else set()
+            if found - observed.chosen:
+                return found
     return set()
 
 
-def _frames(trace: TracebackType | None) -> Iterator[tuple[str, _Place]]:
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, Place]]:
     while trace is not None:
         code = trace.tb_frame.f_code
-        place: _Place = (trace.tb_lineno, None, None, None)
-        if hasattr(code, "co_positions"):  # since Python 3.11
-            line, last, column, last_column = list(code.co_positions())[trace.tb_lasti // 2]
-            if line is not None:
-                place = (line, last, column, last_column)
-        yield code.co_filename, place
+        yield code.co_filename, place_of(code, trace.tb_lasti, trace.tb_lineno)
         trace = trace.tb_next
+
+
+def place_of(code: CodeType, instruction: int, line: int) -> Place:
+    """Return the place of an instruction in its file; `line` is what is known without columns."""
+    if hasattr(code, "co_positions"):  # since Python 3.11
+        first, last, column, last_column = list(code.co_positions())[instruction // 2]
+        if first is not None:
+            return first, last, column, last_column
+    return line, None, None, None
 
 
 def blamed_by_guard(
@@ -110,7 +119,7 @@ def _compares_numbers(test: ast.expr) -> bool:
 _trees: dict[str, ast.Module] = {}
 
 
-def _tests_at(path: str, place: _Place) -> set[str]:
+def _tests_at(path: str, place: Place) -> set[str]:
     """The keys of everything that decides something, and whose test holds the place."""
     text = "".join(linecache.getlines(path))
     if text not in _trees:
@@ -138,7 +147,7 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
     return [node] if isinstance(node, ast.UnaryOp | ast.Compare | ast.Call) else []
 
 
-def _asks(place: _Place, node: ast.AST) -> bool:
+def _asks(place: Place, node: ast.AST) -> bool:
     """Whether it is the whole of what tests: so Python 3.11 places the jump behind a test."""
     kinds = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
     if not isinstance(node, kinds):
@@ -146,7 +155,7 @@ def _asks(place: _Place, node: ast.AST) -> bool:
     return place == (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
 
 
-def _within(place: _Place, node: ast.expr) -> bool:
+def _within(place: Place, node: ast.expr) -> bool:
     line, last, column, last_column = place
     first_line, end_line = node.lineno, node.end_lineno or node.lineno
     if column is None or last is None or last_column is None:

@@ -12,7 +12,8 @@ import sys
 FLOORS = ['base', 'tensor',
           'checkpoint/container', 'checkpoint/pickle', 'checkpoint/storage', 'checkpoint/torch',
           'checkpoint/naming', 'checkpoint/assembly', 'checkpoint/formats', 'checkpoint/dcp',
-          'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', 'jobs']
+          'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', 'jobs',
+          'reports']
 APART = [{'checkpoint', 'onnx'}]  # these must not know each other
 
 # The floor of each public header: the lowest one that declares or uses what it holds.

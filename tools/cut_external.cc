@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "common/command.h"
-#include "common/documents.h"
 #include "common/options.h"
 #include "common/sandbox.h"
 #include "common/text_report.h"
 #include "onnx_external/cut.h"
+#include "reports/documents.h"
 
 namespace onnx_external {
 namespace {

@@ -9,7 +9,6 @@
 #include "checkpoint/naming/known_classes.h"
 #include "common/command.h"
 #include "common/difference_report.h"
-#include "common/documents.h"
 #include "common/options.h"
 #include "common/output.h"
 #include "common/progress_bar.h"
@@ -19,6 +18,7 @@
 #include "inspect/inspect.h"
 #include "inspect/listing.h"
 #include "inspect/module_list.h"
+#include "reports/documents.h"
 
 namespace onnx_external {
 namespace {

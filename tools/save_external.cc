@@ -15,7 +15,6 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "common/command.h"
-#include "common/documents.h"
 #include "common/graph_arguments.h"
 #include "common/mpi_team.h"
 #include "common/options.h"
@@ -23,6 +22,7 @@
 #include "common/progress_bar.h"
 #include "common/sandbox.h"
 #include "common/text_report.h"
+#include "reports/documents.h"
 #include "save/option_rules.h"
 
 namespace onnx_external {

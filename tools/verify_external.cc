@@ -8,13 +8,13 @@
 
 #include "base/try.h"
 #include "common/command.h"
-#include "common/documents.h"
 #include "common/options.h"
 #include "common/progress_bar.h"
 #include "common/sandbox.h"
 #include "common/text_report.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/verify.h"
+#include "reports/documents.h"
 
 namespace onnx_external {
 namespace {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/try.h"
-#include "common/documents.h"
 #include "native/bindings.h"
 #include "native/errors.h"
 #include "native/options.h"
+#include "reports/documents.h"
 
 namespace nb = nanobind;
 

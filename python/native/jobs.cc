@@ -16,7 +16,6 @@
 #include "base/new_folders.h"
 #include "base/parallel.h"
 #include "base/try.h"
-#include "common/documents.h"
 #include "inspect/inspect.h"
 #include "inspect/listing.h"
 #include "native/bindings.h"
@@ -27,6 +26,7 @@
 #include "native/work.h"
 #include "onnx_external/loose_tensors.h"
 #include "onnx_external/save_external.h"
+#include "reports/documents.h"
 
 namespace nb = nanobind;
 

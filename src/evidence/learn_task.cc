@@ -31,7 +31,7 @@ Status list_keys(const MappingOptions& options, LearnTask& task) {
   const std::vector<TensorView>& tensors = task.old.tensors();
   task.key_of_refined.reserve(tensors.size());
   for (std::uint32_t key = 0; key < tensors.size(); ++key) {
-    const std::string_view name = tensors[key].name;
+    const std::string& name = tensors[key].name;
     task.names.push_back(name);
     task.given.push_back(given.contains(name));
     task.usable.push_back((!options.prefix || name.starts_with(*options.prefix)) &&

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/json_text.h"
 #include "common/output.h"
 #include "onnx_external/tensor.h"
+#include "reports/json_text.h"
 
 namespace onnx_external {
 namespace {

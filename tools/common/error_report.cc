@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "common/json_text.h"
 #include "common/output.h"
+#include "reports/json_text.h"
 
 namespace onnx_external {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/text.h"
-#include "common/documents.h"
 #include "common/output.h"
 #include "common/text_report.h"
 #include "inspect/module_tree.h"
+#include "reports/documents.h"
 
 namespace onnx_external {
 namespace {

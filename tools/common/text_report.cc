@@ -15,7 +15,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "common/output.h"
-#include "common/remark_text.h"
+#include "reports/remark_text.h"
 
 namespace onnx_external {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "base/text.h"
 #include "common/output.h"
-#include "common/remark_text.h"
 #include "common/text_report.h"
+#include "reports/remark_text.h"
 
 namespace onnx_external {
 namespace {

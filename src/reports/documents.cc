@@ -1,11 +1,11 @@
-#include "common/documents.h"
+#include "reports/documents.h"
 
 #include <string_view>
 
 #include "checkpoint/derivation_json.h"
-#include "common/json_text.h"
-#include "common/remark_text.h"
 #include "onnx_external/dtype.h"
+#include "reports/json_text.h"
+#include "reports/remark_text.h"
 
 namespace onnx_external {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/remark_text.h"
+#include "reports/remark_text.h"
 
 #include <fmt/format.h>
 

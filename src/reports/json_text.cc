@@ -1,4 +1,4 @@
-#include "common/json_text.h"
+#include "reports/json_text.h"
 
 #include <string_view>
 

@@ -27,7 +27,7 @@ from ..validation.transformers_reference import TransformersReference
 from .checking import Checked, judge
 from .exporter import silently
 from .saving import Graph
-from .tracing import Part, Tracing
+from .tracing import Part, Tracing, has_length
 from .twins import Twin, twins
 
 __all__ = ["Ways"]
@@ -84,6 +84,13 @@ class Ways:
         Raises:
             ExportError: no way leads to a graph.
         """
+        tracing = self.tracing
+        if self.rewrite is not False and tracing.dynamic and has_length(tracing.loaded.model, part):
+            tracing.lengths.add(name)
+            return self.again(name, part, None)
+        return self._first(name, part)
+
+    def _first(self, name: str, part: Part) -> Graph:
         if self.rewrite is not True:
             try:
                 return self.tracing.graph(name, part)
@@ -112,6 +119,8 @@ class Ways:
         try:
             return self._rewritten(name, part, error)
         except ExportError as refused:
+            if name in self.tracing.lengths:
+                return self._of_one_length(name, part, refused)
             plain = self._plain.get(name)
             if plain is None or refused is plain:
                 raise
@@ -120,6 +129,15 @@ class Ways:
             told = f"{plain.args[0]}; rewriting tests and loops does not help: {refused}"
             plain.args = (told,)
             raise plain from plain.__cause__
+
+    def _of_one_length(self, name: str, part: Part, refused: ExportError) -> Graph:
+        """Trace a part for the length of the example, which needs no rewriting."""
+        self.tracing.lengths.discard(name)
+        for found in (self._observed, self.done, self._plain):
+            found.pop(name, None)
+        self.notes = [each for each in self.notes if not each.startswith(f"{name}: ")]
+        self.notes.append(f"{name}: the length of the text does not vary, since {refused.args[0]}")
+        return self._first(name, part)
 
     def _rewritten(self, name: str, part: Part, error: ExportError | None) -> Graph:
         observed = self._observed.get(name)

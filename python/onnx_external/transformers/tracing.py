@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from .inputs import plain_words, sample_inputs
 from .loading import Loaded, told
 from .saving import Graph
 
-__all__ = ["Part", "Tracing", "fixed_dimensions", "graph_modules"]
+__all__ = ["Part", "Tracing", "fixed_dimensions", "graph_modules", "has_length"]
 
 
 class Part(NamedTuple):
@@ -74,6 +74,8 @@ class Tracing:
     dynamic: bool
     optimize: bool
     meter: Meter
+    lengths: set[str] = field(default_factory=set)
+    """The graphs of models with a state in which the length of the text varies."""
 
     def graph(self, name: str, part: Part, run: Run = _plainly) -> Graph:
         """Trace a part, convert and optimize it.
@@ -114,7 +116,7 @@ class Tracing:
         way_out = "dynamic=False or other inputs may help, and oe.torch.export takes any module"
         told_by = silently(f"transformers cannot export {_what(name, part)}", way_out)
         with told_by, torch.no_grad():
-            shapes = _shapes(model, part.given) if self.dynamic else None
+            shapes = _shapes(model, part.given, name in self.lengths) if self.dynamic else None
             config = OnnxConfig(dynamic=self.dynamic, optimize=False, dynamic_shapes=shapes)
             with one_subgraph_version():
                 program = exporting.export(part.module, part.given, config).program
@@ -159,11 +161,16 @@ def _made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
     }
 
 
-def _shapes(model: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _shapes(model: Any, given: Mapping[str, Any], lengths: bool) -> dict[str, Any] | None:
     """Dimensions that vary, where transformers.exporters would not get them right.
 
     The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
     trace is right for one length only, and does not always say so.
+
+    Args:
+        model: what is exported.
+        given: its inputs.
+        lengths: the loops are rewritten, so that the length of a text varies as well.
     """
     if not getattr(model, "_is_stateful", False):
         return None
@@ -172,8 +179,27 @@ def _shapes(model: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
     exporter_dynamo.register_cache_pytrees_for_model(model)
     traced = {name: value for name, value in given.items() if name not in utils._OUTPUT_FLAGS}
     shapes = dict(exporter_dynamo.get_auto_dynamic_shapes(traced))
-    rows = {0: torch.export.Dim.AUTO}
-    return shapes | {name: rows for name, each in traced.items() if isinstance(each, torch.Tensor)}
+    rows: dict[int, Any] = {0: torch.export.Dim.AUTO}
+    texts = {**rows, 1: torch.export.Dim.DYNAMIC}
+    steps = {**rows, 1: torch.export.Dim.AUTO}  # a mask grows by one word with each step
+    one_word = _words(traced) == 1
+    for name, each in traced.items():
+        if isinstance(each, torch.Tensor):
+            flat = each.dim() == 2
+            shapes[name] = steps if one_word and flat and "mask" in name else rows
+            if lengths and flat:
+                shapes[name] = texts
+    return shapes
+
+
+def _words(given: Mapping[str, Any]) -> int:
+    words = given.get("input_ids")
+    return int(words.shape[1]) if isinstance(words, torch.Tensor) and words.dim() == 2 else 0
+
+
+def has_length(model: Any, part: Part) -> bool:
+    """Whether the code of a part loops over a text, whose length a plain trace would fix."""
+    return bool(getattr(model, "_is_stateful", False)) and _words(part.given) > 1
 
 
 def _refuse_one_step(what: str, made: Skeleton) -> None:

@@ -24,6 +24,8 @@ __all__ = ["Folder", "example_graphs", "graph_of", "is_transformers", "opened"]
 
 _MORE = 5
 """Words that the second set has more than the first; and it has one row more."""
+_FEW = 2
+"""Words of a short text."""
 
 Graph = tuple[ModuleReference, list[InputSet], list[str]]
 """What a graph is compared with, on which sets, and what was left out."""
@@ -66,6 +68,20 @@ def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
     return found
 
 
+def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Other examples: one row of two words, fewer than the code of a state may need at least."""
+    import torch
+
+    found = {}
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.dim() > 0:
+            value = value[-1:]
+            if value.dim() == 2 and not value.is_floating_point():
+                value = value[:, :_FEW]  # a mask that begins with a zero still does
+        found[name] = value
+    return found
+
+
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
     """Pictures of different sizes, for towers that take the patches of all pictures in one row.
 
@@ -89,16 +105,23 @@ def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | 
 def example_graphs(
     model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
 ) -> tuple[dict[str, dict[str, Part]], list[str]]:
-    """Return the graphs of a model with two input sets, "example" and "longer", and what is not."""
+    """Return the graphs of a model with its input sets, and what was left out.
+
+    The sets are "example" and "longer", and "shorter" for models with a state.
+    """
     from ..transformers.inputs import sample_inputs
     from ..transformers.tracing import graph_modules
 
     first = dict(inputs or sample_inputs(model, model.can_generate()))
     parts, notes = {"example": graph_modules(model, first, dynamic)}, []
-    try:
-        parts["longer"] = graph_modules(model, _longer(first, model), dynamic)
-    except Error as error:
-        notes.append(f"longer is left out: {error}")
+    others = {"longer": _longer(first, model)}
+    if getattr(model, "_is_stateful", False):
+        others["shorter"] = _shorter(first)
+    for name, each in others.items():
+        try:
+            parts[name] = graph_modules(model, each, dynamic)
+        except Error as error:
+            notes.append(f"{name} is left out: {error}")
     return parts, notes
 
 

@@ -25,7 +25,7 @@ class DecidingConfig(transformers.PreTrainedConfig):  # type: ignore[misc, name-
     model_type = "deciding"
 
     def __init__(
-        self, kind: str = "value", hidden_size: int = 16, num_hidden_layers: int = 5, **more: Any
+        self, kind: str = "value", hidden_size: int = 16, num_hidden_layers: int = 3, **more: Any
     ) -> None:
         self.kind = kind
         self.vocab_size = 64
@@ -187,3 +187,19 @@ def test_nothing_stays_of_the_diffs_if_the_export_is_refused(
     assert run(source, *options, "--no-rewrite") == 1
     assert "test_transformers_rewriting.py" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_model_with_a_state_takes_texts_of_any_length(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=64, hidden_size=16, state_size=4, num_hidden_layers=1)
+    model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
+    model.save_pretrained(tmp_path / "folder")
+    report = oe.transformers.export(tmp_path / "folder", tmp_path / "out")
+    assert report.checked == {"prefill": 3, "decode": 3}
+    assert report.fixed["prefill"] == []
+    names = [each.name for each in report.rewriting["prefill"].changes]
+    assert "mamba_selective_scan" in names
+    plain = oe.transformers.export(
+        tmp_path / "folder", tmp_path / "plain", rewrite=False, dry_run=True
+    )
+    assert "input_ids[1] = 8" in plain.fixed["prefill"]

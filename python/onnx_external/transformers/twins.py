@@ -54,7 +54,8 @@ def twins(model: Any) -> Iterator[Twin]:
     Args:
         model: of transformers; its weights need no values.
     """
-    wanted = _parts(model)
+    whole = _without_memory(model, model.config)  # one that has run may have other flags
+    wanted = _parts(model if whole is None else whole)
     for layers in _FEW_LAYERS:
         config = _with_layers(model.config, layers)
         shown = _without_memory(model, config)

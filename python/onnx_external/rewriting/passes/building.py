@@ -90,7 +90,7 @@ def copy_of(node: _Node) -> _Node:
     """Return a copy of a node and of all that is in it; `copy.deepcopy` takes ten times as long."""
     if not node._fields:
         return node  # Load, Add, ...: they have no state
-    made = type(node)()
+    made = type(node).__new__(type(node))  # __init__ would want arguments in Python 3.15
     for field, value in vars(node).items():
         if isinstance(value, ast.AST):
             value = copy_of(value)

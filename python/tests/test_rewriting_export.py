@@ -140,6 +140,18 @@ def test_results_of_other_types_are_refused_by_their_line(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_what_no_input_set_reaches_can_be_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        RewriteError, match=r"test_rewriting_export\.py:\d+: .*no round.*input_sets="
+    ):
+        oe.torch.export(
+            Decides(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:], unreached="refuse"
+        )
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(oe.InvalidArgumentError, match="unreached"):
+        oe.torch.export(Decides(), SETS[0], tmp_path / "model.onnx", unreached="fail")
+
+
 def test_assertions_on_tensors_are_left_out_and_said(tmp_path: Path) -> None:
     report = oe.torch.export(Asserts(), SETS[0], tmp_path / "model.onnx")
     assert any("an assertion" in each for each in report.notes)

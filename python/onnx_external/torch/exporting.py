@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from ..checkpoint import open_checkpoint
-from ..errors import ExportError, NotFoundError
+from ..errors import ExportError, InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
+from ..rewriting.refusals import RewriteError
 from ..rewriting.rewriter import Rewriting
 from ..save import StrPath, save
 from ..sources import Weights
@@ -343,6 +344,7 @@ def export(
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
+    unreached: Literal["note", "refuse"] = "note",
     progress: Progress = None,
     **options: Any,
 ) -> ExportReport:
@@ -375,14 +377,20 @@ def export(
             and says so in the report; "refuse" refuses them.
         max_iterations: the most rounds of a loop whose state grows, for which a graph needs a
             bound.
+        unreached: what becomes of a branch, or of loops without or with one round, that no set
+            reaches, so that nothing has compared them: "note" lists them in
+            `report.rewriting.unreached`; "refuse" refuses them.
         progress: as for oe.save(); the steps before a save are told with sizes of 0.
         **options: of oe.save().
 
     Raises:
-        RewriteError: a test or a loop has no graph; the message names its line.
+        RewriteError: a test or a loop has no graph, or (`unreached="refuse"`) no set reaches a
+            branch; the message names its line.
         ExportError: torch cannot trace or convert the module, or the graph is wrong for a set.
         Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
+    if unreached not in ("note", "refuse"):
+        raise InvalidArgumentError(f'unreached: expected "note" or "refuse", not {unreached!r}')
     refuse_linked(transpose_weights, options.get("layout"))
     with shown(progress) as callback:
         meter = Meter(callback)
@@ -404,6 +412,10 @@ def export(
 
         ways = Ways(target, calls, rewrite, asserts, max_iterations)
         attempt, rewriting = ways.first(capture, judge)
+        if unreached == "refuse" and rewriting.unreached:
+            raise RewriteError(
+                "; ".join(rewriting.unreached) + "; give an input set for each in input_sets="
+            )
         made, checked = attempt.made, attempt.checked
         with meter.step("save"):
             report = _save(

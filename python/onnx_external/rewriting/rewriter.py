@@ -99,7 +99,9 @@ class Rewriter:
         for function in self.observed.functions:
             self._rewrite(function, codes, made)
         made.unreached = untaken(self.observed)
-        runtime = Runtime(self._max_iterations, self._asserts, self._absorbed)
+        runtime = Runtime(
+            self._max_iterations, self._asserts, self._absorbed, _some_empty(self.input_sets)
+        )
         try:
             with applied(codes, runtime), runtime.tracing(module or self.module):
                 yield made
@@ -191,6 +193,12 @@ class Rewriter:
                 if not self.learn(error):
                     raise
         raise RewriteError(f"the module cannot be rewritten in {_MOST_TRIES} tries")
+
+
+def _some_empty(input_sets: Sequence[InputSet]) -> bool:
+    """Whether a tensor in them has a size of 0."""
+    leaves = pytree.tree_leaves(list(input_sets))
+    return any(isinstance(each, torch.Tensor) and 0 in each.shape for each in leaves)
 
 
 def _alike(wanted: list[Any], got: list[Any]) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..rewriting.runtime.assuming import conditional_guards
+from ..rewriting.runtime.empty import not_empty
 from .tracing import is_library
 
 __all__ = ["Call", "Guard", "Input", "Sizes", "sizes_of"]
@@ -204,6 +205,17 @@ def _guards(
         frame = guard.sloc.framework_loc
         place = getattr(frame, "filename", ""), getattr(frame, "lineno", 0)
         yield Guard(text, expression, _place(guard.sloc), place in tests)
+    yield from _not_empty(environment, printer, names)
+
+
+def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator[Guard]:
+    """What was decided because torch takes it that no size is 0."""
+    import sympy
+
+    for symbol, path, line in not_empty(environment):
+        expression = sympy.Ne(symbol, 0, evaluate=False)
+        text = f"{_words(printer.doprint(symbol), names)} != 0"
+        yield Guard(text, expression, _with_line(path, line), True)
 
 
 def _all_guards(environment: Any) -> Iterator[tuple[Any, list[Any]]]:
@@ -235,7 +247,11 @@ def _place(location: Any) -> str:
     frame = location.framework_loc
     path = getattr(frame, "filename", "")
     if path and not is_library(path):
-        line = linecache.getline(path, frame.lineno).strip()
-        return f"{path}:{frame.lineno}" + (f": {line}" if line else "")
+        return _with_line(path, frame.lineno)
     line, _, place = str(location.maybe_user_loc or "").rpartition("  # ")
     return f"{place.partition(' in ')[0]}: {line}" if place else ""
+
+
+def _with_line(path: str, number: int) -> str:
+    line = linecache.getline(path, number).strip()
+    return f"{path}:{number}" + (f": {line}" if line else "")

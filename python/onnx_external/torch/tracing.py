@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ..patching.swapping import exchanged
 from ..rewriting.finding.blaming import Place, place_of
+from ..rewriting.runtime.empty import empty_sizes_noted
 
 __all__ = [
     "Traced",
@@ -72,7 +73,7 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
 
 @contextlib.contextmanager
 def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
-    """Within it guards know the user's line that they come from.
+    """Within it guards know the user's line that they come from, and tests for 0 are noted.
 
     The context gives the files and lines that are found to test sizes.
     """
@@ -80,7 +81,8 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
     if not hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
         yield tests
         return
-    with exchanged(ShapeEnv, "_get_user_frame", _innermost_users_frame(tests)):
+    frame = _innermost_users_frame(tests)
+    with exchanged(ShapeEnv, "_get_user_frame", frame), empty_sizes_noted():
         yield tests
 
 

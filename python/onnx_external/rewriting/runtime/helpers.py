@@ -35,6 +35,7 @@ class Runtime:
         asserts: what becomes of assertions and exceptions on tensors: "omit" leaves them out of the
             graph and notes that, "refuse" refuses.
         absorbed: keys of the tests whose tails stand in both branches already.
+        empty_sizes: whether sizes of inputs may be 0, which torch takes that they never are.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Runtime:
         max_iterations: int | None = None,
         asserts: str = "omit",
         absorbed: Collection[str] = (),
+        empty_sizes: bool = False,
     ) -> None:
         self._state = State(
             max_iterations=max_iterations,
             refuses_assertions=asserts == "refuse",
             absorbed=absorbed,
+            empty_sizes=empty_sizes,
         )
 
     @property

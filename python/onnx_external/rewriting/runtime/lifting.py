@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.collected import Collected, Rows
+from onnx_external.rewriting.runtime.empty import only_tried
 from onnx_external.rewriting.runtime.numbers import called
 from onnx_external.rewriting.runtime.places import Changes, Places
 from onnx_external.rewriting.runtime.state import State, quietly
@@ -212,7 +213,8 @@ def _mapped(function: Callable[[Any], Any], content: Any) -> Any:
 
 def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
     """Run a function on fake tensors; nothing of it comes into the graph."""
-    found = quietly(lambda: run(function, Lift(state), places))
+    with only_tried():
+        found = quietly(lambda: run(function, Lift(state), places))
     _check_views(found)
     return found
 

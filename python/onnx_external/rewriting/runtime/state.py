@@ -26,6 +26,8 @@ class State:
     refuses_assertions: bool = False
     absorbed: Collection[str] = ()
     """Tests whose tails already stand in both branches."""
+    empty_sizes: bool = False
+    """Whether sizes of inputs may be 0."""
     tables: list[dict[int, torch.Tensor]] = field(default_factory=list)
     """Of the branches that are being traced, outermost first: the operands, by outer tensors."""
     bounds: dict[Any, Any] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_false, static
 from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.branches import branched
 from onnx_external.rewriting.runtime.collected import is_collected
+from onnx_external.rewriting.runtime.empty import decided_by_graph
 from onnx_external.rewriting.runtime.lifting import probe
 from onnx_external.rewriting.runtime.merging import as_tensor
 from onnx_external.rewriting.runtime.places import Places
@@ -45,6 +46,9 @@ def truth(value: Any) -> Any:
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         value = value != 0
     if isinstance(value, torch.SymBool):
+        compared = decided_by_graph(value)
+        if compared is not None:
+            return compared
         if statically_known_true(value):
             return True
         return False if statically_known_false(value) else value

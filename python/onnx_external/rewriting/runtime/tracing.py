@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from onnx_external.rewriting.runtime.assuming import branches_assume_tests
+from onnx_external.rewriting.runtime.empty import left_to_graph
 from onnx_external.rewriting.runtime.numbers import Numbers
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.results import results_need_no_guards
@@ -37,6 +38,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
         undone.enter_context(branches_assume_tests())
         undone.enter_context(results_need_no_guards())
         undone.enter_context(largest_in_pairs())
+        undone.enter_context(left_to_graph(state.empty_sizes))
         undone.enter_context(Numbers(state))
         undone.enter_context(switches_left_out())
         yield

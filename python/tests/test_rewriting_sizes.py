@@ -1,0 +1,140 @@
+"""Branches that a size chooses: what holds in one of them is no assumption of the whole graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import onnx_external as oe  # noqa: E402
+
+AUTO = torch.export.Dim.AUTO
+
+
+class OneRow(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        if x.shape[0] == 1:
+            return x.expand(4, 4) * 2
+        return x
+
+
+class PaddedToFive(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        pad = 5 - x.shape[0]
+        if pad > 0:
+            x = torch.cat([x, x.new_zeros(pad, 4)])
+        return x[:5]
+
+
+class LastOrAll(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        start = max(0, x.shape[0] - 2)
+        return x[start:] if start else x + 0.5
+
+
+class Fours(torch.nn.Module):
+    """A view that only a multiple of four allows, within a test within another one."""
+
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        if n > 2:
+            if n % 4 == 0:
+                return x.view(n // 4, 4, 4).sum(1)
+            return x[1:]
+        return x
+
+
+class Empty(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        if not n:
+            return x.new_ones(1, 4)
+        return x.cumsum(0)
+
+
+class SameOrNot(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        if x.shape[0] == y.shape[0]:
+            return x + y
+        return torch.cat([x, y])
+
+
+def rows(*sizes: int) -> list[Any]:
+    return [(torch.randn(each, 4),) for each in sizes]
+
+
+def pairs(*sizes: tuple[int, int]) -> list[Any]:
+    return [tuple(torch.randn(each, 4) for each in pair) for pair in sizes]
+
+
+@pytest.mark.parametrize(
+    ("module", "sets"),
+    [
+        (OneRow(), rows(3, 1, 2)),
+        (OneRow(), rows(1, 3, 2)),
+        (PaddedToFive(), rows(7, 3, 5, 1)),
+        (LastOrAll(), rows(4, 1, 2, 3)),
+        (Fours(), rows(7, 8, 1, 2, 4)),
+        (Empty(), rows(3, 0, 1)),
+        (SameOrNot(), pairs((3, 3), (2, 5), (4, 1))),
+        (SameOrNot(), pairs((2, 5), (3, 3), (1, 4))),
+    ],
+)
+def test_each_branch_is_right_whatever_the_example_takes(
+    module: Any, sets: list[Any], tmp_path: Path
+) -> None:
+    report = oe.torch.export(module, sets[0], tmp_path / "model.onnx", input_sets=sets[1:])
+    assert report.checked == len(sets)
+    assert report.rewriting
+
+
+class Halved(torch.nn.Module):
+    """The view in the branch holds for even sizes only."""
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[0] > 4:
+            return x.view(2, -1, 4).sum(0)
+        return x * 2
+
+
+def test_what_a_branch_assumes_is_named_with_its_test(tmp_path: Path) -> None:
+    sets = rows(6, 3, 8)
+    report = oe.torch.export(Halved(), sets[0], tmp_path / "model.onnx", input_sets=sets[1:])
+    assert any("where x.size()[0] > 4" in each for each in report.guards)
+
+
+class Baked(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        if x.shape[0] > 0:
+            return x.sum(0)
+        return x.new_ones(4)
+
+
+def test_a_test_for_no_rows_is_a_guard(tmp_path: Path) -> None:
+    sets = rows(3, 0)
+    with pytest.raises(oe.ExportError, match=r"x.size\(\)\[0\] != 0 .*if x.shape\[0\] > 0"):
+        oe.torch.export(
+            Baked(),
+            sets[0],
+            tmp_path / "model.onnx",
+            input_sets=sets[1:],
+            rewrite=False,
+            check=False,
+        )
+    report = oe.torch.export(Baked(), sets[0], tmp_path / "model.onnx", input_sets=sets[1:])
+    assert report.checked == 2 and not report.guards
+
+
+def test_nothing_of_torch_stays_changed(tmp_path: Path) -> None:
+    from torch._higher_order_ops import cond
+    from torch.fx.experimental import proxy_tensor
+    from torch.fx.experimental.sym_node import SymNode
+
+    kind = type(torch.ops.higher_order.cond)
+    before = kind.__call__, SymNode.eq, proxy_tensor._sym_register, cond
+    oe.torch.export(OneRow(), *rows(3), tmp_path / "model.onnx", input_sets=rows(1))
+    assert before == (kind.__call__, SymNode.eq, proxy_tensor._sym_register, cond)

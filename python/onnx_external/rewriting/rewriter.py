@@ -24,6 +24,7 @@ from onnx_external.rewriting.finding.functions import Function
 from onnx_external.rewriting.finding.observing import InputSet, Observation, observe
 from onnx_external.rewriting.passes import rewrite
 from onnx_external.rewriting.refusals import RewriteError, UnmergeableError, chain
+from onnx_external.rewriting.runtime.compiling import answered_as_in_eager
 from onnx_external.rewriting.runtime.helpers import Runtime
 from onnx_external.rewriting.showing import Change, shown, untaken
 
@@ -84,6 +85,8 @@ class Rewriter:
         self.input_sets = list(input_sets)
         self.observed: Observation = observe(module, self.input_sets)
         self._absorbed: set[str] = set()
+        self._as_in_eager = ""
+        """Why code that asks if it is exported is told that it is not."""
         self._asserts = asserts
         self._max_iterations = max_iterations
 
@@ -102,11 +105,13 @@ class Rewriter:
         runtime = Runtime(
             self._max_iterations, self._asserts, self._absorbed, _some_empty(self.input_sets)
         )
+        told = answered_as_in_eager() if self._as_in_eager else contextlib.nullcontext()
         try:
-            with applied(codes, runtime), runtime.tracing(module or self.module):
+            with applied(codes, runtime), runtime.tracing(module or self.module), told:
                 yield made
         finally:
-            made.notes = list(dict.fromkeys(runtime.notes))
+            notes = [self._as_in_eager] if self._as_in_eager else []
+            made.notes = list(dict.fromkeys([*notes, *runtime.notes]))
 
     def _rewrite(
         self, function: Function, codes: dict[FunctionType, CodeType], made: Rewriting
@@ -160,7 +165,18 @@ class Rewriter:
                 return True
             if isinstance(each, RewriteError):
                 return False
-        return bool(self.observed.choose(blamed(error, self.observed)))
+        return bool(self.observed.choose(blamed(error, self.observed))) or self._tell_less(error)
+
+    def _tell_less(self, error: BaseException) -> bool:
+        """Let code that fails where it is exported do what it does in eager."""
+        if self._as_in_eager or not self.observed.asks:
+            return False
+        cause = list(chain(error))[-1]
+        self._as_in_eager = (
+            "torch.compiler.is_compiling() and is_exporting() are False in the trace: the code "
+            f"fails otherwise ({type(cause).__name__}: {cause})".splitlines()[0]
+        )
+        return True
 
     def learn_guard(self, text: str, place: tuple[str, int] | None = None) -> bool:
         """Choose the tests on sizes that a guard comes from; return whether that is new.

@@ -17,7 +17,7 @@ from ..errors import ExportError, InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
-from ..rewriting.refusals import RewriteError
+from ..rewriting.refusals import RewriteError, chain
 from ..rewriting.rewriter import Rewriting
 from ..save import StrPath, save
 from ..sources import Weights
@@ -88,15 +88,20 @@ class ExportReport(Stepwise):
         return {**parts, "sources": sources, "steps": steps, "save": self.save.to_dict()}
 
 
+class OptimizerError(ExportError):
+    """torch's optimizer fails; the graph without it may be right."""
+
+
 def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
     """As torch.onnx.export(optimize=True) does it."""
     program = torch.onnx.ONNXProgram(model, None)
     try:
         program.optimize()
     except Exception as error:
-        told = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(
-            f"torch's optimizer fails: {told[0]}; optimize=False leaves it out"
+        told = [str(each).strip().partition("\n")[0] for each in list(chain(error))[-2:]]
+        words = ": ".join(dict.fromkeys(filter(None, told))) or type(error).__name__
+        raise OptimizerError(
+            f"torch's optimizer fails: {words}; optimize=False leaves it out"
         ) from error
     return program.model
 
@@ -311,6 +316,7 @@ class _Attempt:
     weights: Weights | nn.Module | None
     options: dict[str, Any]
     checked: Checked = field(default_factory=Checked)
+    note: str = ""
 
     def take_weights(self, target: Target, keep: Collection[str]) -> None:
         """Take the weights of a module, and say which are kept or tied."""
@@ -397,12 +403,20 @@ def export(
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
         shapes = dynamic_shapes or shapes_of(target, calls)
 
-        def capture(tracer: Tracer) -> _Attempt:
+        def made_of(tracer: Tracer, optimize: bool) -> _Attempt:
             with captured(target, args, kwargs, shapes, settings, meter, tracer) as found:
                 made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return _Attempt(
                 found, made, weights, {**options, "transpose_weights": transpose_weights}
             )
+
+        def capture(tracer: Tracer) -> _Attempt:
+            try:
+                return made_of(tracer, optimize)
+            except OptimizerError as error:  # which leaves a graph that is half-changed
+                attempt = made_of(tracer, False)
+                attempt.note = f"the graph is not optimized: {error}"
+                return attempt
 
         def judge(attempt: _Attempt) -> None:
             attempt.take_weights(target, keep)
@@ -430,7 +444,7 @@ def export(
         checked=checked.sets,
         guards=made.guards,
         rewriting=rewriting,
-        notes=[*filter(None, [attempt.found.note]), *checked.notes, *rewriting.notes],
+        notes=[*filter(None, [attempt.found.note, attempt.note]), *checked.notes, *rewriting.notes],
         left=left_in(made, report),
         save=report,
     )

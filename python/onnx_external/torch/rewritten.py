@@ -107,8 +107,8 @@ class Ways:
     ) -> tuple[_T, Rewriting]:
         rewriter = self._rewriter()
         if plain is not None:
-            learn(rewriter, plain)
-            if not rewriter.observed.chosen:
+            learned = learn(rewriter, plain)
+            if not rewriter.observed.chosen and not learned:
                 raise plain
         rewriter.check()
         for _ in range(MOST_GRAPHS):

@@ -68,6 +68,7 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_config.patch(backed_size_oblivious=True))
         stack.enter_context(loops_of_recurrent_layers())
+        stack.enter_context(exchanged(nn.Module, "to", _to(nn.Module.to)))
         yield stack.enter_context(lines_of_guards())
 
 
@@ -84,6 +85,25 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
     frame = _innermost_users_frame(tests)
     with exchanged(ShapeEnv, "_get_user_frame", frame), empty_sizes_noted():
         yield tests
+
+
+def _to(plain: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """Module.to() that does nothing where there is nothing to do.
+
+    In a trace torch would put new tensors in the place of the parameters, and cannot.
+    """
+
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        for each in (*self.parameters(), *self.buffers()):
+            moves = device is not None and each.device != device
+            number = each.is_floating_point() or each.is_complex()
+            casts = dtype is not None and number and each.dtype != dtype
+            if moves or casts or layout is not None:
+                return plain(self, *args, **kwargs)
+        return self
+
+    return to
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from onnx_external.rewriting.applying import RUNTIME, applied, compiled
 from onnx_external.rewriting.finding.functions import Function, Missing, called, source_of
 from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
 from onnx_external.rewriting.refusals import RewriteError
+from onnx_external.rewriting.runtime.compiling import answered_as_in_eager
 
 __all__ = ["InputSet", "Observation", "Seen", "observe"]
 
@@ -93,6 +94,8 @@ class Observation:
     seen: dict[str, Seen] = field(default_factory=dict)
     more: set[str] = field(default_factory=set)
     """Keys that were chosen besides, since the trace was refused there."""
+    asks: bool = False
+    """Whether the code asks if it is exported, and may do something else then."""
 
     @property
     def chosen(self) -> set[str]:
@@ -129,9 +132,10 @@ def observe(module: Callable[..., Any], input_sets: Sequence[InputSet]) -> Obser
         elif source is not None:
             found.missing.append(source)
     notes = _Notes(found.seen)
-    with applied(codes, notes):
+    with applied(codes, notes), answered_as_in_eager() as asked:
         for notes.current, one in enumerate(input_sets):
             run(one)
+    found.asks = asked.ever
     found.seen = {key: each for key, each in found.seen.items() if each.sets or each.tensor}
     return found
 

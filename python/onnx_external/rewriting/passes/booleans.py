@@ -1,4 +1,4 @@
-"""and, or, not, a < b < c: as calls that decide by what they get."""
+"""and, or, not, in, a < b < c: as calls that decide by what they get."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_external.rewriting.passes.building import expression
 if TYPE_CHECKING:
     from onnx_external.rewriting.passes.choice import Choice
 
-__all__ = ["boolean", "chain", "negation"]
+__all__ = ["boolean", "comparison", "negation"]
 
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
@@ -30,8 +30,14 @@ def negation(choice: Choice, node: ast.UnaryOp) -> ast.expr:
     return expression(node, "__oe_rt__.not_(__value)", __value=node.operand)
 
 
-def chain(choice: Choice, node: ast.Compare) -> ast.expr:
-    """Rewrite `a < b < c`; a chain with `in` or `is` is left to Python."""
+def comparison(choice: Choice, node: ast.Compare) -> ast.expr:
+    """Rewrite `a in b` and `a < b < c`; a chain with `in` or `is` is left to Python."""
+    if len(node.ops) == 1:
+        choice.note(choice.key(node))
+        text = "__oe_rt__.in_(__value, __items)"
+        if isinstance(node.ops[0], ast.NotIn):
+            text = f"__oe_rt__.not_({text})"
+        return expression(node, text, __value=node.left, __items=node.comparators[0])
     if not all(isinstance(each, _COMPARISONS) for each in node.ops):
         return node
     choice.note(choice.key(node))

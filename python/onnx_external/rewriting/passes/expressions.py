@@ -46,12 +46,12 @@ class Expressions(ast.NodeTransformer):
         return booleans.negation(self.choice, node) if chosen else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Rewrite chains of comparisons."""
+        """Rewrite `in`, and chains of comparisons."""
         chosen = self.choice.itself(node)
         if chosen:
             self._movable(node, node.left, *node.comparators)
         self.generic_visit(node)
-        return booleans.chain(self.choice, node) if chosen else node
+        return booleans.comparison(self.choice, node) if chosen else node
 
     def _comprehension(self, node: Any) -> Any:
         """Rewrite a comprehension, of any kind."""

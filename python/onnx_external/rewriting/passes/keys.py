@@ -104,7 +104,7 @@ def keyed(node: ast.AST) -> bool:
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.Not)
     if isinstance(node, ast.Compare):
-        return len(node.ops) > 1
+        return len(node.ops) > 1 or isinstance(node.ops[0], ast.In | ast.NotIn)
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id in DISPATCHED:
             return True

@@ -104,6 +104,17 @@ class Runtime:
         """Return `not value`."""
         return tests.negated(value)
 
+    def in_(self, value: Any, items: Any) -> Any:
+        """Return `value in items`."""
+        if is_fake(items):
+            return tests.as_bool(items == value).any()
+        several = isinstance(items, (list, tuple)) and not is_lazy(items)
+        if not several or not builtins.any(map(is_symbolic, (value, *items))):
+            return value in items
+        if builtins.any(each is value for each in items):
+            return True
+        return self.any([each == value for each in items])
+
     def chain(self, first: Callable[[], Any], *rest: Any) -> Any:
         """Return `a < b < c`: `rest` has the names of operators, each before its operand."""
         left = first()

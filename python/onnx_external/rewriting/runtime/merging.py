@@ -200,6 +200,10 @@ def _front(*values: Any) -> tuple[int, ...]:
     """The dimensions that must be at the front, but for the one that is there anyway."""
     shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     found = [dim for shape in shapes for dim, size in enumerate(shape) if not is_simple(size)]
+    for dim, sizes in enumerate(zip(*shapes, strict=True)):
+        # What is equal here may be computed in two ways once the program is decomposed.
+        if any(isinstance(e, torch.SymInt) and not e.node.expr.is_symbol for e in sizes):
+            found.append(dim)
     order = tuple(sorted(set(found)))
     return () if order == (0,) else order
 

@@ -83,10 +83,18 @@ class Part:
             return next(results)
         sizes = [size_of(next(results)) for _ in self._fronts] if len(self.front) > 1 else []
         made = next(results)
+        if self.shapes:
+            sizes = [self._known(dim, size) for dim, size in zip(self.front, sizes, strict=False)]
         if sizes:
             torch._check(made.shape[0] == math.prod(sizes))
             made = made.reshape([*sizes, *made.shape[1:]])
         return made.movedim(tuple(range(len(self.front))), self.front)
+
+    def _known(self, dim: int, size: Any) -> Any:
+        """The size itself, where inputs decide it and it is that in both branches."""
+        one, other = (shape[dim] for shape in self.shapes)
+        same = isinstance(one, torch.SymInt) and same_value(one, other)
+        return one if same and not is_free(one) else size
 
     @property
     def _fronts(self) -> range:

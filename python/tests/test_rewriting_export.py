@@ -219,3 +219,73 @@ def test_constants_of_branches_are_no_weights(tmp_path: Path) -> None:
     report = oe.torch.export(module, SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
     assert report.checked == 3
     assert len(report.save.tensors) == 2
+
+
+class AsksWhetherItIsExported(torch.nn.Module):
+    """Leaves out in an export what it needs there."""
+
+    def forward(self, x: Any) -> Any:
+        mask = None
+        if not torch.compiler.is_compiling():
+            mask = torch.ones(x.shape[0])
+        y = x * mask[:, None]
+        return y + 1 if y.sum() > 0 else y - 1
+
+
+def test_code_that_fails_since_it_is_exported_is_told_that_it_is_not(tmp_path: Path) -> None:
+    before = torch.compiler.is_compiling
+    report = oe.torch.export(
+        AsksWhetherItIsExported(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]]
+    )
+    assert report.checked == 2
+    assert any("is_compiling() and is_exporting() are False" in each for each in report.notes)
+    assert torch.compiler.is_compiling is before
+
+
+class Converts(torch.nn.Module):
+    """Converts a part of itself to the type that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        self.linear = self.linear.to(torch.float32)
+        return self.linear(x)
+
+
+def test_a_conversion_that_changes_nothing_is_exported(tmp_path: Path) -> None:
+    report = oe.torch.export(Converts(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])
+    assert report.checked == 2 and not report.rewriting
+
+
+class Contains(torch.nn.Module):
+    """`in`, of a tensor among tensors and of a number among sizes."""
+
+    def forward(self, x: Any) -> Any:
+        y = x[:, :2]
+        if 3 in x.shape:
+            y = y + 1
+        if x.sum() not in (y.sum(), x.max()):
+            y = y * 2
+        return y
+
+
+def test_in_is_rewritten_for_sizes_and_for_tensors(tmp_path: Path) -> None:
+    sets = [(torch.ones(2, 3),), (torch.ones(2, 2),), (torch.eye(2, 4) - 0.5,)]
+    report = oe.torch.export(
+        Contains(), sets[0], tmp_path / "m.onnx", dynamic_shapes=COLUMNS, input_sets=sets[1:]
+    )
+    assert report.checked == 3
+
+
+def test_a_graph_that_the_optimizer_cannot_take_is_saved_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: Any) -> None:
+        raise ValueError("no luck")
+
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "optimize", fails)
+    report = oe.torch.export(Plain(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])
+    assert report.checked == 2
+    assert any("not optimized: torch's optimizer fails: no luck" in each for each in report.notes)

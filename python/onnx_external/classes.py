@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from ._core import PickledValue
 
-__all__ = ["Flatten", "PickledValue", "register_class", "unregister_class"]
+__all__ = [
+    "Flatten",
+    "PickledValue",
+    "register_class",
+    "registered_attributes",
+    "unregister_class",
+]
 
 Flatten = Callable[[PickledValue], dict[str, PickledValue] | Iterable[tuple[str, PickledValue]]]
 """Lists the children of an object, in the order in which they are flattened. A child's name is
@@ -25,24 +32,34 @@ def _name_of(cls: type | str) -> str:
     return name
 
 
-def _attributes(names: Sequence[str]) -> Flatten:
-    def flatten(value: PickledValue) -> dict[str, PickledValue]:
+@dataclass(frozen=True)
+class _Attributes:
+    """Lists attributes of an object."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, value: PickledValue) -> dict[str, PickledValue]:
         parts = {}
-        for name in names:
+        for name in self.names:
             part = value.attribute(name)
             if part is None:
                 raise AttributeError(f"{value.type} has no attribute {name!r}")
             parts[name] = part
         return parts
 
-    return flatten
+
+def registered_attributes() -> dict[str, tuple[str, ...]]:
+    """Return the attributes of each class that was registered with their names."""
+    every = list(_registered.items())
+    return {name: each.names for name, each in every if isinstance(each, _Attributes)}
 
 
 def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
     """Say which tensors the objects of a class hold, for all calls that begin from now on.
 
     Without that, objects of unknown classes in a checkpoint are left out. Classes of transformers
-    (caches, outputs) are known; a registration of the same name takes precedence.
+    (caches, outputs) are known; a registration of the same name takes precedence. Exports look into
+    objects of classes that are registered with the names of their attributes.
 
     Args:
         cls: the class, or its name as pickles spell it: "module.Class"; "module.*" for all classes
@@ -58,7 +75,7 @@ def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
         return
     if isinstance(flatten, str) or not all(isinstance(each, str) for each in flatten):
         raise TypeError("flatten: expected a function, or a sequence of attributes' names")
-    _registered[name] = _attributes(tuple(flatten))
+    _registered[name] = _Attributes(tuple(flatten))
 
 
 def unregister_class(cls: type | str) -> bool:

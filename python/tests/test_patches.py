@@ -245,3 +245,73 @@ def test_transformers_patches_are_named() -> None:
         names = [each.name for each in patches.applied if each.kind == "transformers"]
     assert names
     assert all(each.split(".")[0] in sys.modules for each in names)
+
+
+class Kept:
+    """Tensors of a user's class."""
+
+    def __init__(self, first: Any, second: Any, size: int = 0) -> None:
+        self.first, self.second, self.size = first, second, size
+
+
+class OfKept(torch.nn.Module):
+    def forward(self, kept: Kept) -> Any:
+        return kept.first + kept.second
+
+
+def test_classes_of_the_one_registry_are_known_to_exports(tmp_path: Path) -> None:
+    from torch.utils import _pytree as pytree
+
+    kept = Kept(torch.ones(2), torch.ones(2))
+    oe.register_class(Kept, ["first", "second"])
+    try:
+        with oe.torch.patches() as patches:
+            assert any(each.name.endswith("Kept") for each in patches.applied)
+        report = oe.torch.export(OfKept(), (kept,), tmp_path / "model.onnx")
+        assert report.checked == 1
+        assert oe.diagnose_export(OfKept().eval(), (kept,), rewrite=False).ok
+    finally:
+        oe.unregister_class(Kept)
+    assert Kept not in pytree.SUPPORTED_NODES
+    with pytest.raises(oe.Error):
+        oe.torch.export(OfKept(), (kept,), tmp_path / "other.onnx")
+
+
+@pytest.fixture
+def diagnostic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A package of the shape that onnx_diagnostic has."""
+    place = tmp_path / "onnx_diagnostic" / "torch_export_patches" / "patches"
+    place.mkdir(parents=True)
+    for each in (place, place.parent, place.parent.parent):
+        (each / "__init__.py").touch()
+    head = f"from {__name__} import Halves\n\nclass patched_Halves:\n    _PATCHED_CLASS_ = Halves\n"
+    fits = '    _PATCHES_ = ["scaled"]\n    def scaled(self, x):\n        return x * 5\n'
+    misfits = '    _PATCHES_ = ["gone"]\n    def gone(self):\n        return 1\n'
+    (place / "_patch_fits.py").write_text(head + fits)
+    (place / "_patch_misfits.py").write_text(head + misfits)
+    (place / "_patch_other.py").write_text("import no_such_module_anywhere\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    there = [name for name in sys.modules if name.partition(".")[0] == "onnx_diagnostic"]
+    for name in there:
+        monkeypatch.delitem(sys.modules, name)
+    return place
+
+
+def test_patches_of_another_package_are_a_source(diagnostic: Path) -> None:
+    before = state()
+    with oe.torch.patches(source="onnx_diagnostic") as patches:
+        assert Halves()(torch.ones(1)).item() == 2.5
+        kinds = {each.kind: each.name for each in patches.applied}
+        assert kinds["onnx_diagnostic"].endswith("Halves.scaled")
+    assert state() == before
+    left = " ".join(each.why for each in patches.skipped)
+    assert "has no 'gone'" in left and "no_such_module_anywhere" in left
+    for name in [each for each in sys.modules if each.partition(".")[0] == "onnx_diagnostic"]:
+        del sys.modules[name]
+
+
+def test_a_source_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx_diagnostic", None)
+    for source, words in (("onnx_diagnostic", "cannot be imported"), ("other", "expected")):
+        with pytest.raises(oe.InvalidArgumentError, match=words), oe.torch.patches(source=source):
+            pass

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 
 from ..errors import InvalidArgumentError, NotFoundError
+from ..patching.classes import known_classes
 from ..torch.programs import check_initialized
 from ..validation.folders import example_graphs, is_transformers
 from ..validation.references import ModuleReference
@@ -204,6 +205,7 @@ def _of_folder(
         yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
 
 
+@known_classes((), None)  # those of oe.register_class()
 def diagnose_export(
     module: Any,
     inputs: Any = None,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..classes import registered_attributes
 from ..errors import InvalidArgumentError
 
 __all__ = ["known_classes"]
@@ -63,11 +64,31 @@ def _forget(classes: Iterable[type]) -> None:
     ]
 
 
+def _registered() -> Iterator[tuple[type, Sequence[str]]]:
+    """The classes of oe.register_class() that are there; nothing is imported for them."""
+    for name, attributes in registered_attributes().items():
+        module, _, path = name.rpartition(".")
+        while module and module not in sys.modules:  # a class inside of another
+            module, _, outer = module.rpartition(".")
+            path = f"{outer}.{path}"
+        found: Any = sys.modules.get(module)
+        if path == "*" and found is not None:
+            own = (each for each in vars(found).values() if isinstance(each, type))
+            yield from ((each, attributes) for each in own if each.__module__ == module)
+            continue
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            yield found, attributes
+
+
 @contextlib.contextmanager
 def known_classes(
     classes: Iterable[type | tuple[type, Sequence[str]]], module: torch.nn.Module | None
 ) -> Iterator[list[str]]:
     """Let torch look into objects of these classes, and into transformers' caches of a module.
+
+    Classes that oe.register_class() was given with the names of their attributes are known, too.
 
     Args:
         classes: classes, or pairs of a class and the names of its attributes. Of a dataclass the
@@ -78,7 +99,7 @@ def known_classes(
 
     added: list[type] = []
     try:
-        for each in classes:
+        for each in (*classes, *sorted(_registered(), key=lambda one: one[0].__qualname__)):
             cls, names = each if isinstance(each, tuple) else (each, None)
             if not isinstance(cls, type):
                 raise InvalidArgumentError(f"classes: {cls!r} is no class")

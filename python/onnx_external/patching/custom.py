@@ -120,9 +120,13 @@ def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
 
 
 def method_patches(
-    custom: Iterable[type | ModuleType],
+    custom: Iterable[type | ModuleType], strict: bool = True
 ) -> tuple[list[MethodPatch], list[Skipped]]:
     """Return the patches of classes, or of all such classes of modules.
+
+    Args:
+        custom: the classes and modules.
+        strict: what does not fit is an error; else it is skipped.
 
     Raises:
         InvalidArgumentError: a class does not have the form, or names what is not there.
@@ -137,8 +141,13 @@ def method_patches(
         why = "the class is not there" if owner is None else _unmet(patch)
         if why is not None:
             skipped.append(Skipped(name, why))
-        elif not isinstance(owner, type):
-            raise InvalidArgumentError(f"{patch.__qualname__}: _PATCHED_CLASS_ is no class")
-        else:
+            continue
+        try:
+            if not isinstance(owner, type):
+                raise InvalidArgumentError(f"{patch.__qualname__}: _PATCHED_CLASS_ is no class")
             found += _methods(patch, owner)
+        except InvalidArgumentError as error:
+            if strict:
+                raise
+            skipped.append(Skipped(name, str(error)))
     return found, skipped

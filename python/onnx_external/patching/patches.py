@@ -12,6 +12,7 @@ from torch import nn
 from .classes import known_classes
 from .custom import MethodPatch, method_patches
 from .report import AppliedPatch, Patches, nodes_marked, places_of
+from .sources import patches_of
 from .static_dimensions import sizes_watched
 from .swapping import exchanged
 from .transformers_patches import transformers_patched
@@ -30,6 +31,7 @@ def patches(
     caches: bool = True,
     classes: Iterable[type | tuple[type, Sequence[str]]] = (),
     custom: Iterable[type | ModuleType] = (),
+    source: str | None = None,
     stop_if_static: bool = False,
     dump: str | None = None,
 ) -> Iterator[Patches]:
@@ -54,8 +56,11 @@ def patches(
         transformers: the patches of transformers' own exporters, if it is installed.
         caches: torch is told of the caches of transformers that a model uses.
         classes: further classes that inputs or outputs have: classes, or pairs of a class and the
-            names of its attributes.
+            names of its attributes. Those that oe.register_class() knows by the names of their
+            attributes are known here, too.
         custom: classes with `_PATCHED_CLASS_` and `_PATCHES_`, or modules of such classes.
+        source: "onnx_diagnostic": its patches of transformers' classes, too, if it is installed;
+            those that do not fit to the installed transformers are skipped, and the report says so.
         stop_if_static: raise a StaticDimensionError with the line of the module's code where a
             dynamic size becomes a number.
         dump: a folder that gets the report and the diffs when the context ends.
@@ -66,6 +71,8 @@ def patches(
     """
     made = Patches()
     methods, made.skipped = method_patches(custom)
+    others, misfits = patches_of(source) if source is not None else ([], [])
+    made.skipped += misfits
     with contextlib.ExitStack() as stack:
         if dump is not None:
             stack.callback(made.dump, dump)
@@ -75,9 +82,10 @@ def patches(
             stack.enter_context(_torch_patched(made))
         if transformers:
             stack.enter_context(transformers_patched(made.applied))
-        for patch in methods:
-            stack.enter_context(exchanged(patch.owner, patch.method, patch.function))
-            made.applied.append(_row(patch))
+        for kind, each in (("custom", methods), (source or "", others)):
+            for patch in each:
+                stack.enter_context(exchanged(patch.owner, patch.method, patch.function))
+                made.applied.append(_row(kind, patch))
         known = stack.enter_context(known_classes(classes, module if caches else None))
         made.applied += [AppliedPatch("class", name, "torch looks into it") for name in known]
         if rewrite and module is not None and input_sets:
@@ -85,9 +93,9 @@ def patches(
         yield made
 
 
-def _row(patch: MethodPatch) -> AppliedPatch:
+def _row(kind: str, patch: MethodPatch) -> AppliedPatch:
     why = (patch.patch.__doc__ or f"{patch.patch.__qualname__} replaces it").strip().splitlines()[0]
-    return AppliedPatch("custom", patch.name, why, places_of(patch.code))
+    return AppliedPatch(kind, patch.name, why, places_of(patch.code))
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ class AppliedPatch:
     """One thing that is changed while the context lasts."""
 
     kind: str
-    """ "torch", "transformers", "class", "custom" or "rewriting"."""
+    """ "torch", "transformers", "class", "custom", "rewriting", or the package that it is of."""
     name: str
     """What is changed."""
     why: str

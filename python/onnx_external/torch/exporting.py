@@ -15,6 +15,7 @@ from torch import nn
 from ..checkpoint import open_checkpoint
 from ..errors import ExportError, InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
+from ..patching.classes import known_classes
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
 from ..rewriting.refusals import RewriteError, chain
@@ -127,6 +128,7 @@ def skeleton_of(
     return made
 
 
+@known_classes((), None)  # those of oe.register_class()
 def skeleton(
     target: Target,
     args: Sequence[Any] = (),
@@ -332,6 +334,7 @@ class _Attempt:
             self.options["map"] = with_pairs(ties, self.options.get("map"))
 
 
+@known_classes((), None)  # those of oe.register_class()
 def export(
     target: Target,
     args: Sequence[Any],

@@ -289,3 +289,22 @@ def test_a_graph_that_the_optimizer_cannot_take_is_saved_without_it(
     report = oe.torch.export(Plain(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])
     assert report.checked == 2
     assert any("not optimized: torch's optimizer fails: no luck" in each for each in report.notes)
+
+
+class LooksUpByText(torch.nn.Module):
+    """Chooses a part by the text of a tensor's value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleDict({f"part_{n}": torch.nn.Linear(2, 2) for n in range(2)})
+
+    def forward(self, x: Any) -> Any:
+        for index in (x.sum(0) > 0).nonzero():
+            x = self.parts[f"part_{index[0]}"](x)
+        return x
+
+
+def test_a_lookup_by_the_text_of_a_tensor_is_refused_with_its_line(tmp_path: Path) -> None:
+    words = r"test_rewriting_export.py:\d+: something is looked up by the text of a tensor"
+    with pytest.raises(RewriteError, match=words):
+        oe.torch.export(LooksUpByText(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])

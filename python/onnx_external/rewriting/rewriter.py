@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.applying import applied, compiled
-from onnx_external.rewriting.finding.blaming import blamed, blamed_by_guard
+from onnx_external.rewriting.finding.blaming import blamed, blamed_by_guard, line_of
 from onnx_external.rewriting.finding.functions import Function
 from onnx_external.rewriting.finding.observing import InputSet, Observation, observe
 from onnx_external.rewriting.passes import rewrite
@@ -178,6 +178,16 @@ class Rewriter:
         )
         return True
 
+    def _refuse_lookup(self, error: Exception) -> None:
+        """Say of a lookup by the text of a tensor's value that it has no graph."""
+        if isinstance(error, KeyError) and "FakeTensor(" in str(error):
+            raise RewriteError(
+                "something is looked up by the text of a tensor's value, as in "
+                'self.experts[f"expert_{index}"], and a graph has no texts; loop over all items, '
+                "or stack their weights and take those by the index",
+                line_of(error, self.observed),
+            ) from error
+
     def learn_guard(self, text: str, place: tuple[str, int] | None = None) -> bool:
         """Choose the tests on sizes that a guard comes from; return whether that is new.
 
@@ -207,6 +217,7 @@ class Rewriter:
                     return export(), made
             except Exception as error:
                 if not self.learn(error):
+                    self._refuse_lookup(error)
                     raise
         raise RewriteError(f"the module cannot be rewritten in {_MOST_TRIES} tries")
 

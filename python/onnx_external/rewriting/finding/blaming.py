@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
 import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, TracebackType
@@ -12,7 +13,7 @@ from onnx_external.rewriting.finding.observing import Observation
 from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
 from onnx_external.rewriting.refusals import chain
 
-__all__ = ["Place", "blamed", "blamed_by_guard", "place_of"]
+__all__ = ["Place", "blamed", "blamed_by_guard", "line_of", "place_of"]
 
 _DATA = frozenset(
     {
@@ -52,6 +53,13 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
             if found - observed.chosen:
                 return found
     return set()
+
+
+def line_of(error: BaseException, observed: Observation) -> str:
+    """Return the innermost line of the user's at which an error was raised, or nothing."""
+    paths = {each.path for each in observed.functions}
+    found = [(path, place[0]) for path, place in _frames(error.__traceback__) if path in paths]
+    return f"{os.path.basename(found[-1][0])}:{found[-1][1]}" if found else ""
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, Place]]:

@@ -184,8 +184,8 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
 def _leaf(one: Any, other: Any, key: str, name: str) -> Part:
     if one is None or other is None:
         raise UnmergeableError(
-            f"{name} is {described(one)} in one branch and {described(other)} in the other; give both "
-            "a tensor, for instance one of zeros, or test in the function that calls this one",
+            f"{name} is {described(one)} in one branch and {described(other)} in the other; give "
+            "both a tensor, for instance one of zeros, or test in the function that calls this one",
             key,
         )
     both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)

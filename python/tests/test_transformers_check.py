@@ -43,3 +43,22 @@ def test_a_second_set_has_one_picture_more_of_another_size() -> None:
     longer = _longer(given, model)
     assert longer["grid_thw"].tolist() == [[1, 4, 4], [1, 6, 4]]
     assert longer["hidden_states"].shape == (40, 3)
+
+
+def test_a_text_gets_places_for_one_picture_more() -> None:
+    from types import SimpleNamespace
+
+    from onnx_external.validation.folders import _longer
+
+    config = SimpleNamespace(image_token_id=9, vision_config=SimpleNamespace(spatial_merge_size=2))
+    words = torch.tensor([[1, 7, 9, 9, 9, 9, 8, 2]])
+    given = {
+        "input_ids": words,
+        "attention_mask": torch.ones_like(words),
+        "pixel_values": torch.randn(16, 3),
+        "image_grid_thw": torch.tensor([[1, 4, 4]]),
+    }
+    longer = _longer(given, SimpleNamespace(config=config))
+    assert longer["image_grid_thw"].tolist() == [[1, 4, 4], [1, 6, 4]]
+    assert longer["input_ids"].tolist() == [words[0].tolist() + [7] + 6 * [9] + [8]]
+    assert longer["attention_mask"].shape == (1, 16) and longer["pixel_values"].shape == (40, 3)

@@ -85,21 +85,46 @@ def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
     """Pictures of different sizes, for towers that take the patches of all pictures in one row.
 
-    None if the inputs have no such form.
+    A text that comes with them gets as many places more. None if the inputs have no such form.
     """
     import torch
 
     name = next((each for each in given if each.endswith("grid_thw")), None)
-    if name is None or "input_ids" in given:  # a text has to have as many places for pictures
+    if name is None:
         return None
-    grid = given[name]
-    high = grid[-1:] + torch.tensor([[0, getattr(model.config, "spatial_merge_size", 2), 0]])
+    grid, config = given[name], model.config
+    side = getattr(getattr(config, "vision_config", config), "spatial_merge_size", 2)
+    high = grid[-1:] + torch.tensor([[0, side, 0]])
     before, more = (int(each.prod(-1).sum()) for each in (grid, high))
+    words = given.get("input_ids")
+    longer = None if words is None else _with_places(words, config, more // side**2)
+    if words is not None and longer is None:
+        return None
     found = dict(given)
     for other, value in given.items():
-        if other != name and isinstance(value, torch.Tensor) and value.shape[:1] == (before,):
+        if other == name or not isinstance(value, torch.Tensor):
+            continue
+        if words is not None and value.shape[:2] == words.shape:
+            found[other] = value[:, longer]
+        elif value.shape[:1] == (before,):
             found[other] = value[torch.arange(before + more) % before]
     return {**found, name: torch.cat([grid, high])}
+
+
+def _with_places(words: Any, config: Any, count: int) -> Any:
+    """The places of a text, and then those of a picture more, with what stands around a picture.
+
+    None if the text has several rows, or no picture.
+    """
+    import torch
+
+    token = getattr(config, "image_token_id", None)
+    places = [] if token is None else (words[0] == token).nonzero().flatten().tolist()
+    if len(words) != 1 or not places:
+        return None
+    around = [[place] for place in (places[0] - 1, places[-1] + 1) if 0 <= place < words.shape[1]]
+    start, end = around if len(around) == 2 else ([], [])
+    return torch.tensor([*range(words.shape[1]), *start, *places[:1] * count, *end])
 
 
 def example_graphs(

@@ -242,6 +242,19 @@ def test_code_that_fails_since_it_is_exported_is_told_that_it_is_not(tmp_path: P
     assert torch.compiler.is_compiling is before
 
 
+class AsksForNothing(torch.nn.Module):
+    """Asks whether it is exported, and does the same."""
+
+    def forward(self, x: Any) -> Any:
+        y = x + 1 if torch.compiler.is_compiling() else 1 + x
+        return y + 1 if y.sum() > 0 else y - 1
+
+
+def test_code_that_asks_and_does_not_fail_is_told_the_truth(tmp_path: Path) -> None:
+    report = oe.torch.export(AsksForNothing(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])
+    assert report.checked == 2 and report.rewriting and not report.notes
+
+
 class Converts(torch.nn.Module):
     """Converts a part of itself to the type that it has."""
 

@@ -19,7 +19,12 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.applying import applied, compiled
-from onnx_external.rewriting.finding.blaming import blamed, blamed_by_guard, line_of
+from onnx_external.rewriting.finding.blaming import (
+    asks_for_value,
+    blamed,
+    blamed_by_guard,
+    line_of,
+)
 from onnx_external.rewriting.finding.functions import Function
 from onnx_external.rewriting.finding.observing import InputSet, Observation, observe
 from onnx_external.rewriting.passes import rewrite
@@ -169,7 +174,7 @@ class Rewriter:
 
     def _tell_less(self, error: BaseException) -> bool:
         """Let code that fails where it is exported do what it does in eager."""
-        if self._as_in_eager or not self.observed.asks:
+        if self._as_in_eager or not self.observed.asks or asks_for_value(error):
             return False
         cause = list(chain(error))[-1]
         self._as_in_eager = (

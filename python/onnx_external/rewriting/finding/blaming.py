@@ -13,7 +13,7 @@ from onnx_external.rewriting.finding.observing import Observation
 from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
 from onnx_external.rewriting.refusals import chain
 
-__all__ = ["Place", "blamed", "blamed_by_guard", "line_of", "place_of"]
+__all__ = ["Place", "asks_for_value", "blamed", "blamed_by_guard", "line_of", "place_of"]
 
 _DATA = frozenset(
     {
@@ -32,6 +32,11 @@ Place = tuple[int, int | None, int | None, int | None]
 """Line, last line, column, last column; the line alone on Python 3.10."""
 
 
+def asks_for_value(error: BaseException) -> bool:
+    """Return whether a trace was refused since Python asked for the value of a tensor or size."""
+    return any(type(each).__name__ in _DATA for each in chain(error))
+
+
 def blamed(error: BaseException, observed: Observation) -> set[str]:
     """Return the keys of the innermost test at which a trace was refused, if it was at one."""
     errors = list(chain(error))
@@ -39,7 +44,7 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
     for path, line in _without_operator.findall(str(error)):
         if path in paths:  # round() of a value, say, which a trace has, and ONNX has not
             return _tests_at(path, (int(line), None, None, None))
-    if not any(type(each).__name__ in _DATA for each in errors):
+    if not asks_for_value(error):
         return set()
     for each in reversed(errors):
         for path, place in reversed(list(_frames(each.__traceback__))):

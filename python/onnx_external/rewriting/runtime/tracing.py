@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -10,11 +11,13 @@ from torch import nn
 
 from onnx_external.rewriting.runtime.assuming import branches_assume_tests
 from onnx_external.rewriting.runtime.empty import left_to_graph
+from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.numbers import Numbers
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.results import results_need_no_guards
 from onnx_external.rewriting.runtime.sizes import largest_in_pairs
 from onnx_external.rewriting.runtime.state import State
+from onnx_external.rewriting.values import is_fake
 from onnx_external.rewriting.runtime.switches import switches_left_out
 
 __all__ = ["tracing"]
@@ -39,8 +42,27 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
         undone.enter_context(results_need_no_guards())
         undone.enter_context(largest_in_pairs())
         undone.enter_context(left_to_graph(state.empty_sizes))
+        undone.enter_context(_sample_rows())
         undone.enter_context(Numbers(state))
         undone.enter_context(switches_left_out())
+        yield
+
+
+@contextmanager
+def _sample_rows() -> Iterator[None]:
+    """Within this context scan takes no first row to see what a row is: there may be none."""
+    scan = sys.modules.get("torch._higher_order_ops.scan")  # the package has a function scan
+    plain = getattr(scan, "first_slice_copy", None)
+    if plain is None:  # another torch
+        yield
+        return
+
+    def row(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
+        if not is_fake(tensor):
+            return plain(tensor, dim)
+        return tensor.new_empty([size for at, size in enumerate(tensor.shape) if at != dim])
+
+    with exchanged(scan, "first_slice_copy", row):
         yield
 
 

@@ -482,6 +482,22 @@ def test_indices_that_are_tensors_read_and_write() -> None:
     proved(function, *sets)
 
 
+def test_an_index_that_is_a_size_fixes_no_size_and_branches_read_bounds_from_outside() -> None:
+    def function(rt: Any, module: Any, x: Any, n: Any) -> Any:
+        rows, k = x.shape[0], rt.int(n.item())
+        y = x.clone()
+        y[rows - 1] = x[rows // 2] * 2
+
+        def cut() -> Any:
+            inner = rt.ifexp(x.max() > 0, lambda: x[rows - 1], lambda: torch.zeros(rows, 2)[0], "j")
+            return x[:k].sum(0) + inner
+
+        return y, rt.ifexp(x.sum() > 0, cut, lambda: x[k // 2], "k"), x[rows - 1, -1]
+
+    sets = [(torch.randn(rows, 2), torch.tensor(n)) for rows, n in ((3, 2), (1, 1), (6, 4), (2, 1))]
+    proved(function, *sets, dims=(ROWS, {}))
+
+
 def test_slices_with_bounds_that_are_tensors_are_cut_at_the_size() -> None:
     def function(rt: Any, module: Any, x: Any, t: Any) -> Any:
         return x[:t], x[t:] * 2, x[1 : t + 1].sum()

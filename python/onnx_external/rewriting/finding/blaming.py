@@ -146,7 +146,12 @@ def _tests_at(path: str, place: Place) -> set[str]:
             found.add(key_of(path, node))
         if isinstance(node, ast.comprehension):
             found |= {condition_key(path, each) for each in node.ifs if _within(place, each)}
+        if isinstance(node, _COMPREHENSIONS) and place == _extent(node):
+            found.add(key_of(path, node.generators[0]))  # where it takes what it runs over
     return found
+
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _deciding(node: ast.AST) -> list[ast.expr]:
@@ -165,7 +170,11 @@ def _asks(place: Place, node: ast.AST) -> bool:
     kinds = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
     if not isinstance(node, kinds):
         return False
-    return place == (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+    return place == _extent(node)
+
+
+def _extent(node: ast.expr | ast.stmt) -> Place:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 def _within(place: Place, node: ast.expr) -> bool:

@@ -86,11 +86,15 @@ def operator(call: Callable[[list[torch.SymInt]], Any], places: Places, operands
     """
     try:
         return call([])
-    except RuntimeError as error:
+    except (AssertionError, RuntimeError) as error:
         sizes = missing_sizes(places, operands)
-        if "not tracked with proxy" not in str(error) or not sizes:
+        if not any(each in str(error) for each in _UNKNOWN_SIZE) or not sizes:
             raise
         return call(sizes)
+
+
+_UNKNOWN_SIZE = ("not tracked with proxy", "a.node.constant should not be None")
+"""What torch says where a branch, or an operator in it, is given a size that it does not have."""
 
 
 def predicate(value: Any) -> Any:

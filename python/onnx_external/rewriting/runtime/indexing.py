@@ -94,8 +94,9 @@ def at_row(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return tensor.index_select(0, index.reshape(1)).squeeze(0)
 
 
-def wrapped(index: torch.Tensor, size: Any) -> torch.Tensor:
+def wrapped(index: torch.Tensor | torch.SymInt, size: Any) -> torch.Tensor:
     """Return an index that counts from the front."""
+    index = _tensor(index)
     return torch.where(index < 0, index + size, index)
 
 
@@ -104,18 +105,24 @@ def _items(where: Any) -> tuple[Any, ...]:
 
 
 def _is_number(each: Any) -> bool:
+    # torch asks a size for its value, and fixes the size that it comes from.
+    return isinstance(each, torch.SymInt) or _is_value(each)
+
+
+def _is_value(each: Any) -> bool:
+    """Whether it is a number that a tensor decides."""
     if not isinstance(each, torch.Tensor) or each.dim() or not is_fake(each):
         return False
     return not (each.dtype == torch.bool or each.dtype.is_floating_point)
 
 
 def _is_int(each: Any) -> bool:
-    return isinstance(each, (int, torch.SymInt)) and not isinstance(each, bool)
+    return isinstance(each, int) and not isinstance(each, bool)
 
 
 def _is_cut(each: Any) -> bool:
     """Whether it is a slice with a bound that a tensor decides."""
-    return isinstance(each, slice) and (_is_number(each.start) or _is_number(each.stop))
+    return isinstance(each, slice) and (_is_value(each.start) or _is_value(each.stop))
 
 
 def _taken(each: Any) -> int:

@@ -66,6 +66,8 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
 
     def inside(self, value: Any) -> Any:
         """Return what stands for a value in here."""
+        if isinstance(value, slice):
+            return slice(*(self.inside(each) for each in (value.start, value.stop, value.step)))
         if isinstance(value, (Collected, Rows)):
             return value.mapped(self.inside)
         if not isinstance(value, torch.Tensor) or id(value) in self._own:

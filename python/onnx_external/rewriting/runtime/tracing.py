@@ -9,16 +9,16 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import nn
 
+from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.assuming import branches_assume_tests
 from onnx_external.rewriting.runtime.empty import left_to_graph
-from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.numbers import Numbers
 from onnx_external.rewriting.runtime.places import Places
 from onnx_external.rewriting.runtime.results import results_need_no_guards
 from onnx_external.rewriting.runtime.sizes import largest_in_pairs
 from onnx_external.rewriting.runtime.state import State
-from onnx_external.rewriting.values import is_fake
 from onnx_external.rewriting.runtime.switches import switches_left_out
+from onnx_external.rewriting.values import is_fake
 
 __all__ = ["tracing"]
 

@@ -129,6 +129,33 @@ def test_a_test_for_no_rows_is_a_guard(tmp_path: Path) -> None:
     assert report.checked == 2 and not report.guards
 
 
+def test_one_tensor_as_two_inputs_does_not_make_their_sizes_one(tmp_path: Path) -> None:
+    x = torch.randn(3, 4)
+    sets = pairs((2, 5), (4, 4))
+    report = oe.torch.export(SameOrNot(), (x, x), tmp_path / "model.onnx", input_sets=sets)
+    assert report.checked == 3
+
+
+class Fixed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3, 4))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.weight
+
+
+def test_a_line_that_makes_a_size_a_number_is_named_with_the_two_ways_out(tmp_path: Path) -> None:
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    with pytest.raises(oe.ExportError, match=r"test_rewriting_sizes.*x . self.weight") as caught:
+        oe.torch.export(Fixed(), *rows(3), tmp_path / "model.onnx", dynamic_shapes=dynamic)
+    assert "holds for all sizes, or leave the size out" in str(caught.value)
+    report = oe.torch.export(
+        Fixed(), *rows(3), tmp_path / "model.onnx", dynamic_shapes=({0: AUTO},)
+    )
+    assert report.guards[0].startswith("x.size()[0] == 3")
+
+
 def test_nothing_of_torch_stays_changed(tmp_path: Path) -> None:
     from torch._higher_order_ops import cond
     from torch.fx.experimental import proxy_tensor

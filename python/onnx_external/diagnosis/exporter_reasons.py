@@ -58,7 +58,8 @@ _Place = tuple[str, int, str]
 def _told(place: _Place, in_full: bool) -> str:
     path, line, function = place
     code = linecache.getline(path, line).strip()
-    told = f"{path if in_full else os.path.basename(path)}:{line}, in {function}"
+    told = f"{path if in_full else os.path.basename(path)}:{line}"
+    told += f", in {function}" if function else ""
     return f"{told}: {code}" if code else told
 
 
@@ -93,6 +94,14 @@ def _node_at(text: str, program: Any) -> _Place | None:
     return place
 
 
+def _fixed_at(error: BaseException) -> _Place | None:
+    """The line at which a size became a number, the last one if there are several."""
+    for path, place in reversed(getattr(error, "fixed_sizes", [])):
+        if _is_users(path):
+            return path, place[0], ""
+    return None
+
+
 def _sentence(error: BaseException) -> str:
     """What the error says, without its advice."""
     text = str(error)
@@ -104,6 +113,12 @@ def _sentence(error: BaseException) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 
+_FIXED = "your code specialized it to be a constant"
+"""What torch says of a size that was to vary, without a line of the code."""
+_TWO_WAYS_OUT = (
+    "write the line so that it holds for all sizes, or leave the size out of dynamic_shapes; "
+    "with torch.export.Dim.AUTO it varies where it can"
+)
 _MEANINGS = {
     "GuardOnDataDependentSymNode": (
         "the code decides by a value that is known only when the graph runs; torch.where or "
@@ -135,4 +150,7 @@ def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: b
     place = _raised_at(inner) if inside_model else None
     if place is None:
         place = next(filter(None, (_node_at(str(each), program) for each in every)), None)
+    if place is None and _FIXED in text:
+        place = next(filter(None, map(_fixed_at, every)), None)
+        text += f" ({_TWO_WAYS_OUT})"
     return text if place is None else f"{text}, at {_told(place, in_full)}"

@@ -207,7 +207,8 @@ def trace(
     Raises:
         Exception: what torch raised for the usual way.
     """
-    options: dict[str, Any] = {"kwargs": dict(kwargs or {}), "dynamic_shapes": dynamic_shapes}
+    args, kwargs = _apart((args, dict(kwargs or {})))
+    options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     try:
         with as_torch_onnx() as tests, _noting_fixed_sizes():
             program = torch.export.export(module, args, strict=False, **options)
@@ -227,6 +228,18 @@ def trace(
         return Traced(program, _WITH_DYNAMO.format(reason=_first_line(first)), first)
     except Exception:
         raise first from first.__cause__
+
+
+def _apart(given: Any) -> Any:
+    """The same inputs, in which no tensor stands twice: torch would make their sizes one."""
+    leaves, spec = pytree.tree_flatten(given)
+    seen: set[int] = set()
+    for place, each in enumerate(leaves):
+        if isinstance(each, torch.Tensor):
+            if id(each) in seen:
+                leaves[place] = each.detach().clone().requires_grad_(each.requires_grad)
+            seen.add(id(each))
+    return pytree.tree_unflatten(leaves, spec)
 
 
 def _has_size_of_0_or_1(given: Any) -> bool:

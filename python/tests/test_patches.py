@@ -285,9 +285,10 @@ def diagnostic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for each in (place, place.parent, place.parent.parent):
         (each / "__init__.py").touch()
     head = f"from {__name__} import Halves\n\nclass patched_Halves:\n    _PATCHED_CLASS_ = Halves\n"
-    fits = '    _PATCHES_ = ["scaled"]\n    def scaled(self, x):\n        return x * 5\n'
+    base = "class Base:\n    def scaled(self, x):\n        return x * 5\n\n"
+    fits = '    _PATCHES_ = ["scaled"]\n'
     misfits = '    _PATCHES_ = ["gone"]\n    def gone(self):\n        return 1\n'
-    (place / "_patch_fits.py").write_text(head + fits)
+    (place / "_patch_fits.py").write_text(base + head.replace("Halves:", "Halves(Base):") + fits)
     (place / "_patch_misfits.py").write_text(head + misfits)
     (place / "_patch_other.py").write_text("import no_such_module_anywhere\n")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -107,7 +107,8 @@ def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
             f"{patch.__qualname__}: _PATCHES_ must be the list of the methods that it replaces"
         )
     for name in names:
-        if name not in vars(patch):
+        own = [each for each in patch.__mro__ if each not in owner.__mro__ and name in vars(each)]
+        if not own:
             raise InvalidArgumentError(
                 f"{patch.__qualname__}: _PATCHES_ names {name!r}, which the class does not define"
             )
@@ -116,7 +117,7 @@ def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
                 f"{patch.__qualname__}: {owner.__qualname__} has no {name!r} in the installed "
                 "version; say in _VERSIONS_ for which versions the patch is"
             )
-        yield MethodPatch(owner, name, vars(patch)[name], patch)
+        yield MethodPatch(owner, name, vars(own[0])[name], patch)
 
 
 def method_patches(

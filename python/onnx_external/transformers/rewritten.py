@@ -23,7 +23,6 @@ from ..torch.tracing import as_torch_onnx
 from ..torch.untouched import ZeroProducts
 from ..validation.inputs import Given, InputSet
 from ..validation.running import Session
-from ..validation.transformers_reference import TransformersReference
 from .checking import Checked, judge
 from .exporter import silently
 from .saving import Graph
@@ -240,6 +239,9 @@ class Ways:
         def run(trace: Any) -> Any:
             with as_torch_onnx():
                 return observed.rewriter.exported(trace, observed.module)[0]
+
+        # It imports the package that this module is of.
+        from ..validation.transformers_reference import TransformersReference
 
         example = Part(observed.module, dict(observed.parts["example"].given))
         found = Checked({name: 0})

@@ -86,6 +86,7 @@ def _binding(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
             branches.append(name(node, word))
         else:
             give = tuple_of([get(each, flow.bound_inside[id(node)]) for each in live])
+            give = give if live else "None"  # as a function without a return gives
             branches.append(expression(node, f"lambda: {give}"))
     target = f"{tuple_of(live)} = " if live else ""
     text = f"{target}__oe_rt__.if_(__test, __then, __other, {tuple(live)!r}, {key!r})"

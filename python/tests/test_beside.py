@@ -28,6 +28,7 @@ def skeleton() -> Any:
 @pytest.fixture(params=["model", "set"])
 def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
     """Saves one graph, or two."""
+    from onnx_external.torch.guards import Sizes
     from onnx_external.transformers.recording import Key
     from onnx_external.transformers.saving import Graph, Saving
 
@@ -36,7 +37,7 @@ def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
     torch.save({"weight": torch.ones(4, 8), "bias": torch.ones(4)}, source / "pytorch_model.bin")
     for name, text in COPIED.items():
         (source / name).write_text(text)
-    graph = Graph(skeleton, {name: Key(name) for name in ("weight", "bias")})
+    graph = Graph(skeleton, {name: Key(name) for name in ("weight", "bias")}, Sizes())
     names = ["model"] if request.param == "model" else ["prefill", "decode"]
     return Saving([source], tmp_path / "out", dict.fromkeys(names, graph))
 

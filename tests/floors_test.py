@@ -42,6 +42,8 @@ def floor_of(include):
 def include_faults(name, floor, path):
     for include in includes(path):
         target = floor_of(include)
+        if '/' not in include:
+            yield f'{name} includes {include} without its folder'
         if target is None:
             continue
         if FLOORS.index(target) > FLOORS.index(floor):

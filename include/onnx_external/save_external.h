@@ -239,9 +239,9 @@ struct SetReport {
 
 // Decides where every byte of a save goes: chooses a free name for the data, assigns the tensors to
 // files or links them, and, if `options` ask for it, finds tensors of equal bytes. It writes
-// nothing, and reads tensors only for the latter. `write`: the options of the
-// write_plan() that follows. With an empty `target.folder` no folder is read; the plan is that of a
-// first save. The result does not depend on the number of threads.
+// nothing, and reads tensors only for the latter. `write`: the options of the write_plan() that
+// follows. With an empty `target.folder` no folder is read; the plan is that of a first save. The
+// result does not depend on the number of threads.
 //
 // kAlreadyExists if the model or its data exists and may not be replaced; kInvalidArgument for
 // names that are not plain file names, numbers out of range, more than kMaxShards shards, options

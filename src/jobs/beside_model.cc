@@ -1,4 +1,4 @@
-#include "beside_model.h"
+#include "jobs/beside_model.h"
 
 #include <unistd.h>
 

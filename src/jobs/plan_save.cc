@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "jobs/save_set.h"
 #include "onnx_external/save_external.h"
 #include "save/completeness.h"
 #include "save/equal_bytes.h"
@@ -11,18 +12,13 @@
 #include "save/option_rules.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
-#include "save_set.h"
 #include "verify/recorded_bytes.h"
 
 namespace onnx_external {
 namespace {
 
-// What is made exists once, while it is written.
-Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint,
-                          const PlanOptions& options) {
-  if (options.dedup != Dedup::kContent) {
-    return {};
-  }
+// What is made exists once, while it is written, so it cannot be compared before.
+Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   for (const PlannedTensor& tensor : plan.tensors) {
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
       return fail(ErrorCode::kInvalidArgument,
@@ -39,11 +35,11 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
                           const std::filesystem::path& folder, const PlanOptions& options,
                           const WriteOptions& write) {
   TRY(check_given_bytes(plan, models, options.max_expand));
-  TRY(check_made_tensors(plan, checkpoint, options));
   if (options.layout == Layout::kLink) {
     TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
   }
   if (options.dedup == Dedup::kContent) {
+    TRY(check_made_tensors(plan, checkpoint));
     TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), models, checkpoint, options, write.threads,
                                        write.progress));
   }

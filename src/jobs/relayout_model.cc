@@ -8,11 +8,11 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "jobs/save_job.h"
 #include "mapping/name_refinement.h"
 #include "mapping/slot_roles.h"
 #include "onnx/open_places.h"
 #include "onnx_external/save_external.h"
-#include "save_job.h"
 
 namespace onnx_external {
 

@@ -10,9 +10,9 @@
 #include "base/name_map.h"
 #include "base/parallel.h"
 #include "base/try.h"
+#include "jobs/save_job.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
-#include "save_job.h"
 
 namespace onnx_external {
 namespace {

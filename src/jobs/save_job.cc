@@ -1,4 +1,4 @@
-#include "save_job.h"
+#include "jobs/save_job.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "base/name_map.h"
 #include "base/new_folders.h"
 #include "base/try.h"
-#include "beside_model.h"
+#include "jobs/beside_model.h"
 #include "onnx/data_remarks.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"

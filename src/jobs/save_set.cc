@@ -1,5 +1,5 @@
 // Saves several models that share their data files.
-#include "save_set.h"
+#include "jobs/save_set.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,15 +14,15 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "beside_model.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "jobs/beside_model.h"
+#include "jobs/save_job.h"
 #include "onnx/data_remarks.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "save/output_names.h"
 #include "save/predecessors.h"
-#include "save_job.h"
 
 namespace onnx_external {
 namespace {

@@ -61,7 +61,7 @@ class Aligner {
       }
       return all[index];
     };
-    const bool only_none = task_.options.prefix && task_.options.prefix->empty();
+    const bool only_none = task_.keys_have_own_names();
     for (const NameIndex::Entry& key : keys_.all()) {
       count(slots_.refined_as(key.refined), {&key.id, 1}, all.front());
       for (const std::size_t at : only_none ? std::vector<std::size_t>() : boundaries(key.name)) {

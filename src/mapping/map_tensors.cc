@@ -94,8 +94,7 @@ Result<Alignment> apply_rules(const MappingEvidence& evidence, MappingTask& task
   TRY_ASSIGN(auto aligned, choose_alignment(task));
   const Alignment& alignment = aligned.alignment;
   TRY(fill_aligned(aligned, task));
-  const bool has_own_names = task.options.prefix && task.options.prefix->empty();
-  if (aligned.score == 0 && !has_own_names) {
+  if (aligned.score == 0 && !task.keys_have_own_names()) {
     fill_by_suffix(task);
   }
   TRY(fill_metadata_ties(alignment, task));

@@ -74,6 +74,10 @@ struct MappingTask {
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
   std::vector<bool> key_used;              // same index as keys.keys
 
+  // An empty --prefix: no prefix and no suffix is looked for.
+  [[nodiscard]] bool keys_have_own_names() const {
+    return options.prefix && options.prefix->empty();
+  }
   [[nodiscard]] const Slot& first_slot(std::uint32_t slot_name) const {
     return graph.slots[slot_names[slot_name].slots.front()];
   }

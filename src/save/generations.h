@@ -8,7 +8,7 @@
 //
 // A generation is a folder ("initializers.1") with its manifest in it, or files beside the model
 // ("model.1.data", "model.1-00001-of-00002.data", ...) with theirs ("model.1.manifest.json"). Each
-// model of a set has its manifest beside it, whatever its layout, whose data files are in
+// model of a set has its manifest beside it, whatever the layout. The data files of a set are in
 // one folder or named after it: "initializers.1.data", "initializers.1-00001-of-00002.data".
 #pragma once
 
@@ -101,15 +101,14 @@ struct ModelIdentity {
                                                    const std::optional<ModelIdentity>& current);
 
 // The entries of `out` that hold the data which manifests of generations say belongs to the model,
-// and these manifests. Data of other generations, which earlier versions
-// could reuse, is not among them.
+// and these manifests. Data of other generations, which earlier versions could reuse, is not among
+// them.
 [[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
                                                const ModelIdentity& model);
 
 // Removes manifests that know this model and say that its data is in the same files, but for that
 // of `newest`, an entry of `out`, or else of the last generation: a model that links, or has no
-// data, is the same file when it is saved again. False when something could not be
-// read or removed.
+// data, is the same file when it is saved again. False when something could not be read or removed.
 [[nodiscard]] bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
                                          const ModelIdentity& model, const std::string& newest);
 

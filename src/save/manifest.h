@@ -44,8 +44,8 @@ struct ManifestTensor {
   std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
   std::string key;          // the checkpoint's name; empty: the given graph's data
   std::string rule;         // rule_name(); empty as key
-  // A plain name in the manifest's folder, FOLDER/NAME in the manifest of a set,
-  // or one of Manifest::linked; empty: inline in the model.
+  // A plain name in the manifest's folder, FOLDER/NAME in the manifest of a set, or one of
+  // Manifest::linked; empty: inline in the model.
   std::string file;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;

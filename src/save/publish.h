@@ -47,8 +47,8 @@ class Transaction {
  public:
   // Makes `out_dir` where it is missing (and removes it again on failure).
   // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
-  // overwritten, or has another model's data;
-  // kIo when another save holds the folder, and as check_target_limits().
+  // overwritten, or has another model's data; kIo when another save holds the folder, and as
+  // check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);
   Transaction(Transaction&&) noexcept;

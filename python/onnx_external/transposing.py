@@ -207,10 +207,18 @@ def moved_pairs(
     return {"map": _without_empty({**document, "map": common, "models": own})}
 
 
-def with_pairs(pairs: Mapping[str, str], given: Any) -> dict[str, Any] | None:
-    """Return the option `map` with further pairs of slot and key, over which its own go."""
-    document = _map_document(given)
-    return _without_empty({**document, "map": {**pairs, **document["map"]}}) or None
+def with_pairs(pairs: Mapping[str, str], given: Any) -> Any:
+    """Return the option `map` with further pairs of slot and key, over which its own go.
+
+    A file that is no map is returned as it is, for a save to refuse.
+    """
+    if not pairs:
+        return given
+    try:
+        document = _map_document(given)
+    except (AttributeError, OSError, TypeError, ValueError):
+        return given
+    return _without_empty({**document, "map": {**pairs, **document["map"]}})
 
 
 def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,6 +109,17 @@ def test_what_was_exported_computes_what_torch_computes(
     assert json.loads(json.dumps(report.to_dict()))["sources"]["places"]["origin"] == "init"
 
 
+@pytest.mark.parametrize("text", [None, "[1]", "no JSON"])
+def test_a_file_that_is_no_map_is_refused_by_its_name(text: str | None, tmp_path: Path) -> None:
+    weights = trained().state_dict()
+    del weights[next(iter(oe.torch.skeleton(trained(), (ids(),)).ties))]  # its twin is there
+    path = tmp_path / "a.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(oe.Error, match=r"a\.json"):
+        oe.torch.export(trained(), (ids(),), tmp_path / "m.onnx", weights=weights, map=path)
+
+
 def ties(report: Any) -> dict[str, str]:
     return ties_of(report.save)
 

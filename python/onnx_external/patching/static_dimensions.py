@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..errors import ExportError
 from ..rewriting.finding.functions import is_users
+from ..rewriting.frames import outside
 from .swapping import exchanged
 
 __all__ = ["SizeConstraint", "StaticDimensionError", "sizes_watched"]
@@ -54,14 +55,12 @@ class SizeConstraint:
 
 def _users_line() -> tuple[str, str]:
     """The innermost line that is neither torch's, Python's nor ours."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if is_users(path):
-            text = linecache.getline(path, frame.f_lineno).strip()
-            return f"{Path(path).name}:{frame.f_lineno}", text
-        frame = frame.f_back  # type: ignore[assignment]
-    return "", ""
+    frame = outside(sys._getframe(1), lambda path: not is_users(path))
+    if frame is None:
+        return "", ""
+    path = frame.f_code.co_filename
+    text = linecache.getline(path, frame.f_lineno).strip()
+    return f"{Path(path).name}:{frame.f_lineno}", text
 
 
 def _size_name(env: Any, symbol: Any) -> str | None:

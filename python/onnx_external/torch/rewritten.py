@@ -16,7 +16,7 @@ from .guards import Call, Guard
 from .tracing import Traced, Tracer, trace
 from .untouched import has_no_data
 
-__all__ = ["MOST_GRAPHS", "Rewrite", "Ways", "check_options", "learn", "refusal_in"]
+__all__ = ["MOST_GRAPHS", "Rewrite", "Ways", "check_options", "learn", "not_helped", "refusal_in"]
 
 Rewrite = Literal["auto"] | bool
 _T = TypeVar("_T")
@@ -96,8 +96,7 @@ class Ways:
                 pass
         if isinstance(refused, (RewriteError, WrongGraphError)):
             raise refused from plain
-        plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
-        raise plain
+        raise not_helped(plain, refused)
 
     def _rewritten(
         self,
@@ -171,6 +170,12 @@ def _place(guard: Guard) -> tuple[str, int] | None:
     path, _, rest = guard.where.partition(".py:")
     line = rest.partition(":")[0]
     return (f"{path}.py", int(line)) if line.isdigit() else None
+
+
+def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
+    """Return the error of the plain way, which says that rewriting does not help, and why."""
+    plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+    return plain
 
 
 def refusal_in(error: BaseException) -> RewriteError | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ..patching.swapping import exchanged
 from ..rewriting.finding.blaming import Place, place_of
+from ..rewriting.frames import LIBRARIES, outside, tests_value
 from ..rewriting.runtime.empty import empty_sizes_noted
 
 __all__ = [
@@ -30,15 +29,10 @@ __all__ = [
     "trace",
 ]
 
-_LIBRARIES = tuple(
-    str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
-)
-"""Folders whose lines tell a user nothing of a guard: torch's, and this package's."""
-
 
 def is_library(path: str) -> bool:
     """Return whether a file is torch's or of this package, or no file at all."""
-    return path.startswith(("<", *_LIBRARIES))
+    return path.startswith(("<", *LIBRARIES))
 
 
 class Traced(NamedTuple):
@@ -145,32 +139,19 @@ def _noting_fixed_sizes() -> Iterator[None]:
 
 def _users_place() -> Iterator[tuple[str, Place]]:
     """The innermost place that is neither torch's nor ours."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and is_library(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = outside(sys._getframe(2), is_library)
     if frame is not None:
         yield frame.f_code.co_filename, place_of(frame.f_code, frame.f_lasti, frame.f_lineno)
-
-
-_TESTING = ("POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
-"""What instructions are called that ask a value whether it is true."""
 
 
 def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
     """The innermost frame that is neither torch's nor ours; torch's own choice if there is none."""
 
     def frame(self: Any) -> FrameType | None:
-        nearest: FrameType | None = sys._getframe(1)
-        hidden = uninteresting_files()
-        while nearest is not None and nearest.f_code.co_filename in hidden:
-            nearest = nearest.f_back
-        found = nearest
-        while found is not None and is_library(found.f_code.co_filename):
-            found = found.f_back
-        if found is not None and found is nearest:
-            instruction = dis.opname[found.f_code.co_code[found.f_lasti]]
-            if instruction.startswith(_TESTING):
-                tests.add((found.f_code.co_filename, found.f_lineno))
+        nearest = outside(sys._getframe(1), uninteresting_files().__contains__)
+        found = outside(nearest, is_library)
+        if found is not None and found is nearest and tests_value(found):
+            tests.add((found.f_code.co_filename, found.f_lineno))
         return found or nearest
 
     return frame

@@ -18,7 +18,7 @@ from ..errors import ExportError
 from ..rewriting.refusals import RewriteError
 from ..rewriting.rewriter import Rewriter, Rewriting
 from ..torch.checking import WrongGraphError
-from ..torch.rewritten import MOST_GRAPHS, Rewrite, check_options, learn, refusal_in
+from ..torch.rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
 from ..torch.tracing import as_torch_onnx
 from ..torch.untouched import ZeroProducts
 from ..validation.inputs import Given, InputSet
@@ -125,9 +125,7 @@ class Ways:
                 raise
             if isinstance(refused, RewriteError) and not isinstance(plain, WrongGraphError):
                 raise refused from plain
-            told = f"{plain.args[0]}; rewriting tests and loops does not help: {refused}"
-            plain.args = (told,)
-            raise plain from plain.__cause__
+            raise not_helped(plain, refused) from plain.__cause__
 
     def _of_one_length(self, name: str, part: Part, refused: ExportError) -> Graph:
         """Trace a part for the length of the example, which needs no rewriting."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import dis
 import operator
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 
 from onnx_external.patching.swapping import exchanged
+from onnx_external.rewriting.frames import LIBRARIES, outside, tests_value
 
 __all__ = [
     "NotEmpty",
@@ -34,11 +34,6 @@ __all__ = [
 ]
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_TESTING = ("COMPARE_OP", "POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
-"""What instructions are called that compare a value, or ask whether it is true."""
-_LIBRARIES = tuple(
-    str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[2])
-)
 _FOR_THE_USER = tuple(str(Path(__file__).with_name(name)) for name in ("tests.py", "helpers.py"))
 """Files of ours that compare what the user's code gives them."""
 _MARK = "_oe_compared"
@@ -173,22 +168,15 @@ def _users_test() -> FrameType | None:
 
     What rewritten code calls to compare does it for the user.
     """
-    frame = _outside(sys._getframe(1), {*uninteresting_files(), __file__}.__contains__)
+    frame = outside(sys._getframe(1), {*uninteresting_files(), __file__}.__contains__)
     if frame is None:
         return None
     if frame.f_code.co_filename in _FOR_THE_USER:
-        return _outside(frame, _is_library)
+        return outside(frame, _is_library)
     if _is_library(frame.f_code.co_filename):
         return None
-    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return frame if instruction.startswith(_TESTING) else None
-
-
-def _outside(frame: FrameType | None, hidden: Callable[[str], bool]) -> FrameType | None:
-    while frame is not None and hidden(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+    return frame if tests_value(frame, "COMPARE_OP") else None
 
 
 def _is_library(path: str) -> bool:
-    return path.startswith(_LIBRARIES)
+    return path.startswith(LIBRARIES)

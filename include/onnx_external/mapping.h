@@ -92,8 +92,6 @@ struct MappingOptions {
   // caller's choice.
   bool keeps_rest = false;
   std::vector<std::string> ignore;  // RE2 expressions; keys that contain a match are not weights
-  // Keys that other graphs of a set use, for a graph that is mapped alone. They count as used.
-  std::vector<std::string> used_elsewhere = {};
 
   friend bool operator==(const MappingOptions&, const MappingOptions&) = default;
 };
@@ -181,32 +179,35 @@ struct MappingEvidence {
   std::function<Result<bool>(std::uint32_t slot)> slot_is_uniform = {};
 };
 
-// Applies the rules. Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or
-// element type differ within the chosen alignment), kNotFound (a weight is missing, a key is
-// unused, nothing matches, an option names something that does not exist), kInvalidArgument (a bad
-// regular expression, ...). A message shows at most kMaxListed names of each list; Error::details
-// has the lists in full and the options that may help. Errors of the evidence are passed on.
-[[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
-                                          const MappingOptions& options,
-                                          const MappingEvidence& evidence = {});
-inline constexpr std::size_t kMaxListed = 8;
-
-// One of several graphs that share a checkpoint.
+// One of the graphs that share a checkpoint.
 struct GraphToMap {
   std::string name;  // for messages and MapEntry::model: "encoder.onnx"
   const GraphFacts* facts = nullptr;
   MappingEvidence evidence = {};
 };
 
-// Maps several graphs at once, in their order. Each graph's weights must be in the checkpoint, and
-// each key is judged by all of them: one that any graph uses is used, one that none uses is refused
-// as map_tensors() refuses it. So all mappings have the same lists of keys. `options` apply to each
-// graph; slots, inputs and initializers that they name need to be in one graph only. Errors are
-// those of all graphs together, each with the graph's name; kInvalidArgument for Unmatched::kKeep,
-// which does not say whose initializers the keys become.
+// Applies the rules to one graph or several, in their order. Each graph's weights must be in the
+// checkpoint, and each key is judged by all graphs: one that any of them uses is used, and one that
+// none uses is refused. So all mappings have the same lists of keys. `options` apply to each graph;
+// of several graphs, only one needs to have the slots, inputs and initializers that they name.
+//
+// Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or element type differ
+// within the chosen alignment), kNotFound (a weight is missing, a key is unused, nothing matches,
+// an option names something that does not exist), kInvalidArgument (a bad regular expression, ...,
+// and Unmatched::kKeep with several graphs, which does not say whose initializers the keys become).
+// A message shows at most kMaxListed names of each list; Error::details has the lists in full and
+// the options that may help. What is said of one of several graphs begins with its name. Errors of
+// the evidence are passed on.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs,
                                                       const MappingKeys& keys,
                                                       const MappingOptions& options);
+inline constexpr std::size_t kMaxListed = 8;
+
+// map_graphs() of a graph alone that has no name: entries of the map count for whatever model they
+// are.
+[[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
+                                          const MappingOptions& options,
+                                          const MappingEvidence& evidence = {});
 
 // The options without entries of the map that are for other models than `name`.
 [[nodiscard]] MappingOptions options_for_model(MappingOptions options, std::string_view name);

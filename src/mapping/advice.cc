@@ -30,8 +30,14 @@ int risk_of(std::string_view option) {
 
 }  // namespace
 
+void Refusal::set_graph(std::string_view name) {
+  where_ = name.empty() ? "" : std::string(name) + ": ";
+}
+
 void Refusal::add_lead(const std::string& sentence) {
-  message_ = sentence + (message_.empty() ? "" : "; ") + message_;
+  if (!message_.starts_with(sentence)) {
+    message_ = sentence + (message_.empty() ? "" : "; ") + message_;
+  }
 }
 
 void Refusal::add_list(std::string what_one, std::string what_many, std::string title,
@@ -45,10 +51,10 @@ void Refusal::add_list(std::string what_one, std::string what_many, std::string 
     names.push_back(item.name);
   }
   message_ += message_.empty() ? "" : "; ";
-  message_ += std::to_string(items.size()) + " " +
+  message_ += where_ + std::to_string(items.size()) + " " +
               (items.size() == 1 ? std::move(what_one) : std::move(what_many)) + ": " +
               quote_list(names, kNamesInMessage);
-  details_.lists.push_back({std::move(title), std::move(items)});
+  details_.lists.push_back({where_ + std::move(title), std::move(items)});
 }
 
 void Refusal::add_sentence(const std::string& sentence) {
@@ -58,7 +64,14 @@ void Refusal::add_sentence(const std::string& sentence) {
 }
 
 void Refusal::add_remedy(Remedy remedy) {
-  details_.remedies.push_back(std::move(remedy));
+  const bool is_new =
+      std::none_of(details_.remedies.begin(), details_.remedies.end(), [&](const Remedy& other) {
+        return other.option == remedy.option && other.value == remedy.value &&
+               other.when == remedy.when;
+      });
+  if (is_new) {
+    details_.remedies.push_back(std::move(remedy));
+  }
 }
 
 Error Refusal::error(ErrorCode code) && {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/remedy.h"
@@ -26,19 +27,23 @@ inline constexpr const char* kKeepConstants =
 // Collects what is wrong, one list per kind.
 class Refusal {
  public:
+  // What is added from here on is about this one of several graphs; "": about all of them, or about
+  // a graph alone.
+  void set_graph(std::string_view name);
   // Adds "2 weights are missing in the checkpoint: 'a', 'b'" to the message. Does nothing if there
   // are no items.
   void add_lead(const std::string& sentence);  // in front of the lists, once
   void add_list(std::string what_one, std::string what_many, std::string title,
                 std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message
-  void add_remedy(Remedy remedy);
+  void add_remedy(Remedy remedy);                  // added once
   void drop_remedies() { details_.remedies.clear(); }
 
   [[nodiscard]] bool empty() const { return details_.lists.empty(); }
   [[nodiscard]] Error error(ErrorCode code) &&;
 
  private:
+  std::string where_;  // "encoder.onnx: "
   std::string message_;
   std::vector<std::string> sentences_;
   ErrorDetails details_;

@@ -284,14 +284,6 @@ std::vector<std::uint32_t> Leftovers::without_slot() const {
   return keys;
 }
 
-Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& alignment,
-                                 const MappingEvidence& evidence) {
-  Leftovers leftovers;
-  TRY(sort_keys(task, alignment, evidence, leftovers));
-  TRY(find_leftover_slots(task, alignment, evidence, leftovers));
-  return leftovers;
-}
-
 Status find_leftover_slots(const MappingTask& task, const Alignment& alignment,
                            const MappingEvidence& evidence, Leftovers& leftovers) {
   TRY(SlotSorter(task, alignment, evidence, leftovers).sort());

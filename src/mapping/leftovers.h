@@ -40,12 +40,8 @@ struct Leftovers {
   std::vector<std::uint32_t> suspects;     // filled by a key of that name, but perhaps the caller's
 };
 
-// Errors of the evidence are passed on.
-[[nodiscard]] Result<Leftovers> find_leftovers(const MappingTask& task, const Alignment& alignment,
-                                               const MappingEvidence& evidence);
-
-// The second half of find_leftovers(): the slots and inputs. Requires: the lists of keys are
-// complete (mapping/leftover_keys.h).
+// Fills the lists of slots and inputs. Requires: the lists of keys are complete
+// (mapping/leftover_keys.h). Errors of the evidence are passed on.
 [[nodiscard]] Status find_leftover_slots(const MappingTask& task, const Alignment& alignment,
                                          const MappingEvidence& evidence, Leftovers& leftovers);
 

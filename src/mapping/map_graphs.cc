@@ -1,4 +1,4 @@
-// Maps several graphs that share a checkpoint.
+// Maps one graph, or several that share a checkpoint.
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -68,6 +68,9 @@ class KnownTerms {
   }
 
   Status check(const MappingOptions& options) const {
+    if (terms_.size() == 1) {
+      return {};
+    }
     for (const MapEntry& entry : options.map) {
       if (!entry.model.empty() && !models_.contains(entry.model)) {
         return fail(ErrorCode::kNotFound, "map " + quote(entry.slot) + ": it is for " +
@@ -84,9 +87,13 @@ class KnownTerms {
     return {};
   }
 
-  // Those that apply to one graph.
+  // Those that apply to one of several graphs. A graph alone gets all of them, and its rules say
+  // which of their names it lacks.
   MappingOptions options_for(const GraphToMap& graph, std::size_t number,
                              const MappingOptions& all) const {
+    if (terms_.size() == 1) {
+      return graph.name.empty() ? all : options_for_model(all, graph.name);
+    }
     const GraphTerms& known = terms_[number];
     MappingOptions options = options_for_model(all, graph.name);
     std::erase_if(options.map, [&](const MapEntry& entry) {
@@ -117,9 +124,15 @@ class KnownTerms {
 
 // --- keys --------------------------------------------------------------------------------------
 
-// A key that one graph uses is used for all.
-void share_used_keys(std::deque<GraphState>& graphs) {
-  std::vector<bool> used(graphs.front().task->key_used.size());
+// A key that one graph uses is used for all; so are those of graphs that are not mapped now.
+void share_used_keys(std::deque<GraphState>& graphs, std::span<const std::string> used_elsewhere) {
+  const MappingTask& first = *graphs.front().task;
+  std::vector<bool> used(first.key_used.size());
+  for (const std::string& name : used_elsewhere) {
+    if (const auto key = first.key_by_name.find(name)) {
+      used[*key] = true;
+    }
+  }
   for (const GraphState& graph : graphs) {
     std::transform(used.begin(), used.end(), graph.task->key_used.begin(), used.begin(),
                    std::logical_or<>());
@@ -197,6 +210,9 @@ std::vector<UnusedModule> shared_modules(const std::deque<GraphState>& graphs,
 
 // Gives all graphs the same lists of keys.
 void share_leftover_keys(std::deque<GraphState>& graphs, const MappingKeys& keys) {
+  if (graphs.size() == 1) {
+    return;
+  }
   const SharedLeftovers shared(graphs);
   const std::vector<UnusedModule> modules = shared_modules(graphs, keys, shared.aside);
   Keys harmless = shared.harmless;
@@ -228,21 +244,31 @@ Leftovers keys_alone(const Leftovers& all) {
   return keys;
 }
 
-// Looking at the slots of one graph may show that its data has the values of a key, which then
-// counts for all graphs. So their slots are looked at twice.
-Status find_all_leftovers(std::deque<GraphState>& graphs, const MappingKeys& keys) {
+// Takes a step for each graph; errors of one of several graphs begin with its name.
+template <typename Step>
+Status for_each(std::deque<GraphState>& graphs, const Step& step) {
   for (GraphState& graph : graphs) {
-    TRY_IN(graph.graph.name,
-           sort_keys(*graph.task, graph.alignment, graph.graph.evidence, graph.leftovers));
-  }
-  constexpr int kPasses = 2;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    share_leftover_keys(graphs, keys);
-    for (GraphState& graph : graphs) {
-      graph.leftovers = keys_alone(graph.leftovers);
-      TRY_IN(graph.graph.name, find_leftover_slots(*graph.task, graph.alignment,
-                                                   graph.graph.evidence, graph.leftovers));
+    if (Status done = step(graph); !done) {
+      return graphs.size() == 1 ? done : fail_in(graph.graph.name, std::move(done).error());
     }
+  }
+  return {};
+}
+
+// Looking at the slots of one graph may show that its data has the values of a key, which then
+// counts for all graphs. So the slots of several graphs are looked at twice.
+Status find_leftovers(std::deque<GraphState>& graphs, const MappingKeys& keys) {
+  TRY(for_each(graphs, [](GraphState& graph) {
+    return sort_keys(*graph.task, graph.alignment, graph.graph.evidence, graph.leftovers);
+  }));
+  const int passes = graphs.size() == 1 ? 1 : 2;
+  for (int pass = 0; pass < passes; ++pass) {
+    share_leftover_keys(graphs, keys);
+    TRY(for_each(graphs, [](GraphState& graph) {
+      graph.leftovers = keys_alone(graph.leftovers);
+      return find_leftover_slots(*graph.task, graph.alignment, graph.graph.evidence,
+                                 graph.leftovers);
+    }));
   }
   share_leftover_keys(graphs, keys);
   return {};
@@ -251,9 +277,11 @@ Status find_all_leftovers(std::deque<GraphState>& graphs, const MappingKeys& key
 Status check_all_refusals(const std::deque<GraphState>& graphs) {
   std::vector<JudgedGraph> judged;
   for (const GraphState& graph : graphs) {
-    judged.push_back({graph.graph.name, &*graph.task, &graph.leftovers});
+    const std::string_view name = graph.graph.name;
+    judged.push_back(
+        {graphs.size() == 1 ? std::string_view() : name, &*graph.task, &graph.leftovers});
   }
-  return check_set_refusals(judged);
+  return check_refusals(judged);
 }
 
 }  // namespace
@@ -263,9 +291,11 @@ MappingOptions options_for_model(MappingOptions options, std::string_view name) 
   return options;
 }
 
-Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs, const MappingKeys& keys,
-                                        const MappingOptions& options) {
-  if (options.unmatched == Unmatched::kKeep) {
+Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graphs,
+                                               const MappingKeys& keys,
+                                               const MappingOptions& options,
+                                               std::span<const std::string> used_elsewhere) {
+  if (options.unmatched == Unmatched::kKeep && graphs.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
                 "keys without a slot cannot become initializers of several models; save the one "
                 "that is to have them alone");
@@ -274,20 +304,34 @@ Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs, cons
   TRY(terms.check(options));
   std::deque<GraphState> states;
   for (std::size_t i = 0; i < graphs.size(); ++i) {
-    GraphState& state =
-        states.emplace_back(GraphState{graphs[i], terms.options_for(graphs[i], i, options)});
-    TRY_ASSIGN_IN(graphs[i].name, auto task, make_task(*graphs[i].facts, keys, state.options));
-    state.task.emplace(std::move(task));
-    TRY_ASSIGN_IN(graphs[i].name, state.alignment, apply_rules(graphs[i].evidence, *state.task));
+    states.push_back({graphs[i], terms.options_for(graphs[i], i, options)});
   }
-  share_used_keys(states);
-  TRY(find_all_leftovers(states, keys));
+  TRY(for_each(states, [&](GraphState& state) -> Status {
+    TRY_ASSIGN(auto task, make_task(*state.graph.facts, keys, state.options));
+    state.task.emplace(std::move(task));
+    TRY_ASSIGN(state.alignment, apply_rules(state.graph.evidence, *state.task));
+    return {};
+  }));
+  share_used_keys(states, used_elsewhere);
+  TRY(find_leftovers(states, keys));
   TRY(check_all_refusals(states));
   std::vector<Mapping> mappings;
   for (GraphState& state : states) {
     mappings.push_back(make_mapping(*state.task, std::move(state.leftovers), state.alignment));
   }
   return mappings;
+}
+
+Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs, const MappingKeys& keys,
+                                        const MappingOptions& options) {
+  return map_graphs_beside(graphs, keys, options, {});
+}
+
+Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
+                            const MappingOptions& options, const MappingEvidence& evidence) {
+  const GraphToMap alone{"", &graph, evidence};
+  TRY_ASSIGN(auto mappings, map_graphs({&alone, 1}, keys, options));
+  return std::move(mappings.front());
 }
 
 }  // namespace onnx_external

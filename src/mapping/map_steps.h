@@ -1,5 +1,9 @@
-// The steps of map_tensors() and map_graphs().
+// The steps of map_graphs().
 #pragma once
+
+#include <span>
+#include <string>
+#include <vector>
 
 #include "mapping/alignment.h"
 #include "mapping/leftovers.h"
@@ -14,5 +18,11 @@ namespace onnx_external {
 // Requires: check_refusals() has nothing against it.
 [[nodiscard]] Mapping make_mapping(const MappingTask& task, Leftovers leftovers,
                                    const Alignment& alignment);
+
+// As map_graphs(); `used_elsewhere` are keys that graphs of the same set use that are not mapped
+// now. They count as used.
+[[nodiscard]] Result<std::vector<Mapping>> map_graphs_beside(
+    std::span<const GraphToMap> graphs, const MappingKeys& keys, const MappingOptions& options,
+    std::span<const std::string> used_elsewhere);
 
 }  // namespace onnx_external

@@ -9,7 +9,6 @@
 #include "mapping/alignment.h"
 #include "mapping/leftovers.h"
 #include "mapping/map_steps.h"
-#include "mapping/refusals.h"
 #include "mapping/rules.h"
 #include "mapping/task.h"
 #include "mapping/ties.h"
@@ -21,7 +20,6 @@ namespace {
 MappingOptions without_pairs(MappingOptions options) {
   options.map.clear();
   options.learned.clear();
-  options.used_elsewhere.clear();
   options.casts = Casts::kRefuse;
   return options;
 }
@@ -109,20 +107,6 @@ std::string_view rule_name(Rule rule) {
       "refined", "prefix-added", "prefix-removed", "suffix",    "kept"};
   static_assert(kNames.size() == static_cast<std::size_t>(Rule::kKept) + 1);
   return kNames[static_cast<std::size_t>(rule)];
-}
-
-Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
-                            const MappingOptions& options, const MappingEvidence& evidence) {
-  TRY_ASSIGN(auto task, make_task(graph, keys, options));
-  TRY_ASSIGN(const auto alignment, apply_rules(evidence, task));
-  for (const std::string& name : options.used_elsewhere) {
-    if (const auto key = task.key_by_name.find(name)) {
-      task.key_used[*key] = true;
-    }
-  }
-  TRY_ASSIGN(auto leftovers, find_leftovers(task, alignment, evidence));
-  TRY(check_refusals(task, leftovers));
-  return make_mapping(task, std::move(leftovers), alignment);
 }
 
 }  // namespace onnx_external

@@ -1,11 +1,9 @@
 #include "mapping/refusals.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <set>
-#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/name_map.h"
 #include "base/text.h"
@@ -121,44 +119,82 @@ void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refu
   }
 }
 
-// Whether everything that is wrong with the slots is that somebody must say what they are.
+// Whether everything that is wrong is that somebody must say what inputs are.
 bool is_open_question(const Leftovers& leftovers) {
-  return leftovers.missing.empty() && leftovers.held.empty() && leftovers.constants.empty();
+  return leftovers.missing.empty() && leftovers.held.empty() && leftovers.constants.empty() &&
+         leftovers.unused.empty() && leftovers.adapters.empty();
 }
 
-Status refuse_all(const MappingTask& task, const Leftovers& leftovers) {
+using Graphs = std::span<const JudgedGraph>;
+
+// Slots that are open, or whose values would stay old.
+void list_slots(Graphs graphs, Refusal& refusal) {
+  for (const JudgedGraph& graph : graphs) {
+    refusal.set_graph(graph.name);
+    list_missing(*graph.task, *graph.leftovers, refusal);
+    list_held(*graph.task, *graph.leftovers, refusal);
+  }
+  refusal.set_graph("");
+}
+
+// Keys that no graph uses, and slots that may stand for two of them.
+void list_unused_and_merged(Graphs graphs, Refusal& refusal) {
+  SlotTroubles troubles;
+  std::vector<std::vector<ErrorItem>> merged;
+  for (const JudgedGraph& graph : graphs) {
+    merged.push_back(merged_slots(*graph.task, *graph.leftovers));
+    add_troubles(*graph.task, *graph.leftovers, !merged.back().empty(), troubles);
+  }
+  list_unused(*graphs.front().task, *graphs.front().leftovers, troubles, refusal);
+  for (std::size_t i = 0; i < graphs.size(); ++i) {
+    refusal.set_graph(graphs[i].name);
+    list_merged(std::move(merged[i]), refusal);
+  }
+  refusal.set_graph("");
+}
+
+// Slots that may be something else than a weight.
+void list_doubtful(Graphs graphs, Refusal& refusal) {
+  for (const JudgedGraph& graph : graphs) {
+    refusal.set_graph(graph.name);
+    list_merged_constants(*graph.task, refusal);
+    if (fills_any(*graph.task)) {  // otherwise it is not known which inputs precede the weights
+      list_inputs(*graph.task, *graph.leftovers, refusal);
+    }
+  }
+  refusal.set_graph("");
+}
+
+Status refuse_all(Graphs graphs) {
+  const MappingOptions& options = graphs.front().task->options;
+  const bool is_strict = options.partial == Partial::kRefuse;
+  const bool checks_keys = options.unmatched == Unmatched::kStrict;
   Refusal refusal;
-  const bool is_strict = task.options.partial == Partial::kRefuse;
-  const bool checks_keys = task.options.unmatched == Unmatched::kStrict;
   if (checks_keys) {
-    list_adapters(task, leftovers, refusal);
+    list_adapters(*graphs.front().task, *graphs.front().leftovers, refusal);
   }
   if (is_strict) {
-    list_missing(task, leftovers, refusal);
-    list_held(task, leftovers, refusal);
+    list_slots(graphs, refusal);
   }
   if (checks_keys && is_strict) {
-    std::vector<ErrorItem> merged = merged_slots(task, leftovers);
-    SlotTroubles troubles;
-    add_troubles(task, leftovers, !merged.empty(), troubles);
-    list_unused(task, leftovers, troubles, refusal);
-    list_merged(std::move(merged), refusal);
+    list_unused_and_merged(graphs, refusal);
   }
   if (is_strict) {
-    list_merged_constants(task, refusal);
-  }
-  if (is_strict && fills_any(task)) {  // otherwise it is not known which inputs precede the weights
-    list_inputs(task, leftovers, refusal);
+    list_doubtful(graphs, refusal);
   }
   if (refusal.empty()) {
     return {};
   }
-  add_last_remedies(task, leftovers, refusal);
-  add_cause(task, refusal);
-  const bool open_question =
-      is_open_question(leftovers) && leftovers.unused.empty() && leftovers.adapters.empty();
-  return fail(
-      std::move(refusal).error(open_question ? ErrorCode::kAmbiguous : ErrorCode::kNotFound));
+  for (const JudgedGraph& graph : graphs) {
+    add_last_remedies(*graph.task, *graph.leftovers, refusal);
+  }
+  for (const JudgedGraph& graph : graphs) {
+    add_cause(*graph.task, refusal);
+  }
+  const bool is_open = std::all_of(graphs.begin(), graphs.end(), [](const JudgedGraph& graph) {
+    return is_open_question(*graph.leftovers);
+  });
+  return fail(std::move(refusal).error(is_open ? ErrorCode::kAmbiguous : ErrorCode::kNotFound));
 }
 
 Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
@@ -179,113 +215,18 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
   return {};
 }
 
-// --- several graphs ----------------------------------------------------------------------------
-
-// What is wrong with the slots of one of several graphs.
-std::optional<Error> slots_error(const JudgedGraph& graph, SlotTroubles& troubles) {
-  const MappingTask& task = *graph.task;
-  const Leftovers& leftovers = *graph.leftovers;
-  if (task.options.partial == Partial::kAllow) {
-    return std::nullopt;
-  }
-  Refusal refusal;
-  list_missing(task, leftovers, refusal);
-  list_held(task, leftovers, refusal);
-  if (task.options.unmatched == Unmatched::kStrict) {
-    std::vector<ErrorItem> merged = merged_slots(task, leftovers);
-    add_troubles(task, leftovers, !merged.empty(), troubles);
-    list_merged(std::move(merged), refusal);
-  }
-  list_merged_constants(task, refusal);
-  if (fills_any(task)) {
-    list_inputs(task, leftovers, refusal);
-  }
-  if (refusal.empty()) {
-    return std::nullopt;
-  }
-  add_last_remedies(task, leftovers, refusal);
-  add_cause(task, refusal);
-  return std::move(refusal).error(is_open_question(leftovers) ? ErrorCode::kAmbiguous
-                                                              : ErrorCode::kNotFound);
-}
-
-// What is wrong with the keys, which all graphs have in common.
-std::optional<Error> keys_error(const JudgedGraph& graph, const SlotTroubles& troubles) {
-  const MappingOptions& options = graph.task->options;
-  Refusal refusal;
-  if (options.unmatched == Unmatched::kStrict) {
-    list_adapters(*graph.task, *graph.leftovers, refusal);
-    if (options.partial == Partial::kRefuse) {
-      list_unused(*graph.task, *graph.leftovers, troubles, refusal);
-    }
-  }
-  if (refusal.empty()) {
-    return std::nullopt;
-  }
-  add_cause(*graph.task, refusal);
-  return std::move(refusal).error(ErrorCode::kNotFound);
-}
-
-// Several errors as one. `name` stands in front of what is about one graph.
-class JoinedErrors {
- public:
-  void add(std::string_view name, const Error& error) {
-    const std::string where = name.empty() ? "" : std::string(name) + ": ";
-    message_ += (message_.empty() ? "" : "; ") + where + error.message;
-    if (code_ != ErrorCode::kNotFound) {
-      code_ = error.code;
-    }
-    for (ErrorList list : error.details ? error.details->lists : std::vector<ErrorList>()) {
-      list.title = where + list.title;
-      details_.lists.push_back(std::move(list));
-    }
-    for (const Remedy& remedy : error.details ? error.details->remedies : std::vector<Remedy>()) {
-      if (remedies_.emplace(remedy.option, remedy.value).second) {
-        details_.remedies.push_back(remedy);
-      }
-    }
-  }
-
-  [[nodiscard]] Status status() && {
-    return message_.empty()
-               ? Status()
-               : fail(Error{code_, std::move(message_),
-                            std::make_shared<const ErrorDetails>(std::move(details_))});
-  }
-
- private:
-  ErrorCode code_ = ErrorCode::kAmbiguous;
-  std::string message_;
-  ErrorDetails details_;
-  std::set<std::pair<std::string, std::string>> remedies_;  // option and value
-};
-
 }  // namespace
 
-Status check_set_refusals(std::span<const JudgedGraph> graphs) {
+Status check_refusals(Graphs graphs) {
   for (const JudgedGraph& graph : graphs) {
-    TRY_IN(graph.name, refuse_fused(*graph.task));
-    TRY_IN(graph.name, refuse_no_match(*graph.task, *graph.leftovers));
-  }
-  JoinedErrors errors;
-  SlotTroubles troubles;
-  for (const JudgedGraph& graph : graphs) {
-    if (const auto error = slots_error(graph, troubles)) {
-      errors.add(graph.name, *error);
+    Status fits = refuse_fused(*graph.task);
+    fits = fits ? refuse_no_match(*graph.task, *graph.leftovers) : fits;
+    if (!fits) {
+      return graph.name.empty() ? fits : fail_in(graph.name, std::move(fits).error());
     }
   }
-  if (const auto error = keys_error(graphs.front(), troubles)) {
-    errors.add("", *error);
-  }
-  TRY(std::move(errors).status());
+  TRY(refuse_all(graphs));
   return refuse_unmatched(*graphs.front().task, *graphs.front().leftovers);
-}
-
-Status check_refusals(const MappingTask& task, const Leftovers& leftovers) {
-  TRY(refuse_fused(task));
-  TRY(refuse_no_match(task, leftovers));
-  TRY(refuse_all(task, leftovers));
-  return refuse_unmatched(task, leftovers);
 }
 
 }  // namespace onnx_external

@@ -10,18 +10,15 @@
 
 namespace onnx_external {
 
-// One error with everything that is wrong, or success. docs/mapping.md explains each reason.
-[[nodiscard]] Status check_refusals(const MappingTask& task, const Leftovers& leftovers);
-
-// One of several graphs; their leftovers have the same keys.
+// A graph whose slots and keys have been sorted.
 struct JudgedGraph {
-  std::string_view name;
+  std::string_view name;  // of one of several graphs
   const MappingTask* task = nullptr;
-  const Leftovers* leftovers = nullptr;
+  const Leftovers* leftovers = nullptr;  // all graphs have the same lists of keys
 };
 
-// The same for all of them: one error, in which each graph has its own lists, and the keys have
-// one.
-[[nodiscard]] Status check_set_refusals(std::span<const JudgedGraph> graphs);
+// One error with everything that is wrong, or success: each graph has lists of its slots, and the
+// keys have lists that all graphs share. docs/mapping.md explains each reason.
+[[nodiscard]] Status check_refusals(std::span<const JudgedGraph> graphs);
 
 }  // namespace onnx_external

@@ -7,6 +7,7 @@
 #include "base/name_map.h"
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
+#include "mapping/map_steps.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"
@@ -62,9 +63,12 @@ struct Given {
   Model model;
   const Checkpoint& checkpoint;
   MappingKeys keys;
+  std::vector<std::string> used_elsewhere = {};  // keys that other models of the set use
 
   [[nodiscard]] Result<Mapping> map(const MappingOptions& options) const {
-    return map_tensors(model.facts(), keys, options, mapping_evidence(model, checkpoint));
+    const GraphToMap graph{"", &model.facts(), mapping_evidence(model, checkpoint)};
+    TRY_ASSIGN(auto mappings, map_graphs_beside({&graph, 1}, keys, options, used_elsewhere));
+    return std::move(mappings.front());
   }
 };
 
@@ -138,7 +142,6 @@ MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& g
   append(options.inputs, given.inputs);
   append(options.keep, given.keep);
   append(options.ignore, given.ignore);
-  options.used_elsewhere = given.used_elsewhere;
   options.partial = given.partial == Partial::kAllow ? given.partial : options.partial;
   options.unmatched = given.unmatched == Unmatched::kStrict ? options.unmatched : given.unmatched;
   options.prefix = prefix_of_save(manifest);
@@ -246,10 +249,11 @@ Result<std::optional<std::vector<std::string>>> keys_of_member(const std::filesy
   return used;
 }
 
-// A model of a set is judged with the others. Without them it is not known which keys are theirs.
+// A model of a set is judged with the others, whose keys are noted in `given`. Without them it is
+// not known which keys are theirs.
 Result<MappingOptions> with_set(const std::filesystem::path& model_path,
-                                const std::optional<Manifest>& manifest, const Given& given,
-                                MappingOptions options) {
+                                const std::optional<Manifest>& manifest, MappingOptions options,
+                                Given& given) {
   for (std::size_t i = 0; manifest && i < manifest->set.size(); ++i) {
     const SetMember& member = manifest->set[i];
     if (member.file == manifest->model_file) {
@@ -258,7 +262,7 @@ Result<MappingOptions> with_set(const std::filesystem::path& model_path,
     TRY_ASSIGN(const auto used, keys_of_member(model_path.parent_path() / member.file, member,
                                                given.checkpoint, given.keys, options));
     if (used) {
-      append(options.used_elsewhere, *used);
+      append(given.used_elsewhere, *used);
     } else if (options.unmatched == Unmatched::kStrict) {
       options.unmatched = Unmatched::kSkip;
     }
@@ -325,9 +329,9 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
                                                      const Checkpoint& checkpoint,
                                                      const MappingOptions& options) {
   TRY_ASSIGN(const auto manifest, readable_manifest(model_path));
-  TRY_ASSIGN(const auto given, load(model_path, checkpoint));
-  const auto asked = with_set(model_path, manifest, given,
-                              options_for_model(options, model_path.filename().string()));
+  TRY_ASSIGN(auto given, load(model_path, checkpoint));
+  const auto asked = with_set(model_path, manifest,
+                              options_for_model(options, model_path.filename().string()), given);
   if (!asked) {
     return fail(asked.error());
   }

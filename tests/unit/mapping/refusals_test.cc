@@ -344,5 +344,56 @@ TEST(MappingRefusals, WeightsThatAreConstantNodesAreNamed) {
                                  "the graph has its values in Constant nodes: 'val_3'"));
 }
 
+TEST(MappingRefusals, OfSeveralGraphsNameEachGraphAndListKeysOnce) {
+  MappingCase one;
+  one.open("a");
+  one.open("lost");
+  one.key("a");
+  one.key("more");
+  one.key("adapter.lora_A.weight");
+  MappingCase two;
+  two.open("a");
+  two.open("b");
+  const GraphToMap graphs[] = {{"one.onnx", &one.graph}, {"two.onnx", &two.graph}};
+  const auto refused = map_graphs(graphs, one.keys, {});
+  ASSERT_FALSE(refused);
+  std::vector<std::string> titles;
+  for (const ErrorList& list : refused.error().details->lists) {
+    titles.push_back(list.title);
+  }
+  EXPECT_THAT(titles, ElementsAre("weights of an adapter", "one.onnx: missing in the checkpoint",
+                                  "two.onnx: missing in the checkpoint", "unused keys"));
+  std::size_t maps = 0;
+  for (const Remedy& remedy : refused.error().details->remedies) {
+    maps += remedy.option == "map" ? 1 : 0;
+  }
+  EXPECT_EQ(maps, 1U);
+}
+
+TEST(MappingRefusals, OfAGraphAloneDoNotNameIt) {
+  MappingCase c;
+  c.open("a");
+  c.open("lost");
+  c.key("a");
+  const GraphToMap graph{"one.onnx", &c.graph};
+  const auto refused = map_graphs({&graph, 1}, c.keys, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, c.map().error().message);
+  c.options.keep = {"nothing"};
+  EXPECT_EQ(map_graphs({&graph, 1}, c.keys, c.options).error().message, c.map().error().message);
+}
+
+TEST(MapGraphs, OfAGraphAloneTakesEntriesForItAndLeavesOutThoseOfOthers) {
+  MappingCase c;
+  c.open("a");
+  c.key("x");
+  c.options.map = {{.slot = "a", .key = "x", .model = "one.onnx"},
+                   {.slot = "none", .key = "x", .model = "other.onnx"}};
+  const GraphToMap graph{"one.onnx", &c.graph};
+  const auto mapped = map_graphs({&graph, 1}, c.keys, c.options);
+  ASSERT_THAT(mapped, IsOk());
+  EXPECT_EQ(mapped->front().pairs.size(), 1U);
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -88,9 +88,9 @@ exit codes:
 }
 
 struct Arguments {
-  std::filesystem::path graph;
+  std::filesystem::path graph;  // the first one
   std::vector<std::filesystem::path> checkpoints;
-  std::vector<GraphToSave> set;  // of several graphs; else empty
+  std::vector<GraphToSave> graphs;
   SaveTarget target;
   std::filesystem::path save_map;
   std::string checksum;
@@ -170,7 +170,7 @@ std::string split_output(CommandLine& line, Arguments& arguments) {
     return "";
   }
   std::string name = out.filename().string();
-  if (!arguments.set.empty()) {
+  if (arguments.graphs.size() > 1) {
     return fmt::format("--output: names the model {}, and several graphs are given: give a folder",
                        quote(name));
   }
@@ -190,10 +190,10 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
   }
   GraphArguments sorted = sort_arguments(arguments.graph, arguments.checkpoints);
   arguments.checkpoints = std::move(sorted.checkpoints);
-  if (sorted.graphs.size() == 1) {
-    const GraphToSave& graph = sorted.graphs.front();
+  arguments.graphs = std::move(sorted.graphs);
+  if (arguments.graphs.size() == 1) {
+    const GraphToSave& graph = arguments.graphs.front();
     if (path_of(graph) != arguments.graph) {  // it was given a name
-      arguments.graph = path_of(graph);
       arguments.target.model_name = graph.model_name;
     }
     return "";
@@ -203,8 +203,16 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
       return fmt::format("{}: is for one graph, and several are given", option);
     }
   }
-  arguments.set = std::move(sorted.graphs);
-  return wrong_graph_names(arguments.set);
+  return wrong_graph_names(arguments.graphs);
+}
+
+// The name of a graph alone is known once all options are.
+std::string name_graph(CommandLine& line, Arguments& arguments) {
+  const std::string wrong = split_output(line, arguments);
+  if (arguments.graphs.size() == 1) {
+    arguments.graphs.front().model_name = arguments.target.model_name;
+  }
+  return wrong;
 }
 
 void fill_options(Arguments& arguments) {
@@ -231,14 +239,6 @@ std::string wrong_options(CommandLine&, Arguments& arguments) {
   return rules ? "" : rules.error().message;
 }
 
-std::vector<std::string> model_names(const Arguments& arguments) {
-  std::vector<std::string> names;
-  for (const GraphToSave& graph : arguments.set) {
-    names.push_back(graph.model_name);
-  }
-  return names.empty() ? std::vector<std::string>{arguments.target.model_name} : names;
-}
-
 // Checks before hours of work, rather than after them, that the map file can be written and that it
 // replaces nothing but a map file.
 Status check_map_target(const Arguments& arguments) {
@@ -251,8 +251,8 @@ Status check_map_target(const Arguments& arguments) {
     return std::filesystem::weakly_canonical(a, ignored) ==
            std::filesystem::weakly_canonical(b, ignored);
   };
-  for (const std::string& model : model_names(arguments)) {
-    if (same(target, arguments.target.folder / model)) {
+  for (const GraphToSave& graph : arguments.graphs) {
+    if (same(target, arguments.target.folder / graph.model_name)) {
       return fail(ErrorCode::kInvalidArgument, target.string() + ": the model goes there");
     }
   }
@@ -276,8 +276,8 @@ Status check_map_target(const Arguments& arguments) {
 // Writes a map file that the user can complete, after a save that left slots open or was refused
 // because of them.
 void save_template(const Command& command, const Arguments& arguments, const Error& refusal) {
-  const auto text = map_template_text(arguments.checkpoints, arguments.graph, arguments.options,
-                                      refusal.details.get());
+  const auto text = map_template_text(arguments.checkpoints, path_of(arguments.graphs.front()),
+                                      arguments.options, refusal.details.get());
   if (!text) {
     return;  // the save was refused for another reason
   }
@@ -288,37 +288,25 @@ void save_template(const Command& command, const Arguments& arguments, const Err
                       : status.error().message);
 }
 
-// Adds the slots that the checkpoint filled. `model`: of a set.
-void add_filled_slots(const SaveReport& report, const std::string& model,
-                      std::vector<MapEntry>& entries) {
-  for (const SavedTensor& tensor : report.tensors) {
-    if (tensor.rule && *tensor.rule != Rule::kKept) {
-      entries.push_back({tensor.slot, tensor.key, tensor.recipe, model});
-    }
-  }
-}
-
-// The map file for --map of a later save.
-std::string map_text(const SaveReport& report) {
-  std::vector<MapEntry> entries;
-  add_filled_slots(report, "", entries);
-  return map_file_text(entries, {}, report.derived);
-}
-
-std::string set_map_text(const Arguments& arguments, const SetReport& report) {
+// The map file for --map of a later save; of several models, each has entries of its own.
+std::string map_text(const Arguments& arguments, const SaveReport& report) {
   std::vector<MapEntry> entries;
   for (std::size_t i = 0; i < report.models.size(); ++i) {
-    add_filled_slots(report.models[i], arguments.set[i].model_name, entries);
+    const std::string model = report.models.size() == 1 ? "" : arguments.graphs[i].model_name;
+    for (const SavedTensor& tensor : report.models[i].tensors) {
+      if (tensor.rule && *tensor.rule != Rule::kKept) {
+        entries.push_back({tensor.slot, tensor.key, tensor.recipe, model});
+      }
+    }
   }
-  return map_file_text(entries, {}, report.shared.derived);
+  return map_file_text(entries, {}, report.derived);
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments, const NewFolders& made) {
   SandboxPaths paths;
   paths.read = arguments.options.test_data;
-  paths.read_folder_of(arguments.graph);  // it may contain the graph's external data
-  for (const GraphToSave& graph : arguments.set) {
-    paths.read_folder_of(path_of(graph));
+  for (const GraphToSave& graph : arguments.graphs) {
+    paths.read_folder_of(path_of(graph));  // it may contain the graph's external data
   }
   paths.read_checkpoints(arguments.checkpoints);
   paths.read_checkpoints(arguments.options.learn_from);
@@ -370,9 +358,8 @@ bool saves_map(const Arguments& arguments) {
   return !arguments.save_map.empty() && arguments.leads() && !arguments.checkpoints.empty();
 }
 
-// Does what precedes and follows every save. `job` calls the library.
-template <typename Job>
-auto carry_out(const Command& command, Arguments& arguments, const Job& job) -> decltype(job()) {
+// Does what precedes and follows every save.
+Result<SaveReport> carry_out(const Command& command, Arguments& arguments) {
   TRY(check_map_target(arguments));
   TRY_ASSIGN(auto made, make_out_dir(arguments));
   enter_sandbox(command, arguments.common, sandbox_paths(arguments, made));
@@ -381,7 +368,10 @@ auto carry_out(const Command& command, Arguments& arguments, const Job& job) -> 
                   phases_of(arguments));
   arguments.options.write.team = arguments.team;
   arguments.options.write.progress = bar.callback();
-  auto report = job();
+  auto report = arguments.checkpoints.empty()
+                    ? relayout_models(arguments.target, arguments.graphs, arguments.options)
+                    : save_graphs_with_external_data(arguments.target, arguments.checkpoints,
+                                                     arguments.graphs, arguments.options);
   arguments.options.write.progress = {};  // the bar is gone
   if (report) {
     made.keep();
@@ -389,44 +379,21 @@ auto carry_out(const Command& command, Arguments& arguments, const Job& job) -> 
   return report;
 }
 
+// Whether the map of a graph alone is to be completed by the user.
+bool lacks_keys(const Arguments& arguments, const Result<SaveReport>& report) {
+  return arguments.graphs.size() == 1 &&
+         (report ? !report->models.front().slots_left.empty() : may_lack_keys(report.error().code));
+}
+
 Result<SaveReport> save(const Command& command, Arguments& arguments) {
-  const SaveTarget& target = arguments.target;
-  auto report = carry_out(command, arguments, [&] {
-    return arguments.checkpoints.empty()
-               ? relayout_model(target, arguments.graph, arguments.options)
-               : save_graph_with_external_data(target.folder, target.model_name, target.data_dir,
-                                               arguments.checkpoints, arguments.graph,
-                                               arguments.options);
-  });
-  if (!report) {
-    if (may_lack_keys(report.error().code) && saves_map(arguments)) {
-      save_template(command, arguments, report.error());
-    }
-    return report;
-  }
+  auto report = carry_out(command, arguments);
   if (!saves_map(arguments)) {
     return report;
   }
-  if (!report->slots_left.empty()) {
-    save_template(command, arguments, {});
-    return report;
-  }
-  TRY(write_file(arguments.save_map, map_text(*report), arguments.options.write.overwrite));
-  return report;
-}
-
-Result<SetReport> save_set(const Command& command, Arguments& arguments) {
-  const SaveTarget& target = arguments.target;
-  TRY_ASSIGN(auto report, carry_out(command, arguments, [&] {
-               return arguments.checkpoints.empty()
-                          ? relayout_models(target.folder, target.data_dir, arguments.set,
-                                            arguments.options)
-                          : save_graphs_with_external_data(target.folder, target.data_dir,
-                                                           arguments.set, arguments.checkpoints,
-                                                           arguments.options);
-             }));
-  if (saves_map(arguments)) {
-    TRY(write_file(arguments.save_map, set_map_text(arguments, report),
+  if (lacks_keys(arguments, report)) {
+    save_template(command, arguments, report ? Error{} : report.error());
+  } else if (report) {
+    TRY(write_file(arguments.save_map, map_text(arguments, *report),
                    arguments.options.write.overwrite));
   }
   return report;
@@ -434,10 +401,12 @@ Result<SetReport> save_set(const Command& command, Arguments& arguments) {
 
 void note_details(const Command& command, const Arguments& arguments, const SaveReport& report) {
   const int threads = arguments.options.write.threads;
+  const std::string alignment =
+      report.models.size() == 1 ? report.models.front().alignment : std::string();
   command.note(fmt::format(
       "verify {}, fsync {}, threads {}{}", arguments.verify ? "on" : "off",
       arguments.fsync ? "on" : "off", threads == 0 ? "one per CPU" : std::to_string(threads),
-      report.alignment.empty() ? "" : ", names aligned by " + quote(shown(report.alignment))));
+      alignment.empty() ? "" : ", names aligned by " + quote(shown(alignment))));
   if (report.bytes_resumed > 0) {
     command.note(fmt::format("resumed a killed save: {} of {} were already written",
                              size_text(report.bytes_resumed), size_text(report.bytes)));
@@ -446,28 +415,13 @@ void note_details(const Command& command, const Arguments& arguments, const Save
 }
 
 std::string answer_text(const Arguments& arguments, const SaveReport& report) {
-  if (arguments.common.json) {
-    return save_document(report, arguments.options.mode);
-  }
-  const Lists lists = arguments.common.verbose ? Lists::kFull : Lists::kShort;
-  return arguments.dry_run ? dry_run_text(report, lists) : save_text(report, lists);
+  const RunMode mode = arguments.options.mode;
+  return arguments.common.json
+             ? save_document(report, mode)
+             : save_text(report, mode, arguments.common.verbose ? Lists::kFull : Lists::kShort);
 }
 
-std::string answer_text(const Arguments& arguments, const SetReport& report) {
-  return arguments.common.json ? set_document(report, arguments.options.mode)
-                               : set_text(report, arguments.options.mode,
-                                          arguments.common.verbose ? Lists::kFull : Lists::kShort);
-}
-
-const SaveReport& totals_of(const SaveReport& report) {
-  return report;
-}
-const SaveReport& totals_of(const SetReport& report) {
-  return report.shared;
-}
-
-template <typename Report>
-int answer(const Command& command, const Arguments& arguments, const Result<Report>& report,
+int answer(const Command& command, const Arguments& arguments, const Result<SaveReport>& report,
            MpiTeam* team) {
   if (team != nullptr && !team->end(report.has_value())) {
     // The leader speaks for all. A second failure would make mpirun kill it while it does.
@@ -479,7 +433,7 @@ int answer(const Command& command, const Arguments& arguments, const Result<Repo
                             : report.error());
   }
   if (arguments.common.verbose) {
-    note_details(command, arguments, totals_of(*report));
+    note_details(command, arguments, *report);
   }
   return arguments.common.quiet && !arguments.common.json
              ? static_cast<int>(kDone)
@@ -493,7 +447,7 @@ int run(int argc, char** argv) {
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  for (const auto check : {split_inputs, split_output, wrong_argument, wrong_options}) {
+  for (const auto check : {split_inputs, name_graph, wrong_argument, wrong_options}) {
     if (const std::string wrong = check(command.line(), arguments); !wrong.empty()) {
       return command.misuse(wrong);
     }
@@ -504,9 +458,7 @@ int run(int argc, char** argv) {
     end_by_exit_code();
   }
   arguments.common.verbose = arguments.common.verbose && arguments.leads();
-  return arguments.set.empty()
-             ? answer(command, arguments, save(command, arguments), team.get())
-             : answer(command, arguments, save_set(command, arguments), team.get());
+  return answer(command, arguments, save(command, arguments), team.get());
 }
 
 }  // namespace

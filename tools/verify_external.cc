@@ -128,8 +128,7 @@ Result<std::vector<VerifyReport>> verify(Arguments& arguments) {
 
 std::string answer_text(const Arguments& arguments, const std::vector<VerifyReport>& reports) {
   if (arguments.common.json) {
-    return reports.size() == 1 ? verify_document(reports.front())
-                               : verify_set_document(arguments.models, reports);
+    return verify_document(arguments.models, reports);
   }
   std::string text;
   for (std::size_t i = 0; i < reports.size() && !arguments.common.quiet; ++i) {

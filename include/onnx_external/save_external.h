@@ -91,76 +91,115 @@ struct SavedTensor {
   Overflow overflow;  // values that became infinite when they were converted
 };
 
-struct SaveReport {
+// One of the graphs of a save.
+struct GraphToSave {
+  std::string model_name;  // "encoder.onnx"; of several graphs, it must end with ".onnx"
+  // A file, a loaded model, or one in memory that outlives the call.
+  std::variant<std::filesystem::path, Model, const onnx::ModelProto*> graph;
+};
+
+// One of the models of a save.
+struct SavedModel {
   std::filesystem::path model;
   std::vector<SavedTensor> tensors;
-  std::vector<std::string> unmatched_keys;   // including those of unused modules
-  std::vector<std::string> baked_keys;       // of these, Mapping::baked_keys and learned ones
-  std::vector<UnusedModule> unused_modules;  // modules of the checkpoint that the graph lacks
-  std::vector<std::string> notes;            // Checkpoint::notes()
-  std::vector<std::string> ignored_keys;     // of unmatched_keys: excluded by the options
-  std::vector<std::string> skipped_keys;     // of unmatched_keys: Mapping::skipped_keys
-  std::vector<OverlaidTensor> overlaid;      // tensors that a later checkpoint replaced
-  std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
-  std::vector<std::string> inputs_left;                        // as in Mapping, like the next two
+  std::vector<std::string> inputs_left;  // as in Mapping, like the next one
   std::vector<std::string> initializers_kept;
   std::vector<std::string> kept_by_option;  // data of the graph that MappingOptions::keep names
   // What stays without data. No runtime opens such a model; it needs Partial::kAllow.
   std::vector<std::string> slots_left;
   std::vector<std::string> left_old;  // Mapping::left_old; only with Partial::kAllow
-  // Every weight has its value: slots_left and left_old are empty. Of a set: of all its models.
-  bool complete = true;
-  std::vector<DerivedTensor> derived;  // MappingOptions::derived
-  std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
+  bool complete = true;   // every weight has its value: slots_left and left_old are empty
+  std::string alignment;  // Mapping::alignment
+  // Of the ranges of data files that the model refers to, whoever else does; with Layout::kInline,
+  // of data in the model.
+  std::uint64_t bytes = 0;
   // What is unusual about the given model's external data. Prepacked weights of ONNX Runtime and
   // basepath are left out of the written model; the rest is written as usual.
   std::vector<CountedRemark> remarks;
-  std::string alignment;            // Mapping::alignment
-  std::uint64_t bytes = 0;          // of data files; with Layout::kInline, of data in the model
-  std::uint64_t bytes_resumed = 0;  // of these, written by the killed save that was resumed
-  std::uint64_t linked_bytes = 0;   // Layout::kLink: of the ranges that the model refers to
-  // Data files of the replaced model that stay because another model of the folder refers to them:
+};
+
+// What became of a save: of its models, and of what they share, keys and data files.
+struct SaveReport {
+  std::filesystem::path folder;
+  std::vector<SavedModel> models;            // one for each graph, in order
+  std::vector<std::string> unmatched_keys;   // including those of unused modules
+  std::vector<std::string> baked_keys;       // of these, Mapping::baked_keys and learned ones
+  std::vector<UnusedModule> unused_modules;  // modules of the checkpoint that no graph has
+  std::vector<std::string> notes;            // Checkpoint::notes()
+  std::vector<std::string> ignored_keys;     // of unmatched_keys: excluded by the options
+  std::vector<std::string> skipped_keys;     // of unmatched_keys: Mapping::skipped_keys
+  std::vector<OverlaidTensor> overlaid;      // tensors that a later checkpoint replaced
+  std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
+  bool complete = true;                                        // all models are
+  std::vector<DerivedTensor> derived;                          // MappingOptions::derived
+  std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
+  std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
+  std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
+  std::uint64_t linked_bytes = 0;      // Layout::kLink: of the ranges that the models refer to
+  // Data files of replaced models that stay because another model of the folder refers to them:
   // (location, name of such a model).
   std::vector<std::pair<std::string, std::string>> data_left_for;
   double seconds = 0;
   // Every byte that was written was read back and equals the checkpoint's; says nothing of what is
-  // missing (`complete`). With Layout::kLink, every range is known
-  // to be the checkpoint's own.
+  // missing (`complete`). With Layout::kLink, every range is known to be the checkpoint's own.
   bool verified = false;
   TestData test_data;  // in a dry run, its dimensions include those that a save would refuse
 };
 
-// Writes `basepath`/`model_location` with its weights in `basepath`/`initializer_location` (the
-// members of SaveTarget). After an error nothing is left behind. If verification finds a
-// difference, the error is kMismatch and nothing is published. A dry run with an empty `basepath`
-// reads no folder. kInvalidArgument if `torch_load_paths` is empty; use relayout_model() for that.
+// Attaches a checkpoint to graphs, whose models share their data files: each byte is stored once,
+// however many of them use it. Each graph becomes a model of its name in `target.folder`, with its
+// data in `target.data_dir` or, with one file or shards, in files beside it; `target.model_name` is
+// not used. The data files of several models are called after the folder, and a data file of its
+// own after its key, else "<model>.<slot>". `checkpoint`: opened already, or in memory
+// (checkpoint_of()). Of `open` only what reads other files applies then.
+//
+// A key is judged by all graphs together (map_graphs()). Every option applies to each graph, except
+// that a slot, an input or an initializer that an option names needs to be in one of them only. All
+// data is verified once, then the models are put in place one after another: each is complete at
+// any time. If that is cut off after the first, the next save into the folder puts the others in
+// place, and verify_model() reports kMixedSet until then.
+//
+// After an error nothing is left behind. If verification finds a difference, the error is kMismatch
+// and nothing is published. A dry run with an empty folder reads no folder. kInvalidArgument if no
+// graph or no checkpoint is given (use relayout_models() for that), and of several graphs also for
+// names that are equal or do not end with ".onnx", and for kInline, Unmatched::kKeep, learn_from
+// and test_data, which are for one graph.
+[[nodiscard]] Result<SaveReport> save_graphs_with_external_data(
+    const SaveTarget& target, std::span<const std::filesystem::path> torch_load_paths,
+    std::span<const GraphToSave> graphs, const SaveOptions& options = {});
+[[nodiscard]] Result<SaveReport> save_graphs_with_external_data(const SaveTarget& target,
+                                                                Checkpoint checkpoint,
+                                                                std::span<const GraphToSave> graphs,
+                                                                const SaveOptions& options = {});
+
+// Gives the weights of models another layout, a common one if there are several. No slot is filled,
+// so `open` applies only to test data, and `learn_from` and `mapping` are not used, but for
+// mapping.partial and mapping.inputs. GivenTensors::kStay means kMove here. Different models know
+// nothing of each other's weights, so with several Dedup::kStorage means Dedup::kContent, except
+// for kLink (ranges of one file are found by their place), and where the bytes of some are made on
+// demand, once (loose_tensors.h). kNotFound, with a list, if weights have no data (names that
+// nothing defines, initializers without data, inputs that have the names of weights), unless
+// mapping.partial is kAllow; kNotFound also if there are no weights to move. If a model has a
+// manifest, the copied bytes are checked against it. Otherwise as save_graphs_with_external_data().
+[[nodiscard]] Result<SaveReport> relayout_models(const SaveTarget& target,
+                                                 std::span<const GraphToSave> models,
+                                                 const SaveOptions& options = {});
+
+// The same for one graph, whose model is called `target.model_name`. The data of a model in memory
+// is in options.source_dir, or where the model says; of a file it is in its folder.
 [[nodiscard]] Result<SaveReport> save_model_with_external_data(
     const std::filesystem::path& basepath, const std::string& model_location,
     const std::string& initializer_location,
     std::span<const std::filesystem::path> torch_load_paths, const onnx::ModelProto& onnx_model,
     const SaveOptions& options = {});
-
-// The same from a graph file; its folder is the default source_dir.
 [[nodiscard]] Result<SaveReport> save_graph_with_external_data(
     const std::filesystem::path& basepath, const std::string& model_location,
     const std::string& initializer_location,
     std::span<const std::filesystem::path> torch_load_paths,
     const std::filesystem::path& graph_path, const SaveOptions& options = {});
-
-// The same with a checkpoint and a model that are ready: opened already, or in memory
-// (checkpoint_of(), Model::from_proto()). Of `open` only what reads other files applies; the data
-// of a model in memory is in options.source_dir, or where the model says.
 [[nodiscard]] Result<SaveReport> save_model_with_external_data(const SaveTarget& target,
                                                                Checkpoint checkpoint, Model model,
                                                                const SaveOptions& options = {});
-
-// Gives the weights of a model another layout. No slot is filled, so `open` applies only to test
-// data, and `learn_from` and `mapping` are not used, but for mapping.partial and mapping.inputs.
-// GivenTensors::kStay means kMove here. kNotFound, with a list, if weights have no data (names that
-// nothing defines, initializers without data, inputs that have the names of weights), unless
-// mapping.partial is kAllow. If the
-// model has a manifest, the copied bytes are checked against it. Otherwise like the functions
-// above; kNotFound if the model has no weights to move.
 [[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target,
                                                 const std::filesystem::path& model_path,
                                                 const SaveOptions& options = {});
@@ -187,55 +226,6 @@ struct SaveReport {
 [[nodiscard]] Result<Checkpoint> with_extra(std::span<const Model> models,
                                             const Checkpoint* checkpoint, const Checkpoint& extra,
                                             SaveOptions& options);
-
-// One of the graphs of a set.
-struct GraphToSave {
-  std::string model_name;                            // "encoder.onnx"; must end with ".onnx"
-  std::variant<std::filesystem::path, Model> graph;  // a file, or a loaded model
-};
-
-// What became of a set.
-struct SetReport {
-  // What concerns all models: keys, and the data files that they share. `model` is the folder,
-  // `tensors` is empty, and what concerns one graph is with that graph.
-  SaveReport shared;
-  // One for each graph, in order: `model`, `tensors`, inputs, kept initializers, open slots and the
-  // alignment; `bytes` is the size of the ranges that the model refers to, whoever else does.
-  std::vector<SaveReport> models;
-};
-
-// Attaches a checkpoint to several graphs whose models share their data files: each byte is stored
-// once, however many of them use it. Each graph becomes `basepath`/`model_name` with a manifest
-// beside it; the data stands in `basepath`/`initializer_location` or, with one file or shards, in
-// files of that name. A data file of its own is called after its key, else "<model>.<slot>".
-//
-// A key is judged by all graphs together (map_graphs()). Every option applies to each graph, except
-// that a slot, an input or an initializer that an option names needs to be in one of them only. All
-// data is verified once, then the models are put in place one after another: each is complete at
-// any time. If that is cut off after the first, the next save into the folder puts the others in
-// place, and verify_model() reports kMixedSet until then. Errors as for one graph; kInvalidArgument
-// also for names that are equal or do not end with ".onnx", and for kInline, Unmatched::kKeep,
-// learn_from and test_data, which are for one graph.
-[[nodiscard]] Result<SetReport> save_graphs_with_external_data(
-    const std::filesystem::path& basepath, const std::string& initializer_location,
-    std::span<const GraphToSave> graphs, std::span<const std::filesystem::path> torch_load_paths,
-    const SaveOptions& options = {});
-
-// The same with a checkpoint that is ready, as for one model. The model's name in `target` is not
-// used.
-[[nodiscard]] Result<SetReport> save_graphs_with_external_data(const SaveTarget& target,
-                                                               Checkpoint checkpoint,
-                                                               std::span<const GraphToSave> graphs,
-                                                               const SaveOptions& options = {});
-
-// The same for models that hold their weights: gives these a common layout, as relayout_model()
-// does for one model. Different models know nothing of each other's weights, so Dedup::kStorage
-// means Dedup::kContent, except for kLink (ranges of one file are found by their place), and where
-// the bytes of some are made on demand, once (loose_tensors.h).
-[[nodiscard]] Result<SetReport> relayout_models(const std::filesystem::path& basepath,
-                                                const std::string& initializer_location,
-                                                std::span<const GraphToSave> models,
-                                                const SaveOptions& options = {});
 
 // Decides where every byte of a save goes: chooses a free name for the data, assigns the tensors to
 // files or links them, and, if `options` ask for it, finds tensors of equal bytes. It writes

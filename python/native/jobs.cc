@@ -53,11 +53,6 @@ Report run(nb::handle progress, ProgressFn& callback, const MakeFailure& failure
   return value_or_raise(*std::move(result));
 }
 
-SaveTarget target_of(const fs::path& folder, const std::string& model_name,
-                     const std::string& data_dir) {
-  return SaveTarget{.folder = folder, .model_name = model_name, .data_dir = data_dir};
-}
-
 Result<onnx::ModelProto> parse_model(const nb::bytes& bytes) {
   const std::string_view text(bytes.c_str(), bytes.size());
   onnx::ModelProto proto;
@@ -80,114 +75,12 @@ fs::path or_current(const fs::path& source_dir) {
   return source_dir.empty() ? fs::path(".") : source_dir;
 }
 
-// The model of the caller: a file, or the bytes of a ModelProto whose data may be loose.
-class GivenModel {
- public:
-  GivenModel(nb::object model, nb::handle tensors, const std::shared_ptr<MakeFailure>& failure)
-      : tensors_(loose_tensors(tensors, failure)) {
-    if (nb::isinstance<nb::bytes>(model)) {
-      bytes_ = nb::cast<nb::bytes>(model);
-    } else {
-      path_ = path_of(model);
-    }
-  }
-
-  [[nodiscard]] const std::optional<fs::path>& path() const { return path_; }
-
-  // At most one call; without the GIL.
-  [[nodiscard]] Result<Model> load(const fs::path& source_dir) {
-    if (path_) {
-      return load_model(*path_, source_dir);
-    }
-    TRY_ASSIGN(auto proto, parse_model(bytes_));
-    return Model::from_proto(std::move(proto), or_current(source_dir), std::move(tensors_));
-  }
-
- private:
-  std::optional<fs::path> path_;
-  nb::bytes bytes_;
-  std::vector<LooseTensor> tensors_;
-};
-
 // Tensors beside the weights, or weights of before: what concerns the weights' own folder does not
 // concern them.
 Result<Checkpoint> open_others(Sources& others, OpenOptions options) {
   options.variant.clear();
   return others.open(options);
 }
-
-// What a save works on.
-struct SaveInputs {
-  GivenModel model;
-  Sources weights;
-  Sources extra;
-  Sources old;  // for learn_map
-};
-
-Result<SaveReport> attach(SaveInputs& inputs, const SaveTarget& target, SaveOptions options) {
-  // Compressed records are inflated beside the output, because /tmp may be small or memory.
-  options.open.scratch_dir = nearest_existing_folder(target.folder);
-  std::optional<Checkpoint> old;
-  if (const auto paths = inputs.old.paths(); paths) {
-    options.learn_from = *paths;
-  } else {
-    TRY_ASSIGN(old, open_others(inputs.old, options.open));
-    options.learn_from_open = &*old;
-  }
-  std::optional<Model> model;
-  std::optional<Checkpoint> checkpoint;
-  // They are independent, so they are opened at the same time.
-  enum Input { kModel, kWeights, kInputs };
-  TRY(parallel_for(kInputs, thread_count(options.open.threads),
-                   [&](std::size_t input, int) -> Status {
-                     if (input == kModel) {
-                       TRY_ASSIGN(model, inputs.model.load(options.source_dir));
-                     } else if (!inputs.weights.empty()) {
-                       TRY_ASSIGN(checkpoint, inputs.weights.open(options.open));
-                     }
-                     return {};
-                   }));
-  if (inputs.extra.empty()) {
-    return save_model_with_external_data(target, *std::move(checkpoint), *std::move(model),
-                                         options);
-  }
-  TRY_ASSIGN(const auto extra, open_others(inputs.extra, options.open));
-  TRY_ASSIGN(checkpoint, with_extra(*model, checkpoint ? &*checkpoint : nullptr, extra, options));
-  return save_model_with_external_data(target, *std::move(checkpoint), *std::move(model), options);
-}
-
-Result<SaveReport> save_any(SaveInputs& inputs, const SaveTarget& target,
-                            const SaveOptions& options) {
-  const auto& path = inputs.model.path();
-  if (inputs.extra.empty() && inputs.weights.empty()) {
-    if (path) {
-      return relayout_model(target, *path, options);
-    }
-    TRY_ASSIGN(auto model, inputs.model.load(options.source_dir));
-    return relayout_model(target, std::move(model), options);
-  }
-  return attach(inputs, target, options);
-}
-
-std::string save(nb::object model, nb::object tensors, nb::object weights, nb::object extra,
-                 nb::object folder, const std::string& model_name, const std::string& data_dir,
-                 nb::object progress, const nb::dict& given) {
-  const auto failure = std::make_shared<MakeFailure>();
-  Keywords keywords(given);
-  const nb::object old = keywords.take("learn_map");
-  SaveOptions options = save_options(keywords);
-  keywords.expect_empty();
-  set_data_name(options, model_name);
-  SaveInputs inputs{GivenModel(model, tensors, failure), Sources(weights, failure),
-                    Sources(extra, failure), Sources(old.is_valid() ? old : nb::none(), failure)};
-  const SaveTarget target =
-      target_of(folder.is_none() ? fs::path() : path_of(folder), model_name, data_dir);
-  const auto report = run<SaveReport>(progress, options.write.progress, *failure,
-                                      [&] { return save_any(inputs, target, options); });
-  return save_document(report, options.mode);
-}
-
-// --- several graphs ------------------------------------------------------------------------------
 
 // One graph of the caller: a file, or the bytes of a ModelProto.
 struct GivenGraph {
@@ -196,12 +89,13 @@ struct GivenGraph {
   fs::path source_dir;  // empty: the model's own folder
 };
 
-// What a save of a set works on. Data in memory is in one list for all graphs.
-struct SetInputs {
+// What a save works on. Data in memory is in one list for all graphs.
+struct SaveInputs {
   std::vector<GivenGraph> graphs;
   std::vector<LooseTensor> tensors;
   Sources weights;
   Sources extra;
+  Sources old;  // for learn_map
 };
 
 // Of (name, model, base_dir or None).
@@ -222,7 +116,7 @@ std::vector<GivenGraph> given_graphs(nb::handle list) {
 }
 
 // At most one call; without the GIL.
-Result<std::vector<Model>> load_all(SetInputs& inputs) {
+Result<std::vector<Model>> load_models(SaveInputs& inputs) {
   std::vector<Model::FromMemory> protos;
   for (const GivenGraph& graph : inputs.graphs) {
     if (const auto* const bytes = std::get_if<nb::bytes>(&graph.model)) {
@@ -245,14 +139,34 @@ Result<std::vector<Model>> load_all(SetInputs& inputs) {
   return models;
 }
 
-Result<SetReport> save_all(SetInputs& inputs, const SaveTarget& target, SaveOptions options) {
+// Opens what is given; models and weights at the same time, because they are independent.
+Status open_inputs(SaveInputs& inputs, const OpenOptions& options, std::vector<Model>& models,
+                   std::optional<Checkpoint>& checkpoint) {
+  enum Input { kModels, kWeights, kInputs };
+  return parallel_for(inputs.weights.empty() ? kWeights : kInputs, thread_count(options.threads),
+                      [&](std::size_t input, int) -> Status {
+                        if (input == kModels) {
+                          TRY_ASSIGN(models, load_models(inputs));
+                        } else {
+                          TRY_ASSIGN(checkpoint, inputs.weights.open(options));
+                        }
+                        return {};
+                      });
+}
+
+Result<SaveReport> save_models(SaveInputs& inputs, const SaveTarget& target, SaveOptions options) {
   // Compressed records are inflated beside the output, because /tmp may be small or memory.
   options.open.scratch_dir = nearest_existing_folder(target.folder);
-  TRY_ASSIGN(auto models, load_all(inputs));
-  std::optional<Checkpoint> checkpoint;
-  if (!inputs.weights.empty()) {
-    TRY_ASSIGN(checkpoint, inputs.weights.open(options.open));
+  std::optional<Checkpoint> old;
+  if (const auto paths = inputs.old.paths(); paths) {
+    options.learn_from = *paths;
+  } else {
+    TRY_ASSIGN(old, open_others(inputs.old, options.open));
+    options.learn_from_open = &*old;
   }
+  std::vector<Model> models;
+  std::optional<Checkpoint> checkpoint;
+  TRY(open_inputs(inputs, options.open, models, checkpoint));
   if (!inputs.extra.empty()) {
     TRY_ASSIGN(const auto extra, open_others(inputs.extra, options.open));
     TRY_ASSIGN(checkpoint, with_extra(models, checkpoint ? &*checkpoint : nullptr, extra, options));
@@ -263,27 +177,28 @@ Result<SetReport> save_all(SetInputs& inputs, const SaveTarget& target, SaveOpti
   }
   return checkpoint
              ? save_graphs_with_external_data(target, *std::move(checkpoint), graphs, options)
-             : relayout_models(target.folder, target.data_dir, graphs, options);
+             : relayout_models(target, graphs, options);
 }
 
-std::string save_set(nb::object graphs, nb::object tensors, nb::object weights, nb::object extra,
-                     nb::object folder, const std::string& data_dir, nb::object progress,
-                     const nb::dict& given) {
+std::string save(nb::object graphs, nb::object tensors, nb::object weights, nb::object extra,
+                 nb::object folder, const std::string& data_dir, nb::object progress,
+                 const nb::dict& given) {
   const auto failure = std::make_shared<MakeFailure>();
   Keywords keywords(given);
   const nb::object old = keywords.take("learn_map");
   SaveOptions options = save_options(keywords);
   keywords.expect_empty();
-  if (old.is_valid()) {
-    options.learn_from = {"learn_map"};  // refused, whatever it is
+  SaveInputs inputs{given_graphs(graphs), loose_tensors(tensors, failure),
+                    Sources(weights, failure), Sources(extra, failure),
+                    Sources(old.is_valid() ? old : nb::none(), failure)};
+  if (inputs.graphs.size() == 1) {
+    set_data_name(options, inputs.graphs.front().name);
   }
-  SetInputs inputs{given_graphs(graphs), loose_tensors(tensors, failure), Sources(weights, failure),
-                   Sources(extra, failure)};
-  const SaveTarget target =
-      target_of(folder.is_none() ? fs::path() : path_of(folder), "", data_dir);
-  const auto report = run<SetReport>(progress, options.write.progress, *failure,
-                                     [&] { return save_all(inputs, target, options); });
-  return set_document(report, options.mode);
+  const SaveTarget target{.folder = folder.is_none() ? fs::path() : path_of(folder),
+                          .data_dir = data_dir};
+  const auto report = run<SaveReport>(progress, options.write.progress, *failure,
+                                      [&] { return save_models(inputs, target, options); });
+  return save_document(report, options.mode);
 }
 
 // One report for each model of a set. Without weights, bytes that the models share are read once.
@@ -334,8 +249,7 @@ std::string verify(nb::object model, nb::object against, nb::object progress,
         return sources.empty() ? verify_alone(models, options)
                                : verify_against(models, sources, open, mapping, options);
       });
-  return reports.size() == 1 ? verify_document(reports.front())
-                             : verify_set_document(models, reports);
+  return verify_document(models, reports);
 }
 
 std::string inspect_files(nb::object files, nb::object progress, const nb::dict& given) {
@@ -366,12 +280,9 @@ std::string inspect_files(nb::object files, nb::object progress, const nb::dict&
 }  // namespace
 
 void bind_jobs(nb::module_& module) {
-  module.def("save", &save, nb::arg("model"), nb::arg("tensors"), nb::arg("weights").none(),
-             nb::arg("extra").none(), nb::arg("folder").none(), nb::arg("model_name"),
-             nb::arg("data_dir"), nb::arg("progress").none(), nb::arg("options"));
-  module.def("save_set", &save_set, nb::arg("graphs"), nb::arg("tensors"),
-             nb::arg("weights").none(), nb::arg("extra").none(), nb::arg("folder").none(),
-             nb::arg("data_dir"), nb::arg("progress").none(), nb::arg("options"));
+  module.def("save", &save, nb::arg("graphs"), nb::arg("tensors"), nb::arg("weights").none(),
+             nb::arg("extra").none(), nb::arg("folder").none(), nb::arg("data_dir"),
+             nb::arg("progress").none(), nb::arg("options"));
   module.def("verify", &verify, nb::arg("model"), nb::arg("against").none(),
              nb::arg("progress").none(), nb::arg("options"));
   module.def("inspect", &inspect_files, nb::arg("files"), nb::arg("progress").none(),

@@ -67,17 +67,6 @@ class Writer:
     def abandon(self) -> None: ...
 
 def save(
-    model: bytes | _Path,
-    tensors: list[Any],
-    weights: _Sources,
-    extra: _Sources,
-    folder: _Path | None,
-    model_name: str,
-    data_dir: str,
-    progress: _Progress,
-    options: dict[str, Any],
-) -> str: ...
-def save_set(
     graphs: list[tuple[str, bytes | _Path, _Path | None]],
     tensors: list[Any],
     weights: _Sources,

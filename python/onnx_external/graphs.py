@@ -33,10 +33,8 @@ from .tensors import (
 
 __all__ = [
     "Given",
-    "GivenSet",
     "Graph",
     "SerializesToBytes",
-    "given_model",
     "given_models",
     "graph_without",
 ]
@@ -64,22 +62,20 @@ Graph = StrPath | bytes | SerializesToBytes | HoldsModel | Any
 
 
 class Given(NamedTuple):
-    """A model for the extension."""
-
-    model: bytes | StrPath
-    """A ModelProto or a file. External data at `_core.loose_location` with the offset N is that of
-    the tensor N."""
-    tensors: list[Loose]
-    base_dir: StrPath | None
-
-
-class GivenSet(NamedTuple):
-    """Several models for the extension."""
+    """Models for the extension."""
 
     graphs: list[tuple[str, bytes | StrPath, StrPath | None]]
-    """Their names, and `Given.model` and `Given.base_dir` of each."""
+    """The name of each; a ModelProto or a file; the folder of its external data. External data at
+    `_core.loose_location` with the offset N is that of the tensor N."""
     tensors: list[Loose]
     """Those of all."""
+
+
+class _Taken(NamedTuple):
+    """A model that was taken apart; `_Loose` has its tensors."""
+
+    model: bytes | StrPath
+    base_dir: StrPath | None
 
 
 # Smaller tensors stay inside of the graph, as onnx_ir leaves them there.
@@ -95,38 +91,31 @@ def graph_without(model: Graph, names: Collection[str]) -> bytes:
     return given.model
 
 
-def given_model(model: Graph, base_dir: StrPath | None, may_lack_data: bool) -> Given:
-    """Take a model apart.
-
-    Args:
-        model: a file, bytes, or an object of onnx, onnx_ir or torch.
-        base_dir: the folder of its external data, where the caller names one.
-        may_lack_data: initializers without data become open slots; else they are refused.
-    """
-    return _take(model, base_dir, _Loose(may_lack_data))
-
-
 def given_models(
     models: Mapping[str, Graph], base_dir: StrPath | None, may_lack_data: bool
-) -> GivenSet:
-    """Take several models apart.
+) -> Given:
+    """Take models apart.
 
-    Models that bring their weights have no keys that tell which of them are equal: their bytes are
+    Several that bring their weights have no keys that tell which of them are equal: their bytes are
     compared. What several models refer to, or what has the same address, is known to be one.
+
+    Args:
+        models: files, bytes, or objects of onnx, onnx_ir or torch, by the names of the models.
+        base_dir: the folder of their external data, where the caller names one.
+        may_lack_data: initializers without data become open slots; else they are refused.
     """
-    tensors = _Loose(may_lack_data, compares=not may_lack_data)
+    tensors = _Loose(may_lack_data, compares=len(models) > 1 and not may_lack_data)
     graphs = []
     for name, model in models.items():
         if not isinstance(name, str):
             raise TypeError(f"model: the name {name!r} is not a str")
-        given = _take(model, base_dir, tensors)
-        graphs.append((name, given.model, given.base_dir))
-    return GivenSet(graphs, tensors.all)
+        graphs.append((name, *_take(model, base_dir, tensors)))
+    return Given(graphs, tensors.all)
 
 
-def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> Given:
+def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
     if isinstance(model, (bytes, str, os.PathLike)):
-        return Given(model, [], base_dir)
+        return _Taken(model, base_dir)
     ir = sys.modules.get("onnx_ir")
     inner = getattr(model, "model", model)  # of an ONNXProgram
     if ir is not None and isinstance(inner, ir.Model):
@@ -135,9 +124,9 @@ def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> Given:
     if onnx is not None and isinstance(model, onnx.ModelProto):
         skeleton = type(model)()
         _copy_model(model, skeleton, tensors)
-        return Given(_serialized(skeleton), tensors.all, base_dir)
+        return _Taken(_serialized(skeleton), base_dir)
     if hasattr(model, "SerializeToString"):
-        return Given(bytes(model.SerializeToString()), [], base_dir)
+        return _Taken(bytes(model.SerializeToString()), base_dir)
     hint = "; export it first: torch.onnx.export(module, ...)" if _is_module(model) else ""
     raise TypeError(
         "model: expected a path, bytes, an onnx.ModelProto, an onnx_ir.Model or an ONNXProgram, "
@@ -254,14 +243,14 @@ class _IrModel:
         self._base_dir = base_dir
         self._graph_types = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
-    def take(self, model: Any) -> Given:
+    def take(self, model: Any) -> _Taken:
         functions = {
             key: _GraphView(function, self._node) for key, function in model.functions.items()
         }
         view = _View(model, graph=self._graph(model.graph), functions=functions)
         with _open_slots_are_meant():
             graph = self._ir.serde.serialize_model(view)
-        return Given(_serialized(graph), self._tensors.all, self._base_dir)
+        return _Taken(_serialized(graph), self._base_dir)
 
     def _graph(self, graph: Any) -> _GraphView:
         values = {name: self._value(value) for name, value in graph.initializers.items()}

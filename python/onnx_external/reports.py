@@ -6,6 +6,7 @@ docs/cli.md describes every member. Members that a document leaves out have thei
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -296,7 +297,11 @@ def save_report(text: str) -> SaveReport:
 
 def set_report(text: str) -> SetReport:
     """Make the report of a save of several graphs from its document."""
-    report = _report(SetReport, json.loads(text))
+    document = json.loads(text)
+    if "models" not in document:  # of one model
+        folder = os.path.dirname(document["model"])
+        document = {"folder": folder, "models": [document], **document}
+    report = _report(SetReport, document)
     report.models = members(report)
     return report
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from . import _core, reports
 from .collector import collector_paused
-from .graphs import Given, GivenSet, Graph, given_model, given_models
+from .graphs import Graph, given_models
 from .progress import Progress, shown
 from .sources import Weights, given_extra, given_sources
 from .transposing import (
@@ -231,7 +231,8 @@ def save(
         raise TypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None or partial
     several = isinstance(model, Mapping)
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    folder, name = (path, "") if several else target_of(path)
+    models = dict(model) if isinstance(model, Mapping) else {name: model}
     inner = ir_models(models)
     if not wanted(transpose_weights, layout, weights, learn_map, inner):
         inner = None
@@ -239,10 +240,13 @@ def save(
         sources, more = given_sources("weights", weights), given_extra(extra)
 
     def run(graphs: Mapping[str, Graph], callback: Any, **changed: Any) -> _Reports:
-        settings = {**options, **changed}
+        settings = {**options, **changed, "base_dir": None}  # each graph has its own
         with collector_paused():
-            given = _given(graphs, several, base_dir, may_lack_data)
-        return _run(given, sources, more, path, data_dir, callback, settings)
+            given = given_models(graphs, base_dir, may_lack_data)
+        document = _core.save(
+            given.graphs, given.tensors, sources, more, folder, data_dir, callback, settings
+        )
+        return reports.set_report(document) if several else reports.save_report(document)
 
     with shown(progress) as callback:
         changed: dict[str, Any] = {}
@@ -250,7 +254,8 @@ def save(
         if inner is not None and any(candidates):
             tensors = [each.tensors for each in reports.members(run(models, None, **_PLAN_ONLY))]
             turned = chosen(candidates, tensors)
-            changed = moved_pairs(options, list(models), tensors, turned)
+            names = list(models) if len(models) > 1 else [""]
+            changed = moved_pairs(options, names, tensors, turned)
             for (name, graph), weights_of in zip(inner.items(), turned, strict=True):
                 if weights_of:
                     models[name] = transposed_model(graph, weights_of.keys())
@@ -261,49 +266,6 @@ _Reports = reports.SaveReport | reports.SetReport
 
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None}
 """Options of a plan that tells where weights would go, without reading them."""
-
-
-def _given(
-    models: Mapping[str, Graph], several: bool, base_dir: StrPath | None, may_lack_data: bool
-) -> Given | GivenSet:
-    if several:
-        return given_models(models, base_dir, may_lack_data)
-    (model,) = models.values()
-    return given_model(model, base_dir, may_lack_data)
-
-
-def _run(
-    given: Given | GivenSet,
-    sources: Any,
-    more: Any,
-    path: StrPath | None,
-    data_dir: str,
-    callback: Any,
-    options: dict[str, Any],
-) -> _Reports:
-    """Call the extension."""
-    if isinstance(given, GivenSet):
-        options["base_dir"] = None  # each graph has its own
-        return reports.set_report(
-            _core.save_set(
-                given.graphs, given.tensors, sources, more, path, data_dir, callback, options
-            )
-        )
-    options["base_dir"] = given.base_dir
-    folder, name = target_of(path)
-    return reports.save_report(
-        _core.save(
-            given.model,
-            given.tensors,
-            sources,
-            more,
-            folder,
-            name,
-            data_dir,
-            callback,
-            options,
-        )
-    )
 
 
 def _logged(report: _Reports) -> _Reports:
@@ -445,17 +407,9 @@ def save_model_with_external_data(
     A model that is there is replaced; data of later saves goes into `initializer_location`.N.
     """
     with collector_paused():
-        given = given_model(onnx_model, None, may_lack_data=True)
+        given = given_models({model_location: onnx_model}, None, may_lack_data=True)
         sources = given_sources("torch_load_paths", torch_load_paths)
-    options = {"layout": "per-tensor", "overwrite": True, "base_dir": given.base_dir}
+    options = {"layout": "per-tensor", "overwrite": True}
     _core.save(
-        given.model,
-        given.tensors,
-        sources,
-        None,
-        basepath,
-        model_location,
-        initializer_location,
-        None,
-        options,
+        given.graphs, given.tensors, sources, None, basepath, initializer_location, None, options
     )

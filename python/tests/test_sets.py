@@ -200,7 +200,7 @@ def test_what_is_for_one_graph_is_refused(weights: Weights, tmp_path: Path) -> N
         with pytest.raises(oe.InvalidArgumentError, match=words):
             oe.save(graphs(), tmp_path / "out", weights, **options)
     bad: list[tuple[type[Exception], str, Any]] = [
-        (oe.InvalidArgumentError, "must end with .onnx", {"encoder": graph_of(["a"])}),
+        (oe.InvalidArgumentError, "must end with .onnx", {**graphs(), "c": graph_of(["a"])}),
         (oe.InvalidArgumentError, "no graph", {}),
         (TypeError, "is not a str", {1: graph_of(["a"])}),
         (TypeError, "expected a path", {"a.onnx": object()}),

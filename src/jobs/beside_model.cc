@@ -49,9 +49,9 @@ ReplacedData::ReplacedData(const fs::path& folder, std::span<const std::string> 
   }
 }
 
-void ReplacedData::prepare(std::span<const SaveReport> saved, SaveReport& report) {
+void ReplacedData::prepare(SaveReport& report) {
   std::set<std::string_view> used;
-  for (const SaveReport& model : saved) {
+  for (const SavedModel& model : report.models) {
     for (const SavedTensor& tensor : model.tensors) {
       used.insert(tensor.file);
     }

@@ -19,9 +19,9 @@ class ReplacedData {
   // cannot be read, and those that have a manifest: it knows whose their files are.
   ReplacedData(const std::filesystem::path& folder, std::span<const std::string> models);
 
-  // Before the new models are put in place: makes a note of each file that no tensor of the `saved`
+  // Before the new models are put in place: makes a note of each file that no tensor of the new
   // models is in, and room for it in `report`.
-  void prepare(std::span<const SaveReport> saved, SaveReport& report);
+  void prepare(SaveReport& report);
 
   // After that: adds the notes of files that are still there and that were not left for another
   // model. Takes no memory, because nothing may fail any more.

@@ -2,7 +2,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
-#include "jobs/save_set.h"
+#include "jobs/save_job.h"
 #include "onnx_external/save_external.h"
 #include "save/completeness.h"
 #include "save/equal_bytes.h"
@@ -49,38 +49,33 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
 
 }  // namespace
 
-Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
-                           const SaveTarget& target, const PlanOptions& options,
-                           const WriteOptions& write) {
-  TRY(check_option_rules(options, write, mapping.asked.casts));
-  const std::string& graph = model.path().string();
-  TRY_IN(graph.empty() ? "the given graph" : graph, check_complete(model, mapping));
-  SaveTarget named = target;
-  if (!target.folder.empty()) {
-    TRY_ASSIGN(named.data_dir, choose_data_dir(target.folder, target.model_name, target.data_dir,
-                                               write.overwrite, options.layout, options.data_name));
-  }
-  TRY_ASSIGN(auto plan, make_plan(model, checkpoint, mapping, options, named));
-  return complete(std::move(plan), model, checkpoint, target.folder, options, write);
-}
-
-Result<SavePlan> plan_set(std::span<const Model> models, std::span<const std::string> names,
-                          const Checkpoint& checkpoint, std::span<const Mapping> mappings,
-                          const SaveTarget& target, const PlanOptions& options,
-                          const WriteOptions& write) {
-  for (const Mapping& mapping : mappings) {
-    TRY(check_option_rules(options, write, mapping.asked.casts));
-  }
+Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std::string> names,
+                             const Checkpoint& checkpoint, std::span<const Mapping> mappings,
+                             const SaveTarget& target, const PlanOptions& options,
+                             const WriteOptions& write) {
   for (std::size_t i = 0; i < models.size(); ++i) {
-    TRY_IN(names[i], check_complete(models[i], mappings[i]));
+    TRY(check_option_rules(options, write, mappings[i].asked.casts));
+    TRY_IN(models.size() == 1 ? graph_name(models[i]) : names[i],
+           check_complete(models[i], mappings[i]));
   }
   std::string data_dir = target.data_dir;
   if (!target.folder.empty()) {
-    TRY_ASSIGN(data_dir, choose_set_data_dir(target.folder, names, target.data_dir, write.overwrite,
-                                             options.layout, options.data_name));
+    TRY_ASSIGN(data_dir, choose_data_dir(target.folder, names, target.data_dir, write.overwrite,
+                                         options.layout, options.data_name));
   }
-  TRY_ASSIGN(auto plan, make_set_plan(models, names, checkpoint, mappings, options, data_dir));
-  return complete(std::move(plan), models, checkpoint, target.folder, options, write);
+  auto plan = models.size() == 1
+                  ? make_plan(models.front(), checkpoint, mappings.front(), options,
+                              {target.folder, names.front(), data_dir})
+                  : make_set_plan(models, names, checkpoint, mappings, options, data_dir);
+  return plan ? complete(*std::move(plan), models, checkpoint, target.folder, options, write)
+              : std::move(plan);
+}
+
+Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
+                           const SaveTarget& target, const PlanOptions& options,
+                           const WriteOptions& write) {
+  return plan_models({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1}, target,
+                     options, write);
 }
 
 }  // namespace onnx_external

@@ -1,14 +1,12 @@
-// The steps that attaching a checkpoint and giving a model another layout have in common:
-// everything except the mapping.
+// A save: its inputs, and the steps that attaching a checkpoint and giving models another layout
+// have in common, everything except the mapping. A model alone is a set of one.
 #pragma once
-
-#include <onnx/onnx_pb.h>
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,71 +22,61 @@ namespace onnx_external {
 
 // One save: its inputs, its plan and its report.
 struct SaveJob {
-  SaveTarget target;
+  SaveTarget target;  // `model_name` is not used
   SaveOptions options;
+  std::vector<std::string> names = {};  // of the models
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  std::optional<Model> model = {};  // freed once it has been written
+  std::vector<Model> models = {};  // freed once they have been written
   std::optional<Checkpoint> checkpoint = {};
   SavePlan plan = {};
   RecordedInputs inputs = {};
   SaveReport report = {};
 
-  // The graph, for messages.
-  [[nodiscard]] std::string graph_name() const {
-    return model->path().empty() ? "the given graph" : model->path().string();
-  }
+  // Several models have their names in messages, and one alone has none there.
+  [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
 
-// The reports of the tensors of one model of the plan, which gives its texts away.
-[[nodiscard]] std::vector<SavedTensor> saved_tensors(
-    SavePlan& plan, const std::map<std::size_t, Overflow>& overflows = {},
-    std::uint32_t member = 0);
+// The graph of a model alone, for messages.
+[[nodiscard]] std::string graph_name(const Model& model);
 
-// What a report says of keys: those of the mapping, and the overlaid ones.
-void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,
-                 SaveReport& report);
-// What a report says of one graph.
-void report_graph(const Model& model, const Mapping& mapping, const MappingOptions& options,
-                  SaveReport& report);
-// What a report says of the data files of a plan.
-void report_data(const SavePlan& plan, SaveReport& report);
+// What a save works on: checkpoints to be opened, one that is ready, or none.
+struct SaveInputs {
+  std::vector<GraphToSave> graphs;
+  std::span<const std::filesystem::path> paths = {};
+  std::optional<Checkpoint> checkpoint = {};
+};
 
-// How a staged save is read back; without a manifest, which each model has.
-[[nodiscard]] VerifyOptions verify_options(const SavePlan& plan, const SaveOptions& options,
-                                           const std::filesystem::path& folder);
-[[nodiscard]] Error verification_failed(const Finding& first, std::size_t findings);
-
-// If all floats are converted to one type, the types of keys do not matter for the mapping. The
-// plan refuses slots that state another type.
-[[nodiscard]] MappingOptions mapping_options(const SaveOptions& options);
-
-// A mapping that fills nothing: open slots stay open. Inputs that have the names of weights count
-// as such, unless the options name them as the caller's.
-[[nodiscard]] Mapping unmapped(const GraphFacts& graph, const MappingOptions& options);
-
-// The given model, with its external data in options.source_dir.
-[[nodiscard]] Result<Model> given_model(const onnx::ModelProto& proto, const SaveOptions& options);
-[[nodiscard]] Result<Model> given_model(const std::filesystem::path& path,
+// Checks the options and that the target is free, so that a save fails before anything is read,
+// then opens the inputs. Sets that were cut off in the folder are completed first. The checkpoint
+// gets the tensors that options and models bring along.
+[[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
-[[nodiscard]] Result<Model> given_model(Model model, const SaveOptions& options);
 
 // The options with which the checkpoints of a save into `folder` are opened: SaveOptions::open,
 // completed.
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
-// The model may replace an old model, but never the checkpoint that is being read.
-[[nodiscard]] Status check_is_no_input(const std::filesystem::path& model,
-                                       const Checkpoint& checkpoint);
+// As plan_save(), for models called `names`. The model's name in `target` is not used.
+// Requires: as many models, names and mappings.
+[[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
+                                           std::span<const std::string> names,
+                                           const Checkpoint& checkpoint,
+                                           std::span<const Mapping> mappings,
+                                           const SaveTarget& target, const PlanOptions& options,
+                                           const WriteOptions& write);
 
-// Checks that the target is free, so that a save fails before anything is read. Sets that were cut
-// off in the folder are completed first.
-[[nodiscard]] Status check_target(const SaveJob& job);
-
-// Fills in plan, inputs and report. Writes nothing. Requires: model and checkpoint.
-[[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys, const Mapping& mapping);
+// Fills in plan, inputs and report, by one mapping for each model. Writes nothing.
+[[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys,
+                              std::span<const Mapping> mappings);
 
 // Writes the plan, reads it back and publishes it. A dry run only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
+
+// save_graphs_with_external_data() and relayout_models(), which take what is given.
+[[nodiscard]] Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs,
+                                        const SaveOptions& options);
+[[nodiscard]] Result<SaveReport> relayout(const SaveTarget& target, std::vector<GraphToSave> models,
+                                          const SaveOptions& options);
 
 }  // namespace onnx_external

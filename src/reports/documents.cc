@@ -187,28 +187,44 @@ Document remark(const CountedRemark& counted) {
           {"message", remark_message(counted.remark)}};
 }
 
-Document save_object(const SaveReport& report, RunMode mode) {
+void add_keys(const SaveReport& report, Document& document) {
+  document["unmatched_keys"] = report.unmatched_keys;
+  document["baked_keys"] = report.baked_keys;
+  document["unused_modules"] = list_of(report.unused_modules, unused_module);
+  document["ignored_keys"] = report.ignored_keys;
+  document["skipped_keys"] = report.skipped_keys;
+  document["overlaid"] = list_of(report.overlaid, overlaid);
+  document["tied_keys"] = pairs(report.tied_keys, "key", "matched_key");
+}
+
+void add_slots(const SavedModel& report, Document& document) {
+  document["inputs_left"] = report.inputs_left;
+  document["initializers_kept"] = report.initializers_kept;
+  document["kept_by_option"] = report.kept_by_option;
+  document["slots_left"] = report.slots_left;
+  document["left_old"] = report.left_old;
+}
+
+void add_remarks(const SavedModel& report, Document& document) {
+  if (!report.remarks.empty()) {
+    document["remarks"] = list_of(report.remarks, remark);
+  }
+}
+
+// One of several models.
+Document model_object(const SavedModel& report) {
   Document document{{"model", report.model.string()},
-                    {"dry_run", mode == RunMode::kDryRun},
-                    {"tensors", list_of(report.tensors, saved_tensor)},
-                    {"unmatched_keys", report.unmatched_keys},
-                    {"baked_keys", report.baked_keys},
-                    {"unused_modules", list_of(report.unused_modules, unused_module)},
-                    {"ignored_keys", report.ignored_keys},
-                    {"skipped_keys", report.skipped_keys},
-                    {"overlaid", list_of(report.overlaid, overlaid)},
-                    {"tied_keys", pairs(report.tied_keys, "key", "matched_key")},
-                    {"inputs_left", report.inputs_left},
-                    {"initializers_kept", report.initializers_kept},
-                    {"kept_by_option", report.kept_by_option},
-                    {"slots_left", report.slots_left},
-                    {"left_old", report.left_old},
-                    {"complete", report.complete},
-                    {"oversized", report.oversized},
-                    {"alignment", report.alignment},
-                    {"bytes", report.bytes},
-                    {"seconds", report.seconds},
-                    {"verified", report.verified}};
+                    {"tensors", list_of(report.tensors, saved_tensor)}};
+  add_slots(report, document);
+  document["alignment"] = report.alignment;
+  document["complete"] = report.complete;
+  document["bytes"] = report.bytes;
+  add_remarks(report, document);
+  return document;
+}
+
+// What a report has only where there is something to say.
+void add_rest(const SaveReport& report, Document& document) {
   add_notes(report.notes, document);
   if (!report.derived.empty()) {
     document["derived"] = Document::parse(derived_json(report.derived, ""));
@@ -216,8 +232,8 @@ Document save_object(const SaveReport& report, RunMode mode) {
   if (report.linked_bytes > 0) {
     document["linked_bytes"] = report.linked_bytes;
   }
-  if (!report.remarks.empty()) {
-    document["remarks"] = list_of(report.remarks, remark);
+  if (report.models.size() == 1) {
+    add_remarks(report.models.front(), document);
   }
   if (!report.data_left_for.empty()) {
     document["data_left_for"] = pairs(report.data_left_for, "file", "model");
@@ -226,39 +242,36 @@ Document save_object(const SaveReport& report, RunMode mode) {
     document["test_data"] = test_sets(report.test_data);
     document["dimensions"] = list_of(report.test_data.dimensions, dimension);
   }
-  return document;
 }
 
 }  // namespace
 
 std::string save_document(const SaveReport& report, RunMode mode) {
-  return document_text(save_object(report, mode));
-}
-
-std::string set_document(const SetReport& report, RunMode mode) {
-  constexpr std::array kOfOneGraph{"tensors",        "inputs_left", "initializers_kept",
-                                   "kept_by_option", "slots_left",  "left_old",
-                                   "alignment"};
-  const auto model_object = [&](const SaveReport& model) {
-    const Document whole = save_object(model, mode);
-    Document part{{"model", whole["model"]}};
-    for (const char* name : kOfOneGraph) {
-      part[name] = whole[name];
-    }
-    part["complete"] = whole["complete"];
-    part["bytes"] = whole["bytes"];
-    if (whole.contains("remarks")) {
-      part["remarks"] = whole["remarks"];
-    }
-    return part;
-  };
-  Document document{{"folder", report.shared.model.string()},
-                    {"models", list_of(report.models, model_object)}};
-  document.update(save_object(report.shared, mode));
-  document.erase("model");
-  for (const char* name : kOfOneGraph) {
-    document.erase(name);
+  const SavedModel* const alone = report.models.size() == 1 ? &report.models.front() : nullptr;
+  Document document = Document::object();
+  if (alone != nullptr) {
+    document["model"] = alone->model.string();
+  } else {
+    document["folder"] = report.folder.string();
+    document["models"] = list_of(report.models, model_object);
   }
+  document["dry_run"] = mode == RunMode::kDryRun;
+  if (alone != nullptr) {
+    document["tensors"] = list_of(alone->tensors, saved_tensor);
+  }
+  add_keys(report, document);
+  if (alone != nullptr) {
+    add_slots(*alone, document);
+  }
+  document["complete"] = report.complete;
+  document["oversized"] = report.oversized;
+  if (alone != nullptr) {
+    document["alignment"] = alone->alignment;
+  }
+  document["bytes"] = report.bytes;
+  document["seconds"] = report.seconds;
+  document["verified"] = report.verified;
+  add_rest(report, document);
   return document_text(document);
 }
 
@@ -297,12 +310,11 @@ Document verify_object(const VerifyReport& report) {
 
 }  // namespace
 
-std::string verify_document(const VerifyReport& report) {
-  return document_text(verify_object(report));
-}
-
-std::string verify_set_document(std::span<const std::filesystem::path> models,
-                                std::span<const VerifyReport> reports) {
+std::string verify_document(std::span<const std::filesystem::path> models,
+                            std::span<const VerifyReport> reports) {
+  if (reports.size() == 1) {
+    return document_text(verify_object(reports.front()));
+  }
   Document list = Document::array();
   bool ok = true;
   bool complete = true;

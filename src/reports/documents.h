@@ -13,11 +13,11 @@
 
 namespace onnx_external {
 
+// Of a model alone everything is on one level; several are a list beside what they share.
 [[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode);
-[[nodiscard]] std::string set_document(const SetReport& report, RunMode mode);
-[[nodiscard]] std::string verify_document(const VerifyReport& report);
-[[nodiscard]] std::string verify_set_document(std::span<const std::filesystem::path> models,
-                                              std::span<const VerifyReport> reports);
+// One report for each model.
+[[nodiscard]] std::string verify_document(std::span<const std::filesystem::path> models,
+                                          std::span<const VerifyReport> reports);
 [[nodiscard]] std::string cut_document(const CutReport& report);
 [[nodiscard]] std::string inspect_document(const Inspection& inspection);
 [[nodiscard]] std::string modules_document(const ModuleList& list);

@@ -203,18 +203,6 @@ std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
   return newest;
 }
 
-std::optional<std::string> first_generation_file(const GenerationNames& names,
-                                                 std::span<const std::string> entries) {
-  const DataName data = data_name_of(names.model, names.data);
-  for (const std::string& entry : entries) {
-    if (generation_of_data_file(entry, data) == 0U ||
-        generation_of_manifest_file(names, entry) == 0U) {
-      return entry;
-    }
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 Result<Manifest> find_manifest(const Directory& out, const GenerationNames& names,

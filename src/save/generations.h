@@ -50,11 +50,6 @@ using FileSet = OwnedNameSet;
 [[nodiscard]] std::optional<std::uint64_t> newest_generation(const GenerationNames& names,
                                                              std::span<const std::string> entries);
 
-// The entry that forbids a first save with files beside the model: one of the names that such a
-// save would use; nothing when there is none.
-[[nodiscard]] std::optional<std::string> first_generation_file(
-    const GenerationNames& names, std::span<const std::string> entries);
-
 // Identifies a model in its manifest.
 struct ModelIdentity {
   std::uint64_t bytes = 0;

@@ -136,35 +136,59 @@ Error in_the_way_error(const Directory& out, const std::string& entry) {
                     {{"overwrite", "", "saves beside it"}});
 }
 
-// What stands where the first save of a set would put its data.
+// What stands where a first save would put its data and its manifests.
 struct InTheWay {
   std::optional<std::string> entry;  // nobody's
-  bool is_used = false;              // data of other models: the set gets the next number
+  bool is_used = false;              // data of other models: the save gets the next number
 };
 
-InTheWay find_in_the_way(const Directory& out, std::span<const GenerationNames> models,
-                         const std::vector<std::string>& entries, Layout layout) {
-  const auto in_use = files_of_other_models(out, "");
-  const DataName data = data_name_of("", models.front().data);
-  InTheWay found;
-  for (const std::string& entry : entries) {
-    const auto stem = stem_of_manifest_file(entry);
-    const bool is_manifest =
-        stem && std::any_of(models.begin(), models.end(), [&](const GenerationNames& names) {
-          return *stem == data_stem(names.model);
-        });
-    const bool is_data =
-        layout == Layout::kPerTensor
-            ? entry == models.front().folder
-            : layout != Layout::kLink && generation_of_data_file(entry, data) == 0U;
-    const bool is_used = is_data && is_in_use(in_use, entry);
-    found.is_used = found.is_used || is_used;
-    if (!found.entry && (is_manifest || (is_data && !is_used))) {
-      found.entry = entry;
+class FirstSave {
+ public:
+  FirstSave(const Directory& out, std::span<const GenerationNames> models, Layout layout)
+      : out_(out), models_(models), layout_(layout) {}
+
+  [[nodiscard]] InTheWay in_the_way(const std::vector<std::string>& entries) const {
+    InTheWay found;
+    std::optional<FilesInUse> in_use;
+    for (const std::string& entry : entries) {
+      const bool is_data = would_be_data(entry);
+      if (is_data && !in_use) {
+        in_use = files_of_other_models(out_, is_alone() ? models_.front().model : "");
+      }
+      const bool is_used = is_data && is_in_use(in_use, entry);
+      found.is_used = found.is_used || is_used;
+      if (!found.entry && (would_be_manifest(entry) || (is_data && !is_used))) {
+        found.entry = entry;
+      }
     }
+    return found;
   }
-  return found;
-}
+
+ private:
+  [[nodiscard]] bool is_alone() const { return models_.size() == 1; }
+
+  [[nodiscard]] bool would_be_data(const std::string& entry) const {
+    if (layout_ == Layout::kPerTensor) {
+      return entry == models_.front().folder;
+    }
+    const DataName data =
+        data_name_of(is_alone() ? models_.front().model : "", models_.front().data);
+    return layout_ != Layout::kLink && generation_of_data_file(entry, data) == 0U;
+  }
+
+  // The manifest of a model alone is in its data folder, if it has one.
+  [[nodiscard]] bool would_be_manifest(const std::string& entry) const {
+    const auto stem = stem_of_manifest_file(entry);
+    return stem && !(is_alone() && layout_ == Layout::kPerTensor) &&
+           std::any_of(models_.begin(), models_.end(), [&](const GenerationNames& names) {
+             return *stem == data_stem(names.model);
+           });
+  }
+
+  const Directory& out_;
+  std::span<const GenerationNames> models_;
+  Layout layout_;
+};
 
 }  // namespace
 
@@ -246,6 +270,9 @@ Status check_set_names(std::span<const std::string> model_names, std::string_vie
   std::map<std::string, std::string_view> folded;
   for (const std::string& name : model_names) {
     TRY(check_output_names(name, data_dir));
+    if (model_names.size() == 1) {
+      return {};
+    }
     const std::string lower = ascii_lower(name);
     if (!lower.ends_with(kSetModelSuffix)) {
       return fail(ErrorCode::kInvalidArgument, "model name " + quote(name) +
@@ -265,38 +292,9 @@ Status check_set_names(std::span<const std::string> model_names, std::string_vie
 }
 
 Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
-                                    std::string_view model_name, std::string_view data_dir,
-                                    Overwrite overwrite, Layout layout,
+                                    std::span<const std::string> model_names,
+                                    std::string_view data_dir, Overwrite overwrite, Layout layout,
                                     std::string_view data_name) {
-  TRY(check_output_names(model_name, data_dir));
-  TRY(check_data_name(model_name, data_dir, data_name, layout));
-  std::string name(data_dir);
-  TRY_ASSIGN(const auto out, open_if_there(out_dir));
-  if (!out) {
-    return name;
-  }
-  TRY(check_model_entry(*out, std::string(model_name), overwrite));
-  const GenerationNames names{std::string(model_name), name, std::string(data_name)};
-  TRY_ASSIGN(const auto entries, living_entries(*out, {&names, 1}));
-  if (overwrite == Overwrite::kAllow) {
-    return next_name({&names, 1}, entries);
-  }
-  std::optional<std::string> in_the_way;
-  if (layout != Layout::kPerTensor) {
-    in_the_way = first_generation_file(names, entries);
-  } else if (std::binary_search(entries.begin(), entries.end(), name)) {
-    if (is_in_use(files_of_other_models(*out, names.model), name)) {
-      return next_name({&names, 1}, entries);
-    }
-    in_the_way = name;
-  }
-  return in_the_way ? fail(in_the_way_error(*out, *in_the_way)) : Result<std::string>(name);
-}
-
-Result<std::string> choose_set_data_dir(const std::filesystem::path& out_dir,
-                                        std::span<const std::string> model_names,
-                                        std::string_view data_dir, Overwrite overwrite,
-                                        Layout layout, std::string_view data_name) {
   TRY(check_set_names(model_names, data_dir));
   for (const std::string& model_name : model_names) {
     TRY(check_data_name(model_name, data_dir, data_name, layout));
@@ -306,16 +304,18 @@ Result<std::string> choose_set_data_dir(const std::filesystem::path& out_dir,
   if (!out) {
     return name;
   }
+  const std::string data =
+      model_names.size() == 1 ? std::string(data_name) : set_data_name(data_dir, data_name);
   std::vector<GenerationNames> models;
   for (const std::string& model_name : model_names) {
     TRY(check_model_entry(*out, model_name, overwrite));
-    models.push_back({model_name, name, set_data_name(data_dir, data_name)});
+    models.push_back({model_name, name, data});
   }
   TRY_ASSIGN(const auto entries, living_entries(*out, models));
   if (overwrite == Overwrite::kAllow) {
     return next_name(models, entries);
   }
-  const InTheWay found = find_in_the_way(*out, models, entries, layout);
+  const InTheWay found = FirstSave(*out, models, layout).in_the_way(entries);
   if (found.is_used) {
     return next_name(models, entries);
   }

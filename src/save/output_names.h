@@ -22,27 +22,29 @@ namespace onnx_external {
 [[nodiscard]] Status check_data_name(std::string_view model_name, std::string_view data_dir,
                                      std::string_view data_name, Layout layout);
 
-// The same for the models of a set, whose names must differ on any file system, too, and end with
-// ".onnx": a save that removes data reads all models of the folder that do.
+// check_output_names() of all models of a save. Several must differ on any file system, too, and
+// end with ".onnx": a save that removes data reads all models of the folder that do.
 [[nodiscard]] Status check_set_names(std::span<const std::string> model_names,
                                      std::string_view data_dir);
 
 // The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N". N is one more than that of the replaced model, whatever its layout, or of another
-// model's data in the folder. kAlreadyExists when the model or its data exists and `overwrite`
-// refuses. `out_dir` need not exist; kNotFound when it is a link to nothing.
+// "<data_dir>.N". N is one more than that of any replaced model, whatever its layout, or of another
+// model's data in the folder. kAlreadyExists when a model or its data exists and `overwrite`
+// refuses; data of other models is in nobody's way. `out_dir` need not exist; kNotFound when it is
+// a link to nothing.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
-                                                  std::string_view model_name,
+                                                  std::span<const std::string> model_names,
                                                   std::string_view data_dir, Overwrite overwrite,
                                                   Layout layout = Layout::kPerTensor,
                                                   std::string_view data_name = {});
 
-// The same for a set: N is one more than that of any of its models.
-[[nodiscard]] Result<std::string> choose_set_data_dir(const std::filesystem::path& out_dir,
-                                                      std::span<const std::string> model_names,
-                                                      std::string_view data_dir,
-                                                      Overwrite overwrite, Layout layout,
-                                                      std::string_view data_name = {});
+// Of a model alone.
+[[nodiscard]] inline Result<std::string> choose_data_dir(
+    const std::filesystem::path& out_dir, const std::string& model_name, std::string_view data_dir,
+    Overwrite overwrite, Layout layout = Layout::kPerTensor, std::string_view data_name = {}) {
+  return choose_data_dir(out_dir, std::span(&model_name, 1), data_dir, overwrite, layout,
+                         data_name);
+}
 
 // ".save-external.<16 hex digits>.tmp"
 [[nodiscard]] bool is_staging_name(std::string_view name);

@@ -293,7 +293,7 @@ Status Scene::save_set(const SaveRequest& request, const std::vector<std::string
       TRY(save_model_with_external_data(request.out, graphs[0].model_name, "initializers", paths,
                                         std::get<Model>(graphs[0].graph).proto(), options));
     } else {
-      TRY(save_graphs_with_external_data(request.out, "initializers", graphs, paths, options));
+      TRY(save_graphs_with_external_data({.folder = request.out}, paths, graphs, options));
     }
     return {};
   });

@@ -98,7 +98,7 @@ std::vector<std::string> single_keys(const SaveReport& report) {
 }
 
 // The initializers that keep the graph's data and that no other line mentions.
-std::vector<std::string> kept_names(const SaveReport& report) {
+std::vector<std::string> kept_names(const SavedModel& report) {
   const NameSet old(report.left_old.begin(), report.left_old.end());
   std::vector<std::string> names;
   std::copy_if(report.initializers_kept.begin(), report.initializers_kept.end(),
@@ -107,20 +107,27 @@ std::vector<std::string> kept_names(const SaveReport& report) {
   return names;
 }
 
-// The lines about names without a partner, in both reports of save-external.
-std::string leftovers_text(const SaveReport& report, Lists lists) {
+// The lines about keys without a partner.
+std::string keys_text(const SaveReport& report, Lists lists) {
   return notes_text(report.notes) + overlaid_text(report.overlaid, lists) +
          unused_modules_text(report, lists) +
          names_line("unused keys", single_keys(report), lists) +
          names_line("baked into the graph", report.baked_keys, lists) +
-         names_line("tied", tied_names(report.tied_keys), lists) +
-         names_line("model inputs", report.inputs_left, lists) +
+         names_line("tied", tied_names(report.tied_keys), lists);
+}
+
+// The lines about names of a graph without a partner, and about its external data.
+std::string graph_text(const SavedModel& report, Lists lists) {
+  return names_line("model inputs", report.inputs_left, lists) +
          names_line("keep the graph's data", kept_names(report), lists) +
          names_line("without data", report.slots_left, lists) +
          names_line("keep old data, because the checkpoint lacks them", report.left_old, lists) +
-         names_line("warning: larger than a shard may be, each in a shard of its own",
-                    report.oversized, lists) +
          left_out_text(report.remarks);
+}
+
+std::string oversized_text(const SaveReport& report, Lists lists) {
+  return names_line("warning: larger than a shard may be, each in a shard of its own",
+                    report.oversized, lists);
 }
 
 // "warning: 3 values became infinite when they were converted: a.weight (2, up to 1e+06), ..."
@@ -191,18 +198,18 @@ std::size_t count_files(const std::vector<SavedTensor>& tensors) {
 
 // "122 tensors, 46.8 MB in 102 files".
 std::string totals_text(const SaveReport& report) {
-  const std::size_t files = count_files(report.tensors);
+  const std::vector<SavedTensor>& tensors = report.models.front().tensors;
+  const std::size_t files = count_files(tensors);
   if (report.linked_bytes > 0) {
-    return fmt::format("{}, {} linked to {}", count_text(report.tensors.size(), "tensor"),
+    return fmt::format("{}, {} linked to {}", count_text(tensors.size(), "tensor"),
                        size_text(report.linked_bytes), count_text(files, "file"));
   }
-  return fmt::format("{}, {} in {}", count_text(report.tensors.size(), "tensor"),
-                     size_text(report.bytes),
+  return fmt::format("{}, {} in {}", count_text(tensors.size(), "tensor"), size_text(report.bytes),
                      files == 0 && report.bytes > 0 ? "the model" : count_text(files, "file"));
 }
 
 // "out/initializers", the folder that the files share; "" if there is none.
-std::string data_folder(const SaveReport& report) {
+std::string data_folder(const SavedModel& report) {
   std::set<std::string_view> folders;
   for (const SavedTensor& tensor : report.tensors) {
     const std::size_t slash = tensor.file.rfind('/');
@@ -213,13 +220,13 @@ std::string data_folder(const SaveReport& report) {
   return folders.size() == 1 ? (report.model.parent_path() / *folders.begin()).string() : "";
 }
 
-// "incomplete (--partial): 39 weights without data: "; nothing for a complete model.
-std::string incomplete_text(std::span<const SaveReport> reports) {
+// "incomplete (--partial): 39 weights without data"; nothing for complete models.
+std::string incomplete_text(std::span<const SavedModel> models) {
   std::size_t open = 0;
   std::size_t old = 0;
-  for (const SaveReport& report : reports) {
-    open += report.slots_left.size();
-    old += report.left_old.size();
+  for (const SavedModel& model : models) {
+    open += model.slots_left.size();
+    old += model.left_old.size();
   }
   if (open + old == 0) {
     return {};
@@ -229,6 +236,12 @@ std::string incomplete_text(std::span<const SaveReport> reports) {
   text += open == 0 || old == 0 ? "" : ", ";
   text += old == 0 ? "" : count_text(old, "weight") + " with old values";
   return text;
+}
+
+// The same in front of what else is said of a model.
+std::string incomplete_lead(const SavedModel& model) {
+  const std::string text = incomplete_text({&model, 1});
+  return text.empty() ? text : text + "; ";
 }
 
 // What a report proves; `complete` is false where something is missing.
@@ -244,33 +257,38 @@ std::string verdict_text(const SaveReport& report) {
 }
 
 // "; 3 weights kept from the graph (--keep); 2 keys ignored (--ignore)": what the caller decided.
-std::string choices_text(std::size_t kept, const SaveReport& keys) {
+std::string choices_text(const SaveReport& report) {
+  std::size_t kept = 0;
+  for (const SavedModel& model : report.models) {
+    kept += model.kept_by_option.size();
+  }
   std::string text;
   if (kept > 0) {
     text += fmt::format("; {} kept from the graph (--keep)", count_text(kept, "weight"));
   }
-  if (!keys.ignored_keys.empty()) {
-    text += fmt::format("; {} ignored (--ignore)", count_text(keys.ignored_keys.size(), "key"));
+  if (!report.ignored_keys.empty()) {
+    text += fmt::format("; {} ignored (--ignore)", count_text(report.ignored_keys.size(), "key"));
   }
-  if (!keys.skipped_keys.empty()) {
+  if (!report.skipped_keys.empty()) {
     text +=
-        fmt::format("; {} without a place left out", count_text(keys.skipped_keys.size(), "key"));
+        fmt::format("; {} without a place left out", count_text(report.skipped_keys.size(), "key"));
   }
   return text;
 }
 
 // The same as the first line of a report that does not begin with its verdict.
-std::string first_line(std::span<const SaveReport> reports, const SaveReport& keys) {
-  std::size_t kept = 0;
-  for (const SaveReport& report : reports) {
-    kept += report.kept_by_option.size();
-  }
-  const std::string incomplete = incomplete_text(reports);
-  const std::string choices = choices_text(kept, keys);
+std::string first_line(const SaveReport& report) {
+  const std::string incomplete = incomplete_text(report.models);
+  const std::string choices = choices_text(report);
   if (incomplete.empty() && choices.empty()) {
     return {};
   }
   return (incomplete.empty() ? choices.substr(2) : incomplete + choices) + "\n";
+}
+
+// "; 1.24 s, 1.77 GB/s": the rate of a small save has no meaning.
+std::string rate_text(const SaveReport& report) {
+  return report.bytes >= kMinRatedBytes ? "; " + speed_text(report.bytes, report.seconds) : "";
 }
 
 }  // namespace
@@ -283,19 +301,7 @@ std::string notes_text(const std::vector<std::string>& notes) {
   return out;
 }
 
-std::string save_text(const SaveReport& report, Lists lists) {
-  const bool linked = report.linked_bytes > 0;
-  const std::string folder = linked ? "" : data_folder(report);
-  const bool has_rate = report.bytes >= kMinRatedBytes;
-  const std::string incomplete = incomplete_text({&report, 1});
-  return fmt::format("{}: {}{}{}; {}{}{}\n{}", shown(report.model.string()),
-                     incomplete.empty() ? "" : incomplete + "; ", totals_text(report),
-                     folder.empty() ? "" : " in " + shown(folder) + "/", verdict_text(report),
-                     choices_text(report.kept_by_option.size(), report),
-                     has_rate ? "; " + speed_text(report.bytes, report.seconds) : "",
-                     overflows_text(report.tensors, lists) + leftovers_text(report, lists) +
-                         left_data_text(report, lists) + test_data_text(report.test_data, lists));
-}
+namespace {
 
 // "map, transposed, cast"
 std::string rule_text(Rule rule, const Recipe& recipe) {
@@ -319,52 +325,73 @@ std::string derived_text(const std::vector<DerivedTensor>& derived) {
 }
 
 // One line per slot.
-std::string slots_text(const SaveReport& report) {
+std::string slots_text(const SavedModel& report, bool is_linked) {
   std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "size"}};
   for (const SavedTensor& tensor : report.tensors) {
     rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
-                    tensor.rule               ? rule_text(*tensor.rule, tensor.recipe)
-                    : report.linked_bytes > 0 ? "linked"
-                                              : "copied",
+                    tensor.rule ? rule_text(*tensor.rule, tensor.recipe)
+                    : is_linked ? "linked"
+                                : "copied",
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     size_text(tensor.length)});
   }
   return table_text(rows, {4});
 }
 
-std::string dry_run_text(const SaveReport& report, Lists lists) {
-  return first_line({&report, 1}, report) + slots_text(report) + derived_text(report.derived) +
-         leftovers_text(report, lists) + test_data_text(report.test_data, lists) +
-         fmt::format("{}: {}; dry run, nothing was written\n", shown(report.model.string()),
+std::string saved_model_text(const SaveReport& report, Lists lists) {
+  const SavedModel& model = report.models.front();
+  const std::string folder = report.linked_bytes > 0 ? "" : data_folder(model);
+  return fmt::format("{}: {}{}{}; {}{}{}\n", shown(model.model.string()), incomplete_lead(model),
+                     totals_text(report), folder.empty() ? "" : " in " + shown(folder) + "/",
+                     verdict_text(report), choices_text(report), rate_text(report)) +
+         overflows_text(model.tensors, lists) + keys_text(report, lists) +
+         graph_text(model, lists) + oversized_text(report, lists) + left_data_text(report, lists) +
+         test_data_text(report.test_data, lists);
+}
+
+std::string planned_model_text(const SaveReport& report, Lists lists) {
+  const SavedModel& model = report.models.front();
+  return first_line(report) + slots_text(model, report.linked_bytes > 0) +
+         derived_text(report.derived) + keys_text(report, lists) + graph_text(model, lists) +
+         oversized_text(report, lists) + test_data_text(report.test_data, lists) +
+         fmt::format("{}: {}; dry run, nothing was written\n", shown(model.model.string()),
                      totals_text(report));
 }
 
-std::string set_text(const SetReport& report, RunMode mode, Lists lists) {
-  const bool is_dry_run = mode == RunMode::kDryRun;
-  std::string out = first_line(report.models, report.shared);
+// A line for each model, then what they share.
+std::string models_text(const SaveReport& report, bool is_dry_run, Lists lists) {
+  std::string out = first_line(report);
   std::vector<SavedTensor> all;
   std::uint64_t bytes = 0;  // if each model had its own
-  for (const SaveReport& model : report.models) {
+  for (const SavedModel& model : report.models) {
     all.insert(all.end(), model.tensors.begin(), model.tensors.end());
     bytes += model.bytes;
-    const std::string incomplete = incomplete_text({&model, 1});
-    out += fmt::format("{}: {}{}, {} in {}\n", shown(model.model.string()),
-                       incomplete.empty() ? "" : incomplete + "; ",
+    out += fmt::format("{}: {}{}, {} in {}\n", shown(model.model.string()), incomplete_lead(model),
                        count_text(model.tensors.size(), "tensor"), size_text(model.bytes),
                        count_text(count_files(model.tensors), "file")) +
-           (is_dry_run ? slots_text(model) : "") + leftovers_text(model, lists);
+           (is_dry_run ? slots_text(model, report.linked_bytes > 0) : "") +
+           graph_text(model, lists);
   }
-  const SaveReport& shared = report.shared;
-  const std::uint64_t stored = shared.linked_bytes > 0 ? shared.linked_bytes : shared.bytes;
-  const bool has_rate = !is_dry_run && shared.bytes >= kMinRatedBytes;
-  return out + derived_text(shared.derived) +
+  const std::uint64_t stored = report.linked_bytes > 0 ? report.linked_bytes : report.bytes;
+  return out + derived_text(report.derived) +
          fmt::format("{}{}: {} in {}, {} if nothing were shared; {}{}\n",
-                     shared.model.empty() ? "" : shown(shared.model.string()) + ": ",
+                     report.folder.empty() ? "" : shown(report.folder.string()) + ": ",
                      count_text(report.models.size(), "model"), size_text(stored),
                      count_text(count_files(all), "file"), size_text(bytes),
-                     is_dry_run ? "dry run, nothing was written" : verdict_text(shared),
-                     has_rate ? "; " + speed_text(shared.bytes, shared.seconds) : "") +
-         overflows_text(all, lists) + leftovers_text(shared, lists) + left_data_text(shared, lists);
+                     is_dry_run ? "dry run, nothing was written" : verdict_text(report),
+                     is_dry_run ? "" : rate_text(report)) +
+         overflows_text(all, lists) + keys_text(report, lists) + oversized_text(report, lists) +
+         left_data_text(report, lists);
+}
+
+}  // namespace
+
+std::string save_text(const SaveReport& report, RunMode mode, Lists lists) {
+  const bool is_dry_run = mode == RunMode::kDryRun;
+  if (report.models.size() > 1) {
+    return models_text(report, is_dry_run, lists);
+  }
+  return is_dry_run ? planned_model_text(report, lists) : saved_model_text(report, lists);
 }
 
 std::string cut_text(const std::filesystem::path& piece, const CutReport& report, Lists lists) {

@@ -20,12 +20,9 @@ namespace onnx_external {
 // How many names a line lists if they are not all asked for.
 inline constexpr std::size_t kListedNames = 5;
 
-[[nodiscard]] std::string save_text(const SaveReport& report, Lists lists);
-// The plan, with one line per slot.
-[[nodiscard]] std::string dry_run_text(const SaveReport& report, Lists lists);
-
-// The same for a set: a line for each model, then what they share.
-[[nodiscard]] std::string set_text(const SetReport& report, RunMode mode, Lists lists);
+// Of several models there is a line for each, then what they share. A dry run shows the plan, with
+// one line per slot.
+[[nodiscard]] std::string save_text(const SaveReport& report, RunMode mode, Lists lists);
 
 // Findings with the same cause share a line.
 enum class Compared { kNothing, kCheckpoint };

@@ -94,13 +94,13 @@ TEST_F(BesideAModel, AFileOfAContextThatIsMissingIsNotedAndFound) {
   const auto report = save(graph, "out");
   ASSERT_THAT(report, IsOk());
   EXPECT_THAT(report->notes, ElementsAre(HasSubstr("EPContext nodes need the file 'm_ctx.bin'")));
-  const auto missing = verify_model(report->model);
+  const auto missing = verify_model(report->models[0].model);
   ASSERT_THAT(missing, IsOk());
   ASSERT_EQ(missing->findings.size(), 1U);
   EXPECT_EQ(missing->findings[0].code, FindingCode::kMissingFile);
   EXPECT_EQ(missing->findings[0].file, "m_ctx.bin");
   fs::copy(dir_.path() / "m_ctx.bin", dir_.path() / "out");
-  EXPECT_TRUE(verify_model(report->model)->ok());
+  EXPECT_TRUE(verify_model(report->models[0].model)->ok());
   const auto again = save(graph, "out");
   ASSERT_THAT(again, IsOk());
   EXPECT_THAT(again->notes, IsEmpty());
@@ -112,7 +112,7 @@ TEST_F(BesideAModel, AContextThatLeavesTheFolderIsFound) {
   dir_.write("secret", "x");
   const auto report = save(dir_.write("compiled.onnx", model.SerializeAsString()), "out");
   ASSERT_THAT(report, IsOk());
-  const auto verified = verify_model(report->model);
+  const auto verified = verify_model(report->models[0].model);
   ASSERT_THAT(verified, IsOk());
   ASSERT_EQ(verified->findings.size(), 1U);
   EXPECT_EQ(verified->findings[0].code, FindingCode::kBadLocation);

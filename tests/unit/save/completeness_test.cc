@@ -153,15 +153,15 @@ TEST_F(Completeness, APartialSaveSaysWhatIsMissingAndVerificationFindsThat) {
     const auto report = relayout(model, options);
     ASSERT_THAT(report, IsOk());
     EXPECT_FALSE(report->complete);
-    ASSERT_EQ(report->slots_left.size(), 1U);
-    EXPECT_THAT(report->slots_left.front(), HasSubstr("lost.weight"));
-    const auto found = verify_model(report->model);
+    ASSERT_EQ(report->models[0].slots_left.size(), 1U);
+    EXPECT_THAT(report->models[0].slots_left.front(), HasSubstr("lost.weight"));
+    const auto found = verify_model(report->models[0].model);
     ASSERT_THAT(found, IsOk());
     EXPECT_FALSE(found->ok());
     EXPECT_FALSE(found->complete());
     ASSERT_EQ(found->findings.size(), 1U);
     EXPECT_EQ(found->findings.front().code, FindingCode::kOpenSlot);
-    EXPECT_EQ(found->findings.front().tensor, report->slots_left.front());
+    EXPECT_EQ(found->findings.front().tensor, report->models[0].slots_left.front());
   }
 }
 
@@ -185,7 +185,7 @@ TEST_F(Completeness, OptionalInputsAndNamesOfOuterScopesAreNotMissing) {
   const auto report = relayout(graph.model());
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(report->complete);
-  EXPECT_TRUE(verify_model(report->model)->complete());
+  EXPECT_TRUE(verify_model(report->models[0].model)->complete());
 }
 
 TEST_F(Completeness, AFunctionSeesItsInputsItsNodesAndTheGraphsAroundASubgraph) {
@@ -222,7 +222,7 @@ TEST_F(Completeness, InputsWithTheNamesOfWeightsAreWeightsUnlessTheCallerSaysOth
   const auto report = relayout(graph.model(), options);
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(report->complete);
-  EXPECT_THAT(report->inputs_left, ElementsAre("x", "fc.weight"));
+  EXPECT_THAT(report->models[0].inputs_left, ElementsAre("x", "fc.weight"));
 }
 
 TEST_F(Completeness, InputsThatHaveAnInitializerAreFilled) {
@@ -241,12 +241,12 @@ TEST_F(Completeness, ASetIsCompleteIfAllItsModelsAre) {
       {"whole.onnx", Model::from_proto(lacking_an_output(), {}).value()},
       {"half.onnx", Model::from_proto(lacking_a_name(), {}).value()}};
   SaveOptions options;
-  EXPECT_THAT(relayout_models(dir_.path(), "initializers", graphs, options),
+  EXPECT_THAT(relayout_models({.folder = dir_.path()}, graphs, options),
               FailsWith(ErrorCode::kNotFound, "whole.onnx: 1 weight of the graph has no data"));
   options.mapping.partial = Partial::kAllow;
-  const auto report = relayout_models(dir_.path(), "initializers", graphs, options);
+  const auto report = relayout_models({.folder = dir_.path()}, graphs, options);
   ASSERT_THAT(report, IsOk());
-  EXPECT_FALSE(report->shared.complete);
+  EXPECT_FALSE(report->complete);
   EXPECT_THAT(report->models[1].slots_left, ElementsAre("lost.weight"));
 }
 
@@ -285,7 +285,7 @@ TEST_F(Completeness, WhatTheCallerDecidedIsReported) {
   const auto kept = save(choices);
   ASSERT_THAT(kept, IsOk());
   EXPECT_TRUE(kept->complete);
-  EXPECT_THAT(kept->kept_by_option, ElementsAre("own"));
+  EXPECT_THAT(kept->models[0].kept_by_option, ElementsAre("own"));
   EXPECT_THAT(kept->ignored_keys, ElementsAre("more.weight"));
   EXPECT_THAT(kept->skipped_keys, IsEmpty());
   choices = {};
@@ -294,8 +294,8 @@ TEST_F(Completeness, WhatTheCallerDecidedIsReported) {
   const auto partial = save(choices);
   ASSERT_THAT(partial, IsOk());
   EXPECT_FALSE(partial->complete);
-  EXPECT_THAT(partial->left_old, ElementsAre("own"));
-  EXPECT_THAT(partial->slots_left, IsEmpty());
+  EXPECT_THAT(partial->models[0].left_old, ElementsAre("own"));
+  EXPECT_THAT(partial->models[0].slots_left, IsEmpty());
 }
 
 TEST_F(Completeness, AWriterRefusesAGraphThatLacksWhatWasNotAdded) {

@@ -68,14 +68,14 @@ TEST_F(Overflows, AreCountedInEveryLayout) {
       const auto report = save(options);
       ASSERT_THAT(report, IsOk());
       std::map<std::string, std::pair<std::uint64_t, double>> found;
-      for (const SavedTensor& tensor : report->tensors) {
+      for (const SavedTensor& tensor : report->models[0].tensors) {
         found[tensor.slot] = {tensor.overflow.values, tensor.overflow.largest};
       }
       EXPECT_EQ(found["large"], std::pair(std::uint64_t{2}, 3e8));
       EXPECT_EQ(found["turned"], std::pair(std::uint64_t{1}, 65'520.0));
       EXPECT_EQ(found["infinite"].first, 0U);
       EXPECT_EQ(found["small"].first, 0U);
-      const auto verified = verify_model(report->model);
+      const auto verified = verify_model(report->models[0].model);
       ASSERT_THAT(verified, IsOk());
       EXPECT_TRUE(verified->ok());
       EXPECT_EQ(verified->overflowed, verified->used_manifest ? 3U : 0U);
@@ -87,8 +87,8 @@ TEST_F(Overflows, AreNoneWhereNothingIsConverted) {
   tensors_.erase(tensors_.begin(), tensors_.end() - 1);
   const auto report = save({});
   ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->tensors.front().overflow.values, 0U);
-  EXPECT_EQ(verify_model(report->model)->overflowed, 0U);
+  EXPECT_EQ(report->models[0].tensors.front().overflow.values, 0U);
+  EXPECT_EQ(verify_model(report->models[0].model)->overflowed, 0U);
 }
 
 TEST(HasInfinity, KnowsTheBitsOfEachType) {

@@ -55,10 +55,10 @@ class Set : public testing::Test {
     options.plan.layout = layout;
     return options;
   }
-  Result<SetReport> save(const std::vector<GraphToSave>& graphs, const SaveOptions& options,
-                         std::uint32_t seed = 1) {
+  Result<SaveReport> save(const std::vector<GraphToSave>& graphs, const SaveOptions& options,
+                          std::uint32_t seed = 1) {
     const std::vector<fs::path> paths{checkpoint(seed)};
-    return save_graphs_with_external_data(out_, "initializers", graphs, paths, options);
+    return save_graphs_with_external_data({.folder = out_}, paths, graphs, options);
   }
   // The codes of what verification finds in both models.
   std::set<std::string> findings() const {
@@ -104,9 +104,9 @@ TEST_F(Set, StoresEachByteOnceInEveryLayout) {
     const auto report = save(graphs(), options(layout));
     ASSERT_THAT(report, IsOk());
     EXPECT_EQ(top(), names);
-    EXPECT_LT(report->shared.bytes, 4 * 4800U);  // three tensors, not four, and perhaps padding
-    EXPECT_GE(report->shared.bytes, 3 * 4800U);
-    EXPECT_TRUE(report->shared.verified);
+    EXPECT_LT(report->bytes, 4 * 4800U);  // three tensors, not four, and perhaps padding
+    EXPECT_GE(report->bytes, 3 * 4800U);
+    EXPECT_TRUE(report->verified);
     ASSERT_EQ(report->models.size(), 2U);
     EXPECT_EQ(report->models[0].bytes, 2 * 4800U);
     EXPECT_EQ(report->models[0].tensors[1].offset, report->models[1].tensors[0].offset);
@@ -228,9 +228,9 @@ TEST_F(Set, FindsEqualBytesOfModelsThatKnowNothingOfEachOther) {
   SaveOptions some = options();
   some.plan.dedup = Dedup::kContent;
   const fs::path target = dir_.path() / "joined";
-  const auto report = relayout_models(target, "initializers", both, some);
+  const auto report = relayout_models({.folder = target}, both, some);
   ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->shared.bytes, 3 * 4800U);
+  EXPECT_EQ(report->bytes, 3 * 4800U);
   EXPECT_TRUE(fs::exists(target / "initializers" / "one.a"));
 }
 
@@ -328,13 +328,13 @@ TEST_F(SetInMemory, StoresATensorOfTwoGraphsOnce) {
   ASSERT_THAT(graphs, IsOk());
   SaveOptions some = options(Layout::kSingle);
   some.plan.dedup = Dedup::kOff;
-  const auto twice = relayout_models(dir_.path() / "off", "initializers", *graphs, some);
+  const auto twice = relayout_models({.folder = dir_.path() / "off"}, *graphs, some);
   ASSERT_THAT(twice, IsOk());
-  EXPECT_GE(twice->shared.bytes, 4 * 4800U);
-  const auto report = relayout_models(out_, "initializers", *graphs, options());
+  EXPECT_GE(twice->bytes, 4 * 4800U);
+  const auto report = relayout_models({.folder = out_}, *graphs, options());
   ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->shared.bytes, 3 * 4800U);
-  EXPECT_TRUE(report->shared.verified);
+  EXPECT_EQ(report->bytes, 3 * 4800U);
+  EXPECT_TRUE(report->verified);
   EXPECT_EQ(read_text(out_ / "initializers" / "one.w"), noise(4800, 2));
   EXPECT_EQ(report->models[1].tensors[0].file, "initializers/one.w");
 }
@@ -347,9 +347,9 @@ TEST_F(SetInMemory, MakesATensorOfTwoGraphsOnce) {
   }
   auto graphs = two_graphs(std::move(tensors));
   ASSERT_THAT(graphs, IsOk());
-  const auto report = relayout_models(out_, "initializers", *graphs, options());
+  const auto report = relayout_models({.folder = out_}, *graphs, options());
   ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->shared.bytes, 3 * 4800U);
+  EXPECT_EQ(report->bytes, 3 * 4800U);
   EXPECT_EQ(*calls, 3);
 }
 
@@ -373,7 +373,7 @@ TEST_F(SetInMemory, TakesACheckpointThatIsReadyAndTensorsBesideIt) {
       save_graphs_with_external_data({.folder = out_}, *std::move(joined), both, some);
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(read_text(out_ / "initializers" / "b"), noise(4800, 77));
-  EXPECT_EQ(report->shared.bytes, 3 * 4800U);
+  EXPECT_EQ(report->bytes, 3 * 4800U);
 }
 
 // --- sets that were cut off ----------------------------------------------------------------------
@@ -488,7 +488,7 @@ TEST(SetNoteFile, IsNothingWhenItIsTornOrForged) {
       set_note_text({"data", {}, {{"../a.onnx", {1, 2}}}}),
       set_note_text({"data", {}, {{"a.onnx", {1, 2}}, {"A.onnx", {1, 2}}}}),
       set_note_text({"../x", {}, {{"a.onnx", {1, 2}}}}),
-      set_note_text({"data", {}, {{"a", {1, 2}}}})};
+      set_note_text({"data", {}, {{"a", {1, 2}}, {"b.onnx", {3, 4}}}})};
   for (std::size_t end = 0; end < text.size(); ++end) {
     bad.push_back(text.substr(0, end));
   }

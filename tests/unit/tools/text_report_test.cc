@@ -20,8 +20,9 @@ TEST(VerifyText, WarnsOfWhatAnotherLoaderRefuses) {
 
 SaveReport saved() {
   SaveReport report;
-  report.model = "out/m.onnx";
-  report.tensors.resize(2);
+  report.models.resize(1);
+  report.models[0].model = "out/m.onnx";
+  report.models[0].tensors.resize(2);
   report.bytes = 32;
   report.verified = true;
   return report;
@@ -29,40 +30,40 @@ SaveReport saved() {
 
 TEST(SaveText, AnIncompleteModelIsCalledSoInTheFirstLine) {
   SaveReport report = saved();
-  const auto text = [&] { return save_text(report, Lists::kShort); };
+  const auto text = [&] { return save_text(report, RunMode::kWrite, Lists::kShort); };
   EXPECT_THAT(text(), testing::StartsWith("out/m.onnx: 2 tensors, 32 bytes in the model; "
                                           "verified, every byte\n"));
-  report.slots_left = {"a", "b"};
-  report.left_old = {"c"};
+  report.models[0].slots_left = {"a", "b"};
+  report.models[0].left_old = {"c"};
   report.complete = false;
   EXPECT_THAT(text(), testing::StartsWith(
                           "out/m.onnx: incomplete (--partial): 2 weights without data, 1 weight "
                           "with old values; 2 tensors, 32 bytes in the model; the rest is "
                           "verified\n"));
   EXPECT_THAT(text(), testing::Not(testing::HasSubstr("every byte")));
-  EXPECT_THAT(dry_run_text(report, Lists::kShort), testing::StartsWith("incomplete (--partial): "));
+  EXPECT_THAT(save_text(report, RunMode::kDryRun, Lists::kShort),
+              testing::StartsWith("incomplete (--partial): "));
   report.linked_bytes = 32;
   EXPECT_THAT(text(), testing::HasSubstr("the ranges of the rest are verified"));
 }
 
 TEST(SaveText, WhatTheCallerDecidedIsInTheFirstLine) {
   SaveReport report = saved();
-  report.kept_by_option = {"a", "b", "c"};
+  report.models[0].kept_by_option = {"a", "b", "c"};
   report.ignored_keys = {"k"};
   report.skipped_keys = {"l", "m"};
-  EXPECT_THAT(save_text(report, Lists::kShort),
+  EXPECT_THAT(save_text(report, RunMode::kWrite, Lists::kShort),
               testing::HasSubstr("verified, every byte; 3 weights kept from the graph (--keep); "
                                  "1 key ignored (--ignore); 2 keys without a place left out\n"));
 }
 
-TEST(SetText, BeginsWithWhatItsModelsLack) {
-  SetReport report;
-  report.shared = saved();
-  report.shared.complete = false;
-  report.models = {saved(), saved()};
+TEST(SaveText, OfSeveralModelsBeginsWithWhatTheyLack) {
+  SaveReport report = saved();
+  report.complete = false;
+  report.models.push_back(report.models[0]);
   report.models[1].slots_left = {"a"};
   report.models[1].complete = false;
-  const std::string text = set_text(report, RunMode::kWrite, Lists::kShort);
+  const std::string text = save_text(report, RunMode::kWrite, Lists::kShort);
   EXPECT_THAT(text, testing::StartsWith("incomplete (--partial): 1 weight without data\n"));
   EXPECT_THAT(text, testing::HasSubstr("; the rest is verified\n"));
 }

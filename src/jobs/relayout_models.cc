@@ -1,0 +1,121 @@
+// Gives models' own weights another layout: a save without a checkpoint.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/name_map.h"
+#include "base/remedy.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "jobs/save_job.h"
+#include "mapping/name_refinement.h"
+#include "mapping/slot_roles.h"
+#include "onnx/open_places.h"
+#include "onnx_external/save_external.h"
+
+namespace onnx_external {
+
+namespace {
+
+// True for an input that the older exporter makes of a parameter where it leaves weights out. An
+// argument of a model has no such name.
+bool is_left_out_weight(const Slot& slot) {
+  return slot.origin != SlotOrigin::kUserInput && slot.consumer_count > 0 &&
+         onnx_is_floating(slot.elem_type) && slot.shape && !has_symbolic_dimension(slot) &&
+         slot.name.find('.') != std::string::npos && is_parameter_name(slot.name);
+}
+
+// A mapping that fills nothing: open slots stay open. Inputs that have the names of weights count
+// as such, unless the options name them as the caller's.
+Mapping unmapped(const GraphFacts& graph, const MappingOptions& options) {
+  const NameSet callers(options.inputs.begin(), options.inputs.end());
+  Mapping mapping;
+  mapping.asked.partial = options.partial;
+  for (const Slot& slot : graph.slots) {
+    const bool is_input = slot.kind == SlotKind::kGraphInput;
+    if (is_open(slot) || (is_input && !callers.contains(slot.name) && is_left_out_weight(slot))) {
+      mapping.slots_left.push_back(slot.name);
+    } else if (is_input) {
+      mapping.inputs_left.push_back(slot.name);
+    }
+  }
+  return mapping;
+}
+
+// True for graphs whose weights were left out.
+bool moves_nothing(const SaveJob& job) {
+  const auto has_weights = [](const Model& model) {
+    const auto& given = model.inline_tensors();
+    return std::any_of(given.begin(), given.end(), [](const InlineTensor& tensor) {
+      return tensor.place != TensorPlace::kAttribute;
+    });
+  };
+  const bool are_whole = job.plan.layout == Layout::kInline &&
+                         std::any_of(job.models.begin(), job.models.end(), has_weights);
+  return job.plan.tensors.empty() && !are_whole;
+}
+
+// Values of nodes, which stay where they are without an option, are named: they may be the weights.
+Error nothing_to_move(const SaveJob& job) {
+  constexpr std::uint64_t kMinBytes = 256;
+  constexpr std::size_t kShown = 3;
+  std::vector<std::string> names;
+  for (const Model& model : job.models) {
+    for (const InlineTensor& tensor : model.inline_tensors()) {
+      if (tensor.place == TensorPlace::kAttribute && tensor.length >= kMinBytes) {
+        names.push_back(tensor.value.empty() ? tensor.name : tensor.value);
+      }
+    }
+  }
+  const std::string what =
+      (job.is_of_one() ? graph_name(job.models.front()) + ": has" : "the models have") +
+      " no weights to move";
+  if (names.empty()) {
+    return {ErrorCode::kNotFound, what + ", and no checkpoint is given"};
+  }
+  return error_with(ErrorCode::kNotFound,
+                    what + " but values of nodes: " + quote_list(names, kShown),
+                    {{"attributes", "", "moves values of Constant nodes, too"}});
+}
+
+// Whether the bytes of a tensor are made on demand, so that they cannot be compared before.
+bool makes_any(const Checkpoint& checkpoint) {
+  const std::vector<Storage>& storages = checkpoint.storages();
+  return std::any_of(storages.begin(), storages.end(),
+                     [](const Storage& storage) { return storage.kind == StorageKind::kMade; });
+}
+
+void complete_options(SaveJob& job) {
+  PlanOptions& plan = job.options.plan;
+  if (plan.given == GivenTensors::kStay) {
+    plan.given = GivenTensors::kMove;
+  }
+  if (!job.is_of_one() && plan.dedup == Dedup::kStorage && plan.layout != Layout::kLink &&
+      !makes_any(*job.checkpoint)) {
+    plan.dedup = Dedup::kContent;
+  }
+}
+
+}  // namespace
+
+Result<SaveReport> relayout(const SaveTarget& target, std::vector<GraphToSave> models,
+                            const SaveOptions& options) {
+  TRY_ASSIGN(auto job, start_job(target, {std::move(models)}, options));
+  complete_options(job);
+  std::vector<Mapping> mappings;
+  for (const Model& model : job.models) {
+    mappings.push_back(unmapped(model.facts(), options.mapping));
+  }
+  TRY(plan_job(job, {}, mappings));
+  if (moves_nothing(job)) {
+    return fail(nothing_to_move(job));
+  }
+  return carry_out(std::move(job));
+}
+
+Result<SaveReport> relayout_models(const SaveTarget& target, std::span<const GraphToSave> models,
+                                   const SaveOptions& options) {
+  return relayout(target, {models.begin(), models.end()}, options);
+}
+
+}  // namespace onnx_external

@@ -37,26 +37,6 @@ examples:
   inspect-external checkpoint.pt --tree --svg checkpoint.svg
   inspect-external old.pt --diff new.pt --filter '^encoder'
 
-input:
-  FILE...                a checkpoint (file, shard index, folder) or an ONNX model, recognized
-                         by content; several form one checkpoint
-  --diff FILE...         compare with these files by name: what only one side has, other
-                         types and shapes, other bytes
-{}
-output:
-  --filter RE            list only names that contain a match (RE2)
-  --sort HOW             size: the largest first; name: alphabetically
-  --tree                 list modules, indented, with their tensors and bytes
-  --modules              list the modules that a model's nodes were made for, with their nodes,
-                         parameters and bytes; an initializer counts once in each module
-  --svg FILE             draw where the bytes go: a treemap by module, for a browser
-  --overwrite            let --svg replace an older picture
-
-work:
-  --sha256               read every tensor that is listed and print its SHA-256
-  --no-bytes             with --diff: compare names, types and shapes only
-{}
-common:
 {}
 exit codes:
   0  done; with --diff: no difference
@@ -64,59 +44,31 @@ exit codes:
      with --diff: there are differences
   2  the command line is wrong
 )",
-      kValueHelp, kThreadsHelp, kCommonHelp);
+      options_help(kInspectExternal));
 }
 
-struct Arguments {
-  std::vector<std::filesystem::path> files;
-  std::vector<std::filesystem::path> others;  // --diff
-  NameFilter filter;
-  ListOrder order = ListOrder::kGiven;
-  bool bytes = true;
-  bool sha256 = false;
-  bool tree = false;
-  bool modules = false;
-  std::filesystem::path svg;
-  Overwrite overwrite = Overwrite::kRefuse;
-  CommonArguments common;
-  InspectOptions options;
-};
-
-void set_up(CommandLine& line, Arguments& arguments) {
-  line.list("FILE", arguments.files);
-  line.list("--diff", arguments.others);
-  line.flag("--bytes,!--no-bytes", arguments.bytes);
+void set_up(CommandLine& line, CommandOptions& options) {
+  add_options(line, kInspectExternal, options);
   line.needs("--bytes", "--diff");
-  add_name_filter(line, "--filter", arguments.filter);
-  add_list_order(line, arguments.order);
-  line.flag("--sha256", arguments.sha256);
-  line.flag("--tree", arguments.tree);
-  line.flag("--modules", arguments.modules);
-  line.value("--svg", arguments.svg);
   for (const char* option : {"--sort", "--sha256", "--tree", "--svg"}) {
     line.excludes(option, "--diff");
   }
   for (const char* option : {"--diff", "--filter", "--sort", "--sha256", "--tree", "--svg"}) {
     line.excludes("--modules", option);
   }
-  line.flag("--overwrite", [&] { arguments.overwrite = Overwrite::kAllow; });
   line.needs("--overwrite", "--svg");
-  arguments.options.open.classes = &known_classes();
-  add_value_options(line, arguments.options.open);
-  add_threads_option(line, arguments.options.threads);
-  add_common_options(line, arguments.common);
 }
 
 // Checks before hours of digests, rather than after them, that --svg replaces nothing but a
 // picture.
-Status check_svg_target(const Arguments& arguments) {
-  const std::filesystem::path& target = arguments.svg;
+Status check_svg_target(const CommandOptions& options) {
+  const std::filesystem::path& target = options.picture;
   std::error_code ignored;
   if (target.empty() ||
       !std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
     return {};
   }
-  if (arguments.overwrite == Overwrite::kRefuse) {
+  if (options.save.write.overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
                      {{"overwrite", "", "replaces it"}});
   }
@@ -147,115 +99,122 @@ std::string side_name(const std::vector<std::filesystem::path>& files) {
   return files.size() == 1 ? name : fmt::format("{} and {} more", name, files.size() - 1);
 }
 
-Result<Inspection> inspect_files(Arguments& arguments) {
-  ProgressBar bar(arguments.common.show_progress());
-  arguments.options.progress = bar.callback();
-  arguments.options.digests = arguments.sha256 ? Digests::kSha256 : Digests::kNone;
-  arguments.options.digest_if = [&](std::size_t, const InspectedTensor& tensor) {
-    return arguments.filter(tensor.name);
+InspectOptions inspect_options(const CommandOptions& options, ProgressBar& bar) {
+  InspectOptions how;
+  how.open = options.save.open;
+  how.threads = options.save.write.threads;
+  how.progress = bar.callback();
+  return how;
+}
+
+Result<Inspection> inspect_files(const CommandOptions& options) {
+  ProgressBar bar(show_progress(options));
+  InspectOptions how = inspect_options(options, bar);
+  how.digests = options.sha256 ? Digests::kSha256 : Digests::kNone;
+  how.digest_if = [&](std::size_t, const InspectedTensor& tensor) {
+    return options.filter(tensor.name);
   };
-  auto inspection = inspect(arguments.files, arguments.options);
+  auto inspection = inspect(options.files, how);
   if (inspection) {
-    keep_matching(*inspection, arguments.filter);
-    sort_tensors(*inspection, arguments.order);
+    keep_matching(*inspection, options.filter);
+    sort_tensors(*inspection, options.order);
   }
   return inspection;
 }
 
-Result<Difference> compare_files(Arguments& arguments) {
-  ProgressBar bar(arguments.common.show_progress());
-  DifferenceOptions options;
-  options.inspect = arguments.options;
-  options.inspect.progress = bar.callback();
-  options.filter = arguments.filter;
-  options.bytes = arguments.bytes ? CompareBytes::kYes : CompareBytes::kNo;
-  return find_difference(arguments.files, arguments.others, options);
+Result<Difference> compare_files(const CommandOptions& options) {
+  ProgressBar bar(show_progress(options));
+  DifferenceOptions how;
+  how.inspect = inspect_options(options, bar);
+  how.filter = options.filter;
+  how.bytes = options.bytes ? CompareBytes::kYes : CompareBytes::kNo;
+  return find_difference(options.files, options.others, how);
 }
 
-int print_difference(const Command& command, Arguments& arguments) {
-  const auto difference = compare_files(arguments);
+int print_difference(const Command& command, const CommandOptions& options) {
+  const auto difference = compare_files(options);
   if (!difference) {
     return command.fail(shown_error(difference.error()));
   }
-  const CompareBytes compared = arguments.bytes ? CompareBytes::kYes : CompareBytes::kNo;
+  const CompareBytes compared = options.bytes ? CompareBytes::kYes : CompareBytes::kNo;
   int code = kDone;
-  if (arguments.common.json) {
+  if (options.json) {
     code = command.answer(difference_document(*difference, compared));
-  } else if (!arguments.common.quiet) {
-    code = command.answer(difference_text(*difference, side_name(arguments.files),
-                                          side_name(arguments.others), compared));
+  } else if (!options.quiet) {
+    code = command.answer(difference_text(*difference, side_name(options.files),
+                                          side_name(options.others), compared));
   }
   return code == kDone && !difference->none() ? static_cast<int>(kFailed) : code;
 }
 
-int print_modules(const Command& command, const Arguments& arguments) {
-  const auto model = Model::load(arguments.files.front());
+int print_modules(const Command& command, const CommandOptions& options) {
+  const auto model = Model::load(options.files.front());
   const auto modules = model ? count_modules(*model) : fail(model.error());
   if (!modules) {
     return command.fail(modules.error());
   }
-  if (arguments.common.json) {
+  if (options.json) {
     return command.answer(modules_document(*modules));
   }
-  return arguments.common.quiet ? static_cast<int>(kDone) : command.answer(modules_text(*modules));
+  return options.quiet ? static_cast<int>(kDone) : command.answer(modules_text(*modules));
 }
 
-SandboxPaths sandbox_paths(const Arguments& arguments) {
+SandboxPaths sandbox_paths(const CommandOptions& options) {
   SandboxPaths paths;
-  for (const auto* files : {&arguments.files, &arguments.others}) {
+  for (const auto* files : {&options.files, &options.others}) {
     paths.read_checkpoints(*files);
     for (const std::filesystem::path& file : *files) {
       paths.read_folder_of(file);  // it may be a model with data beside it
     }
   }
-  paths.write.push_back(arguments.options.open.scratch_dir);
-  paths.write_folder_of(arguments.svg);
+  paths.write.push_back(options.save.open.scratch_dir);
+  paths.write_folder_of(options.picture);
   return paths;
 }
 
 int run(int argc, char** argv) {
   Command command("inspect-external", help_text());
-  Arguments arguments;
-  set_up(command.line(), arguments);
+  CommandOptions options;
+  set_up(command.line(), options);
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  if (arguments.files.empty()) {
+  if (options.files.empty()) {
     return command.misuse("no FILE is given");
   }
-  if (arguments.modules && arguments.files.size() > 1) {
+  if (options.modules && options.files.size() > 1) {
     return command.misuse("--modules is for one MODEL.onnx");
   }
-  if (const Status status = check_svg_target(arguments); !status) {
+  if (const Status status = check_svg_target(options); !status) {
     return command.fail(status.error());
   }
-  enter_sandbox(command, arguments.common, sandbox_paths(arguments));
-  if (!arguments.others.empty()) {
-    return print_difference(command, arguments);
+  enter_sandbox(command, options, sandbox_paths(options));
+  if (!options.others.empty()) {
+    return print_difference(command, options);
   }
-  if (arguments.modules) {
-    return print_modules(command, arguments);
+  if (options.modules) {
+    return print_modules(command, options);
   }
-  auto inspection = inspect_files(arguments);
+  auto inspection = inspect_files(options);
   if (!inspection) {
     return command.fail(shown_error(inspection.error()));
   }
-  if (!arguments.svg.empty()) {
-    const std::string picture = treemap_svg(title_of(arguments.files), *inspection);
-    if (const Status status = write_file(arguments.svg, picture, arguments.overwrite); !status) {
+  if (!options.picture.empty()) {
+    const std::string picture = treemap_svg(title_of(options.files), *inspection);
+    if (const Status status = write_file(options.picture, picture, options.save.write.overwrite);
+        !status) {
       return command.fail(status.error());
     }
   }
-  if (arguments.common.verbose) {
+  if (options.verbose) {
     command.note(peak_memory_text());
   }
-  if (arguments.common.json) {
+  if (options.json) {
     return command.answer(inspect_document(*inspection));
   }
-  return arguments.common.quiet
-             ? kDone
-             : command.answer(
-                   inspect_text(*inspection, arguments.tree ? Listing::kTree : Listing::kFlat));
+  return options.quiet ? kDone
+                       : command.answer(inspect_text(
+                             *inspection, options.tree ? Listing::kTree : Listing::kFlat));
 }
 
 }  // namespace

@@ -32,54 +32,39 @@ examples:
 Entries, paths, kinds of files, lengths and dims are always checked. If there is a manifest
 of save-external, so is the CRC-32 of every tensor and of the model.
 
-input:
-  MODEL.onnx             the model, with its data beside it; a folder means the model in it, or
-                         all of them if they were saved together
-  --against CHECKPOINT...
-                         compare every byte with these files, indexes or folders; keys are
-                         matched again, and where that is open the manifest decides
-{}{}
-mapping (docs/mapping.md has the rules):
-{}
-work:
-{}
-common:
 {}
 exit codes:
   0  no findings
   1  there are findings, or the model or the checkpoint cannot be read
   2  the command line is wrong
 )",
-      kKeyHelp, kValueHelp, kMappingHelp, kThreadsHelp, kCommonHelp);
+      options_help(kVerifyExternal));
 }
 
 struct Arguments {
-  std::filesystem::path model;
+  CommandOptions options;
   std::vector<std::filesystem::path> models;  // that MODEL means
-  std::vector<std::filesystem::path> checkpoints;
-  OpenOptions open;
-  MappingArguments mapping;
-  CommonArguments common;
-  VerifyOptions options;
+  VerifyOptions verify;
 };
 
-void set_up(CommandLine& line, Arguments& arguments) {
-  line.value("MODEL", arguments.model);
-  add_checkpoint_options(line, arguments.open);
-  add_mapping_options(line, arguments.mapping);
-  const std::vector<std::string> about_checkpoints = line.options();
-  line.list("--against", arguments.checkpoints);
-  for (const std::string& option : about_checkpoints) {
-    line.needs(option, "--against");
+void set_up(CommandLine& line, CommandOptions& options) {
+  add_options(line, kVerifyExternal, options);
+  for (const OptionRow& row : option_rows()) {
+    const bool about_checkpoints =
+        row.group == OptionGroup::kInput || row.group == OptionGroup::kMapping;
+    const std::string name = "--" + std::string(row.name);
+    if ((row.commands & kVerifyExternal) != 0 && about_checkpoints && !row.is_positional() &&
+        name != "--against") {
+      line.needs(name, "--against");
+    }
   }
-  add_threads_option(line, arguments.options.threads);
-  add_common_options(line, arguments.common);
 }
 
 // A model with broken entries cannot be mapped. The list of all that is wrong with it says more
 // than the first error of the mapping.
-Result<VerifyReport> verify_unmapped(const Arguments& arguments, Error error) {
-  auto report = verify_model(arguments.model, arguments.options);
+Result<VerifyReport> verify_unmapped(const std::filesystem::path& model,
+                                     const VerifyOptions& options, Error error) {
+  auto report = verify_model(model, options);
   if (report && report->ok()) {
     return fail(std::move(error));
   }
@@ -90,81 +75,83 @@ Result<VerifyReport> verify_unmapped(const Arguments& arguments, Error error) {
   return report;
 }
 
-Result<VerifyReport> verify_against(const Arguments& arguments) {
-  TRY_ASSIGN(const auto mapping, mapping_options(arguments.mapping));
-  OpenOptions open = arguments.open;
-  open.threads = arguments.options.threads;
-  TRY_ASSIGN(auto checkpoint, open_checkpoint(arguments.checkpoints, open));
-  if (auto added = add_derived_tensors_of(arguments.model, mapping, checkpoint, open.max_expand);
-      !added) {
-    return verify_unmapped(arguments, std::move(added).error());
+Result<VerifyReport> verify_against(const std::filesystem::path& model,
+                                    const Arguments& arguments) {
+  const CommandOptions& options = arguments.options;
+  TRY_ASSIGN(const auto mapping, mapping_options(options));
+  OpenOptions open = options.save.open;
+  open.threads = arguments.verify.threads;
+  TRY_ASSIGN(auto checkpoint, open_checkpoint(options.others, open));
+  if (auto added = add_derived_tensors_of(model, mapping, checkpoint, open.max_expand); !added) {
+    return verify_unmapped(model, arguments.verify, std::move(added).error());
   }
-  auto expected = expected_tensors(arguments.model, checkpoint, mapping);
+  auto expected = expected_tensors(model, checkpoint, mapping);
   if (!expected) {
-    return verify_unmapped(arguments, std::move(expected).error());
+    return verify_unmapped(model, arguments.verify, std::move(expected).error());
   }
-  return verify_model_against(arguments.model, checkpoint, *expected, arguments.options);
+  return verify_model_against(model, checkpoint, *expected, arguments.verify);
 }
 
 // One report for each model. Without a checkpoint, bytes that the models share are read once.
 Result<std::vector<VerifyReport>> verify(Arguments& arguments) {
-  ProgressBar bar(arguments.common.show_progress());
-  arguments.options.progress = bar.callback();
+  ProgressBar bar(show_progress(arguments.options));
+  arguments.verify.progress = bar.callback();
   std::vector<VerifyReport> reports;
-  if (arguments.checkpoints.empty()) {
+  if (arguments.options.others.empty()) {
     std::vector<ModelToVerify> models;
     for (const std::filesystem::path& model : arguments.models) {
       models.push_back({model});
     }
-    return verify_models(models, nullptr, arguments.options);
+    return verify_models(models, nullptr, arguments.verify);
   }
   for (const std::filesystem::path& model : arguments.models) {
-    arguments.model = model;
-    TRY_ASSIGN(auto report, verify_against(arguments));
+    TRY_ASSIGN(auto report, verify_against(model, arguments));
     reports.push_back(std::move(report));
   }
   return reports;
 }
 
 std::string answer_text(const Arguments& arguments, const std::vector<VerifyReport>& reports) {
-  if (arguments.common.json) {
+  if (arguments.options.json) {
     return verify_document(arguments.models, reports);
   }
   std::string text;
-  for (std::size_t i = 0; i < reports.size() && !arguments.common.quiet; ++i) {
-    text += verify_text(arguments.models[i], reports[i],
-                        arguments.checkpoints.empty() ? Compared::kNothing : Compared::kCheckpoint,
-                        arguments.common.verbose ? Names::kAll : Names::kFirst);
+  for (std::size_t i = 0; i < reports.size() && !arguments.options.quiet; ++i) {
+    text +=
+        verify_text(arguments.models[i], reports[i],
+                    arguments.options.others.empty() ? Compared::kNothing : Compared::kCheckpoint,
+                    arguments.options.verbose ? Names::kAll : Names::kFirst);
   }
   return text;
 }
 
 SandboxPaths sandbox_paths(const Arguments& arguments) {
+  const CommandOptions& options = arguments.options;
   SandboxPaths paths;
-  paths.read_folder_of(arguments.model);
-  paths.read_checkpoints(arguments.checkpoints);
-  paths.read.push_back(arguments.mapping.map_file);
-  paths.write.push_back(arguments.open.scratch_dir);
+  paths.read_folder_of(arguments.models.front());
+  paths.read_checkpoints(options.others);
+  paths.read.push_back(options.map_file);
+  paths.write.push_back(options.save.open.scratch_dir);
   return paths;
 }
 
 int run(int argc, char** argv) {
   Command command("verify-external", help_text());
   Arguments arguments;
-  set_up(command.line(), arguments);
+  set_up(command.line(), arguments.options);
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  if (arguments.model.empty()) {
+  if (arguments.options.first.empty()) {
     return command.misuse("no MODEL.onnx is given");
   }
-  auto models = find_models(arguments.model);
+  auto models = find_models(arguments.options.first);
   if (!models) {
     return command.fail(models.error());
   }
   arguments.models = *std::move(models);
-  arguments.model = arguments.models.front();
-  enter_sandbox(command, arguments.common, sandbox_paths(arguments));
+  arguments.verify.threads = arguments.options.save.write.threads;
+  enter_sandbox(command, arguments.options, sandbox_paths(arguments));
   const auto start = std::chrono::steady_clock::now();
   const auto reports = verify(arguments);
   if (!reports) {
@@ -178,7 +165,7 @@ int run(int argc, char** argv) {
     bytes += report.bytes;
     findings += report.findings.size();
   }
-  if (arguments.common.verbose) {
+  if (arguments.options.verbose) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     command.note(fmt::format("{}, {}", speed_text(bytes, time.count()), peak_memory_text()));
   }

@@ -3,11 +3,11 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 
-#include <array>
-#include <span>
+#include <algorithm>
+#include <initializer_list>
 
-#include "base/size_text.h"
 #include "native/errors.h"
+#include "options/options.h"
 
 namespace nb = nanobind;
 
@@ -27,44 +27,27 @@ T as(const char* name, nb::handle value, const char* wanted) {
   return out;
 }
 
-template <typename T>
-void set(Keywords& keywords, const char* name, const char* wanted, T& out) {
-  if (const nb::object value = keywords.take(name); value.is_valid()) {
-    out = as<T>(name, value, wanted);
-  }
+bool bool_of(const char* name, nb::handle value) {
+  return as<bool>(name, value, "a bool");
 }
 
-// A bool that picks one of two values.
-template <typename T>
-void set_choice(Keywords& keywords, const char* name, T on, T off, T& out) {
-  if (const nb::object value = keywords.take(name); value.is_valid()) {
-    out = as<bool>(name, value, "a bool") ? on : off;
-  }
+std::string path_text(const char* name, nb::handle value) {
+  return as<std::filesystem::path>(name, value, "a str or an os.PathLike").string();
 }
 
-template <typename T>
-struct Named {
-  const char* name;
-  T value;
-};
+// A number of bytes, or text such as "2GB", "500M" and "4GiB".
+std::string size_text_of(const char* name, nb::handle value) {
+  std::uint64_t bytes = 0;
+  if (nb::try_cast<std::uint64_t>(value, bytes)) {
+    return std::to_string(bytes);
+  }
+  return as<std::string>(name, value, "a number of bytes or a str such as '2GB'");
+}
 
-// A name that picks one of several values.
-template <typename T, std::size_t N>
-void set_named(Keywords& keywords, const char* name, const std::array<Named<T>, N>& all, T& out) {
-  const nb::object value = keywords.take(name);
-  if (!value.is_valid()) {
-    return;
-  }
-  const auto text = as<std::string>(name, value, "a str");
-  std::string wanted = "expected one of";
-  for (const Named<T>& one : all) {
-    if (text == one.name) {
-      out = one.value;
-      return;
-    }
-    wanted += std::string(" '") + one.name + "'";
-  }
-  refuse(name, wanted + ", not '" + text + "'");
+// The last name of torch.float16, numpy's names and text alike.
+std::string last_name(nb::handle value) {
+  const auto name = nb::cast<std::string>(nb::str(value));
+  return name.substr(name.rfind('.') + 1);
 }
 
 std::vector<std::string> texts_of(const char* name, nb::handle value) {
@@ -78,35 +61,60 @@ std::vector<std::string> texts_of(const char* name, nb::handle value) {
   return texts;
 }
 
-void set_texts(Keywords& keywords, const char* name, std::vector<std::string>& out) {
-  if (const nb::object value = keywords.take(name); value.is_valid()) {
-    out = texts_of(name, value);
+std::vector<std::string> path_texts(nb::handle value) {
+  std::vector<std::string> texts;
+  for (const std::filesystem::path& path : paths_of(value)) {
+    texts.push_back(path.string());
   }
+  return texts;
 }
 
-// So many digits times the largest unit, 2^30, fit into 64 bits.
-constexpr std::size_t kMaxSizeDigits = 10;
-
-// A number of bytes, or text such as "2GB", "500M" and "4GiB".
-std::uint64_t bytes_of(const char* name, nb::handle value) {
-  std::uint64_t bytes = 0;
-  if (nb::try_cast<std::uint64_t>(value, bytes)) {
-    return bytes;
+// The values of a keyword, as a command line would have them: one "" for a flag that is given.
+std::vector<std::string> values_of(const OptionRow& row, const char* name, nb::handle value) {
+  switch (row.kind) {
+    case OptionKind::kFlag:
+      return std::vector<std::string>(bool_of(name, value) ? 1 : 0);
+    case OptionKind::kOffFlag:
+      return std::vector<std::string>(bool_of(name, value) ? 0 : 1);
+    case OptionKind::kNumber:
+      return {std::to_string(as<std::int64_t>(name, value, "an int"))};
+    case OptionKind::kSize:
+      return {size_text_of(name, value)};
+    case OptionKind::kTexts:
+    case OptionKind::kNames:
+      return texts_of(name, value);
+    case OptionKind::kPaths:
+    case OptionKind::kWords:
+      return path_texts(value);
+    case OptionKind::kPath:
+    case OptionKind::kPositional:
+      return {path_text(name, value)};
+    case OptionKind::kText:
+      return {row.name == "dtype" ? last_name(value) : as<std::string>(name, value, "a str")};
   }
-  const auto text = as<std::string>(name, value, "a number of bytes or a str such as '2GB'");
-  const auto size = split_size(text);
-  if (size && size->digits.size() <= kMaxSizeDigits) {
-    return std::stoull(std::string(size->digits)) * size->factor;
-  }
-  refuse(name,
-         "expected a number of bytes such as 2000000000, '2GB' or '500MiB', not '" + text + "'");
+  return {};
 }
 
-template <typename Bytes>
-void set_bytes(Keywords& keywords, const char* name, Bytes& out) {
-  if (const nb::object value = keywords.take(name); value.is_valid()) {
-    out = bytes_of(name, value);
+// Takes the keywords of a command's options that belong to one of `groups`.
+CommandOptions take_options(Keywords& keywords, unsigned command,
+                            std::initializer_list<OptionGroup> groups) {
+  CommandOptions options;
+  options.save.open.classes = &keywords.classes();
+  for (const OptionRow& row : option_rows()) {
+    const bool is_wanted = row.is_keyword && (row.commands & command) != 0 &&
+                           std::find(groups.begin(), groups.end(), row.group) != groups.end();
+    const std::string name = row.keyword();
+    const nb::object value = is_wanted ? keywords.take(name.c_str()) : nb::object();
+    if (!value.is_valid()) {
+      continue;
+    }
+    for (const std::string& text : values_of(row, name.c_str(), value)) {
+      if (const Status status = row.take(options, text); !status) {
+        refuse(name.c_str(), status.error().message);
+      }
+    }
   }
+  return options;
 }
 
 // The map: a file, or its document as a dict.
@@ -123,44 +131,12 @@ MapFile map_of(nb::handle value) {
   return value_or_raise(parse_map_file(nb::cast<std::string>(text)));
 }
 
-void set_plan_options(Keywords& keywords, PlanOptions& plan) {
-  set_named<Layout>(keywords, "layout",
-                    std::array<Named<Layout>, 5>{{{"per-tensor", Layout::kPerTensor},
-                                                  {"single", Layout::kSingle},
-                                                  {"shards", Layout::kShards},
-                                                  {"inline", Layout::kInline},
-                                                  {"link", Layout::kLink}}},
-                    plan.layout);
-  set(keywords, "data_name", "a str", plan.data_name);
-  set_bytes(keywords, "max_shard_size", plan.max_shard_bytes);
-  set_bytes(keywords, "align", plan.alignment);
-  set_named<Dedup>(
-      keywords, "dedup",
-      std::array<Named<Dedup>, 3>{
-          {{"storage", Dedup::kStorage}, {"content", Dedup::kContent}, {"off", Dedup::kOff}}},
-      plan.dedup);
-  set_bytes(keywords, "inline_below", plan.inline_below);
-  set_choice(keywords, "attributes", GivenTensors::kMoveAndAttributes, GivenTensors::kStay,
-             plan.given);
-  if (const nb::object value = keywords.take("dtype"); value.is_valid()) {
-    const auto name = as<std::string>("dtype", nb::str(value), "a str");
-    // torch.float16 and numpy's names alike.
-    plan.dtype = dtype_from_torch_name(name.substr(name.rfind('.') + 1));
-    if (!plan.dtype || !can_cast_to(*plan.dtype)) {
-      refuse("dtype", "expected float64, float32, float16 or bfloat16, not '" + name + "'");
-    }
+void take_map(Keywords& keywords, MappingOptions& mapping) {
+  if (const nb::object value = keywords.take("map"); value.is_valid()) {
+    MapFile file = map_of(value);
+    mapping.map = std::move(file.map);
+    mapping.derived = std::move(file.derived);
   }
-}
-
-void set_write_options(Keywords& keywords, WriteOptions& write) {
-  set(keywords, "threads", "an int", write.threads);
-  set_choice(keywords, "fsync", Sync::kFiles, Sync::kNone, write.sync);
-  set_choice(keywords, "overwrite", Overwrite::kAllow, Overwrite::kRefuse, write.overwrite);
-  set_choice(keywords, "resume", Resume::kYes, Resume::kNo, write.resume);
-  set_choice(keywords, "direct", PageCache::kBypass, PageCache::kUse, write.cache);
-  set_choice(keywords, "keep_inputs", MatchedInputs::kKeep, MatchedInputs::kRemove, write.inputs);
-  set_named<Checksum>(keywords, "checksum",
-                      std::array<Named<Checksum>, 1>{{{"sha1", Checksum::kSha1}}}, write.checksum);
 }
 
 }  // namespace
@@ -204,56 +180,22 @@ const ClassFlattening& Keywords::classes() {
 }
 
 OpenOptions open_options(Keywords& keywords) {
-  OpenOptions open;
-  open.classes = &keywords.classes();
-  set(keywords, "key", "a str", open.key);
-  set(keywords, "variant", "a str", open.variant);
-  set(keywords, "overlay", "a bool", open.overlay);
-  set(keywords, "max_expand", "an int", open.max_expand);
-  set(keywords, "densify", "a bool", open.densify);
-  set(keywords, "widen_complex32", "a bool", open.widen_complex32);
-  return open;
+  return take_options(keywords, kSaveExternal, {OptionGroup::kInput}).save.open;
 }
 
 MappingOptions mapping_options(Keywords& keywords) {
-  MappingOptions mapping;
-  set_named<Unmatched>(
-      keywords, "unmatched",
-      std::array<Named<Unmatched>, 3>{
-          {{"strict", Unmatched::kStrict}, {"skip", Unmatched::kSkip}, {"keep", Unmatched::kKeep}}},
-      mapping.unmatched);
-  set_choice(keywords, "partial", Partial::kAllow, Partial::kRefuse, mapping.partial);
-  set_choice(keywords, "cast", Casts::kAllow, Casts::kRefuse, mapping.casts);
-  if (const nb::object value = keywords.take("prefix"); value.is_valid()) {
-    mapping.prefix = as<std::string>("prefix", value, "a str");
-  }
-  std::vector<std::string> renames;
-  set_texts(keywords, "rename", renames);
-  for (const std::string& text : renames) {
-    mapping.renames.push_back(value_or_raise(parse_rename(text)));
-  }
-  if (const nb::object value = keywords.take("map"); value.is_valid()) {
-    MapFile file = map_of(value);
-    mapping.map = std::move(file.map);
-    mapping.derived = std::move(file.derived);
-  }
-  set_texts(keywords, "inputs", mapping.inputs);
-  set_texts(keywords, "keep", mapping.keep);
-  set_texts(keywords, "ignore", mapping.ignore);
+  MappingOptions mapping =
+      take_options(keywords, kSaveExternal, {OptionGroup::kMapping}).save.mapping;
+  take_map(keywords, mapping);
   return mapping;
 }
 
 SaveOptions save_options(Keywords& keywords) {
-  SaveOptions options;
-  options.open = open_options(keywords);
-  options.mapping = mapping_options(keywords);
-  set_plan_options(keywords, options.plan);
-  set_write_options(keywords, options.write);
-  set_choice(keywords, "verify", Verification::kOn, Verification::kOff, options.verification);
-  set_choice(keywords, "dry_run", RunMode::kDryRun, RunMode::kWrite, options.mode);
-  if (const nb::object value = keywords.take("test_data"); value.is_valid()) {
-    options.test_data = paths_of(value);
-  }
+  SaveOptions options = take_options(keywords, kSaveExternal,
+                                     {OptionGroup::kInput, OptionGroup::kMapping,
+                                      OptionGroup::kOutput, OptionGroup::kWork})
+                            .save;
+  take_map(keywords, options.mapping);
   if (const nb::object value = keywords.take("base_dir"); value.is_valid()) {
     options.source_dir = path_of(value);
   }

@@ -1,5 +1,5 @@
-// Keyword arguments as the library's options. The names are those of the commands, with
-// underscores; so are the defaults.
+// Keyword arguments as the library's options, by the table of the commands' options
+// (options/options.h): the names are those of the commands, with underscores.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -36,9 +36,9 @@ class Keywords {
   std::unique_ptr<CallClasses> classes_;
 };
 
-// key, overlay, max_expand, densify, widen_complex32. The keywords must outlive what is opened so.
+// The options of the group "input". The keywords must outlive what is opened so.
 [[nodiscard]] OpenOptions open_options(Keywords& keywords);
-// match, unmatched, partial, cast, prefix, rename, map, tie, inputs, keep, ignore.
+// The options of the group "mapping"; `map` is a file or a dict.
 [[nodiscard]] MappingOptions mapping_options(Keywords& keywords);
 // All of the above, and what a save has more. `progress` and `learn_map` are not among them.
 [[nodiscard]] SaveOptions save_options(Keywords& keywords);

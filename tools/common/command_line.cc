@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cctype>
+#include <cstdint>
 
 namespace onnx_external {
 namespace {
@@ -21,10 +22,14 @@ std::string mismatch_text(const std::string& text) {
              : lower_first(text);
 }
 
-// Without allow_extra_args(false) an option would also take the words after its value.
-template <typename Out>
-void add_repeatable(CLI::App& app, const std::string& name, Out& out) {
-  app.add_option(name, out)->allow_extra_args(false);
+using Texts = std::vector<std::string>;
+
+std::function<void(const Texts&)> for_each(const CommandLine::TakeText& take) {
+  return [take](const Texts& texts) {
+    for (const std::string& text : texts) {
+      take(text);
+    }
+  };
 }
 
 }  // namespace
@@ -37,51 +42,26 @@ CommandLine::CommandLine(const std::string& command) : app_(std::make_unique<CLI
 
 CommandLine::~CommandLine() = default;
 
-void CommandLine::flag(const std::string& name, bool& out) {
-  app_->add_flag(name, out);
-}
-
 void CommandLine::flag(const std::string& name, const std::function<void()>& on_given) {
-  app_->add_flag_callback(name, on_given);
-}
-
-void CommandLine::value(const std::string& name, std::string& out) {
-  app_->add_option(name, out);
-}
-
-void CommandLine::value(const std::string& name, std::filesystem::path& out) {
-  app_->add_option(name, out);
+  const bool turns_off = name.find('!') != std::string::npos;
+  app_->add_flag_function(name, [on_given, turns_off](std::int64_t count) {
+    if (turns_off ? count < 0 : count > 0) {  // "--no-fsync" counts -1
+      on_given();
+    }
+  });
 }
 
 void CommandLine::value(const std::string& name, const TakeText& take) {
   app_->add_option_function<std::string>(name, take);
 }
 
-void CommandLine::one_of(const std::string& name, std::string& out,
-                         const std::vector<std::string>& choices) {
-  app_->add_option(name, out)->check(CLI::IsMember(choices));
-}
-
-void CommandLine::repeatable(const std::string& name, std::vector<std::string>& out) {
-  add_repeatable(*app_, name, out);
-}
-
-void CommandLine::repeatable(const std::string& name, std::vector<std::filesystem::path>& out) {
-  add_repeatable(*app_, name, out);
-}
-
 void CommandLine::repeatable(const std::string& name, const TakeText& take) {
-  using Texts = std::vector<std::string>;
-  const auto take_each = [take](const Texts& texts) {
-    for (const std::string& text : texts) {
-      take(text);
-    }
-  };
-  app_->add_option_function<Texts>(name, take_each)->allow_extra_args(false);
+  // Otherwise it would also take the words behind its value.
+  app_->add_option_function<Texts>(name, for_each(take))->allow_extra_args(false);
 }
 
-void CommandLine::list(const std::string& name, std::vector<std::filesystem::path>& out) {
-  app_->add_option(name, out);
+void CommandLine::list(const std::string& name, const TakeText& take) {
+  app_->add_option_function<Texts>(name, for_each(take));
 }
 
 void CommandLine::excludes(const std::string& name, const std::string& other) {

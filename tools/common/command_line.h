@@ -2,7 +2,6 @@
 // seconds to compile, so only command_line.cc includes it.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,22 +25,14 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  void flag(const std::string& name, bool& out);
+  // `on_given` is called if the flag stands on the line, and was not taken back behind.
   void flag(const std::string& name, const std::function<void()>& on_given);
-
-  // Options with one value, which may be given once.
-  void value(const std::string& name, std::string& out);
-  void value(const std::string& name, std::filesystem::path& out);
+  // An option with one value, which may be given once.
   void value(const std::string& name, const TakeText& take);
-  void one_of(const std::string& name, std::string& out, const std::vector<std::string>& choices);
-
-  // Options with one value, which may be given several times.
-  void repeatable(const std::string& name, std::vector<std::string>& out);
-  void repeatable(const std::string& name, std::vector<std::filesystem::path>& out);
+  // An option with one value, which may be given several times.
   void repeatable(const std::string& name, const TakeText& take);
-
   // An option that takes all words up to the next option.
-  void list(const std::string& name, std::vector<std::filesystem::path>& out);
+  void list(const std::string& name, const TakeText& take);
 
   // `name` may not be given together with `other`, or only with it.
   void excludes(const std::string& name, const std::string& other);

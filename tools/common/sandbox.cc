@@ -249,8 +249,8 @@ std::string broken_promise(const SandboxPaths& paths, bool files, bool calls) {
   return "";
 }
 
-std::string_view reason_to_stay_out(const CommonArguments& arguments) {
-  if (!arguments.sandbox) {
+std::string_view reason_to_stay_out(const CommandOptions& options) {
+  if (!options.sandbox) {
     return "by --no-sandbox";
   }
   if (kSanitized) {
@@ -309,12 +309,12 @@ void SandboxPaths::write_folder_of(const fs::path& file) {
   }
 }
 
-void enter_sandbox(const Command& command, const CommonArguments& arguments,
+void enter_sandbox(const Command& command, const CommandOptions& options,
                    const SandboxPaths& paths) {
-  const std::string_view reason = reason_to_stay_out(arguments);
+  const std::string_view reason = reason_to_stay_out(options);
   const std::string done =
       reason.empty() ? restrict_process(paths) : fmt::format("off, {}", reason);
-  if (arguments.verbose) {
+  if (options.verbose) {
     command.note("sandbox: " + done);
   }
 }

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "common/command.h"
-#include "common/options.h"
+#include "options/options.h"
 
 namespace onnx_external {
 
@@ -47,7 +47,7 @@ struct SandboxPaths {
 // Does the same for a command, and reports the result with --verbose. Does nothing with
 // --no-sandbox, under mpirun, whose processes communicate with each other, and in builds with a
 // sanitizer, which needs calls that would be forbidden.
-void enter_sandbox(const Command& command, const CommonArguments& arguments,
+void enter_sandbox(const Command& command, const CommandOptions& options,
                    const SandboxPaths& paths);
 
 }  // namespace onnx_external

@@ -1,0 +1,331 @@
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/parallel.h"
+#include "base/safe_path.h"
+#include "base/text.h"
+#include "options/options.h"
+#include "options/values.h"
+
+namespace onnx_external {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr unsigned kAll = kSaveExternal | kVerifyExternal | kInspectExternal | kCutExternal;
+constexpr std::uint64_t kMaxExpand = 1'000'000'000'000;
+
+// The words of a choice, and what each of them means.
+constexpr std::array kLayoutNames = {"per-tensor"sv, "single"sv, "shards"sv, "inline"sv, "link"sv};
+constexpr std::array kLayouts = {Layout::kPerTensor, Layout::kSingle, Layout::kShards,
+                                 Layout::kInline, Layout::kLink};
+constexpr std::array kDedupNames = {"storage"sv, "content"sv, "off"sv};
+constexpr std::array kDedups = {Dedup::kStorage, Dedup::kContent, Dedup::kOff};
+constexpr std::array kUnmatchedNames = {"strict"sv, "skip"sv, "keep"sv};
+constexpr std::array kUnmatched = {Unmatched::kStrict, Unmatched::kSkip, Unmatched::kKeep};
+constexpr std::array kDtypeNames = {"float32"sv, "float16"sv, "bfloat16"sv, "float64"sv};
+constexpr std::array<std::optional<DType>, 4> kDtypes = {DType::kFloat32, DType::kFloat16,
+                                                         DType::kBFloat16, DType::kFloat64};
+constexpr std::array kChecksumNames = {"sha1"sv};
+constexpr std::array kChecksums = {Checksum::kSha1};
+constexpr std::array kOrderNames = {"name"sv, "size"sv};
+constexpr std::array kOrders = {ListOrder::kName, ListOrder::kSize};
+
+template <typename Out, typename Value>
+Status set(Out& out, const Value& value) {
+  out = value;
+  return {};
+}
+
+template <typename Value>
+Status append(std::vector<Value>& values, const std::string& text) {
+  values.emplace_back(text);
+  return {};
+}
+
+template <typename Value>
+Status append_parsed(std::vector<Value>& values, Result<Value> value) {
+  if (!value) {
+    return fail(std::move(value).error());
+  }
+  values.push_back(*std::move(value));
+  return {};
+}
+
+// A file name without a folder.
+Status set_plain_name(std::string& name, const std::string& text) {
+  name = text;
+  return check_plain_name(text);
+}
+
+Status set_filter(NameFilter& filter, const std::string& text) {
+  auto made = NameFilter::make(text);
+  if (!made) {
+    return fail(made.error().code, quote(text) + ": " + made.error().message);
+  }
+  filter = *std::move(made);
+  return {};
+}
+
+// SLOT=KEY, or a file. A file's name may contain "=", too, if there is such a file.
+Status take_map(CommandOptions& options, const std::string& text) {
+  std::error_code ignored;
+  const std::size_t equals = text.find('=');
+  if (equals != std::string::npos && !std::filesystem::exists(text, ignored)) {
+    if (equals == 0 || equals + 1 == text.size()) {
+      return fail(ErrorCode::kInvalidArgument, "'" + text + "' is neither a file nor SLOT=KEY");
+    }
+    options.save.mapping.map.push_back({text.substr(0, equals), text.substr(equals + 1)});
+  } else if (!options.map_file.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "'" + text + "' is a second file");
+  } else {
+    options.map_file = text;
+  }
+  return {};
+}
+
+using K = OptionKind;
+using G = OptionGroup;
+using O = CommandOptions;
+using Text = const std::string&;
+
+constexpr OptionRow kRows[] = {
+    {"GRAPH", ".onnx", K::kPositional, G::kInput, kSaveExternal, false,
+     "a graph whose weights were left out, or are to be replaced; several,\n"
+     "told from checkpoints by content, share their data files; NAME.onnx=\n"
+     "gives one another name than its file has",
+     [](O& o, Text text) { return set(o.first, text); }},
+    {"CHECKPOINT", "...", K::kWords, G::kInput, kSaveExternal, false,
+     ".pt .pth .bin .safetensors files, shard indexes or folders;\n"
+     "several form one checkpoint; without any, the weights that the\n"
+     "graph holds get the layout",
+     [](O& o, Text text) { return append(o.files, text); }},
+    {"MODEL", ".onnx", K::kPositional, G::kInput, kVerifyExternal, false,
+     "the model, with its data beside it; a folder means the model in it, or\n"
+     "all of them if they were saved together",
+     [](O& o, Text text) { return set(o.first, text); }},
+    {"MODEL", ".onnx", K::kPositional, G::kInput, kCutExternal, false,
+     "the model; its data files are not read", [](O& o, Text text) { return set(o.first, text); }},
+    {"FILE", "...", K::kWords, G::kInput, kInspectExternal, false,
+     "a checkpoint (file, shard index, folder) or an ONNX model, recognized\n"
+     "by content; several form one checkpoint",
+     [](O& o, Text text) { return append(o.files, text); }},
+    {"against", "CHECKPOINT...", K::kWords, G::kInput, kVerifyExternal, false,
+     "compare every byte with these files, indexes or folders; keys are\n"
+     "matched again, and where that is open the manifest decides",
+     [](O& o, Text text) { return append(o.others, text); }},
+    {"diff", "FILE...", K::kWords, G::kInput, kInspectExternal, false,
+     "compare with these files by name: what only one side has, other\n"
+     "types and shapes, other bytes",
+     [](O& o, Text text) { return append(o.others, text); }},
+    {"key", "NAME", K::kText, G::kInput, kMatching, true,
+     "the dict of names to tensors in a nested checkpoint,\n"
+     "e.g. state_dict, ema.model or optimizer.state.0",
+     [](O& o, Text text) { return set(o.save.open.key, text); }},
+    {"variant", "NAME", K::kText, G::kInput, kReading, true,
+     "of a folder, the files of a variant: model.NAME.safetensors, ...",
+     [](O& o, Text text) { return set(o.save.open.variant, text); }},
+    {"overlay", "", K::kFlag, G::kInput, kReading, true,
+     "if several files have a tensor, take the last one's",
+     [](O& o, Text) { return set(o.save.open.overlay, true); }},
+    {"max-expand", "N", K::kNumber, G::kInput, kReading, true,
+     "let expanded views grow to N times the files (default 4)",
+     [](O& o, Text text) {
+       return set_to(o.save.open.max_expand, number_in(text, 1, kMaxExpand));
+     }},
+    {"densify", "", K::kFlag, G::kInput, kReading, true,
+     "make sparse tensors dense, with their zeros written out",
+     [](O& o, Text) { return set(o.save.open.densify, true); }},
+    {"widen-complex32", "", K::kFlag, G::kInput, kReading, true,
+     "make complex32 tensors, which ONNX lacks, complex64",
+     [](O& o, Text) { return set(o.save.open.widen_complex32, true); }},
+    {"module", "NAME", K::kText, G::kInput, kCutExternal, false,
+     "take the nodes that the exporter made for this module\n"
+     "(inspect-external MODEL.onnx --modules lists them)",
+     [](O& o, Text text) { return set(o.cut.module, text); }},
+    {"without", "NAMES", K::kNames, G::kInput, kCutExternal, false,
+     "leave out the nodes of these modules in it, separated by commas\n"
+     "(repeatable); what they compute becomes inputs. Without --module: of all",
+     [](O& o, Text text) { return append(o.cut.without, text); }},
+    {"inputs", "NAMES", K::kNames, G::kInput, kCutExternal, false,
+     "values that the piece takes as inputs, separated by commas (repeatable);\n"
+     "by default the inputs of the model",
+     [](O& o, Text text) { return append(o.cut.inputs, text); }},
+    {"outputs", "NAMES", K::kNames, G::kInput, kCutExternal, false,
+     "values that it computes from them, likewise",
+     [](O& o, Text text) { return append(o.cut.outputs, text); }},
+    {"prefix", "P", K::kText, G::kMapping, kMatching, true,
+     "use only keys that start with P, and remove P from them",
+     [](O& o, Text text) { return set(o.save.mapping.prefix, text); }},
+    {"map", "FILE|SLOT=KEY", K::kTexts, G::kMapping, kMatching, false,
+     "what fills what: a JSON file with {\"slot\": \"key\", ...}, or one\n"
+     "pair (repeatable); a key may fill several slots",
+     [](O& o, Text text) { return take_map(o, text); }},
+    {"rename", "s/RE/REPL/", K::kTexts, G::kMapping, kMatching, true,
+     "rewrite keys before they are matched (RE2; repeatable)",
+     [](O& o, Text text) { return append_parsed(o.save.mapping.renames, parse_rename(text)); }},
+    {"partial", "", K::kFlag, G::kMapping, kMatching, true,
+     "allow slots without weights, and old weights beside new",
+     [](O& o, Text) { return set(o.save.mapping.partial, Partial::kAllow); }},
+    {"unmatched", "WHAT", K::kText, G::kMapping, kMatching, true,
+     "keys that no slot takes: strict: refuse those that may be weights\n"
+     "(default); skip: list them; keep: add them as initializers",
+     [](O& o, Text text) {
+       return choose(text, kUnmatchedNames, kUnmatched, o.save.mapping.unmatched);
+     },
+     kUnmatchedNames},
+    {"inputs", "NAMES", K::kNames, G::kMapping, kMatching, true,
+     "graph inputs that are the caller's, separated by commas (repeatable)",
+     [](O& o, Text text) { return append(o.save.mapping.inputs, text); }},
+    {"keep", "NAMES", K::kNames, G::kMapping, kMatching, true,
+     "initializers that keep the graph's data, separated by commas\n"
+     "(repeatable)",
+     [](O& o, Text text) { return append(o.save.mapping.keep, text); }},
+    {"ignore", "RE", K::kTexts, G::kMapping, kMatching, true,
+     "keys that contain a match are not weights (RE2; repeatable)",
+     [](O& o, Text text) { return append(o.save.mapping.ignore, text); }},
+    {"cast", "", K::kFlag, G::kMapping, kMatching, true,
+     "convert a key of another float type to the type of its slot",
+     [](O& o, Text) { return set(o.save.mapping.casts, Casts::kAllow); }},
+    {"learn-map", "OLD", K::kPaths, G::kMapping, kSaveExternal, false,
+     "the checkpoint that GRAPH was exported from: data that the graph holds\n"
+     "is paired with it by its bytes, transposed or not (repeatable)",
+     [](O& o, Text text) { return append(o.save.learn_from, text); }},
+    {"save-map", "FILE", K::kPath, G::kMapping, kSaveExternal, false,
+     "write the mapping that was used, for --map; after a refused or partial\n"
+     "save also the open slots, with keys that fit them",
+     [](O& o, Text text) { return set(o.save_map, text); }},
+    {"o,output", "OUT_DIR", K::kPath, G::kOutput, kSaveExternal, false,
+     "the folder for the model and its data, created if missing;\n"
+     "OUT_DIR/NAME.onnx also names the model",
+     [](O& o, Text text) { return set(o.target.folder, text); }},
+    {"o,output", "PIECE.onnx", K::kPath, G::kOutput, kCutExternal, false,
+     "the piece, in the folder of the model",
+     [](O& o, Text text) { return set(o.target.folder, text); }},
+    {"model-name", "NAME", K::kText, G::kOutput, kSaveExternal, false, "default: model.onnx",
+     [](O& o, Text text) { return set_plain_name(o.target.model_name, text); }},
+    {"data-dir", "NAME", K::kText, G::kOutput, kSaveExternal, false,
+     "the folder of data files in OUT_DIR (per-tensor); default: initializers",
+     [](O& o, Text text) { return set_plain_name(o.target.data_dir, text); }},
+    {"data-name", "NAME", K::kText, G::kOutput, kSaveExternal, true,
+     "the data file in OUT_DIR (single; with shards, what their names are made\n"
+     "of); default: as --layout says",
+     [](O& o, Text text) { return set_plain_name(o.save.plan.data_name, text); }},
+    {"layout", "HOW", K::kText, G::kOutput, kSaveExternal, true,
+     "per-tensor: a file each (default); single: NAME.data beside the model;\n"
+     "shards: NAME-00001-of-0000N.data, no tensor split;\n"
+     "inline: inside the model file, at most 2.15 GB;\n"
+     "link: nothing is copied, the model refers to the checkpoint's bytes",
+     [](O& o, Text text) { return choose(text, kLayoutNames, kLayouts, o.save.plan.layout); },
+     kLayoutNames},
+    {"max-shard-size", "SIZE", K::kSize, G::kOutput, kSaveExternal, true,
+     "with shards, e.g. 500M, 500MB or 4GiB; default: 2GB",
+     [](O& o, Text text) {
+       return set_to(o.save.plan.max_shard_bytes, size_in(text, 1, kMaxSizeOption));
+     }},
+    {"align", "N", K::kSize, G::kOutput, kSaveExternal, true,
+     "offsets in single and shards: a power of two from 16 to 2MiB\n"
+     "(default: 4096 for tensors of 1 MiB and more, else 64)",
+     [](O& o, Text text) { return set_to(o.save.plan.alignment, alignment_of(text)); }},
+    {"dedup", "WHAT", K::kText, G::kOutput, kSaveExternal, true,
+     "tensors to store once: storage: tied ones (default); content: also\n"
+     "those of equal bytes; off: none",
+     [](O& o, Text text) { return choose(text, kDedupNames, kDedups, o.save.plan.dedup); },
+     kDedupNames},
+    {"inline-below", "SIZE", K::kSize, G::kOutput, kSaveExternal, true,
+     "store smaller tensors inside the model; SIZE is at most 1MiB",
+     [](O& o, Text text) {
+       return set_to(o.save.plan.inline_below, size_in(text, 0, kMaxInlineBelow));
+     }},
+    {"attributes", "", K::kFlag, G::kOutput, kSaveExternal, true,
+     "without CHECKPOINT: tensors in attributes of nodes get the layout, too",
+     [](O& o, Text) { return set(o.save.plan.given, GivenTensors::kMoveAndAttributes); }},
+    {"dtype", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
+     "convert all floats to float32, float16, bfloat16 or float64; refused\n"
+     "if the graph states another type",
+     [](O& o, Text text) { return choose(text, kDtypeNames, kDtypes, o.save.plan.dtype); },
+     kDtypeNames},
+    {"test-data", "FILE", K::kPaths, G::kOutput, kSaveExternal, true,
+     "inputs recorded with torch.save: (args, kwargs), a dict, or a list\n"
+     "of these; written as test_data_set_N/input_K.pb (repeatable)",
+     [](O& o, Text text) { return append(o.save.test_data, text); }},
+    {"keep-inputs", "", K::kFlag, G::kOutput, kSaveExternal, true,
+     "filled graph inputs stay inputs (with an overridable default)",
+     [](O& o, Text) { return set(o.save.write.inputs, MatchedInputs::kKeep); }},
+    {"checksum", "sha1", K::kText, G::kOutput, kSaveExternal, true,
+     "record the SHA-1 of each data file in the model",
+     [](O& o, Text text) {
+       return choose(text, kChecksumNames, kChecksums, o.save.write.checksum);
+     },
+     kChecksumNames},
+    {"filter", "RE", K::kText, G::kOutput, kInspectExternal, false,
+     "list only names that contain a match (RE2)",
+     [](O& o, Text text) { return set_filter(o.filter, text); }},
+    {"sort", "HOW", K::kText, G::kOutput, kInspectExternal, false,
+     "size: the largest first; name: alphabetically",
+     [](O& o, Text text) { return choose(text, kOrderNames, kOrders, o.order); }, kOrderNames},
+    {"tree", "", K::kFlag, G::kOutput, kInspectExternal, false,
+     "list modules, indented, with their tensors and bytes",
+     [](O& o, Text) { return set(o.tree, true); }},
+    {"modules", "", K::kFlag, G::kOutput, kInspectExternal, false,
+     "list the modules that a model's nodes were made for, with their nodes,\n"
+     "parameters and bytes; an initializer counts once in each module",
+     [](O& o, Text) { return set(o.modules, true); }},
+    {"svg", "FILE", K::kPath, G::kOutput, kInspectExternal, false,
+     "draw where the bytes go: a treemap by module, for a browser",
+     [](O& o, Text text) { return set(o.picture, text); }},
+    {"overwrite", "", K::kFlag, G::kOutput, kSaveExternal, true,
+     "replace an existing model once the new one is complete",
+     [](O& o, Text) { return set(o.save.write.overwrite, Overwrite::kAllow); }},
+    {"overwrite", "", K::kFlag, G::kOutput, kInspectExternal, false,
+     "let --svg replace an older picture",
+     [](O& o, Text) { return set(o.save.write.overwrite, Overwrite::kAllow); }},
+    {"overwrite", "", K::kFlag, G::kOutput, kCutExternal, false, "replace an older piece",
+     [](O& o, Text) { return set(o.save.write.overwrite, Overwrite::kAllow); }},
+    {"dry-run", "", K::kFlag, G::kOutput, kSaveExternal, true,
+     "print what would fill what, and write no model; needs no -o",
+     [](O& o, Text) { return set(o.save.mode, RunMode::kDryRun); }},
+    {"sha256", "", K::kFlag, G::kWork, kInspectExternal, false,
+     "read every tensor that is listed and print its SHA-256",
+     [](O& o, Text) { return set(o.sha256, true); }},
+    {"bytes", "", K::kOffFlag, G::kWork, kInspectExternal, false,
+     "with --diff: compare names, types and shapes only",
+     [](O& o, Text) { return set(o.bytes, false); }},
+    {"threads", "N", K::kNumber, G::kWork, kReading, true, "0 to 1024; 0, the default: one per CPU",
+     [](O& o, Text text) { return set_to(o.save.write.threads, number_in(text, 0, kMaxThreads)); }},
+    {"verify", "", K::kOffFlag, G::kWork, kSaveExternal, true,
+     "do not read everything back and compare it",
+     [](O& o, Text) { return set(o.save.verification, Verification::kOff); }},
+    {"fsync", "", K::kOffFlag, G::kWork, kSaveExternal | kCutExternal, true,
+     "do not wait until the bytes are on the disk",
+     [](O& o, Text) { return set(o.save.write.sync, Sync::kNone); }},
+    {"resume", "", K::kOffFlag, G::kWork, kSaveExternal, true,
+     "write everything again, even if a killed save of the same files\n"
+     "could be resumed",
+     [](O& o, Text) { return set(o.save.write.resume, Resume::kNo); }},
+    {"direct", "", K::kFlag, G::kWork, kSaveExternal, true,
+     "copy past the page cache: for checkpoints larger than memory",
+     [](O& o, Text) { return set(o.save.write.cache, PageCache::kBypass); }},
+    {"json", "", K::kFlag, G::kCommon, kAll, false, "print one JSON document",
+     [](O& o, Text) { return set(o.json, true); }},
+    {"progress", "", K::kOffFlag, G::kCommon, kAll, false,
+     "draw no progress bar (there is one only on a terminal)",
+     [](O& o, Text) { return set(o.progress, false); }},
+    {"sandbox", "", K::kOffFlag, G::kCommon, kAll, false,
+     "do not give up rights that the job does not need\n"
+     "(docs/security.md)",
+     [](O& o, Text) { return set(o.sandbox, false); }},
+    {"q,quiet", "", K::kFlag, G::kCommon, kAll, false, "print errors only",
+     [](O& o, Text) { return set(o.quiet, true); }},
+    {"v,verbose", "", K::kFlag, G::kCommon, kAll, false, "also print options, time and peak memory",
+     [](O& o, Text) { return set(o.verbose, true); }},
+};
+
+}  // namespace
+
+std::span<const OptionRow> option_rows() {
+  return kRows;
+}
+
+}  // namespace onnx_external

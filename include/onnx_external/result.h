@@ -5,6 +5,8 @@
 // and never exits. The only exception that may leave it is std::bad_alloc.
 #pragma once
 
+#include <cstddef>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -61,6 +63,22 @@ struct Error {
   std::string message;
   std::shared_ptr<const ErrorDetails> details = {};  // null = there are none
 };
+
+inline constexpr std::size_t kShownItems = 8;
+inline constexpr std::size_t kAllItems = static_cast<std::size_t>(-1);
+
+struct ErrorTextOptions {
+  std::size_t max_items = kShownItems;   // of each list; kAllItems: all, with all candidates
+  std::string_view how_to_see_all = {};  // follows "... and 3 more": " (-v lists all)"
+};
+
+// The error as text for a person, with a line feed at its end: the message, the lists below it, and
+// the remedies, written as options of save-external ("--inputs 'x,mask'"). Control characters in
+// names are escaped.
+[[nodiscard]] std::string error_text(const Error& error, const ErrorTextOptions& options = {});
+
+// The same without the last line feed: `std::cerr << result.error() << '\n'`.
+std::ostream& operator<<(std::ostream& stream, const Error& error);
 
 template <typename T>
 using Result = tl::expected<T, Error>;

@@ -23,4 +23,7 @@ namespace onnx_external {
   return tl::unexpected<Error>(error_with(code, std::move(message), std::move(remedies)));
 }
 
+// "--inputs 'x,mask'", ready to paste into a shell.
+[[nodiscard]] std::string option_text(const Remedy& remedy);
+
 }  // namespace onnx_external

@@ -20,8 +20,9 @@
 #include "base/error_code.h"
 #include "base/parallel.h"
 #include "common/allocator.h"
-#include "common/error_report.h"
 #include "common/output.h"
+#include "common/text_report.h"
+#include "reports/error_document.h"
 
 namespace onnx_external {
 namespace {
@@ -84,7 +85,8 @@ std::string version_text(const std::string& name) {
 void report_exception(const char* name) noexcept {
   const Error error = error_in_flight();
   try {
-    write_stderr(fmt::format("{}: error: {}", name, error_text(error, Lists::kShort)));
+    write_stderr(
+        fmt::format("{}: error: {}", name, error_text(error, {.how_to_see_all = kHowToSeeAll})));
   } catch (const std::bad_alloc&) {  // no memory for a formatted text
     for (const char* text : {name, ": error: ", kOutOfMemory, "\n"}) {
       (void)!::write(STDERR_FILENO, text, std::strlen(text));
@@ -147,7 +149,8 @@ Error Command::with_known_options(const Error& error) const {
 int Command::fail(const Error& failure) const {
   const Error error = with_known_options(failure);
   write_stderr(fmt::format("{}: error: {}", name_,
-                           error_text(error, verbose_ ? Lists::kFull : Lists::kShort)));
+                           error_text(error, {.max_items = verbose_ ? kAllItems : kShownItems,
+                                              .how_to_see_all = kHowToSeeAll})));
   if (json_) {
     (void)write_stdout(error_document(error_code_name(error.code), error.message,
                                       file_of(error.message), error.details.get()));

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"
 #include "common/text_report.h"
@@ -180,7 +182,8 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
   }
   out += notes_text(inspection.notes);
   if (inspection.refusal) {
-    out += "save-external would refuse it: " + error_text(*inspection.refusal, Lists::kShort);
+    out += "save-external would refuse it: " +
+           error_text(*inspection.refusal, {.how_to_see_all = kHowToSeeAll});
   }
   return out + summary_line(inspection);
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/size_text.h"
 #include "common/command.h"
 #include "common/output.h"
 

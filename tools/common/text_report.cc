@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/name_map.h"
+#include "base/printable.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"
 #include "reports/remark_text.h"

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "common/error_report.h"
 #include "inspect/inspect.h"
 #include "inspect/module_list.h"
 #include "onnx_external/cut.h"
@@ -16,6 +16,9 @@
 #include "onnx_external/verify.h"
 
 namespace onnx_external {
+
+enum class Lists { kShort, kFull };
+inline constexpr std::string_view kHowToSeeAll = " (-v lists all)";
 
 // How many names a line lists if they are not all asked for.
 inline constexpr std::size_t kListedNames = 5;

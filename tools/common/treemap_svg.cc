@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
+#include "base/size_text.h"
 #include "common/output.h"
 #include "inspect/module_tree.h"
 #include "inspect/treemap.h"

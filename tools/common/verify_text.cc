@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/printable.h"
+#include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"
 #include "common/text_report.h"

@@ -1,12 +1,13 @@
-#include "common/error_report.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error_code.h"
+#include "base/remedy.h"
+#include "reports/error_document.h"
 
 namespace onnx_external {
 namespace {
@@ -27,8 +28,8 @@ Error refusal(std::size_t missing) {
   return {ErrorCode::kNotFound, "graph.onnx: weights are missing", std::move(details)};
 }
 
-TEST(ErrorReport, ListsOneNameALineWithTheNearestBesideIt) {
-  EXPECT_EQ(error_text(refusal(2), Lists::kShort),
+TEST(ErrorText, ListsOneNameALineWithTheNearestBesideIt) {
+  EXPECT_EQ(error_text(refusal(2)),
             "graph.onnx: weights are missing\n"
             "missing in the checkpoint: 2\n"
             "  w0  FLOAT [4]  used by Add  nearest: v, u\n"
@@ -40,34 +41,42 @@ TEST(ErrorReport, ListsOneNameALineWithTheNearestBesideIt) {
             "  --partial          leaves them without data\n");
 }
 
-TEST(ErrorReport, SendsNothingToTheTerminalButText) {
+TEST(ErrorText, SendsNothingToTheTerminalButText) {
   auto details = std::make_shared<ErrorDetails>();
   details->lists.push_back({"t", {{"n", "", "used by Add 'a'", {}}, {"m", "", "by \x1b[2J", {}}}});
   details->lists.push_back({"u", {{"n", "", "by \xc2\x9b", {}}}});
-  EXPECT_EQ(error_text({ErrorCode::kIo, "m", details}, Lists::kShort),
+  EXPECT_EQ(error_text({ErrorCode::kIo, "m", details}),
             "m\nt: 2\n  n  used by Add 'a'\n  m  by \\x1b[2J\nu: 1\n  n  by \\xc2\\x9b\n");
 }
 
-TEST(ErrorReport, IsCompleteWhenAsked) {
-  const std::string shorter = error_text(refusal(20), Lists::kShort);
+TEST(ErrorText, IsWhatAStreamPrints) {
+  std::ostringstream stream;
+  stream << Error{ErrorCode::kIo, "a.pt: cannot read"} << '!';
+  EXPECT_EQ(stream.str(), "a.pt: cannot read!");
+}
+
+TEST(ErrorText, IsCompleteWhenAsked) {
+  const std::string shorter = error_text(refusal(20));
   EXPECT_THAT(shorter, HasSubstr("missing in the checkpoint: 20\n"));
-  EXPECT_THAT(shorter, HasSubstr("  ... and 12 more (-v lists all)\n"));
+  EXPECT_THAT(shorter, HasSubstr("  ... and 12 more\n"));
+  EXPECT_THAT(error_text(refusal(20), {.how_to_see_all = " (-v lists all)"}),
+              HasSubstr("  ... and 12 more (-v lists all)\n"));
   EXPECT_THAT(shorter, Not(HasSubstr("w8")));
-  const std::string all = error_text(refusal(20), Lists::kFull);
+  const std::string all = error_text(refusal(20), {.max_items = kAllItems});
   EXPECT_THAT(all, HasSubstr("w19"));
   EXPECT_THAT(all, HasSubstr("nearest: v, u, t\n"));
   EXPECT_THAT(all, Not(HasSubstr("more")));
 }
 
-TEST(ErrorReport, PutsASingleWayOutOnTheLine) {
-  EXPECT_EQ(error_text({ErrorCode::kIo, "no room", nullptr}, Lists::kShort), "no room\n");
+TEST(ErrorText, PutsASingleWayOutOnTheLine) {
+  EXPECT_EQ(error_text({ErrorCode::kIo, "no room", nullptr}), "no room\n");
   auto details = std::make_shared<ErrorDetails>();
   details->remedies = {{"overwrite", "", "replaces it"}};
-  EXPECT_EQ(error_text({ErrorCode::kAlreadyExists, "a: exists", details}, Lists::kShort),
+  EXPECT_EQ(error_text({ErrorCode::kAlreadyExists, "a: exists", details}),
             "a: exists; --overwrite replaces it\n");
 }
 
-TEST(ErrorReport, QuotesValuesAsAShellTakesThem) {
+TEST(ErrorText, QuotesValuesAsAShellTakesThem) {
   EXPECT_EQ(option_text({"key", "model.ema", ""}), "--key model.ema");
   EXPECT_EQ(option_text({"inputs", "a b", ""}), "--inputs 'a b'");
   EXPECT_EQ(option_text({"inputs", "it's", ""}), R"(--inputs 'it'\''s')");
@@ -79,7 +88,7 @@ TEST(ErrorReport, QuotesValuesAsAShellTakesThem) {
   EXPECT_EQ(option_text({"map", "\xc2\x9b", ""}), R"(--map $'\xc2\x9b')");
 }
 
-TEST(ErrorReport, IsADocument) {
+TEST(ErrorText, IsADocument) {
   const Error error = refusal(9);
   const auto document = nlohmann::json::parse(error_document(
       error_code_name(error.code), error.message, "graph.onnx", error.details.get()))["error"];

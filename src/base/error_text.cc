@@ -1,13 +1,12 @@
-#include "common/error_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ostream>
 #include <vector>
 
-#include "base/text.h"
-#include "common/output.h"
-#include "reports/json_text.h"
+#include "base/printable.h"
+#include "base/remedy.h"
+#include "onnx_external/result.h"
 
 namespace onnx_external {
 namespace {
@@ -39,8 +38,9 @@ std::string shell_word(std::string_view text) {
   return word + "'";
 }
 
-std::string nearest_text(const std::vector<std::string>& candidates, Lists lists) {
-  const std::size_t most = lists == Lists::kFull ? candidates.size() : kShownCandidates;
+std::string nearest_text(const std::vector<std::string>& candidates,
+                         const ErrorTextOptions& options) {
+  const std::size_t most = options.max_items == kAllItems ? candidates.size() : kShownCandidates;
   std::string text;
   for (std::size_t i = 0; i < std::min(most, candidates.size()); ++i) {
     text += (i == 0 ? "nearest: " : ", ") + shown(candidates[i]);
@@ -58,14 +58,14 @@ std::string indented(const std::string& lines) {
   return out;
 }
 
-std::string list_text(const ErrorList& list, Lists lists) {
-  const std::size_t most = lists == Lists::kFull ? list.items.size() : kMaxShownItems;
+std::string list_text(const ErrorList& list, const ErrorTextOptions& options) {
+  const std::size_t most = std::min(options.max_items, list.items.size());
   std::vector<std::vector<std::string>> rows;
-  for (std::size_t i = 0; i < std::min(most, list.items.size()); ++i) {
+  for (std::size_t i = 0; i < most; ++i) {
     const ErrorItem& item = list.items[i];
     rows.emplace_back();
     for (const std::string& cell : {shown(item.name), calm(item.form), calm(item.note),
-                                    nearest_text(item.candidates, lists)}) {
+                                    nearest_text(item.candidates, options)}) {
       rows.back().push_back(cell);
     }
   }
@@ -81,7 +81,7 @@ std::string list_text(const ErrorList& list, Lists lists) {
   std::string out = fmt::format("{}: {}\n", calm(list.title), list.items.size());
   out += indented(table_text(rows, {}));
   if (list.items.size() > most) {
-    out += fmt::format("  ... and {} more (-v lists all)\n", list.items.size() - most);
+    out += fmt::format("  ... and {} more{}\n", list.items.size() - most, options.how_to_see_all);
   }
   return out;
 }
@@ -95,24 +95,6 @@ std::string remedies_text(const std::vector<Remedy>& remedies) {
   return rows.empty() ? "" : "ways out:\n" + indented(table_text(rows, {}));
 }
 
-// Each list on a line, followed by its items, one per line.
-std::string list_lines(const std::vector<ErrorList>& lists) {
-  std::string out = "[";
-  for (const ErrorList& list : lists) {
-    out += (&list == lists.data() ? "\n      " : ",\n      ");
-    out += "{\"title\": " + compact(list.title) + ", \"items\": [";
-    for (const ErrorItem& item : list.items) {
-      out += &item == list.items.data() ? "\n        " : ",\n        ";
-      out += compact({{"name", item.name},
-                      {"form", item.form},
-                      {"note", item.note},
-                      {"candidates", item.candidates}});
-    }
-    out += "]}";
-  }
-  return out + "]";
-}
-
 }  // namespace
 
 std::string option_text(const Remedy& remedy) {
@@ -124,7 +106,7 @@ std::string option_text(const Remedy& remedy) {
          shell_word(remedy.value);
 }
 
-std::string error_text(const Error& error, Lists lists) {
+std::string error_text(const Error& error, const ErrorTextOptions& options) {
   const ErrorDetails none;
   const ErrorDetails& details = error.details ? *error.details : none;
   std::string out = error.message;
@@ -134,26 +116,15 @@ std::string error_text(const Error& error, Lists lists) {
   }
   out += "\n";
   for (const ErrorList& list : details.lists) {
-    out += list_text(list, lists);
+    out += list_text(list, options);
   }
   return out + remedies_text(details.remedies);
 }
 
-std::string error_document(std::string_view code, std::string_view message, std::string_view file,
-                           const ErrorDetails* details) {
-  Document remedies = Document::array();
-  if (details != nullptr) {
-    for (const Remedy& remedy : details->remedies) {
-      remedies.push_back(
-          {{"option", remedy.option}, {"value", remedy.value}, {"when", remedy.when}});
-    }
-  }
-  return fmt::format(
-      "{{\n  \"error\": {{\n    \"code\": {},\n    \"file\": {},\n    \"message\": {},\n"
-      "    \"lists\": {},\n    \"remedies\": {}\n  }}\n}}\n",
-      compact(code), compact(file), compact(message),
-      list_lines(details != nullptr ? details->lists : std::vector<ErrorList>()),
-      compact(remedies));
+std::ostream& operator<<(std::ostream& stream, const Error& error) {
+  std::string text = error_text(error);
+  text.pop_back();  // the line feed
+  return stream << text;
 }
 
 }  // namespace onnx_external

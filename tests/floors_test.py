@@ -22,7 +22,7 @@ PUBLIC = {'result': 'base', 'progress': 'base', 'version': 'base',
           'checkpoint': 'checkpoint/container', 'loose_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
           'model': 'onnx', 'mapping': 'mapping', 'evidence': 'evidence', 'learn': 'evidence',
           'plan': 'save', 'writer': 'save', 'team': 'save', 'test_data': 'save',
-          'cut': 'cut', 'verify': 'verify', 'save_external': 'jobs'}
+          'cut': 'cut', 'verify': 'verify', 'save_external': 'jobs', 'onnx_external': 'jobs'}
 
 
 def includes(path):

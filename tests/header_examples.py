@@ -21,7 +21,7 @@ def examples(path: Path) -> list:
 
 def main() -> None:
     out, headers = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
-    text = "// Made by header_examples.py.\n#include <array>\n"
+    text = "// Made by header_examples.py.\n#include <array>\n#include <iostream>\n"
     text += "".join(f'#include "onnx_external/{header.name}"\n' for header in headers)
     text += "\nusing namespace onnx_external;\n"
     count = 0

@@ -146,6 +146,25 @@ struct SaveReport {
   TestData test_data;  // in a dry run, its dimensions include those that a save would refuse
 };
 
+// What to save, and where. The simplest call:
+//
+//   const auto report =
+//       save({.graph = "graph.onnx", .checkpoint = {"checkpoint.pt"}, .folder = "out"});
+struct SaveRequest {
+  std::filesystem::path graph = {};
+  // Files, shard indexes or folders, which form one checkpoint. Empty: the weights that the graph
+  // holds get the layout (relayout_models()).
+  std::vector<std::filesystem::path> checkpoint = {};
+  std::filesystem::path folder = {};  // created if it is missing
+  std::string model_name = "model.onnx";
+  std::string data_dir = "initializers";  // in `folder`; of Layout::kPerTensor
+  SaveOptions options = {};
+};
+
+// Writes `folder`/`model_name`, complete and verified. After an error nothing is left behind. The
+// functions below have the details, and take graphs and checkpoints in other forms.
+[[nodiscard]] Result<SaveReport> save(const SaveRequest& request);
+
 // Attaches a checkpoint to graphs, whose models share their data files: each byte is stored once,
 // however many of them use it. Each graph becomes a model of its name in `target.folder`, with its
 // data in `target.data_dir` or, with one file or shards, in files beside it; `target.model_name` is

@@ -211,4 +211,41 @@ class ExternalDataWriter {
   std::unique_ptr<State> state_;
 };
 
+// The same in fewer words, for a model whose graph is known apart from its weights:
+//
+//   const std::array<std::int64_t, 2> shape{10, 4};
+//   auto writer = Writer::create("out/model.onnx");
+//   auto added = writer->add("fc.weight", DType::kFloat32, shape, bytes);
+//   auto status = writer->finish(model);
+//
+// It keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them into the
+// model. Destroying it without finish() removes everything that was written.
+class Writer {
+ public:
+  // `model`: the file of the model; its folder is created if it is missing. Options as above, but
+  // for the model's name. kInvalidArgument for a name that does not end with ".onnx".
+  [[nodiscard]] static Result<Writer> create(const std::filesystem::path& model,
+                                             ExternalDataWriter::Options options = {});
+  Writer(Writer&&) noexcept;
+  Writer& operator=(Writer&&) noexcept;
+  ~Writer();
+
+  // As ExternalDataWriter::add(). Thread-safe.
+  [[nodiscard]] Status add(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                           std::span<const std::byte> bytes);
+  [[nodiscard]] Status add(LooseTensor tensor);
+
+  // As ExternalDataWriter::finish(), once each tensor that was added is an initializer of the main
+  // graph: one of its name, without data, is filled, and those that the graph lacks are appended in
+  // the order of their names. kMismatch, without changing anything, if an initializer of that name
+  // has another type or shape.
+  [[nodiscard]] Status finish(onnx::ModelProto model);
+
+ private:
+  struct State;
+  explicit Writer(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace onnx_external

@@ -54,4 +54,13 @@ Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
   return relayout(target, std::move(models), options);
 }
 
+Result<SaveReport> save(const SaveRequest& request) {
+  const SaveTarget target{request.folder, request.model_name, request.data_dir};
+  if (request.checkpoint.empty()) {
+    return relayout_model(target, request.graph, request.options);
+  }
+  return save_graph_with_external_data(target.folder, target.model_name, target.data_dir,
+                                       request.checkpoint, request.graph, request.options);
+}
+
 }  // namespace onnx_external

@@ -13,7 +13,9 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-constexpr unsigned kAll = kSaveExternal | kVerifyExternal | kInspectExternal | kCutExternal;
+constexpr unsigned kMatching = kSaveExternal | kVerifyExternal;  // keys and slots
+constexpr unsigned kReading = kMatching | kInspectExternal;      // checkpoints
+constexpr unsigned kAll = kReading | kCutExternal;
 constexpr std::uint64_t kMaxExpand = 1'000'000'000'000;
 
 // The words of a choice, and what each of them means.

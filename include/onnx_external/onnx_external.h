@@ -1,0 +1,34 @@
+// Everything that this library offers. A graph and a checkpoint become a model with external data,
+// which is complete and verified, or nothing is left behind:
+//
+//   namespace oe = onnx_external;
+//   const auto report =
+//       oe::save({.graph = "graph.onnx", .checkpoint = {"checkpoint.pt"}, .folder = "out"});
+//   if (!report) {
+//     std::cerr << report.error() << '\n';
+//   }
+//
+// save_external.h has this call, and the steps that it consists of; writer.h has one for exporters
+// whose tensors come one by one.
+#pragma once
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/class_flattening.h"
+#include "onnx_external/cut.h"
+#include "onnx_external/derived.h"
+#include "onnx_external/dtype.h"
+#include "onnx_external/evidence.h"
+#include "onnx_external/learn.h"
+#include "onnx_external/loose_tensors.h"
+#include "onnx_external/mapping.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/progress.h"
+#include "onnx_external/recipe.h"
+#include "onnx_external/result.h"
+#include "onnx_external/save_external.h"
+#include "onnx_external/team.h"
+#include "onnx_external/tensor.h"
+#include "onnx_external/test_data.h"
+#include "onnx_external/verify.h"
+#include "onnx_external/writer.h"

@@ -119,7 +119,7 @@ TEST(Save, TakesOneRequest) {
   request.options.plan.layout = Layout::kSingle;
   const auto single = oe::save(request);
   ASSERT_TRUE(single) << single.error();
-  EXPECT_EQ(single->tensors.size(), report->tensors.size());
+  EXPECT_EQ(single->models.front().tensors.size(), report->models.front().tensors.size());
 }
 
 }  // namespace

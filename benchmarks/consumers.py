@@ -123,7 +123,7 @@ def module_export(subject: Subject, out: Path, tool: Path, layout: str = "single
     if layout == "link":
         out.mkdir(parents=True)
         weights = Path(shutil.copy(weights, out))
-    more = {"max_shard_size": "100kB"} if layout == "shards" else {}
+    more = {"files": oe.Layout(max_shard_size="100kB")} if layout == "shards" else {}
     oe.torch.export(
         subject.module, (), out / "model.onnx", subject.inputs, weights=weights,
         dynamic_shapes=dict.fromkeys(subject.inputs, batch), layout=layout, fsync=False, progress=False, **more,

@@ -287,7 +287,7 @@ def small(folder: Path, given: argparse.Namespace, count: int, commands: Path | 
     subjects = {
         reference: lambda out: oe.save(folder / "small.onnx", out, folder / "small.pt", **options),
         "oe.save(graph, state dict)": lambda out: oe.save(graph, out, tensors, **options),
-        "dry run": lambda out: oe.plan(graph, tensors),
+        "dry run": lambda out: oe.plan(graph, weights=tensors),
     }
     if commands is not None:
         reference = "save-external"
@@ -305,7 +305,7 @@ def small(folder: Path, given: argparse.Namespace, count: int, commands: Path | 
     )
     for collects in True, False:
         (gc.enable if collects else gc.disable)()
-        parts = [python_part(lambda: oe.plan(graph, tensors)) for _ in range(given.rounds)]
+        parts = [python_part(lambda: oe.plan(graph, weights=tensors)) for _ in range(given.rounds)]
         name = "collector " + ("on" if collects else "off")
         check(
             f"microseconds of Python a tensor, {name}", statistics.median(parts) / count * 1e6, 10

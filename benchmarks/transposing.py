@@ -84,7 +84,7 @@ def main() -> None:
         for (what, turned), found in seconds.items():
             start = time.monotonic()
             oe.save(
-                model, folder / "out/model.onnx", checkpoint, transpose_weights=turned, progress=False, **ways[what]
+                model, folder / "out/model.onnx", checkpoint, files=oe.Layout(transpose_weights=turned), progress=False, **ways[what]
             )
             found.append(time.monotonic() - start)
             shutil.rmtree(folder / "out")

@@ -180,7 +180,11 @@ const ClassFlattening& Keywords::classes() {
 }
 
 OpenOptions open_options(Keywords& keywords) {
-  return take_options(keywords, kSaveExternal, {OptionGroup::kInput}).save.open;
+  OpenOptions open = take_options(keywords, kSaveExternal, {OptionGroup::kInput}).save.open;
+  if (const nb::object value = keywords.take("scratch_dir"); value.is_valid()) {
+    open.scratch_dir = path_of(value);
+  }
+  return open;
 }
 
 MappingOptions mapping_options(Keywords& keywords) {

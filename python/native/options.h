@@ -1,5 +1,6 @@
-// Keyword arguments as the library's options, by the table of the commands' options
-// (options/options.h): the names are those of the commands, with underscores.
+// Options by name, as python/onnx_external/options.py has them, as the library's options, by the
+// table of the commands' options (options/options.h): the names are those of the commands, with
+// underscores.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -36,7 +37,7 @@ class Keywords {
   std::unique_ptr<CallClasses> classes_;
 };
 
-// The options of the group "input". The keywords must outlive what is opened so.
+// The options of the group "input", and scratch_dir. The keywords must outlive what is opened so.
 [[nodiscard]] OpenOptions open_options(Keywords& keywords);
 // The options of the group "mapping"; `map` is a file or a dict.
 [[nodiscard]] MappingOptions mapping_options(Keywords& keywords);

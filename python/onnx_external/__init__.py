@@ -18,7 +18,6 @@ from .checkpoint import Checkpoint, Tensor, open_checkpoint
 from .classes import PickledValue, register_class, unregister_class
 from .cut import cut, cut_bytes
 from .errors import (
-    CancelledError,
     Error,
     ExistsError,
     ExportError,
@@ -30,6 +29,8 @@ from .errors import (
     ReadWriteError,
     RunError,
 )
+from .options import Layout, Mapping
+from .plans import Plan, SetPlan, plan
 from .reports import (
     CutReport,
     Finding,
@@ -41,7 +42,7 @@ from .reports import (
     SetReport,
     VerifyReport,
 )
-from .save import Plan, SetPlan, plan, save, save_model_with_external_data
+from .save import save, save_model_with_external_data
 from .verify import inspect, verify
 from .writer import Writer
 
@@ -67,7 +68,6 @@ _LATER = {
 }
 
 __all__ = [
-    "CancelledError",
     "Checkpoint",
     "CutReport",
     "Diagnosis",
@@ -80,6 +80,8 @@ __all__ = [
     "InspectedTensor",
     "Inspection",
     "InvalidArgumentError",
+    "Layout",
+    "Mapping",
     "MappingError",
     "MemberReport",
     "MismatchError",

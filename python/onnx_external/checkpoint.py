@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
+from .options import StrPath
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
-
-StrPath = str | os.PathLike[str]
 
 # A mapping takes whole pages; what has fewer bytes is copied.
 _SMALL = 4096
@@ -194,7 +193,11 @@ class Tensor:
         return bytes(self.copy())
 
     def readinto(self, buffer: bytearray | memoryview) -> None:
-        """Fill a writable buffer of `nbytes` bytes with what tobytes() returns."""
+        """Fill a buffer with what tobytes() returns.
+
+        Args:
+            buffer: a writable one of `nbytes` bytes.
+        """
         self._core.read_into(self._index, 0, buffer)
 
     def copy(self) -> bytearray:
@@ -215,7 +218,11 @@ class Tensor:
     def range_of(self, item: int) -> tuple[int | None, int]:
         """The index of the file whose bytes can be its elements, and where they begin in it.
 
-        None and 0 if they are not one plain range, or not at a place for elements of `item` bytes.
+        Args:
+            item: the bytes of an element.
+
+        Returns:
+            None and 0 if they are not one plain range, or not at a place for such elements.
         """
         if self._file is None or self.offset is None or self.offset % item or not self.nbytes:
             return None, 0
@@ -344,6 +351,7 @@ def open_checkpoint(
     max_expand: int = 4,
     densify: bool = False,
     widen_complex32: bool = False,
+    scratch_dir: StrPath | None = None,
     threads: int = 0,
 ) -> Checkpoint:
     """Open a checkpoint of any format. Nothing that a pickle names is imported or called.
@@ -356,10 +364,17 @@ def open_checkpoint(
         max_expand: views may grow to so many times the size of the files.
         densify: make sparse tensors dense.
         widen_complex32: make complex32 tensors complex64.
-        threads: 0 means one per CPU.
+        scratch_dir: the folder for nameless files of what compressed records hold. None: /tmp.
+            `oe.save` uses the folder that it writes into, for a checkpoint that it opens itself.
+        threads: how many files are opened at a time; 0 means one per CPU.
+
+    Raises:
+        NotFoundError: there is no such file, or it has no dict of that `key`.
+        FormatError: it is damaged, or of no format that is known.
+        MismatchError: several paths have the same tensor, and `overlay` is False.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    options = {
+    options: dict[str, Any] = {
         "key": key,
         "variant": variant,
         "overlay": overlay,
@@ -368,4 +383,6 @@ def open_checkpoint(
         "widen_complex32": widen_complex32,
         "threads": threads,
     }
+    if scratch_dir is not None:
+        options["scratch_dir"] = scratch_dir
     return Checkpoint(_core.Checkpoint.open(given, options))

@@ -79,5 +79,12 @@ def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
 
 
 def unregister_class(cls: type | str) -> bool:
-    """Take a registration back; False if there is none. Calls that have begun still use it."""
+    """Take a registration back. Calls that have begun still use it.
+
+    Args:
+        cls: as it was registered.
+
+    Returns:
+        False if there is none.
+    """
     return _registered.pop(_name_of(cls), None) is not None

@@ -2,15 +2,18 @@
 
 Every exception is an `Error`; its text is the library's message. `code` is the library's word for
 the cause ("not-found", "mismatch", ...), `lists` what the message only counts or shows in part, and
-`remedies` the keyword arguments with which the work could succeed.
+`remedies` the options with which the work could succeed, which the text spells as arguments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from .options import spelled
+
 __all__ = [
-    "CancelledError",
     "Error",
     "ExistsError",
     "ExportError",
@@ -36,15 +39,24 @@ class Item(NamedTuple):
 
 
 class Remedy(NamedTuple):
-    """A keyword argument that may help, and when to use it."""
+    """An option that may help, and when to use it."""
 
     option: str
+    """Its name, such as "ignore": a field of `Mapping` or `Layout`, or an argument."""
     value: str
+    """Its value, or what stands for one ("NAMES"); empty for what is switched on."""
     when: str
+    """The case that it is for; may be empty."""
 
 
 class Error(Exception):
-    """Base class of all exceptions of this package."""
+    """Base class of all exceptions of this package.
+
+    Attributes:
+        code: the library's word for the cause (docs/python-errors.md has all).
+        lists: by title, names that the message only counts or shows in part.
+        remedies: options with which the work could succeed.
+    """
 
     code: str = ""
     lists: dict[str, list[Item]]
@@ -54,16 +66,25 @@ class Error(Exception):
         super().__init__(message)
         self.lists = {}
         self.remedies = []
+        self._reader: str | None = None
 
     def __str__(self) -> str:
         """Return the message and, below it, the ways out."""
         lines = [str(self.args[0])]
         for remedy in self.remedies:
-            argument = (
-                f"{remedy.option}={remedy.value!r}" if remedy.value else f"{remedy.option}=True"
-            )
+            argument = spelled(remedy.option, remedy.value, self._reader)
             lines.append(f"  {argument}: {remedy.when}" if remedy.when else f"  {argument}")
         return "\n".join(lines)
+
+
+@contextmanager
+def checkpoint_is(argument: str) -> Iterator[None]:
+    """Within it, errors know which argument of the caller is the checkpoint that is read."""
+    try:
+        yield
+    except Error as error:
+        error._reader = argument
+        raise
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -139,10 +160,6 @@ class RunError(Error, RuntimeError):
     code = "unsupported"
 
 
-class CancelledError(Error, KeyboardInterrupt):
-    """The work was told to stop; nothing half-written stays."""
-
-
 _CLASSES: dict[str, type[Error]] = {
     "invalid-argument": InvalidArgumentError,
     "not-found": NotFoundError,
@@ -152,7 +169,7 @@ _CLASSES: dict[str, type[Error]] = {
     "mismatch": MismatchError,
     "ambiguous": MappingError,
     "io": ReadWriteError,
-    "cancelled": CancelledError,
+    "cancelled": Error,
 }
 
 

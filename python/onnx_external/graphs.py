@@ -19,6 +19,8 @@ import numpy as np
 
 from . import _core
 from .errors import FormatError
+from .moved import EXPORT
+from .options import StrPath
 from .tensors import (
     FileRange,
     Loose,
@@ -38,8 +40,6 @@ __all__ = [
     "given_models",
     "graph_without",
 ]
-
-StrPath = str | os.PathLike[str]
 
 
 class SerializesToBytes(Protocol):
@@ -127,7 +127,7 @@ def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
         return _Taken(_serialized(skeleton), base_dir)
     if hasattr(model, "SerializeToString"):
         return _Taken(bytes(model.SerializeToString()), base_dir)
-    hint = "; export it first: torch.onnx.export(module, ...)" if _is_module(model) else ""
+    hint = f"; a module is exported by {EXPORT}" if _is_module(model) else ""
     raise TypeError(
         "model: expected a path, bytes, an onnx.ModelProto, an onnx_ir.Model or an ONNXProgram, "
         f"not {type(model).__name__}{hint}"

@@ -1,15 +1,19 @@
-"""Progress: a callable of the caller's, or a bar on a terminal (tqdm's, where it is installed)."""
+"""Progress: a callable of the caller's, or a bar on a terminal (tqdm's, where it is installed).
+
+Work that has steps, not bytes, is told in lines.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Progress", "ProgressCallback", "no_monitor"]
+__all__ = ["Progress", "ProgressCallback", "StepLines", "no_monitor", "shown", "told"]
 
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
@@ -95,3 +99,52 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
         yield bar
     finally:
         bar.close()
+
+
+class StepLines:
+    """Says on stderr which step is under way: in one line of a terminal, else in a line each."""
+
+    def __init__(self, counted: bool = False) -> None:
+        """Args: whether steps come with their number and how many there are, not with bytes."""
+        self._counted = counted
+        self._live = sys.stderr.isatty()
+        self._step = ""
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """Say it; of a step that was said before, only on a terminal how far it is."""
+        if self._counted:
+            text = f"{done}/{total} {step or 'the model itself'}"
+        else:
+            text = f"{step} ... {100 * done // total} %" if total and self._live else f"{step} ..."
+        if self._live:
+            columns = shutil.get_terminal_size().columns
+            print(f"\r\033[K{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
+        elif text != self._step:
+            print(text, file=sys.stderr, flush=True)
+        self._step = text
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._live and self._step:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._step = ""
+
+
+@contextmanager
+def told(progress: Progress, counted: bool = False) -> Iterator[ProgressCallback | None]:
+    """Yield what is to be called with each step.
+
+    Args:
+        progress: None means lines if stderr is a terminal.
+        counted: as for StepLines.
+    """
+    if callable(progress):
+        yield progress
+    elif progress or (progress is None and sys.stderr.isatty()):
+        lines = StepLines(counted)
+        try:
+            yield lines
+        finally:
+            lines.close()
+    else:
+        yield None

@@ -1,16 +1,20 @@
-"""Saving models, and planning it."""
+"""oe.save."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections import abc
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _core, reports
 from .collector import collector_paused
+from .errors import checkpoint_is
 from .graphs import Graph, given_models
+from .moved import shows_new_call
+from .options import FloatType, Layout, LayoutName, Mapping, StrPath, flat, of_class
 from .progress import Progress, shown
 from .sources import Weights, given_extra, given_sources
 from .transposing import (
@@ -23,12 +27,13 @@ from .transposing import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
     from typing_extensions import Unpack
 
-__all__ = ["Plan", "SaveOptions", "SetPlan", "plan", "save", "save_model_with_external_data"]
+    from .options import SaveKeywords
 
-StrPath = str | os.PathLike[str]
-Paths = StrPath | Sequence[StrPath]
+__all__ = ["StrPath", "save", "save_model_with_external_data", "target_of"]
 
 _log = logging.getLogger("onnx_external")
 
@@ -43,57 +48,14 @@ def target_of(path: StrPath | None) -> tuple[Path | None, str]:
     return target, "model.onnx"
 
 
-class SaveOptions(TypedDict, total=False):
-    """The keywords of `save`, which describes them."""
-
-    extra: Weights | None
-    layout: str
-    data_name: str | None
-    data_dir: str
-    max_shard_size: int | str | None
-    align: int | None
-    dedup: str
-    inline_below: int | str
-    attributes: bool | None
-    dtype: object
-    overwrite: bool
-    verify: bool
-    fsync: bool
-    resume: bool
-    direct: bool
-    checksum: str | None
-    keep_inputs: bool
-    base_dir: StrPath | None
-    key: str | None
-    variant: str | None
-    overlay: bool
-    max_expand: int
-    densify: bool
-    widen_complex32: bool
-    prefix: str | None
-    unmatched: str
-    partial: bool
-    cast: bool
-    rename: str | Sequence[str] | None
-    map: StrPath | Mapping[str, Any] | None
-    inputs: str | Sequence[str] | None
-    keep: str | Sequence[str] | None
-    ignore: str | Sequence[str] | None
-    learn_map: Weights | None
-    transpose_weights: bool | None
-    test_data: Paths | None
-    threads: int
-    progress: Progress
-
-
 @overload
 def save(
-    model: Mapping[str, Graph],
+    model: abc.Mapping[str, Graph],
     path: StrPath | None,
     weights: Weights | None = None,
     *,
     dry_run: bool = False,
-    **options: Unpack[SaveOptions],
+    **options: Unpack[SaveKeywords],
 ) -> reports.SetReport: ...
 @overload
 def save(
@@ -102,153 +64,128 @@ def save(
     weights: Weights | None = None,
     *,
     dry_run: bool = False,
-    **options: Unpack[SaveOptions],
+    **options: Unpack[SaveKeywords],
 ) -> reports.SaveReport: ...
+@shows_new_call("oe.save", "weights")
 def save(
-    model: Graph | Mapping[str, Graph],
+    model: Graph | abc.Mapping[str, Graph],
     path: StrPath | None,
     weights: Weights | None = None,
     *,
-    extra: Weights | None = None,
-    layout: str = "single",
-    data_name: str | None = None,
-    data_dir: str = "initializers",
-    max_shard_size: int | str | None = None,
-    align: int | None = None,
-    dedup: str = "storage",
-    inline_below: int | str = 0,
-    attributes: bool | None = None,
-    dtype: object = None,
+    layout: LayoutName = "single",
+    dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
     overwrite: bool = False,
     verify: bool = True,
     fsync: bool = True,
-    resume: bool = True,
-    direct: bool = False,
-    checksum: str | None = None,
-    keep_inputs: bool = False,
-    base_dir: StrPath | None = None,
-    key: str | None = None,
-    variant: str | None = None,
-    overlay: bool = False,
-    max_expand: int = 4,
-    densify: bool = False,
-    widen_complex32: bool = False,
-    prefix: str | None = None,
-    unmatched: str = "strict",
-    partial: bool = False,
-    cast: bool = False,
-    rename: str | Sequence[str] | None = None,
-    map: StrPath | Mapping[str, Any] | None = None,
-    inputs: str | Sequence[str] | None = None,
-    keep: str | Sequence[str] | None = None,
-    ignore: str | Sequence[str] | None = None,
-    learn_map: Weights | None = None,
-    transpose_weights: bool | None = None,
-    test_data: Paths | None = None,
+    dry_run: bool = False,
     threads: int = 0,
     progress: Progress = None,
-    dry_run: bool = False,
+    extra: Weights | None = None,
+    mapping: Mapping | None = None,
+    files: Layout | None = None,
 ) -> reports.SaveReport | reports.SetReport:
     """Save a model with its weights as external data, and prove that every byte landed.
 
-    The save is complete and right, or it raises and nothing is changed. Keywords are the options of
-    the command `save-external`, which docs/cli.md describes; only the layout and the name of the
-    data file have other defaults. Nothing is changed in the objects that are given, and nothing
-    plain is copied: tensors are written from where they are. They must not be resized by others
-    meanwhile; what changes otherwise is found by the verification.
+    The save is complete and right, or it raises and nothing is changed. Nothing is changed in the
+    objects that are given, and nothing plain is copied: tensors are written from where they are.
+    They must not be resized by others meanwhile; what changes otherwise is found by the
+    verification.
+
+    ```python
+    oe.save(torch.onnx.export(module, args, dynamo=True), "out/model.onnx")
+    oe.save("graph.onnx", "out/model.onnx", "checkpoint.pt")
+    ```
 
     Args:
         model: a torch ONNXProgram, an onnx_ir.Model, an onnx.ModelProto of any size, the bytes of
             one, or a file; with or without data. A dict of names to such models
             ({"encoder.onnx": ..., "decoder.onnx": ...}): all of them share their data files, each
             byte is stored once.
-        path: the model's file ("out/model.onnx"), or the folder of a "model.onnx". A dry run may
-            have None, and then looks at no folder. Of several models: the folder.
-        weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint`, a dict of
-            names to tensors (a state dict), or several of them. None: the weights that the model
-            has get the layout.
+        path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
+            made. Of several models: the folder. A dry run may have None, and looks at no folder.
+        weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which
+            `oe.open_checkpoint` may be told how to read), a binary stream, a dict of names to
+            tensors (a state dict), a module of torch, or a list of these. None: the weights that
+            the model has get the layout.
+        layout: where the data goes. "single": into one file beside the model; "per-tensor": into a
+            file for each tensor, in a folder; "shards": into files of at most
+            `Layout.max_shard_size`; "inline": into the model file, of at most 2 GiB; "link":
+            nowhere, the model refers to the files of `weights`, which must lie in its folder or
+            below.
+        dtype: a float type, such as "float16" or torch.float16, to which all floats of the weights
+            are converted, with torch's rounding. The graph must state that type. None: none is.
+        overwrite: replace a model that is there. It stays whole until the new one is.
+        verify: read everything back and compare every byte before the model appears.
+        fsync: wait until the disk has it all, so that a power cut loses nothing.
+        dry_run: write nothing; the report says what would be done. `oe.plan` does the same, and
+            keeps the arguments.
+        threads: the most threads that work at a time; 0 means one per CPU. They end before this
+            returns. The files do not depend on it.
+        progress: a callable (phase, bytes done, bytes in all), True for a bar, or False for none.
+            None: a bar if stderr is a terminal and tqdm is installed.
         extra: tensors beside the weights, in the same forms; a dict may also have a file for a
-            name. They fill the slots of their names, such as buffers that no state dict has.
-        layout: "single", "per-tensor", "shards", "inline" or "link".
-        data_name: the data file of "single", by default the model's name with ".data" behind it, as
-            torch.onnx and onnx_ir have it; what the names of "shards" are made of.
-        base_dir: where external data that the given model refers to is found; by default the
-            model's folder, or the current one for a model that is not a file.
-        learn_map: the weights that the model was exported from, in the forms of `weights`.
-        transpose_weights: matrices that only Transpose nodes use are stored transposed, without
-            these nodes, so that quantizers and others find the weight of a MatMul. None: of a
-            program or an onnx_ir.Model that gets `weights`, in any layout but "link".
-        partial: take a model that lacks weights; the report's `complete` is False then.
-        progress: a callable, True or False; None means a bar if stderr is a terminal.
+            name. They fill the slots of their names, such as buffers that no state dict has, and go
+            before those of `weights`.
+        mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=, unmatched=,
+            partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight. None: equal
+            names, up to a prefix that all have, and what docs/mapping.md lists.
+        files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
+            attributes=, transpose_weights=, checksum=, resume=, direct=, max_expand=, base_dir=,
+            test_data=)`: what the files are called and how they are made. None: the data of
+            "single" is "model.onnx.data".
 
-    Other keywords: see docs/cli.md.
+    Returns:
+        What was done: `tensors` says where each lies and which key it came from, `verified` that
+        the bytes were compared, `complete` that no weight lacks its value. For a dict of models a
+        `SetReport`, whose `models` are such reports.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.
         ExistsError: there is a model, and `overwrite` is False.
+        MismatchError: bytes or shapes contradict each other, or changed while they were written.
         Error: everything else; the subclass and `code` tell the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
+    which, how = of_class("mapping", Mapping, mapping), of_class("files", Layout, files)
     options: dict[str, Any] = {
+        **flat(which),
+        **flat(how),
         "layout": layout,
-        "data_name": data_name,
-        "max_shard_size": max_shard_size,
-        "align": align,
-        "dedup": dedup,
-        "inline_below": inline_below,
-        "attributes": attributes,
         "dtype": dtype,
         "overwrite": overwrite,
         "verify": verify,
         "fsync": fsync,
-        "resume": resume,
-        "direct": direct,
-        "checksum": checksum,
-        "keep_inputs": keep_inputs,
-        "base_dir": base_dir,
-        "key": key,
-        "variant": variant,
-        "overlay": overlay,
-        "max_expand": max_expand,
-        "densify": densify,
-        "widen_complex32": widen_complex32,
-        "prefix": prefix,
-        "unmatched": unmatched,
-        "partial": partial,
-        "cast": cast,
-        "rename": rename,
-        "map": dict(map) if isinstance(map, Mapping) else map,
-        "inputs": inputs,
-        "keep": keep,
-        "ignore": ignore,
-        "learn_map": given_sources("learn_map", learn_map),
-        "test_data": _paths(test_data),
+        "map": dict(which.map) if isinstance(which.map, abc.Mapping) else which.map,
+        "learn_map": given_sources("learn_map", which.learn_map),
+        "test_data": _paths(how.test_data),
         "threads": threads,
         "dry_run": dry_run,
         "before_publish": getattr(progress, "before_publish", None),
     }
+    del options["data_dir"], options["transpose_weights"]
+    del options["base_dir"]  # each graph has its own
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
-    may_lack_data = weights is not None or extra is not None or partial
-    several = isinstance(model, Mapping)
+    may_lack_data = weights is not None or extra is not None or which.partial
+    several = isinstance(model, abc.Mapping)
     folder, name = (path, "") if several else target_of(path)
-    models = dict(model) if isinstance(model, Mapping) else {name: model}
+    models = dict(model) if isinstance(model, abc.Mapping) else {name: model}
     inner = ir_models(models)
-    if not wanted(transpose_weights, layout, weights, learn_map, inner):
+    if not wanted(how.transpose_weights, layout, weights, which.learn_map, inner):
         inner = None
     with collector_paused():
         sources, more = given_sources("weights", weights), given_extra(extra)
 
-    def run(graphs: Mapping[str, Graph], callback: Any, **changed: Any) -> _Reports:
-        settings = {**options, **changed, "base_dir": None}  # each graph has its own
+    def run(graphs: abc.Mapping[str, Graph], callback: Any, **changed: Any) -> _Reports:
+        settings = {**options, **changed}
         with collector_paused():
-            given = given_models(graphs, base_dir, may_lack_data)
+            given = given_models(graphs, how.base_dir, may_lack_data)
         document = _core.save(
-            given.graphs, given.tensors, sources, more, folder, data_dir, callback, settings
+            given.graphs, given.tensors, sources, more, folder, how.data_dir, callback, settings
         )
         return reports.set_report(document) if several else reports.save_report(document)
 
-    with shown(progress) as callback:
+    with shown(progress) as callback, checkpoint_is("weights"):
         changed: dict[str, Any] = {}
         candidates = [transposable(graph) for graph in (inner or {}).values()]
         if inner is not None and any(candidates):
@@ -283,116 +220,10 @@ def _logged(report: _Reports) -> _Reports:
     return report
 
 
-def _paths(given: Paths | None) -> list[StrPath] | None:
+def _paths(given: StrPath | Sequence[StrPath] | None) -> list[StrPath] | None:
     if given is None:
         return None
     return [given] if isinstance(given, (str, os.PathLike)) else list(given)
-
-
-_Tensors = list[reports.SavedTensor]
-
-
-def _pairs(tensors: _Tensors) -> _Tensors:
-    return [tensor for tensor in tensors if tensor.key is not None]
-
-
-def _add_files(tensors: _Tensors, sizes: dict[str, int]) -> None:
-    for tensor in tensors:
-        if tensor.file is not None:
-            end = tensor.offset + tensor.length
-            sizes[tensor.file] = max(end, sizes.get(tensor.file, 0))
-
-
-class Plan(reports.SaveReport):
-    """What a save would do, and the arguments to do it with, which it keeps alive."""
-
-    _arguments: tuple[Graph, Weights | None, StrPath | None, SaveOptions]
-
-    @property
-    def pairs(self) -> list[reports.SavedTensor]:
-        """The initializers that are filled from the weights: slot, key, rule and recipe."""
-        return _pairs(self.tensors)
-
-    @property
-    def files(self) -> dict[str, int]:
-        """The data files, relative to the model's folder, and their sizes in bytes."""
-        sizes: dict[str, int] = {}
-        _add_files(self.tensors, sizes)
-        return sizes
-
-    def save(self, path: StrPath | None = None, *, progress: Progress = None) -> reports.SaveReport:
-        """Carry it out, at `path` or where it was planned for.
-
-        The arguments are looked at again: what changed since is taken as it is now.
-        """
-        model, weights, planned, options = self._arguments
-        path = planned if path is None else path
-        report = save(model, path, weights, **_with(options, progress))
-        assert isinstance(report, reports.SaveReport)
-        return report
-
-
-class SetPlan(reports.SetReport):
-    """What a save of several graphs would do, and the arguments to do it with."""
-
-    _arguments: tuple[Mapping[str, Graph], Weights | None, StrPath | None, SaveOptions]
-
-    @property
-    def pairs(self) -> dict[str, list[reports.SavedTensor]]:
-        """By the names of the models: their initializers that are filled from the weights."""
-        names = self._arguments[0]
-        return {name: _pairs(model.tensors) for name, model in zip(names, self.models, strict=True)}
-
-    @property
-    def files(self) -> dict[str, int]:
-        """The data files of all models, relative to the folder, and their sizes in bytes."""
-        sizes: dict[str, int] = {}
-        for model in self.models:
-            _add_files(model.tensors, sizes)
-        return sizes
-
-    def save(self, path: StrPath | None = None, *, progress: Progress = None) -> reports.SetReport:
-        """Carry it out, in the folder `path` or where it was planned for; as Plan.save()."""
-        models, weights, planned, options = self._arguments
-        path = planned if path is None else path
-        report = save(models, path, weights, **_with(options, progress))
-        assert isinstance(report, reports.SetReport)
-        return report
-
-
-def _with(options: SaveOptions, progress: Progress) -> SaveOptions:
-    return options if progress is None else {**options, "progress": progress}
-
-
-@overload
-def plan(
-    model: Mapping[str, Graph],
-    weights: Weights | None = None,
-    path: StrPath | None = None,
-    **options: Unpack[SaveOptions],
-) -> SetPlan: ...
-@overload
-def plan(
-    model: Graph,
-    weights: Weights | None = None,
-    path: StrPath | None = None,
-    **options: Unpack[SaveOptions],
-) -> Plan: ...
-def plan(
-    model: Graph | Mapping[str, Graph],
-    weights: Weights | None = None,
-    path: StrPath | None = None,
-    **options: Unpack[SaveOptions],
-) -> Plan | SetPlan:
-    """Return what `save` would do with the same arguments, and write nothing.
-
-    The plan holds the arguments, so that `plan.save()` can carry it out.
-    """
-    planned: Plan | SetPlan
-    planned = SetPlan.__new__(SetPlan) if isinstance(model, Mapping) else Plan.__new__(Plan)
-    planned.__dict__.update(save(model, path, weights, **options, dry_run=True).__dict__)
-    planned._arguments = (model, weights, path, options)
-    return planned
 
 
 def save_model_with_external_data(
@@ -405,6 +236,16 @@ def save_model_with_external_data(
     """Save as onnxruntime's and torch's function of this name does: one file per tensor.
 
     A model that is there is replaced; data of later saves goes into `initializer_location`.N.
+
+    Args:
+        basepath: the folder of the model.
+        model_location: the name of the model's file, such as "model.onnx".
+        initializer_location: the name of the folder for the data, beside the model.
+        torch_load_paths: the checkpoint, in any form that `weights` of `oe.save` takes.
+        onnx_model: the graph, in any form that `oe.save` takes.
+
+    Raises:
+        Error: as `oe.save` raises it.
     """
     with collector_paused():
         given = given_models({model_location: onnx_model}, None, may_lack_data=True)

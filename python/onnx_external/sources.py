@@ -11,15 +11,14 @@ from typing import Any, BinaryIO
 from . import _core
 from .checkpoint import Checkpoint, Tensor, open_checkpoint
 from .errors import Error
+from .options import StrPath
 from .tensors import Loose, checked_name, describe
 
 __all__ = ["Source", "Weights", "given_extra", "given_sources"]
 
-StrPath = str | os.PathLike[str]
-
 Weights = StrPath | BinaryIO | Checkpoint | Mapping[str, Any] | Iterable[Any]
 """A checkpoint: a file, a shard index, a folder, a binary stream, an open `Checkpoint`, a dict of
-names to tensors (a state dict), or several of these."""
+names to tensors (a state dict), a module of torch (its state dict), or several of these."""
 
 Selection = tuple[_core.Checkpoint, list[tuple[int, str]]]
 Source = StrPath | _core.Checkpoint | list[Loose] | Selection
@@ -40,13 +39,19 @@ def given_sources(what: str, given: Weights | None) -> list[Source] | None:
         return _of_tensors(what, given)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.nn.Module):
-        raise TypeError(f"{what}: expected tensors, not a module; give module.state_dict()")
+        return _of_tensors(what, _state_of(given, torch))
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise TypeError(
             f"{what}: expected a path, a dict of names to tensors, an open Checkpoint, or several "
             f"of these, not {type(given).__name__}"
         )
     return [source for one in given for source in given_sources(what, one) or ()]
+
+
+def _state_of(module: Any, torch: Any) -> dict[str, Any]:
+    """The state dict of a module, without what modules add to it that is no tensor."""
+    state = module.state_dict()
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
 def _of_stream(what: str, stream: Any) -> _core.Checkpoint:

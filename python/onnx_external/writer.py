@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from . import _core
 from .errors import InvalidArgumentError
 from .graphs import Graph, graph_without
+from .moved import shows_new_call
+from .options import Layout, Mapping, StrPath, flat, of_class, refuse_others
 from .progress import Progress, shown
 from .save import target_of
 from .tensors import checked_name, describe
@@ -18,6 +19,9 @@ from .tensors import checked_name, describe
 __all__ = ["Writer"]
 
 _log = logging.getLogger("onnx_external")
+
+_FILES = ("data_name", "max_shard_size", "align")
+"""Fields of `Layout` that say something here."""
 
 
 class Writer:
@@ -34,50 +38,66 @@ class Writer:
     removes everything that was written.
     """
 
+    @shows_new_call("oe.Writer")
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: StrPath,
         *,
-        layout: str = "single",
-        data_name: str | None = None,
-        data_dir: str = "initializers",
-        max_shard_size: int | str | None = None,
-        align: int | None = None,
+        layout: Literal["single", "per-tensor", "shards"] = "single",
         overwrite: bool = False,
         verify: bool = True,
         fsync: bool = True,
-        partial: bool = False,
         threads: int = 0,
+        mapping: Mapping | None = None,
+        files: Layout | None = None,
     ) -> None:
-        """Start a save; the arguments are those of `oe.save`.
+        """Start a save. Nothing is visible before finish().
 
         Args:
             path: the model's file, or the folder of a "model.onnx".
-            layout: "single", "per-tensor" or "shards".
-            partial: take a graph that lacks weights; no runtime opens the model then.
+            layout: "single", "per-tensor" or "shards", as for `oe.save`.
+            overwrite: replace a model that is there.
+            verify: read everything back before the model appears.
+            fsync: wait until the disk has it all.
+            threads: the most threads that finish() uses; 0 means one per CPU.
+            mapping: `oe.Mapping(partial=True)` takes a graph that lacks weights; no runtime opens
+                the model then. The other options are not for tensors that have their names.
+            files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=)`.
+
+        Raises:
+            ExistsError: there is a model, and `overwrite` is False.
+            InvalidArgumentError: an option is not for a Writer, or a name is no plain file name.
         """
         folder, name = target_of(path)
         assert folder is not None
+        which, how = of_class("mapping", Mapping, mapping), of_class("files", Layout, files)
+        refuse_others("mapping", which, ("partial",), "a Writer")
+        refuse_others("files", how, ("data_dir", *_FILES), "a Writer")
         options: dict[str, Any] = {
+            **{name: value for name, value in flat(how).items() if name in _FILES},
             "layout": layout,
-            "data_name": data_name,
-            "max_shard_size": max_shard_size,
-            "align": align,
             "overwrite": overwrite,
             "verify": verify,
             "fsync": fsync,
-            "partial": partial,
+            "partial": which.partial,
             "threads": threads,
         }
         self._path = folder / name
         self._names: set[str] = set()
         self._finished = False
-        self._core = _core.Writer(folder, name, data_dir, options)
+        self._core = _core.Writer(folder, name, how.data_dir, options)
 
     def add(self, name: str, tensor: object) -> None:
         """Write a tensor, of any kind that a state dict may have. Any thread may call this.
 
-        The tensor is not used any more when this returns. Its name is that of an initializer.
+        The tensor is not used any more when this returns.
+
+        Args:
+            name: that of the initializer.
+            tensor: of torch, numpy or onnx_ir, or an object with `__dlpack__` or `__array__`.
+
+        Raises:
+            Error: the tensor cannot be saved, or the disk is full.
         """
         self._core.add([describe(checked_name("add", name), tensor)])
         self._names.add(name)

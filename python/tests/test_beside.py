@@ -42,7 +42,7 @@ def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
     return Saving([source], tmp_path / "out", dict.fromkeys(names, graph))
 
 
-OPTIONS = dict(progress=False, fsync=False, unmatched="skip")
+OPTIONS = dict(progress=False, fsync=False, mapping=oe.Mapping(unmatched="skip"), files=oe.Layout())
 
 
 def tree(folder: Path) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_a_save_that_ends_after_the_copies_takes_them_back(
 
     published = Beside.before_publish
     monkeypatch.setattr(Beside, "before_publish", lambda self: not published(self))
-    with pytest.raises(oe.CancelledError):
+    with pytest.raises(oe.Error, match="cancelled before the model was put in place"):
         save(saving)
     assert tree(tmp_path) == before
 

@@ -11,6 +11,7 @@ import onnx_external as oe
 
 FORM = ("float32", (16, 16))
 LAYOUTS = ("single", "per-tensor", "shards", "inline")
+PARTIAL = oe.Mapping(partial=True)
 
 
 def half(lacking: str = "name") -> Any:
@@ -51,14 +52,14 @@ def test_a_model_that_lacks_a_weight_is_refused_in_every_form_and_layout(
 
 @pytest.mark.parametrize("lacking", ["name", "data"])
 def test_a_partial_save_is_reported_as_incomplete(lacking: str, tmp_path: Path) -> None:
-    report = oe.save(half(lacking), tmp_path / "one", partial=True)
+    report = oe.save(half(lacking), tmp_path / "one", mapping=PARTIAL)
     assert not report.complete and report.slots_left == ["b.weight"]
     assert report.to_dict()["complete"] is False
-    assert not oe.plan(half(lacking), partial=True).complete
+    assert not oe.plan(half(lacking), mapping=PARTIAL).complete
     found = oe.verify(tmp_path / "one")
     assert not found.ok and not found.complete
     assert [(each.code, each.tensor) for each in found.findings] == [("open-slot", "b.weight")]
-    shared = oe.save({"a.onnx": half(lacking)}, tmp_path / "set", partial=True)
+    shared = oe.save({"a.onnx": half(lacking)}, tmp_path / "set", mapping=PARTIAL)
     assert not shared.complete and not shared.models[0].complete
 
 
@@ -72,7 +73,7 @@ def test_a_checkpoint_completes_it(tmp_path: Path) -> None:
 
 
 def test_inputs_that_the_caller_names_are_no_weights(tmp_path: Path) -> None:
-    report = oe.save(half("input"), tmp_path / "out", inputs=["x", "b.weight"])
+    report = oe.save(half("input"), tmp_path / "out", mapping=oe.Mapping(inputs=["x", "b.weight"]))
     assert report.complete and report.inputs_left == ["x", "b.weight"]
 
 
@@ -80,13 +81,14 @@ def test_what_was_kept_ignored_and_left_out_is_in_the_report(tmp_path: Path) -> 
     ones = np.ones((16, 16), np.float32)
     weights = {name: ones * i for i, name in enumerate(("a.weight", "b.weight", "c.weight"))}
     model = half("data")
-    given: dict[str, Any] = {"inputs": "x"}
-    report = oe.save(model, tmp_path / "kept", weights, keep="a.weight", ignore=["^c"], **given)
+    how = oe.Mapping(inputs="x", keep="a.weight", ignore=["^c"])
+    report = oe.save(model, tmp_path / "kept", weights, mapping=how)
     assert report.complete
     assert report.kept_by_option == ["a.weight"]
     assert report.ignored_keys == ["c.weight"]
     del weights["a.weight"], weights["c.weight"]
-    partial = oe.save(model, tmp_path / "partial", weights, partial=True, **given)
+    how = oe.Mapping(inputs="x", partial=True)
+    partial = oe.save(model, tmp_path / "partial", weights, mapping=how)
     assert not partial.complete and partial.left_old == ["a.weight"]
     assert partial.slots_left == []
 
@@ -107,7 +109,7 @@ def test_keys_that_a_learned_map_accounts_for_are_not_called_ignored(tmp_path: P
     graph = helper.make_graph(nodes, "g", [value("x", *FORM)], outputs, inside)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     tuned = {**old, "a.weight": rng.random((16, 16), np.float32)}
-    report = oe.save(model, tmp_path, tuned, learn_map=old, inputs="x")
+    report = oe.save(model, tmp_path, tuned, mapping=oe.Mapping(learn_map=old, inputs="x"))
     assert report.complete and report.baked_keys == ["b.weight"]
     assert report.ignored_keys == [] and report.kept_by_option == []
 
@@ -118,7 +120,7 @@ def test_an_ir_value_without_data_is_refused(tmp_path: Path) -> None:
     model.graph.initializers["b.weight"].const_value = None
     with pytest.raises(oe.MappingError, match=r"b\.weight"):
         oe.save(model, tmp_path / "out")
-    assert not oe.save(model, tmp_path / "out", partial=True).complete
+    assert not oe.save(model, tmp_path / "out", mapping=PARTIAL).complete
 
 
 def test_a_writer_refuses_a_graph_that_lacks_what_was_not_added(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_writer_refuses_a_graph_that_lacks_what_was_not_added(tmp_path: Path) 
         writer.add("a.weight", np.ones((16, 16), np.float32))
         writer.finish(half())
     assert not list((tmp_path / "out").glob("*.onnx"))
-    with oe.Writer(tmp_path / "out", partial=True) as writer:
+    with oe.Writer(tmp_path / "out", mapping=PARTIAL) as writer:
         writer.add("a.weight", np.ones((16, 16), np.float32))
         writer.finish(half())
     assert not oe.verify(tmp_path / "out").complete
@@ -142,7 +144,7 @@ def test_an_export_without_weights_takes_those_of_the_module(tmp_path: Path) -> 
     report = oe.torch.export(module, args, tmp_path / "own")
     assert report.save.complete and report.save.verified
     assert report.sources["0.weight"].origin == "module"
-    assert oe.verify(tmp_path / "own", module.state_dict(), unmatched="skip").ok
+    assert oe.verify(tmp_path / "own", module.state_dict(), mapping=oe.Mapping(unmatched="skip")).ok
     other = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)).eval()
     oe.torch.export(module, args, tmp_path / "other", weights=other)
     assert oe.verify(tmp_path / "other", other.state_dict()).ok

@@ -65,7 +65,7 @@ def test_a_save_that_moves_nothing_names_them_and_the_option(tmp_path: Path) -> 
     ) as e:
         oe.save(model, tmp_path / "out.onnx")
     assert [remedy.option for remedy in e.value.remedies] == ["attributes"]
-    assert len(oe.save(model, tmp_path / "out.onnx", attributes=True).tensors) == 2
+    assert len(oe.save(model, tmp_path / "out.onnx", files=oe.Layout(attributes=True)).tensors) == 2
 
 
 def test_a_checkpoint_with_their_names_is_refused_with_the_cause(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_pieces_compute_what_the_whole_model_computes(
     graph = onnx.load(path, load_external_data=False).graph
     for module in modules:
         piece = tmp_path / f"{module}.onnx"
-        report = oe.cut(path, piece, module=module, sync=False)
+        report = oe.cut(path, piece, module=module, fsync=False)
         onnx.checker.check_model(piece)
         session = runtime.InferenceSession(piece, providers=["CPUExecutionProvider"])
         inner = [name for name in report.inputs if name not in given]

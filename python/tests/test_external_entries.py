@@ -304,9 +304,11 @@ def test_a_model_from_memory_whose_data_is_elsewhere_says_how_to_find_it(
     monkeypatch.chdir(folder.parent)
     model = onnx.load(path, load_external_data=False)
     for given in (model, path.read_bytes()):
-        with pytest.raises(oe.Error, match=r"'w': .*base_dir in Python.*the model's path"):
+        with pytest.raises(oe.Error, match=r"'w': .*base_dir=. in Python.*the model's path"):
             oe.save(given, folder / "none")
-        assert oe.save(given, folder / "out", base_dir=folder, overwrite=True).verified
+        assert oe.save(
+            given, folder / "out", files=oe.Layout(base_dir=folder), overwrite=True
+        ).verified
 
 
 def test_data_that_onnx_has_only_marked_as_external_is_in_the_message(folder: Path) -> None:

@@ -488,7 +488,7 @@ def test_a_model_s_own_data_is_recognized_in_its_old_weights(form: str, tmp_path
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     del model.graph.value_info[:]
     given = model if form == "ModelProto" else ir.from_proto(model)
-    oe.save(given, tmp_path, new, learn_map=old)
+    oe.save(given, tmp_path, new, mapping=oe.Mapping(learn_map=old))
     saved = saved_bytes(tmp_path)
     assert saved["val_1"] == new["a.weight"].tobytes()
     assert saved["val_2"] == new["b.weight"].T.tobytes()
@@ -510,7 +510,7 @@ def test_external_data_of_a_model_in_memory_is_found(form: str, tmp_path: Path) 
     path = tmp_path / "first/model.onnx"
     model = onnx.load(path, load_external_data=False) if form == "proto" else ir.load(path)
     base = tmp_path / "first" if form == "proto" else None
-    oe.save(model, tmp_path / "second", base_dir=base)
+    oe.save(model, tmp_path / "second", files=oe.Layout(base_dir=base))
     assert saved_bytes(tmp_path / "second") == saved_bytes(tmp_path / "first")
     if form == "proto":
         with pytest.raises(oe.NotFoundError):
@@ -518,14 +518,15 @@ def test_external_data_of_a_model_in_memory_is_found(form: str, tmp_path: Path) 
 
 
 def test_a_module_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="export it first"):
+    with pytest.raises(TypeError, match=r"oe\.torch\.export\(module, args, path\)"):
         oe.save(Tied(), tmp_path)
 
 
 def test_a_plan_holds_its_arguments_and_carries_them_out(tmp_path: Path) -> None:
     state = Tied().state_dict()
     program = exported()
-    plan = oe.plan(program, state, tmp_path / "model.onnx", transpose_weights=False)
+    how = oe.Layout(transpose_weights=False)
+    plan = oe.plan(program, path=tmp_path / "model.onnx", weights=state, files=how)
     assert plan.dry_run and not list(tmp_path.iterdir())
     assert {pair.slot: pair.key for pair in plan.pairs}["project.weight"] == "project.weight"
     expected = bytes_of_torch(state["project.weight"])

@@ -10,6 +10,7 @@ import sysconfig
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,14 +83,19 @@ def test_a_graph_is_a_file_its_bytes_or_a_message(form: str, tiny: Path, tmp_pat
 def test_a_model_s_own_weights_get_another_layout(tiny: Path, tmp_path: Path) -> None:
     oe.save(tiny / "graph.onnx", tmp_path / "a", tiny / "checkpoint.pt", layout="inline")
     report = oe.save(
-        tmp_path / "a/model.onnx", tmp_path / "b", layout="shards", max_shard_size="2KB"
+        tmp_path / "a/model.onnx",
+        tmp_path / "b",
+        layout="shards",
+        files=oe.Layout(max_shard_size="2KB"),
     )
     assert len({tensor.file for tensor in report.tensors} - {None}) > 1
     assert oe.verify(tmp_path / "b", tiny / "checkpoint.pt").ok
 
 
 def test_a_dry_run_writes_nothing(tiny: Path, tmp_path: Path) -> None:
-    plan = oe.plan(tiny / "graph.onnx", tiny / "checkpoint.pt", tmp_path / "out/model.onnx")
+    plan = oe.plan(
+        tiny / "graph.onnx", path=tmp_path / "out/model.onnx", weights=tiny / "checkpoint.pt"
+    )
     assert plan.dry_run and not plan.verified and len(plan.tensors) == 17
     assert files_of(tmp_path) == []
 
@@ -108,15 +114,24 @@ def test_the_data_file_is_named_as_in_torch_or_as_asked(tiny: Path, tmp_path: Pa
     graph, checkpoint = tiny / "graph.onnx", tiny / "checkpoint.pt"
     for names, options in {
         ("net.onnx.data", "net.manifest.json"): {},
-        ("w.1.bin", "net.1.manifest.json"): {"data_name": "w.bin", "overwrite": True},
+        ("w.1.bin", "net.1.manifest.json"): {
+            "files": oe.Layout(data_name="w.bin"),
+            "overwrite": True,
+        },
         ("net.onnx.2.data", "net.2.manifest.json"): {"overwrite": True},
     }.items():
         oe.save(graph, tmp_path / "net.onnx", checkpoint, **options)
         assert files_of(tmp_path) == sorted(["net.onnx", *names])
     with pytest.raises(oe.Error, match="is for data in files beside the model"):
-        oe.save(graph, tmp_path / "b", checkpoint, layout="per-tensor", data_name="w.bin")
+        oe.save(
+            graph,
+            tmp_path / "b",
+            checkpoint,
+            layout="per-tensor",
+            files=oe.Layout(data_name="w.bin"),
+        )
     with pytest.raises(oe.Error, match="is kept for models"):
-        oe.save(graph, tmp_path / "b", checkpoint, data_name="w.onnx")
+        oe.save(graph, tmp_path / "b", checkpoint, files=oe.Layout(data_name="w.onnx"))
 
 
 def test_a_changed_byte_is_a_finding(tiny: Path, tmp_path: Path) -> None:
@@ -134,7 +149,10 @@ def test_a_changed_byte_is_a_finding(tiny: Path, tmp_path: Path) -> None:
 def test_an_unfinished_mapping_names_both_sides(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(oe.MappingError) as caught:
         oe.save(
-            tiny / "graph.onnx", tmp_path / "out", tiny / "checkpoint.pt", rename="s/ln_1/ln_9/"
+            tiny / "graph.onnx",
+            tmp_path / "out",
+            tiny / "checkpoint.pt",
+            mapping=oe.Mapping(rename="s/ln_1/ln_9/"),
         )
     assert "transformer.h.0.ln_1.weight" in caught.value.missing
     assert caught.value.code == "not-found"
@@ -179,8 +197,13 @@ def test_an_existing_model_is_not_replaced_unasked(tiny: Path, tmp_path: Path) -
 def test_a_wrong_argument_is_named(
     keyword: str, value: object, kind: type[Exception], tiny: Path, tmp_path: Path
 ) -> None:
+    given: dict[str, Any] = {keyword: value}
+    if keyword in oe.Mapping.__dataclass_fields__:
+        given = {"mapping": oe.Mapping(**given)}
+    elif keyword in oe.Layout.__dataclass_fields__:
+        given = {"files": oe.Layout(**given)}
     with pytest.raises(kind, match=None if keyword in ("rename", "align") else keyword):
-        oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt", **{keyword: value})  # type: ignore[arg-type]
+        oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt", **given)
     assert files_of(tmp_path) == []
 
 
@@ -193,7 +216,8 @@ def test_a_map_is_the_document_of_a_map_file(tiny: Path, tmp_path: Path) -> None
     }
     graph, checkpoint = tiny / "graph.onnx", tiny / "checkpoint.pt"
     model = tmp_path / "model.onnx"
-    report = oe.save(graph, model, checkpoint, map=document, unmatched="skip")
+    how = oe.Mapping(map=document, unmatched="skip")
+    report = oe.save(graph, model, checkpoint, mapping=how)
     assert report.derived == document["derived"]
     (tensor,) = [one for one in report.tensors if one.slot == "transformer.wpe.weight"]
     assert (tensor.key, tensor.rule) == ("turned", "map")
@@ -201,12 +225,17 @@ def test_a_map_is_the_document_of_a_map_file(tiny: Path, tmp_path: Path) -> None
         wanted = np.concatenate([opened[key].numpy()[4:8]] * 2).T
     data = (tmp_path / str(tensor.file)).read_bytes()
     assert data[tensor.offset : tensor.offset + tensor.length] == wanted.tobytes()
-    assert oe.verify(model, checkpoint, map=document, unmatched="skip").ok
+    assert oe.verify(model, checkpoint, mapping=how).ok
 
 
 def test_a_map_of_another_form_is_refused(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(oe.FormatError, match="slot 'slot'"):
-        oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt", map={"slot": 1})
+        oe.save(
+            tiny / "graph.onnx",
+            tmp_path,
+            tiny / "checkpoint.pt",
+            mapping=oe.Mapping(map={"slot": 1}),
+        )
 
 
 @pytest.mark.parametrize("model", [None, 3, [1], object()])
@@ -324,8 +353,8 @@ def test_a_dry_run_without_a_path_looks_at_no_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"in the way")
-    assert oe.plan(tiny / "graph.onnx", tiny / "checkpoint.pt").dry_run
+    assert oe.plan(tiny / "graph.onnx", weights=tiny / "checkpoint.pt").dry_run
     with pytest.raises(oe.ExistsError):
-        oe.plan(tiny / "graph.onnx", tiny / "checkpoint.pt", ".")
+        oe.plan(tiny / "graph.onnx", path=".", weights=tiny / "checkpoint.pt")
     with pytest.raises(TypeError, match="path"):
         oe.save(tiny / "graph.onnx", None, tiny / "checkpoint.pt")

@@ -142,7 +142,7 @@ def test_a_report_of_a_set_is_the_command_s_document(tiny: Path, tmp_path: Path)
 def test_a_plan_of_a_set_shows_pairs_and_files_and_can_be_carried_out(
     weights: Weights, tmp_path: Path
 ) -> None:
-    plan = oe.plan(graphs(), weights, tmp_path, layout="per-tensor")
+    plan = oe.plan(graphs(), path=tmp_path, weights=weights, layout="per-tensor")
     assert isinstance(plan, oe.SetPlan) and plan.dry_run
     assert {name: [pair.key for pair in pairs] for name, pairs in plan.pairs.items()} == {
         "encoder.onnx": ["a", "shared"],
@@ -192,9 +192,9 @@ def test_what_no_graph_uses_and_what_one_lacks_are_told(weights: Weights, tmp_pa
 def test_what_is_for_one_graph_is_refused(weights: Weights, tmp_path: Path) -> None:
     refusals: list[tuple[str, dict[str, Any]]] = [
         ("another layout than inline", {"layout": "inline"}),
-        ("initializers of several models", {"unmatched": "keep"}),
-        ("recorded inputs", {"test_data": tmp_path / "inputs.pt"}),
-        ("one graph", {"learn_map": weights}),
+        ("initializers of several models", {"mapping": oe.Mapping(unmatched="keep")}),
+        ("recorded inputs", {"files": oe.Layout(test_data=tmp_path / "inputs.pt")}),
+        ("one graph", {"mapping": oe.Mapping(learn_map=weights)}),
     ]
     for words, options in refusals:
         with pytest.raises(oe.InvalidArgumentError, match=words):

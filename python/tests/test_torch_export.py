@@ -101,7 +101,7 @@ def test_what_was_exported_computes_what_torch_computes(
     )
     assert max(differences(path, trained())) < 1e-5
     assert report.save.verified
-    assert oe.verify(path, saved, map=ties(report)).ok
+    assert oe.verify(path, saved, mapping=oe.Mapping(map=ties(report))).ok
     origins = {name: source.origin for name, source in report.sources.items()}
     assert origins["wide.weight.transposed"] == "checkpoint" and origins["places"] == "init"
     assert report.left == {"Transpose of a weight": 1, "BatchNormalization": 1}  # the tied one
@@ -117,7 +117,9 @@ def test_a_file_that_is_no_map_is_refused_by_its_name(text: str | None, tmp_path
     if text is not None:
         path.write_text(text)
     with pytest.raises(oe.Error, match=r"a\.json"):
-        oe.torch.export(trained(), (ids(),), tmp_path / "m.onnx", weights=weights, map=path)
+        oe.torch.export(
+            trained(), (ids(),), tmp_path / "m.onnx", weights=weights, mapping=oe.Mapping(map=path)
+        )
 
 
 def ties(report: Any) -> dict[str, str]:
@@ -169,7 +171,7 @@ def test_weights_take_the_place_of_their_transposes(saved: Path, tmp_path: Path)
             assert recipes[f"{name}.weight.transposed"] == ["transpose"]
         assert recipes["head.weight"] == []
         assert max(differences(tmp_path / "model.onnx", trained())) < 1e-5
-        assert oe.verify(tmp_path / "model.onnx", saved, map=ties_of(report)).ok
+        assert oe.verify(tmp_path / "model.onnx", saved, mapping=oe.Mapping(map=ties_of(report))).ok
 
 
 def test_a_saved_model_whose_weights_are_transposed_takes_others(
@@ -196,7 +198,7 @@ def test_linked_weights_are_as_the_checkpoint_has_them(tmp_path: Path) -> None:
     options["dynamic_shapes"] = SHAPES
     path = tmp_path / "model.onnx"
     with pytest.raises(oe.InvalidArgumentError, match=r"layout='link'.*single"):
-        oe.torch.export(make, (ids(),), path, transpose_weights=True, **options)
+        oe.torch.export(make, (ids(),), path, files=oe.Layout(transpose_weights=True), **options)
     report = oe.torch.export(make, (ids(),), path, **options)
     assert report.left["Transpose of a weight"] == 4 and report.save.linked_bytes
     assert max(differences(path, trained())) < 1e-5
@@ -289,7 +291,7 @@ def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> 
     with pytest.raises(oe.Error, match=r"'0\.weight'.*run the module once"):
         oe.diagnose_export(lazy().eval(), [(torch.ones(2, 4),)])
     with pytest.raises(oe.Error, match=r"'0\.weight'.*run the module once"):
-        oe.plan("graph.onnx", lazy().state_dict())
+        oe.plan("graph.onnx", weights=lazy().state_dict())
     module = lazy().eval()
     module(torch.ones(2, 4))
     assert oe.torch.skeleton(module, (torch.ones(2, 4),)).slots["0.weight"].shape == (3, 4)

@@ -16,6 +16,7 @@ runtime = pytest.importorskip("onnxruntime")
 from onnx import helper, numpy_helper  # noqa: E402
 
 WIDTH = 4
+AS_IT_IS = oe.Layout(transpose_weights=False)
 
 
 def matrix(seed: int, rows: int = WIDTH, columns: int = WIDTH) -> Any:
@@ -83,21 +84,24 @@ def test_weights_behind_a_transpose_are_stored_transposed(
 
 
 def test_a_plan_says_what_the_save_does(tmp_path: Path) -> None:
-    plan = oe.plan(graph(WEIGHTS), WEIGHTS, tmp_path / "model.onnx")
+    plan = oe.plan(graph(WEIGHTS), path=tmp_path / "model.onnx", weights=WEIGHTS)
     assert [pair.slot for pair in plan.pairs] == ["a.weight.transposed", "b.weight.transposed"]
     assert plan.save(progress=False).bytes == 2 * 4 * WIDTH**2
 
 
 def test_it_is_left_out_on_request_and_without_weights(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    oe.save(graph(WEIGHTS), path, WEIGHTS, transpose_weights=False, fsync=False)
+    oe.save(graph(WEIGHTS), path, WEIGHTS, files=AS_IT_IS, fsync=False)
     assert operators(path).count("Transpose") == 2
     oe.save(graph(WEIGHTS), path, fsync=False, overwrite=True)
     assert operators(path).count("Transpose") == 2
 
 
 def test_where_it_cannot_be_done_it_is_refused_if_asked_for(tmp_path: Path) -> None:
-    path, asked = tmp_path / "model.onnx", {"transpose_weights": True, "fsync": False}
+    path, asked = (
+        tmp_path / "model.onnx",
+        {"files": oe.Layout(transpose_weights=True), "fsync": False},
+    )
     proto = ir.to_proto(graph(WEIGHTS))
     onnx.save(proto, tmp_path / "graph.onnx")
     with pytest.raises(oe.InvalidArgumentError, match=r"layout='link'.*'single'"):
@@ -154,7 +158,9 @@ def test_pairs_of_the_caller_are_said_of_the_transposed_slots(tmp_path: Path) ->
     }
     (tmp_path / "map.json").write_text(json.dumps(pairs))
     for given in (pairs, {"map": pairs}, tmp_path / "map.json"):
-        report = oe.save(graph(WEIGHTS), path, keys, map=given, fsync=False, overwrite=True)
+        report = oe.save(
+            graph(WEIGHTS), path, keys, mapping=oe.Mapping(map=given), fsync=False, overwrite=True
+        )
         assert [tensor.recipe for tensor in report.tensors] == [
             ["transpose", "transpose"],
             ["transpose", "cast"],
@@ -165,7 +171,9 @@ def test_pairs_of_the_caller_are_said_of_the_transposed_slots(tmp_path: Path) ->
         "map": {"a.weight": {"key": "ab", "recipe": [{"slice": [0, 0, WIDTH]}]}},
     }
     parts = {"p": WEIGHTS["a.weight"][:2], "p2": WEIGHTS["a.weight"], "b.weight": matrix(2)}
-    oe.save(graph(WEIGHTS), path, parts, map=joined, fsync=False, overwrite=True)
+    oe.save(
+        graph(WEIGHTS), path, parts, mapping=oe.Mapping(map=joined), fsync=False, overwrite=True
+    )
     first = np.concatenate([parts["p"], parts["p2"]])[:WIDTH]
     want = {"a.weight": first, "b.weight": matrix(2)}
     np.testing.assert_allclose(run(path), expected(want), rtol=1e-5)
@@ -174,12 +182,14 @@ def test_pairs_of_the_caller_are_said_of_the_transposed_slots(tmp_path: Path) ->
 def test_so_are_ties_and_the_map_of_several_graphs(tmp_path: Path) -> None:
     only = {"a.weight": WEIGHTS["a.weight"]}
     path, twice = tmp_path / "model.onnx", {name: WEIGHTS["a.weight"] for name in WEIGHTS}
-    oe.save(graph(WEIGHTS), path, only, map={"b.weight": "a.weight"}, fsync=False)
+    oe.save(
+        graph(WEIGHTS), path, only, mapping=oe.Mapping(map={"b.weight": "a.weight"}), fsync=False
+    )
     assert operators(path) == ["MatMul", "MatMul"]
     np.testing.assert_allclose(run(path), expected(twice), rtol=1e-5)
     graphs = {"one.onnx": graph(WEIGHTS), "two.onnx": graph(WEIGHTS, prefix="m.")}
     pairs = {"models": {"two.onnx": {f"m.{name}": name for name in WEIGHTS}}}
-    report = oe.save(graphs, tmp_path / "both", WEIGHTS, map=pairs, fsync=False)
+    report = oe.save(graphs, tmp_path / "both", WEIGHTS, mapping=oe.Mapping(map=pairs), fsync=False)
     assert report.bytes == 2 * 4 * WIDTH**2
     for name in graphs:
         assert operators(tmp_path / "both" / name) == ["MatMul", "MatMul"]
@@ -189,7 +199,7 @@ def test_so_are_ties_and_the_map_of_several_graphs(tmp_path: Path) -> None:
 def test_data_that_no_key_replaces_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     only = {"a.weight": WEIGHTS["a.weight"]}
-    report = oe.save(graph(WEIGHTS), path, only, keep="b.weight", fsync=False)
+    report = oe.save(graph(WEIGHTS), path, only, mapping=oe.Mapping(keep="b.weight"), fsync=False)
     assert operators(path) == ["MatMul", "Transpose", "MatMul"]
     assert report.initializers_kept == ["b.weight"]
 

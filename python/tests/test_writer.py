@@ -27,7 +27,9 @@ def test_tensors_that_come_one_by_one_are_saved(
 ) -> None:
     tensors = arrays()
     size = 20_000 if layout == "shards" else None
-    with oe.Writer(tmp_path / "model.onnx", layout=layout, max_shard_size=size) as writer:
+    with oe.Writer(
+        tmp_path / "model.onnx", layout=layout, files=oe.Layout(max_shard_size=size)
+    ) as writer:
         for name, array in tensors.items():
             writer.add(name, array.copy())
         assert not (tmp_path / "model.onnx").exists()

@@ -13,6 +13,7 @@ from torch import nn
 from transformers.exporters.utils import decompose_for_generation, get_leaf_tensors, onnx_feed
 
 import checkpoints
+import memory
 import onnx_external as oe
 import values
 from architectures import Architecture
@@ -79,8 +80,7 @@ class FolderTrial:
         return [self._graph(graph, report, loaded, compute) for graph in report.graphs]
 
     def _export(self, out: Path, dtype: str | None) -> oe.transformers.ModelReport:
-        names = (name.removeprefix("--").replace("-", "_") for name in self._layout[::2])
-        layout = dict(zip(names, self._layout[1::2], strict=True))
+        layout = memory.arguments(self._layout)
         torch.manual_seed(3)
         return oe.transformers.export(
             self._saved, out, dtype=dtype, fsync=False, threads=1, progress=False, **layout

@@ -141,9 +141,9 @@ class Trial:
         return found
 
     def _held(self, graph: Graph, kind: str, model: object, weights: dict | None, layout: tuple) -> Outcome:
-        out, more = self._folder / "out", {"learn_map": graph.old} if graph.old else {}
+        out = self._folder / "out"
         return self._judged(
-            graph, kind, layout, out, lambda: memory.save(model, weights, out, layout, **more)
+            graph, kind, layout, out, lambda: memory.save(model, weights, out, layout, graph.old or None)
         )
 
     def _own_bytes(self, program: torch.onnx.ONNXProgram) -> Outcome:

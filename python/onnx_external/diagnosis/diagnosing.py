@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from ..errors import Error, InvalidArgumentError
+from ..options import FloatType, StrPath
+from ..progress import Progress, told
 from ..validation.comparing import agree
 from ..validation.folders import graph_of, is_transformers
 from ..validation.giving import call_of
@@ -84,7 +86,7 @@ def _fitting(
 
 
 def diagnose(
-    model: str | os.PathLike[str],
+    model: StrPath,
     against: Any,
     inputs: Any = None,
     *,
@@ -95,8 +97,8 @@ def diagnose(
     rtol: float | None = None,
     providers: str | Sequence[Any] | None = None,
     task: str | None = None,
-    dtype: str | None = None,
-    progress: Callable[[str, int, int], object] | None = None,
+    dtype: FloatType | None = None,
+    progress: Progress = None,
 ) -> Diagnosis:
     """Find the modules whose part of a model computes something else than they do.
 
@@ -120,8 +122,9 @@ def diagnose(
         providers: likewise.
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
-        progress: is called with the name of each module before it is judged, its number, and how
-            many there are. An exception stops the work.
+        progress: a callable (name of a module, its number, how many there are), called before each
+            is judged, whose exceptions stop the work; True for lines on stderr, or False for none.
+            None: a line if stderr is a terminal.
 
     Raises:
         RunError: ONNX Runtime cannot load the model, or the reference does not run.
@@ -142,7 +145,8 @@ def diagnose(
         types = {each for one in recorded for each in one.float_types}
         tolerance = (atol, rtol, types)
         judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)
-        modules = Walk(judge, recorded, strategy, opaque, progress).run()
+        with told(progress, counted=True) as callback:
+            modules = Walk(judge, recorded, strategy, opaque, callback).run()
     report = Diagnosis(path, modules, notes)
     results = sum(recorded[0].plain(0, "output"))
     if modules[0].sets and len(modules[0].sets[0]) < results:

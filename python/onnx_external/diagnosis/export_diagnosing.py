@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
 from ..errors import InvalidArgumentError, NotFoundError
+from ..options import FloatType
 from ..patching.classes import known_classes
+from ..progress import Progress, ProgressCallback, told
 from ..torch.programs import check_initialized
 from ..validation.folders import example_graphs, is_transformers
 from ..validation.references import ModuleReference
@@ -30,8 +32,6 @@ from .walking import Strategy
 
 __all__ = ["diagnose_export"]
 
-Progress = Callable[[str, int, int], object] | None
-
 
 def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
     return is_named(captured.name, captured.module, opaque)
@@ -45,7 +45,7 @@ class _Tree:
     attempts: Attempts
     strategy: Strategy
     opaque: Collection[Any]
-    progress: Progress
+    progress: ProgressCallback | None
     found: dict[str, ExportedModule] = field(default_factory=dict)
     shapes: dict[str, Any] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ def diagnose_export(
     module: Any,
     inputs: Any = None,
     *,
-    exporter: str = "onnx",
+    exporter: Literal["export", "onnx", "torchscript"] = "onnx",
     strategy: Strategy = "failing",
     opaque: str | type | Collection[Any] = (),
     traced_method: Mapping[Any, str] | None = None,
@@ -221,7 +221,7 @@ def diagnose_export(
     run: bool = True,
     rewrite: bool = True,
     task: str | None = None,
-    dtype: str | None = None,
+    dtype: FloatType | None = None,
     progress: Progress = None,
 ) -> ExportDiagnosis:
     """Find the modules that keep a model from being exported.
@@ -248,8 +248,9 @@ def diagnose_export(
             rewritten, as oe.torch.export() does it; not with "torchscript".
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
-        progress: is called with the name of each module before it is tried, its number, and how
-            many there are. An exception stops the work.
+        progress: a callable (name of a module, its number, how many there are), called before each
+            is tried, whose exceptions stop the work; True for lines on stderr, or False for none.
+            None: a line if stderr is a terminal.
 
     Raises:
         RunError: the module itself does not run.
@@ -269,23 +270,29 @@ def diagnose_export(
     else:
         models = iter([_of_module(module, inputs)])
     report = None
-    for model in models:
-        check_names(
-            model.module,
-            opaque=opaque,
-            traced_method=traced_method or {},
-            shape_functions=shape_functions or {},
-        )
-        attempts = Attempts(
-            exporter, run, dynamic, (atol, rtol, set()), model.surroundings, shape_functions or {}
-        )
-        if report is not None:
-            notes.append(f"{report.model} exports")
-        report = _diagnosed(
-            model, attempts, strategy, opaque, traced_method or {}, progress, rewrite
-        )
-        if not report.ok:
-            break
+    with told(progress, counted=True) as callback:
+        for model in models:
+            check_names(
+                model.module,
+                opaque=opaque,
+                traced_method=traced_method or {},
+                shape_functions=shape_functions or {},
+            )
+            attempts = Attempts(
+                exporter,
+                run,
+                dynamic,
+                (atol, rtol, set()),
+                model.surroundings,
+                shape_functions or {},
+            )
+            if report is not None:
+                notes.append(f"{report.model} exports")
+            report = _diagnosed(
+                model, attempts, strategy, opaque, traced_method or {}, callback, rewrite
+            )
+            if not report.ok:
+                break
     assert report is not None
     report.notes += notes
     return report
@@ -297,7 +304,7 @@ def _diagnosed(
     strategy: Strategy,
     opaque: Collection[Any],
     traced: Mapping[Any, str],
-    progress: Progress,
+    progress: ProgressCallback | None,
     rewrite: bool,
 ) -> ExportDiagnosis:
     with tempfile.TemporaryDirectory() as folder:

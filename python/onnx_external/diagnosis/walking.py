@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
+from ..progress import ProgressCallback
 from .judging import Judge
 from .naming import is_named
 from .recording import Recorded
@@ -34,7 +35,7 @@ class Walk:
         modules: Sequence[Recorded],
         strategy: Strategy,
         opaque: Collection[Any],
-        progress: Callable[[str, int, int], object] | None,
+        progress: ProgressCallback | None,
     ) -> None:
         self._judge, self._strategy, self._progress = judge, strategy, progress
         self._found: dict[str, ModuleDiagnosis] = {}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from collections import abc
+from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,12 +16,14 @@ from torch import nn
 from ..checkpoint import open_checkpoint
 from ..errors import ExportError, InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
+from ..moved import shows_new_call
+from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
 from ..patching.classes import known_classes
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport
 from ..rewriting.refusals import RewriteError, chain
 from ..rewriting.rewriter import Rewriting
-from ..save import StrPath, save
+from ..save import save
 from ..sources import Weights
 from ..transposing import refuse_linked, with_pairs
 from ..validation.randomness import drawing_of_program
@@ -35,6 +38,7 @@ from .tracing import Tracer
 from .untouched import has_no_data
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx_ir
 
 __all__ = ["ExportReport", "Source", "export", "skeleton"]
@@ -112,7 +116,7 @@ def skeleton_of(
     meter: Meter,
     *,
     optimize: bool,
-    extra: Mapping[str, Any] | None = None,
+    extra: abc.Mapping[str, Any] | None = None,
     keep: Collection[str] = (),
 ) -> Skeleton:
     """Make the skeleton of a captured graph."""
@@ -128,22 +132,29 @@ def skeleton_of(
     return made
 
 
+@shows_new_call(
+    "oe.torch.skeleton",
+    input_names="onnx_options={'input_names': %s}",
+    output_names="onnx_options={'output_names': %s}",
+    opset_version="onnx_options={'opset_version': %s}",
+    custom_translation_table="onnx_options={'custom_translation_table': %s}",
+)
 @known_classes((), None)  # those of oe.register_class()
 def skeleton(
     target: Target,
     args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: abc.Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     *,
     optimize: bool = True,
-    extra: Mapping[str, Any] | None = None,
+    extra: abc.Mapping[str, Any] | None = None,
     keep: Collection[str] = (),
     transpose_weights: bool = False,
     input_sets: Sequence[Any] = (),
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
-    **onnx_options: Any,
+    onnx_options: abc.Mapping[str, Any] | None = None,
 ) -> Skeleton:
     """Return the graph of a module without weights: typed slots, and values that no file has.
 
@@ -165,7 +176,7 @@ def skeleton(
         rewrite: as for export(); so are `asserts` and `max_iterations`.
         asserts: as for export().
         max_iterations: as for export().
-        **onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
+        onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
 
     Raises:
@@ -177,7 +188,7 @@ def skeleton(
     shapes = dynamic_shapes or shapes_of(target, calls)
 
     def capture(tracer: Tracer) -> Skeleton:
-        with captured(target, args, kwargs, shapes, onnx_options, meter, tracer) as found:
+        with captured(target, args, kwargs, shapes, onnx_options or {}, meter, tracer) as found:
             refuse_broken(found.sizes, calls)
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return made.transposed() if transpose_weights else made
@@ -195,14 +206,15 @@ def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
     }
 
 
-def _names(weights: Weights, options: Mapping[str, Any]) -> set[str]:
+def _names(weights: Weights) -> set[str]:
     """The keys of a checkpoint in any form that oe.save() takes."""
-    if isinstance(weights, Mapping):
+    if isinstance(weights, abc.Mapping):
         return set(weights)
+    if isinstance(weights, nn.Module):
+        return set(weights.state_dict())
     if not isinstance(weights, (str, os.PathLike)):
-        return {name for one in weights for name in _names(one, options)}
-    reading = {name: options[name] for name in ("key", "variant", "overlay") if name in options}
-    with open_checkpoint(weights, **reading) as checkpoint:
+        return {name for one in weights for name in _names(one)}
+    with open_checkpoint(weights) as checkpoint:
         return set(checkpoint)
 
 
@@ -264,28 +276,21 @@ def _makes(target: Target) -> bool:
     return not isinstance(target, kinds)
 
 
-_OF_WEIGHTS = (
-    "base_dir", "ignore", "keep_inputs", "map", "max_expand", "prefix", "rename",
-    "transpose_weights", "unmatched", "widen_complex32", "densify", "keep", "inputs",
-)  # fmt: skip
-"""Options of oe.save() that say which weight is which, and not how they are written."""
-
-
 @dataclass
 class _Saving:
     """Saves a graph for a while, to run it."""
 
     made: Skeleton
     weights: Weights | None
-    options: Mapping[str, Any]
+    options: abc.Mapping[str, Any]
 
     @property
     def converts(self) -> bool:
         """Whether the weights of the graph are not those of the module."""
-        return bool(self.options.get("dtype") or self.options.get("cast"))
+        return bool(self.options.get("dtype") or self.options["mapping"].cast)
 
     def __call__(self, path: Path) -> None:
-        given = {name: self.options[name] for name in _OF_WEIGHTS if name in self.options}
+        given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
         _save(self.made, path, self.weights, progress=False, fsync=False, verify=False, **given)
 
 
@@ -325,56 +330,85 @@ class _Attempt:
         own = self.weights is None
         if self.weights is None or isinstance(self.weights, nn.Module):
             self.weights = _weights_of(target if own else self.weights, self.made)
+        mapping: Mapping = self.options["mapping"]
         if keep and not own:
-            given = self.options.get("ignore") or []
+            given = mapping.ignore or []
             ignored = [f"^{re.escape(name)}$" for name in keep]
-            self.options["ignore"] = [*([given] if isinstance(given, str) else given), *ignored]
+            mapping = replace(
+                mapping, ignore=[*([given] if isinstance(given, str) else given), *ignored]
+            )
         if self.made.ties and self.weights is not None:
-            ties = ties_for(self.made, _names(self.weights, self.options))
-            self.options["map"] = with_pairs(ties, self.options.get("map"))
+            ties = ties_for(self.made, _names(self.weights))
+            mapping = replace(mapping, map=with_pairs(ties, mapping.map))
+        self.options["mapping"] = mapping
 
 
+@shows_new_call("oe.torch.export", "weights")
 @known_classes((), None)  # those of oe.register_class()
 def export(
     target: Target,
     args: Sequence[Any],
     path: StrPath,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: abc.Mapping[str, Any] | None = None,
     *,
     weights: Weights | nn.Module | None = None,
-    extra: Mapping[str, Any] | None = None,
+    input_sets: Sequence[Any] = (),
     dynamic_shapes: Any = None,
+    layout: LayoutName = "single",
+    dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    fsync: bool = True,
+    dry_run: bool = False,
+    threads: int = 0,
+    progress: Progress = None,
+    extra: abc.Mapping[str, Any] | None = None,
+    mapping: Mapping | None = None,
+    files: Layout | None = None,
     optimize: bool = True,
     keep: Collection[str] = (),
-    transpose_weights: bool | None = None,
-    onnx_options: Mapping[str, Any] | None = None,
-    input_sets: Sequence[Any] = (),
+    onnx_options: abc.Mapping[str, Any] | None = None,
     check: bool | None = None,
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
     unreached: Literal["note", "refuse"] = "note",
-    progress: Progress = None,
-    **options: Any,
 ) -> ExportReport:
     """Export a module with its weights, or with those of files, which are not read into memory.
 
+    ```python
+    oe.torch.export(module.eval(), (ids,), "out/model.onnx")
+    ```
+
     Args:
-        target: as for skeleton().
-        args: positional inputs of the module.
-        path: as for oe.save().
+        target: a module (its parameters may be real, mapped, or on meta), a function that makes
+            one, which is called so that no parameter takes memory, or what torch.export.export or
+            torch.onnx.export(optimize=False) returned.
+        args: positional inputs of the module, an example that is traced.
+        path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".
         kwargs: inputs by name.
         weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's
             own; what it has none for (on meta) must be given, or is refused.
-        extra: as for skeleton().
-        dynamic_shapes: as for skeleton().
-        optimize: as for skeleton().
-        keep: as for skeleton().
-        transpose_weights: as for oe.save(): by default in any layout but "link".
-        onnx_options: options of torch.onnx.export, as for skeleton().
         input_sets: further inputs, which take other branches or have other sizes: each a tuple of
             arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, the sizes
             vary that differ among the sets.
+        dynamic_shapes: as torch.export.export takes them. None: all sizes are those of `args`,
+            unless `input_sets` has others.
+        layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link".
+        dtype: as for oe.save(): the float type to which the weights are converted.
+        overwrite: replace a model that is there.
+        verify: read everything back and compare every byte before the model appears.
+        fsync: wait until the disk has it all.
+        dry_run: trace and plan, but write nothing.
+        threads: the most threads that a save uses; 0 means one per CPU.
+        progress: as for oe.save(); the steps before a save are told with sizes of 0.
+        extra: values for buffers and constants that have none, by name.
+        mapping: as for oe.save(): which key fills which weight.
+        files: as for oe.save(): what the files are called and how they are made.
+        optimize: run torch's optimizer on the graph. Names and shapes of weights stay.
+        keep: parameters and persistent buffers whose values are the module's and stay in the graph.
+        onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
+            `custom_translation_table`.
         check: run the graph on ONNX Runtime before it is saved, and compare it with the module on
             the example and all input sets, or on sizes that are made if there are none. None: if
             onnxruntime is installed, the weights are the module's own, and have no more than
@@ -389,18 +423,28 @@ def export(
         unreached: what becomes of a branch, or of loops without or with one round, that no set
             reaches, so that nothing has compared them: "note" lists them in
             `report.rewriting.unreached`; "refuse" refuses them.
-        progress: as for oe.save(); the steps before a save are told with sizes of 0.
-        **options: of oe.save().
 
     Raises:
         RewriteError: a test or a loop has no graph, or (`unreached="refuse"`) no set reaches a
             branch; the message names its line.
         ExportError: torch cannot trace or convert the module, or the graph is wrong for a set.
+        MappingError: the module and the weights do not fit, or a weight has no value.
         Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
     if unreached not in ("note", "refuse"):
         raise InvalidArgumentError(f'unreached: expected "note" or "refuse", not {unreached!r}')
-    refuse_linked(transpose_weights, options.get("layout"))
+    options: dict[str, Any] = {
+        "layout": layout,
+        "dtype": dtype,
+        "overwrite": overwrite,
+        "verify": verify,
+        "fsync": fsync,
+        "dry_run": dry_run,
+        "threads": threads,
+        "mapping": of_class("mapping", Mapping, mapping),
+        "files": of_class("files", Layout, files),
+    }
+    refuse_linked(options["files"].transpose_weights, layout)
     with shown(progress) as callback:
         meter = Meter(callback)
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
@@ -409,9 +453,7 @@ def export(
         def made_of(tracer: Tracer, optimize: bool) -> _Attempt:
             with captured(target, args, kwargs, shapes, settings, meter, tracer) as found:
                 made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
-            return _Attempt(
-                found, made, weights, {**options, "transpose_weights": transpose_weights}
-            )
+            return _Attempt(found, made, weights, dict(options))
 
         def capture(tracer: Tracer) -> _Attempt:
             try:
@@ -423,7 +465,7 @@ def export(
 
         def judge(attempt: _Attempt) -> None:
             attempt.take_weights(target, keep)
-            runs = None if extra or options.get("partial") else _run_by(target, weights)
+            runs = None if extra or options["mapping"].partial else _run_by(target, weights)
             saving = _Saving(attempt.made, attempt.weights, attempt.options)
             attempt.checked = _checked(attempt.found, runs, calls, check, meter, saving)
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..options import StrPath
 from ..reports import SaveReport, save_report
-from ..save import StrPath, target_of
+from ..save import target_of
 from .skeleton import Skeleton
 
 __all__ = ["save_alone"]

@@ -115,7 +115,13 @@ class Skeleton:
     ) -> None:
         """Write the graph into a file, complete or not at all.
 
-        transpose_weights: as `transposed()`; False for a graph whose model is to be linked.
+        Args:
+            path: the file, such as "graph.onnx".
+            overwrite: replace a file that is there.
+            transpose_weights: as `transposed()`; False for a graph whose model is to be linked.
+
+        Raises:
+            ExistsError: there is a file, and `overwrite` is False.
         """
         target = Path(path)
         if target.exists() and not overwrite:

@@ -167,6 +167,9 @@ def build(make: Callable[[], _T]) -> _T:
     Each parameter is dropped as soon as its module has it, before it is initialized, so that memory
     holds one at a time at most. Buffers that are computed from other things than parameters have
     their values.
+
+    Args:
+        make: a function without arguments, such as `lambda: Model(config)`.
     """
     with _parameters_on_meta():
         made = make()

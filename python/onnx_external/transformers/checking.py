@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import Error, ExportError, MismatchError, RunError
 from ..meter import Meter
+from ..options import contents_of
 from ..torch.checking import WrongGraphError, broken_text, difference
 from ..torch.guards import Guard, Sizes
 from ..validation.folders import Folder
@@ -25,21 +26,6 @@ __all__ = ["LARGEST", "Checked", "Judging", "WrongPartError", "judge"]
 
 LARGEST = 512 << 20
 """Bytes of weights up to which graphs are checked if nobody asks for it."""
-
-_PLACES = (
-    "layout",
-    "data_name",
-    "data_dir",
-    "max_shard_size",
-    "align",
-    "inline_below",
-    "overwrite",
-    "resume",
-    "direct",
-    "checksum",
-    "test_data",
-)
-"""Options of a save that say where bytes go, and not what they are."""
 
 
 @dataclass
@@ -96,9 +82,9 @@ class Judging:
 
     def _run(self, target: Path, found: Checked) -> str:
         """Compare what can be compared, and return why something cannot."""
-        options = {name: each for name, each in self.options.items() if name not in _PLACES}
-        quick = {"fsync": False, "verify": False, "progress": False}
-        Saving(self.weights, target, self.graphs).save({**options, **quick})
+        quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
+        quick |= {"progress": False, "files": contents_of(self.options["files"])}
+        Saving(self.weights, target, self.graphs).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
         reasons = []
         try:

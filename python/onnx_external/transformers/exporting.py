@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import abc
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from ..errors import NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
+from ..moved import shows_new_call
+from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from ..progress import Progress, shown
 from ..reports import MemberReport, SaveReport, SetReport, members
 from ..rewriting.rewriter import Rewriting
-from ..save import StrPath
 from ..torch.exporting import PACKAGES, Source, left_in, sources_of
 from ..torch.rewritten import Rewrite
 from ..transposing import refuse_linked
@@ -81,24 +82,36 @@ class ModelReport(Stepwise):
         return {**vars(self), **parts}
 
 
+@shows_new_call("oe.transformers.export")
 def export(
     folder: StrPath,
     path: StrPath,
     task: str | None = None,
-    dtype: str | None = None,
+    dtype: FloatType | None = None,
     dynamic: bool = True,
     *,
-    inputs: Mapping[str, Any] | None = None,
-    optimize: bool = True,
+    inputs: abc.Mapping[str, Any] | None = None,
+    variant: str | None = None,
+    layout: LayoutName = "single",
+    overwrite: bool = False,
+    verify: bool = True,
+    fsync: bool = True,
     dry_run: bool = False,
+    threads: int = 0,
+    progress: Progress = None,
+    mapping: Mapping | None = None,
+    files: Layout | None = None,
+    optimize: bool = True,
     check: bool | None = None,
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
-    progress: Progress = None,
-    **options: Any,
 ) -> ModelReport:
     """Export the model of a folder, without reading its weights into memory.
+
+    ```python
+    oe.transformers.export("llama/", "out")
+    ```
 
     Args:
         folder: config.json and weights, as save_pretrained() writes them.
@@ -106,10 +119,21 @@ def export(
         task: e.g. "text-generation", or a class of transformers; by default the class that the
             config names.
         dtype: torch's name of the float type to compute in; by default the checkpoint's.
-        dynamic: dimensions that the model allows to vary do.
+        dynamic: dimensions that the model allows to vary do. False: all are the examples'.
         inputs: example inputs, for generate() if the model has it, else for forward().
-        optimize: as for oe.torch.export().
+        variant: which weights are read: "fp16" takes model.fp16.safetensors.
+        layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
+            `path` is `folder` or above.
+        overwrite: replace what is there.
+        verify: read everything back and compare every byte before the model appears.
+        fsync: wait until the disk has it all.
         dry_run: trace, and report what would be written.
+        threads: the most threads that a save uses; 0 means one per CPU.
+        progress: as for oe.save(); the steps before a save are told with sizes of 0.
+        mapping: as for oe.save(), without `map`, which the export makes. None:
+            `oe.Mapping(unmatched="skip")`, since other classes may have other keys.
+        files: as for oe.save(): what the files are called and how they are made.
+        optimize: run torch's optimizer on the graphs. Names and shapes of weights stay.
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
             sizes, and compare them with transformers' model and its weights. None: if onnxruntime
             is installed, and the weights have no more than 512 MiB. False: never.
@@ -117,33 +141,40 @@ def export(
             that no weights are read. So are `asserts` and `max_iterations`.
         asserts: as for oe.torch.export().
         max_iterations: as for oe.torch.export().
-        progress: as for oe.save().
-        **options: of oe.save(), such as `layout`, `overwrite`, `transpose_weights` and `variant`
-            ("fp16" takes model.fp16.safetensors).
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.
         ExportError: transformers or torch cannot load or export the model, or a graph is wrong.
         MappingError: the checkpoint lacks tensors of the model.
-        Error: everything else, as oe.save() raises it.
+        Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
-    refuse_linked(options.get("transpose_weights"), options.get("layout"))
+    options: dict[str, Any] = {
+        "layout": layout,
+        "variant": variant,
+        "overwrite": overwrite,
+        "verify": verify,
+        "fsync": fsync,
+        "threads": threads,
+        "mapping": of_class("mapping", Mapping, mapping or Mapping(unmatched="skip")),
+        "files": of_class("files", Layout, files),
+    }
+    refuse_linked(options["files"].transpose_weights, layout)
     source, target = Path(folder), Path(path)
     if not source.is_dir():
         raise NotFoundError(
             f"{source}: not a folder; export takes one with config.json and weights"
         )
-    refuse_targets(source, target, bool(options.get("overwrite")))
+    refuse_targets(source, target, overwrite)
     with shown(progress) as callback:
         meter = Meter(callback)
         with meter.step("load"):
-            loaded = load(source, task, dtype, options.get("variant"))
+            loaded = load(source, task, dtype, variant)
         with meter.step("inputs"):
             parts = graph_modules(loaded.model, inputs, dynamic)
         tracing = Tracing(loaded, dynamic, optimize, meter)
         ways = Ways(tracing, inputs, rewrite, asserts, max_iterations)
         graphs = {name: ways.graph(name, part) for name, part in parts.items()}
-        options = {"unmatched": "skip", **options, "progress": callback or False}
+        options["progress"] = callback or False
         checked = Checked()
         while True:
             saves = Saving(loaded.weights, target, graphs)
@@ -158,7 +189,7 @@ def export(
                 dtype=dtype,
                 inputs=inputs,
                 dynamic=dynamic,
-                variant=options.get("variant"),
+                variant=variant,
             )
             size = report.bytes + report.linked_bytes
             judging = Judging(loaded.weights, graphs, folder_of, size, options)

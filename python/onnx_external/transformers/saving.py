@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import abc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..checkpoint import Checkpoint, open_checkpoint
 from ..errors import Error, InvalidArgumentError, Remedy
+from ..options import Mapping
 from ..reports import SaveReport, SetReport
 from ..save import save
 from ..torch.guards import Sizes
@@ -45,7 +48,7 @@ class Graph(NamedTuple):
     """One graph, and what fills it."""
 
     skeleton: Skeleton
-    made: Mapping[str, Made]
+    made: abc.Mapping[str, Made]
     """How its weights are made of the checkpoint's."""
     sizes: Sizes
     """What its trace assumed about sizes."""
@@ -54,7 +57,7 @@ class Graph(NamedTuple):
 class Saving:
     """Saves a model: all of its graphs, or nothing."""
 
-    def __init__(self, weights: list[Path], target: Path, graphs: Mapping[str, Graph]) -> None:
+    def __init__(self, weights: list[Path], target: Path, graphs: abc.Mapping[str, Graph]) -> None:
         """Args: the model's folder and files; where to, a folder or a file; the graphs by name."""
         self._weights, self._source, self._target = weights, weights[0], target
         self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
@@ -72,13 +75,13 @@ class Saving:
             "folder for them"
         )
 
-    def plan(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
+    def plan(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
         """Find out whether all of it can be saved."""
         report = self._save({**options, "dry_run": True})
         self._beside(options).check(bool(options.get("overwrite")))
         return report
 
-    def save(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
+    def save(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
         """Save it."""
         beside = self._beside(options)
         with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
@@ -86,36 +89,45 @@ class Saving:
         self.copied = [file.name for file in _beside(self._source)]
         return report
 
-    def _beside(self, options: Mapping[str, Any]) -> Beside:
+    def _beside(self, options: abc.Mapping[str, Any]) -> Beside:
         return Beside(_beside(self._source), self.folder, options.get("progress") or None)
 
-    def _save(self, options: Mapping[str, Any]) -> SaveReport | SetReport:
-        if len(self._weights) > 1:  # of a tensor in several files, transformers takes the last one
-            options = {**options, "overlay": True}
+    def _save(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
+        given = {name: each for name, each in options.items() if name != "variant"}
         try:
-            return self._save_one(options) if len(self._graphs) == 1 else self._save_set(options)
+            with self._opened(options.get("variant")) as weights:
+                return self._saved(weights, given)
         except Error as error:
             if "use a layout that copies" in str(error):
                 error.remedies.append(Remedy("layout", "single", "the weights are copied"))
             raise
 
-    def _save_set(self, options: Mapping[str, Any]) -> SetReport:
-        models = {name: _given(graph, options) for name, graph in self._graphs.items()}
-        document = map_of_set({name: graph.made for name, graph in self._graphs.items()})
-        report = save(models, self.folder, self._weights, map=document, **options)
-        assert isinstance(report, SetReport)
-        return report
+    def _opened(self, variant: str | None) -> Checkpoint:
+        # Of a tensor that several files have, transformers takes the last one.
+        return open_checkpoint(self._weights, variant=variant, overlay=len(self._weights) > 1)
 
-    def _save_one(self, options: Mapping[str, Any]) -> SaveReport:
+    def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport | SetReport:
+        mapping: Mapping = options.pop("mapping")
+        if mapping.map is not None:
+            raise InvalidArgumentError(
+                "mapping: the export knows which key is which weight; leave map away"
+            )
+        if len(self._graphs) > 1:
+            models = {name: _given(graph, options) for name, graph in self._graphs.items()}
+            document = map_of_set({name: graph.made for name, graph in self._graphs.items()})
+            mapping = replace(mapping, map=document)
+            together = save(models, self.folder, weights, mapping=mapping, **options)
+            assert isinstance(together, SetReport)
+            return together
         name, graph = next(iter(self._graphs.items()))
         path = self._target if self.folder != self._target else self.folder / name
-        document = map_document(graph.made)
-        report = save(_given(graph, options), path, self._weights, map=document, **options)
+        mapping = replace(mapping, map=map_document(graph.made))
+        report = save(_given(graph, options), path, weights, mapping=mapping, **options)
         assert isinstance(report, SaveReport)
         return report
 
 
-def _given(graph: Graph, options: Mapping[str, Any]) -> Skeleton | bytes:
+def _given(graph: Graph, options: abc.Mapping[str, Any]) -> Skeleton | bytes:
     """As an object, whose constants are shared if two graphs have the same; link takes none."""
     linked = options.get("layout") == "link"
     return graph.skeleton.SerializeToString() if linked else graph.skeleton

@@ -260,6 +260,7 @@ def opened(
     refuse_at_once(model if against is None else against)
     path, options = Path(model), dict(exporting)
     output, task, dtype = (options.pop(name) for name in ("output", "task", "dtype"))
+    options = {name: value for name, value in options.items() if value is not None}
     if against is None and is_transformers(model) and (output is not None or not _models(path)):
         with contextlib.ExitStack() as stack:
             target = Path(output or stack.enter_context(tempfile.TemporaryDirectory()))
@@ -281,7 +282,7 @@ def _export(
     folder: Path,
     target: Path,
     task: str | None,
-    dtype: str | None,
+    dtype: Any,
     inputs: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> Any:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import InvalidArgumentError, ReadWriteError
 from ..meter import Meter, anonymous_memory, versions
-from ..save import StrPath
+from ..options import FloatType, LayoutName, StrPath
+from ..progress import Progress, told
 from .comparing import agree, compare, flattened
 from .folders import Folder, is_transformers, opened
 from .giving import chosen_sets
@@ -304,8 +305,11 @@ def validate(
     overwrite: bool = False,
     output: StrPath | None = None,
     task: str | None = None,
-    dtype: str | None = None,
-    **options: Any,
+    dtype: FloatType | None = None,
+    variant: str | None = None,
+    dynamic: bool = True,
+    layout: LayoutName | None = None,
+    progress: Progress = None,
 ) -> Validation:
     """Run a model on ONNX Runtime, and compare what it gives with what is expected.
 
@@ -334,9 +338,12 @@ def validate(
         overwrite: replace sets in `dump`, and files of the export.
         output: for a folder of transformers, where it is exported to; by default a temporary
             folder, which is removed.
-        task: as for oe.transformers.export().
+        task: of a folder of transformers, as for oe.transformers.export().
         dtype: likewise.
-        **options: for a folder of transformers, the other options of oe.transformers.export().
+        variant: likewise.
+        dynamic: likewise.
+        layout: likewise. None: the default of that function.
+        progress: as for oe.save(); each step is told with sizes of 0.
 
     Raises:
         RunError: ONNX Runtime, or the reference, cannot run the model.
@@ -349,8 +356,17 @@ def validate(
     making = Making(dims or {}, ranges or {}, seed, sets)
     if settings.dump is not None:
         check_free(settings.dump, overwrite)
-    exporting = {"output": output, "task": task, "dtype": dtype, **options}
-    report = _validated(model, against, inputs, making, exporting, overwrite, settings)
+    exporting = {
+        "output": output,
+        "task": task,
+        "dtype": dtype,
+        "variant": variant,
+        "dynamic": None if dynamic else False,
+        "layout": layout,
+    }
+    with told(progress) as callback:
+        settings.meter = Meter(callback)
+        report = _validated(model, against, inputs, making, exporting, overwrite, settings)
     if settings.dump is not None:
         _write_report(report, settings.dump)
     return report

@@ -1,0 +1,174 @@
+"""What `help()` says of the package is whole, and what was spelled otherwise shows its new call."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+from onnx_external.options import SaveKeywords
+
+MADE_BY_US = ("Checkpoint", "Error", "Tensor")
+"""Classes that callers do not make."""
+
+
+def public(module: Any) -> dict[str, Any]:
+    """The functions, and the constructors and methods of classes, that a module offers."""
+    found = {}
+    for name in module.__all__:
+        each = getattr(module, name)
+        if inspect.isclass(each):
+            methods = vars(each).items()
+            found |= {
+                f"{name}.{key}": value
+                for key, value in methods
+                if inspect.isfunction(value)
+                and (key[0] != "_" or (key == "__init__" and name not in MADE_BY_US))
+            }
+        elif inspect.isfunction(each):
+            found[name] = each
+    return found
+
+
+def all_public() -> dict[str, Any]:
+    found = public(oe)
+    try:
+        found |= {f"torch.{name}": each for name, each in public(oe.torch).items()}
+        found |= {f"transformers.{name}": each for name, each in public(oe.transformers).items()}
+    except ImportError:
+        pass
+    return found
+
+
+def parameters(function: Any) -> dict[str, inspect.Parameter]:
+    found = dict(inspect.signature(function).parameters)
+    found.pop("self", None)
+    return found
+
+
+def is_made(function: Any) -> bool:
+    """Whether dataclass made it."""
+    return "__create_fn__" in function.__qualname__ or function.__code__.co_filename == "<string>"
+
+
+def test_save_has_a_dozen_arguments_and_no_public_function_has_any_others() -> None:
+    assert len(parameters(oe.save)) <= 14
+    for name, function in all_public().items():
+        kinds = {each.kind for each in parameters(function).values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds, name
+
+
+def test_every_argument_of_every_public_function_is_explained() -> None:
+    for name, function in all_public().items():
+        if is_made(function):
+            continue
+        text = inspect.getdoc(function) or ""
+        if not name.endswith("__init__"):
+            assert text, name
+        for each in parameters(function):
+            assert re.search(rf"^\s+{each}: \S", text, re.MULTILINE), f"{name}: {each}"
+
+
+def test_every_option_is_explained_by_help() -> None:
+    for kind in (oe.Mapping, oe.Layout):
+        text = inspect.getdoc(kind) or ""
+        for field in fields(kind):
+            assert re.search(rf"^    {field.name}: \S", text, re.MULTILINE), field.name
+            assert f"{field.name}=" in (inspect.getdoc(oe.save) or "")
+
+
+def test_what_several_functions_take_is_called_the_same() -> None:
+    order = ["model", "path", "weights"]
+    assert list(parameters(oe.save))[:3] == list(parameters(oe.plan))[:3] == order
+    keywords = set(SaveKeywords.__annotations__)
+    assert keywords == set(parameters(oe.save)) - {*order, "dry_run"}
+    assert keywords == set(parameters(oe.plan)) - set(order)
+    for function in (oe.verify, oe.validate, oe.diagnose):
+        assert list(parameters(function))[:2] == ["model", "against"]
+    for function in (oe.verify, oe.inspect, oe.validate, oe.diagnose, oe.diagnose_export):
+        assert "progress" in parameters(function)
+    assert list(parameters(oe.cut))[:2] == ["model", "path"]
+    assert {"fsync", "overwrite"} <= set(parameters(oe.cut))
+
+
+@pytest.mark.parametrize("kind", [oe.Mapping, oe.Layout])
+def test_an_option_as_a_keyword_shows_the_new_call(kind: type) -> None:
+    of = {"Mapping": "mapping=oe.Mapping", "Layout": "files=oe.Layout"}[kind.__name__]
+    call: Any = oe.save
+    for field in fields(kind):
+        with pytest.raises(TypeError) as caught:
+            call("graph.onnx", "out", **{field.name: "value"})
+        assert f"oe.save(..., {of}({field.name}='value'))" in str(caught.value)
+
+
+def test_how_files_are_read_is_said_where_they_are_opened() -> None:
+    call: Any = oe.save
+    with pytest.raises(TypeError, match=r"weights=oe\.open_checkpoint\(\.\.\., key='ema'\)"):
+        call("graph.onnx", "out", "a.pt", key="ema")
+    call = oe.verify
+    with pytest.raises(TypeError, match=r"against=oe\.open_checkpoint\(\.\.\., densify=True\)"):
+        call("out", "a.pt", densify=True)
+
+
+def test_a_plan_in_the_old_order_is_refused_with_the_names() -> None:
+    call: Any = oe.plan
+    with pytest.raises(TypeError, match=r"oe\.plan\(model, weights='a\.pt', path='out'\)"):
+        call("graph.onnx", "a.pt", "out")
+
+
+def test_other_old_names_show_the_new_ones() -> None:
+    cut: Any = oe.cut
+    with pytest.raises(TypeError, match=r"oe\.cut\(\.\.\., fsync=False\)"):
+        cut("a.onnx", "b.onnx", sync=False)
+    writer: Any = oe.Writer
+    with pytest.raises(TypeError, match=r"files=oe\.Layout\(data_name='w'\)"):
+        writer("out", data_name="w")
+    with pytest.raises(oe.InvalidArgumentError, match="dedup is not for a Writer"):
+        oe.Writer("out", files=oe.Layout(dedup="off"))
+
+
+def test_a_module_in_the_place_of_a_graph_is_told_how_to_export() -> None:
+    torch = pytest.importorskip("torch")
+    call: Any = oe.save
+    line = r"oe\.torch\.export\(module, args, path\)"
+    with pytest.raises(TypeError, match=line):
+        call(torch.nn.Linear(2, 2), "out")
+    with pytest.raises(TypeError, match=line):
+        call(torch.nn.Linear(2, 2), "out", args=(torch.ones(2),))
+
+
+def test_a_dict_in_the_place_of_the_options_is_refused_with_their_class() -> None:
+    call: Any = oe.save
+    with pytest.raises(TypeError, match=r"expected oe\.Mapping\(\.\.\.\), not dict.*map=\.\.\."):
+        call("graph.onnx", "out", "a.pt", mapping={"slot": "key"})
+
+
+def test_ways_out_are_spelled_as_python_takes_them(tiny: Path, tmp_path: Path) -> None:
+    names = tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt"
+    with pytest.raises(oe.MappingError) as caught:
+        oe.save(*names, mapping=oe.Mapping(rename="s/ln_1/ln_9/"))
+    lines = str(caught.value).splitlines()[1:]
+    assert lines and all(line.startswith("  mapping=oe.Mapping(") for line in lines)
+    for line in lines:  # each is Python
+        ast.parse(f"f({line.strip().split(': ')[0]})")
+
+
+def test_the_state_dict_of_a_module_is_what_it_is_as_weights(tiny: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with oe.open_checkpoint(tiny / "checkpoint.pt") as checkpoint:
+        tensors = checkpoint.state_dict()
+
+    class Holder(torch.nn.Module):  # type: ignore[misc]
+        def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return {**tensors, "_extra_state": {"step": 3}}
+
+    given = tiny / "graph.onnx", tmp_path / "out", Holder()
+    assert oe.save(*given, fsync=False).complete
+    assert oe.verify(tmp_path / "out", tiny / "checkpoint.pt").ok
+    assert oe.verify(tmp_path / "out", Holder()).ok

@@ -1,19 +1,33 @@
-# bash completion for save-external, verify-external, inspect-external and cut-external. The options
-# are those of the command's own --help; so are the words that stand for a choice.
+# bash completion for save-external, verify-external, inspect-external, cut-external, and for
+# onnx-external of the Python package. The options are those of the command's own --help; so are the
+# words that stand for a choice.
 
 _onnx_external() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} words=
+  local -a command=("$1")
   COMPREPLY=()
+  if [[ $1 == *onnx-external ]]; then
+    if ((COMP_CWORD == 1)); then
+      words="save verify inspect cut export validate diagnose --help --version"
+      mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+      return
+    fi
+    command+=("${COMP_WORDS[1]}")
+  fi
   case $previous in
     --layout) words="per-tensor single shards inline link" ;;
     --dedup) words="storage content off" ;;
     --unmatched) words="strict skip keep" ;;
     --dtype) words="float32 float16 bfloat16 float64" ;;
     --checksum) words="sha1" ;;
+    --exporter) words="export onnx torchscript" ;;
+    --strategy) words="always failing local" ;;
+    --asserts) words="omit refuse" ;;
     --sort) words="name size" ;;
     *)
       if [[ $current == -* ]]; then
-        words=$("$1" --help 2>/dev/null | grep -oE '^  (-[a-z], )?--[a-z0-9-]+' | grep -oE -- '-[-a-z0-9]+')
+        words=$("${command[@]}" --help 2>/dev/null | grep -oE '^  (-[a-z], )?--[a-z0-9-]+(, --[a-z0-9-]+)?' |
+          grep -oE -- '-[-a-z0-9]+')
       fi ;;
   esac
   if [[ -n $words ]]; then
@@ -23,4 +37,4 @@ _onnx_external() {
     mapfile -t COMPREPLY < <(compgen -f -- "$current")
   fi
 }
-complete -F _onnx_external save-external verify-external inspect-external cut-external
+complete -F _onnx_external save-external verify-external inspect-external cut-external onnx-external

@@ -1,16 +1,58 @@
-"""`python -m onnx_external save|verify|inspect|cut|export|validate|diagnose ...`.
+"""`onnx-external COMMAND ...`, or `python -m onnx_external COMMAND ...`.
 
-The first four are the native commands of this installation; docs/python-export.md,
+The first four commands are the native ones of this installation; docs/python-export.md,
 docs/python-validate.md and docs/python-diagnose.md have the others.
 """
 
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from . import __path__ as package
+from . import __version__
 
-COMMANDS = {name: f"{name}-external" for name in ("save", "verify", "inspect", "cut")}
+NATIVE = {
+    "save": "attach the weights of a checkpoint to a graph, or lay out a model's own",
+    "verify": "read a written model back, and compare every byte",
+    "inspect": "list what is in a checkpoint or a model",
+    "cut": "cut a module out of a model, over the same data files",
+}
+"""The commands that are executables of their own, such as save-external."""
+
+OURS = {
+    "export": ("export_command", "export a folder of transformers, without weights in memory"),
+    "validate": ("validation.command", "run a model on ONNX Runtime, and compare its outputs"),
+    "diagnose": ("diagnosis.command", "name the module that is wrong, or does not export"),
+}
+"""The commands in Python: the module of each, and what it does."""
+
+
+def help_text() -> str:
+    """Return what --help prints."""
+    rows = {**NATIVE, **{name: what for name, (_, what) in OURS.items()}}
+    listed = "\n".join(f"  {name:10}{what}" for name, what in rows.items())
+    return f"""\
+onnx-external attaches the weights of PyTorch checkpoints to ONNX graphs, verified.
+
+usage: onnx-external COMMAND [ARGUMENTS]
+
+commands:
+{listed}
+
+options:
+  -h, --help     print this; after a COMMAND, its options
+  --version      print the version
+
+exit codes:
+  0  it is done, and nothing is wrong
+  1  it failed, or something is wrong
+  2  the command line is wrong; nothing was done
+
+The first four are also commands of their own: save-external, verify-external, inspect-external,
+cut-external. Where they are not on the PATH, python -m onnx_external is the same as this command.
+"""
 
 
 def _forget_here() -> None:
@@ -23,32 +65,43 @@ def _forget_here() -> None:
             del sys.path[0]
 
 
+def _become(name: str, arguments: Sequence[str]) -> int:
+    """Replace this process by a native command."""
+    command = f"{name}-external"
+    for folder in package:
+        path = os.path.join(folder, "bin", command)
+        if os.access(path, os.X_OK):
+            os.execv(path, [command, *arguments])
+    print(f"{command}: not found in {', '.join(package)}; install it with pip", file=sys.stderr)
+    return 1
+
+
 def main() -> int:
     """Replace this process by a native command, or run one of Python's."""
     _forget_here()
-    if sys.argv[1:2] == ["export"]:
-        from .export_command import main as export
-
-        return export(sys.argv[2:])
-    if sys.argv[1:2] == ["validate"]:
-        from .validation.command import main as validate
-
-        return validate(sys.argv[2:])
-    if sys.argv[1:2] == ["diagnose"]:
-        from .diagnosis.command import main as diagnose
-
-        return diagnose(sys.argv[2:])
-    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
-        names = "|".join([*COMMANDS, "export", "validate", "diagnose"])
-        print(f"usage: python -m onnx_external {names} [arguments]", file=sys.stderr)
+    name, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
+    if name in ("-h", "--help"):
+        print(help_text(), end="")
+        return 0
+    if name == "--version":
+        print(f"onnx-external {__version__}")
+        return 0
+    if name in NATIVE:
+        return _become(name, arguments)
+    if name in OURS:
+        command: Callable[[Sequence[str]], int]
+        command = import_module(f".{OURS[name][0]}", __package__).main
+        return command(arguments)
+    if not name:
+        print(help_text(), end="", file=sys.stderr)
         return 2
-    name = COMMANDS[sys.argv[1]]
-    for folder in package:
-        command = os.path.join(folder, "bin", name)
-        if os.access(command, os.X_OK):
-            os.execv(command, [name, *sys.argv[2:]])
-    print(f"{name}: not found in {', '.join(package)}; install it with pip", file=sys.stderr)
-    return 1
+    from .command_line import did_you_mean
+
+    kind = "option" if name.startswith("-") else "command"
+    known = ["--help", "--version"] if kind == "option" else [*NATIVE, *OURS]
+    near = did_you_mean(kind, name, known)
+    print(f"onnx-external: error: {near}; onnx-external --help lists all", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -90,25 +90,37 @@ def checkpoint_is(argument: str) -> Iterator[None]:
 class InvalidArgumentError(Error, ValueError):
     """The caller asked for something impossible."""
 
+    code = "invalid-argument"
+
 
 class NotFoundError(Error, FileNotFoundError):
     """A file or a name does not exist."""
+
+    code = "not-found"
 
 
 class ExistsError(Error, FileExistsError):
     """The work would replace something; `overwrite=True` allows that."""
 
+    code = "already-exists"
+
 
 class FormatError(Error, ValueError):
     """A file breaks the rules of its format, or holds what this library does not read."""
+
+    code = "corrupt"
 
 
 class MismatchError(Error, ValueError):
     """Two inputs contradict each other: shapes, element types, bytes."""
 
+    code = "mismatch"
+
 
 class MappingError(Error, ValueError):
     """Weights and keys do not fit together one to one: nothing was saved."""
+
+    code = "ambiguous"
 
     @property
     def missing(self) -> list[str]:
@@ -146,6 +158,8 @@ _UNUSED = "unused keys"
 
 class ReadWriteError(Error, OSError):
     """The operating system refused: the disk is full, a right is missing, a read failed."""
+
+    code = "io"
 
 
 class ExportError(Error, RuntimeError):

@@ -1,4 +1,4 @@
-"""`python -m onnx_external export FOLDER -o OUT`.
+"""`onnx-external export FOLDER -o OUT`.
 
 It lies outside of the package that needs torch, so that it can help, or refuse, at once.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from .errors import Error
+from .command_line import EXIT_CODES, Parser, run, steps
 from .folder_config import refuse_at_once
 from .folders import check_folder
+from .options import Layout, LayoutName
+from .progress import StepLines
 
 __all__ = ["main"]
 
-_CHOICES = ("single", "per-tensor", "shards", "inline", "link")
 _LAYOUTS = (
     "where the weights go: one data file (the default), one for each tensor, files of "
     "--max-shard-size, into the graph (if there is one only), or nowhere: link refers to the "
@@ -26,12 +26,19 @@ _LAYOUTS = (
 )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m onnx_external export",
-        description="Export the model of a folder of transformers to ONNX, without reading its "
+_WORDS = {"dynamic=False": "--static", "task=": "--task", "fsync=False": "--no-fsync"}
+"""Arguments of Python whose options have other names."""
+
+
+def parser() -> Parser:
+    """Return what parses its arguments."""
+    parser = Parser(
+        "export",
+        "Export the model of a folder of transformers to ONNX, without reading its "
         "weights into memory. A decoder becomes prefill.onnx and decode.onnx, an encoder and a "
         "decoder encoder.onnx as well, anything else model.onnx; they share their data files.",
+        EXIT_CODES.format("it is exported", "a graph is wrong"),
+        _WORDS,
     )
     parser.add_argument(
         "folder", metavar="FOLDER", help="config.json and weights, as save_pretrained() writes them"
@@ -44,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
-    parser.add_argument("--layout", choices=_CHOICES, default="single", help=_LAYOUTS)
+    parser.add_argument("--layout", choices=get_args(LayoutName), default="single", help=_LAYOUTS)
     parser.add_argument("--max-shard-size", metavar="SIZE", help="for --layout shards, e.g. 2GB")
     parser.add_argument(
         "--transpose-weights",
@@ -88,26 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="no text, no progress")
     return parser
-
-
-class _Steps:
-    """Tells on stderr what is going on, and how far it is where that is known."""
-
-    def __init__(self) -> None:
-        self._phase = ""
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        text = f"\r{phase} ... {100 * done // total} %" if total else f"{phase} ..."
-        start = "\n" if self._phase and phase != self._phase else ""
-        if total or phase != self._phase:
-            print(start + text, end="", file=sys.stderr, flush=True)
-        self._phase = phase
-
-    def end(self) -> None:
-        """End the line that is being written."""
-        if self._phase:
-            print(file=sys.stderr)
-        self._phase = ""
 
 
 def _size(number: int) -> str:
@@ -160,47 +147,17 @@ def _print(report: Any) -> None:
         print(f"  {step.name:20}{step.seconds:8.1f} s{memory}")
 
 
-_WORDS = {
-    "overwrite=True": "--overwrite",
-    "check=False": "--no-check",
-    "check=True": "--check",
-    "dynamic=False": "--static",
-    "rewrite=False": "--no-rewrite",
-    'asserts="omit"': "--asserts omit",
-    "max_iterations=N": "--max-iterations N",
-    "optimize=False": "--no-optimize",
-    "give task=": "give --task ",
-    "transpose_weights=True": "--transpose-weights",
-    "layout='link'": "--layout link",
-    "leave transpose_weights away": "leave it away",
-}
-"""What messages call the arguments, and what the options are called."""
-
-
-def _refusal(error: Error) -> str:
-    """The message, with the options of the command in the place of Python's arguments."""
-    text = str(error.args[0])
-    for argument, option in _WORDS.items():
-        text = text.replace(argument, option)
-    for remedy in error.remedies:
-        option = f"--{remedy.option.replace('_', '-')} {remedy.value}".rstrip()
-        text += f"\n  {option}: {remedy.when}" if remedy.when else f"\n  {option}"
-    return text
-
-
-def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
+def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
     folder = Path(given.folder)
     if folder.is_dir():
         check_folder(folder)
         refuse_at_once(folder)
-    if steps is not None:
-        steps("import torch and transformers", 0, 0)
+    if told is not None:
+        told("import torch and transformers", 0, 0)
     from .rewriting.dumping import room_for_diffs
     from .transformers import export
 
-    options: dict[str, Any] = {"transpose_weights": given.transpose_weights}
-    if given.max_shard_size:
-        options["max_shard_size"] = given.max_shard_size
+    files = Layout(max_shard_size=given.max_shard_size, transpose_weights=given.transpose_weights)
     with room_for_diffs(given.dump_rewriting) as write:
         report = export(
             given.folder,
@@ -214,37 +171,31 @@ def _run(given: argparse.Namespace, steps: _Steps | None) -> Any:
             rewrite="auto" if given.rewrite is None else given.rewrite,
             asserts=given.asserts,
             max_iterations=given.max_iterations,
-            progress=steps or False,
+            progress=told or False,
             fsync=not given.no_fsync,
             layout=given.layout,
             variant=given.variant,
             overwrite=given.overwrite,
-            **options,
+            files=files,
         )
         write(report.rewriting)
     return report
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
-    given = _parser().parse_args(arguments)
-    steps = _Steps() if sys.stderr.isatty() and not given.quiet else None
-    code, refusal = 1, ""
+def _work(given: argparse.Namespace) -> int:
+    told = steps(given)
     try:
-        report = _run(given, steps)
-    except KeyboardInterrupt:
-        code, refusal = 130, "cancelled; nothing half-written stays"
-    except Error as error:
-        refusal = _refusal(error)
-    except ModuleNotFoundError as error:
-        refusal = f"{error}; it needs: pip install torch onnxscript transformers"
-    if steps is not None:
-        steps.end()
-    if refusal:
-        print(f"export: error: {refusal}", file=sys.stderr)
-        return code
+        report = _run(given, told)
+    finally:
+        if told is not None:
+            told.close()
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif not given.quiet:
         _print(report)
     return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    return run(parser(), arguments, _work)

@@ -71,7 +71,8 @@ def refuse_linked(asked: bool | None, layout: object) -> None:
     if asked and layout == "link":
         raise InvalidArgumentError(
             "transpose_weights=True: layout='link' refers to the checkpoint's bytes as they are; "
-            "choose a layout that copies them, such as 'single', or leave transpose_weights away"
+            "choose a layout that copies them, such as layout='single', or leave "
+            "transpose_weights=True away"
         )
 
 

@@ -653,14 +653,15 @@ def test_a_cache_of_a_window_is_compared_as_it_is_traced(transformers: Any, tmp_
 def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "onnx_external", "diagnose"]
 
-    def told(*more: str) -> str:
+    def told(code: int, *more: str) -> str:
         done = subprocess.run([*line, *more], capture_output=True, text=True)
-        assert done.returncode == 2 and not done.stdout
+        assert done.returncode == code and not done.stdout
         return done.stderr
 
-    assert "diagnose: error:" in told(str(tmp_path)) and "config.json" in told(str(tmp_path))
-    assert "--against FOLDER" in told("model.onnx")
-    assert "goes without --against" in told("m.onnx", "-a", str(tmp_path), "--exporter", "onnx")
+    refused = told(1, str(tmp_path))
+    assert "diagnose: error:" in refused and "config.json" in refused
+    assert "--against FOLDER" in told(2, "model.onnx")
+    assert "goes without --against" in told(2, "m.onnx", "-a", str(tmp_path), "--exporter", "onnx")
 
 
 class Numpy(torch.nn.Module):

@@ -2,9 +2,11 @@
 
 import copy
 import inspect
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -206,10 +208,13 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
 
 
 def refusal_of_the_command(error: oe.Error) -> str:
-    """What `python -m onnx_external export` says; its options instead of arguments."""
-    from onnx_external.export_command import _refusal
+    """What `onnx-external export` says; its options instead of arguments."""
+    from onnx_external.export_command import parser
 
-    text = _refusal(error)
+    told = io.StringIO()
+    with redirect_stderr(told):
+        parser().refuse(error)
+    text = told.getvalue()
     assert "=True" not in text and "='" not in text
     return text
 

@@ -34,6 +34,8 @@ def main():
     words = re.findall(r'^    (--[a-z-]+)\) words=', open(
         f'{SOURCE_DIR}/packaging/completions.bash', encoding='utf-8').read(), re.MULTILINE)
     for option in words:
+        if option in ('--exporter', '--strategy', '--asserts'):
+            continue  # of onnx-external, which python/tests look at
         command = 'inspect-external' if option == '--sort' else 'save-external'
         choices = completed(command, option, '')
         assert choices, option

@@ -1,33 +1,40 @@
-"""`python -m onnx_external diagnose MODEL --against FOLDER`, or of a folder alone."""
+"""`onnx-external diagnose MODEL --against FOLDER`, or of a folder alone."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import Error, ExportError, InvalidArgumentError
+from ..command_line import EXIT_CODES, Parser, UsageError, run, steps
+from ..errors import ExportError
 from ..folder_config import refuse_at_once
 from ..folders import check_folder
+from ..progress import StepLines
 from .reports import Diagnosis
 
 __all__ = ["main"]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m onnx_external diagnose",
-        description="Name the first module of an exported model that computes something else than "
+def parser() -> Parser:
+    """Return what parses its arguments."""
+    parser = Parser(
+        "diagnose",
+        "Name the first module of an exported model that computes something else than "
         "transformers' own; or, of a folder of transformers, the first that does not export.",
-        epilog="Exit codes: 0 nothing is wrong, 1 a module is, 2 it could not be run or compared.",
+        EXIT_CODES.format("nothing is wrong", "a module is"),
+        {"providers=": "--provider"},
     )
     parser.add_argument(
         "model", help="a graph that `export` wrote, e.g. out/prefill.onnx, or a folder"
     )
     parser.add_argument("-a", "--against", metavar="FOLDER", help="what a graph was exported from")
-    parser.add_argument("--exporter", help="of a folder: export, onnx (default) or torchscript")
+    parser.add_argument(
+        "--exporter",
+        choices=["export", "onnx", "torchscript"],
+        help="of a folder: export, onnx (default) or torchscript",
+    )
     parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
     parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
@@ -69,45 +76,31 @@ def _print(report: Diagnosis, given: argparse.Namespace) -> None:
     print(report.sentence)
 
 
-def _shown(name: str, number: int, count: int) -> None:
-    """Write which module is judged, over the line before."""
-    _line(f"{number}/{count} {name}"[:78])
-
-
-def _line(text: str) -> None:
-    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def _compared(given: argparse.Namespace) -> Diagnosis:
+def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
     from .diagnosing import diagnose
 
     if given.exporter:
-        raise InvalidArgumentError(
+        raise UsageError(
             "--exporter: this says how a folder is exported, and goes without --against"
         )
-    progress = _shown if sys.stderr.isatty() and not given.quiet else None
-    try:
-        return diagnose(
-            given.model,
-            given.against,
-            atol=given.atol,
-            rtol=given.rtol,
-            providers=given.provider,
-            task=given.task,
-            dtype=given.dtype,
-            strategy=given.strategy or "always",
-            opaque=given.opaque,
-            follow=given.follow,
-            progress=progress,
-        )
-    finally:
-        if progress is not None:
-            _line("")
+    return diagnose(
+        given.model,
+        given.against,
+        atol=given.atol,
+        rtol=given.rtol,
+        providers=given.provider,
+        task=given.task,
+        dtype=given.dtype,
+        strategy=given.strategy or "always",
+        opaque=given.opaque,
+        follow=given.follow,
+        progress=told or False,
+    )
 
 
-def _exported(given: argparse.Namespace) -> Diagnosis:
+def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
     if given.model.endswith(".onnx") or given.provider or given.follow:
-        raise InvalidArgumentError(
+        raise UsageError(
             f"{given.model}: --against FOLDER says what a graph was exported from; --provider and "
             "--follow are for graphs"
         )
@@ -118,38 +111,37 @@ def _exported(given: argparse.Namespace) -> Diagnosis:
         from .export_diagnosing import diagnose_export
     except ImportError as error:
         raise ExportError(f"{given.model}: this needs torch and transformers: {error}") from error
-    progress = _shown if sys.stderr.isatty() and not given.quiet else None
+    return diagnose_export(
+        given.model,
+        exporter=given.exporter or "onnx",
+        strategy=given.strategy or "failing",
+        opaque=given.opaque,
+        atol=given.atol,
+        rtol=given.rtol,
+        task=given.task,
+        dtype=given.dtype,
+        progress=told or False,
+    )
+
+
+def _work(given: argparse.Namespace) -> int:
+    from .picture_file import check_target, write_picture
+
+    svg = None if given.svg is None else Path(given.svg)
+    if svg is not None:
+        check_target(svg, given.overwrite)
+    told = steps(given, counted=True)
     try:
-        return diagnose_export(
-            given.model,
-            exporter=given.exporter or "onnx",
-            strategy=given.strategy or "failing",
-            opaque=given.opaque,
-            atol=given.atol,
-            rtol=given.rtol,
-            task=given.task,
-            dtype=given.dtype,
-            progress=progress,
-        )
+        report = _compared(given, told) if given.against is not None else _exported(given, told)
     finally:
-        if progress is not None:
-            _line("")
+        if told is not None:
+            told.close()
+    if svg is not None:
+        write_picture(svg, report.svg())
+    _print(report, given)
+    return 0 if report.ok else 1
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    given = _parser().parse_args(arguments)
-    from .picture_file import check_target, write_picture
-
-    svg = None if given.svg is None else Path(given.svg)
-    try:
-        if svg is not None:
-            check_target(svg, given.overwrite)
-        report = _compared(given) if given.against is not None else _exported(given)
-        if svg is not None:
-            write_picture(svg, report.svg())
-    except Error as error:
-        print(f"diagnose: error: {error}", file=sys.stderr)
-        return 2
-    _print(report, given)
-    return 0 if report.ok else 1
+    return run(parser(), arguments, _work)

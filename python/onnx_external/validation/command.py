@@ -1,15 +1,15 @@
-"""`python -m onnx_external validate MODEL`."""
+"""`onnx-external validate MODEL`."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import get_args
 
-from ..errors import Error
+from ..command_line import EXIT_CODES, Parser, run, steps
+from ..options import LayoutName
 from .reports import ComparedOutput, GraphValidation, Latency, Validation
 
 __all__ = ["main"]
@@ -20,9 +20,11 @@ recorded sets (a folder of test_data_set_N, an .npz file), or a folder of transf
 the sets beside the model are taken; a folder of transformers is exported, and compared with
 transformers' own model.
 
-Exit codes: 0 all outputs agree, 1 some do not, or nothing was compared, 2 it could not be run or
-compared. A row with ! does not agree. docs/python-validate.md explains the table.
-"""
+A row with ! does not agree. docs/python-validate.md explains the table.
+""" + EXIT_CODES.format("all outputs agree", "some do not, nothing was compared")
+
+_WORDS = {"dims=": "--dim", "ranges=": "--range", "providers=": "--provider"}
+"""Arguments of Python whose options have other names."""
 
 
 def _size_of(text: str) -> tuple[str, list[int]]:
@@ -46,21 +48,34 @@ def _range_of(text: str) -> tuple[str, tuple[float, float]]:
     raise argparse.ArgumentTypeError(f"{text}: expected NAME=LEAST:LARGEST")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m onnx_external validate",
-        description="Run a model on ONNX Runtime and compare its outputs with a reference.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def parser() -> Parser:
+    """Return what parses its arguments."""
+    parser = Parser(
+        "validate",
+        "Run a model on ONNX Runtime and compare its outputs with a reference.",
+        _EPILOG,
+        _WORDS,
     )
     add = parser.add_argument
     add("model", help="a model (.onnx), a folder of transformers, or a folder of its graphs")
     add("-a", "--against", metavar="REFERENCE", help="what its outputs are compared with")
     add("-i", "--inputs", action="append", metavar="SETS", help="recorded inputs to run it on")
     made = parser.add_argument_group("inputs that are made")
-    made.add_argument("--dim", action="append", type=_size_of, metavar="NAME=SIZE[,SIZE...]")
-    made.add_argument("--range", action="append", type=_range_of, metavar="INPUT=LEAST:LARGEST")
-    made.add_argument("--seed", type=int, default=0)
+    made.add_argument(
+        "--dim",
+        action="append",
+        type=_size_of,
+        metavar="NAME=SIZE[,SIZE...]",
+        help="the size of a dimension; several are one for each set",
+    )
+    made.add_argument(
+        "--range",
+        action="append",
+        type=_range_of,
+        metavar="INPUT=LEAST:LARGEST",
+        help="least and largest value of an input",
+    )
+    made.add_argument("--seed", type=int, default=0, help="of the numbers; default: 0")
     made.add_argument("--sets", type=int, help="how many; default: one for each size of a --dim")
     add("--atol", type=float, help="absolute tolerance of floats; default: by type")
     add("--rtol", type=float, help="relative tolerance of floats; default: by type")
@@ -74,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
     folder.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
     folder.add_argument("--static", action="store_true", help="no dimension varies")
-    folder.add_argument("--layout", help="of the exported weights")
+    folder.add_argument(
+        "--layout", choices=get_args(LayoutName), help="where the exported weights go"
+    )
     add("--overwrite", action="store_true", help="replace what is in the output and the dump")
     add("--json", action="store_true", help="the report as a JSON document")
     add("-q", "--quiet", action="store_true", help="only what does not agree")
@@ -184,26 +201,13 @@ def _print_next(report: Validation, source: str) -> None:
 
     wrong = next((each for each in report.graphs if each.wrong), None)
     if wrong is not None and is_transformers(source) and os.path.isfile(wrong.model):
-        print(f"python -m onnx_external diagnose {wrong.model} --against {source} names the module")
+        print(f"onnx-external diagnose {wrong.model} --against {source} names the module")
 
 
-def _options(given: argparse.Namespace) -> dict[str, Any]:
-    """What is given of the keywords that only a folder takes."""
-    found: dict[str, Any] = {}
-    if given.layout:
-        found["layout"] = given.layout
-    if given.variant:
-        found["variant"] = given.variant
-    if given.static:
-        found["dynamic"] = False
-    return found
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
-    given = _parser().parse_args(arguments)
+def _work(given: argparse.Namespace) -> int:
     from .validating import validate
 
+    told = steps(given)
     try:
         report = validate(
             given.model,
@@ -223,14 +227,22 @@ def main(arguments: Sequence[str]) -> int:
             output=given.output,
             task=given.task,
             dtype=given.dtype,
-            **_options(given),
+            variant=given.variant,
+            dynamic=not given.static,
+            layout=given.layout,
+            progress=told or False,
         )
-    except Error as error:
-        print(f"validate: error: {error}", file=sys.stderr)
-        return 2
+    finally:
+        if told is not None:
+            told.close()
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         _print(report, given.quiet)
         _print_next(report, given.against or given.model)
     return 0 if report.ok else 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    return run(parser(), arguments, _work)

@@ -1,0 +1,216 @@
+"""What the commands of Python share: options, messages, exit codes, errors as JSON.
+
+They behave as the native commands do (docs/cli.md). Exit codes: 0 it is done and nothing is wrong;
+1 it failed, or something is wrong; 2 the command line is wrong, and nothing was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from .errors import Error, Remedy
+from .progress import StepLines
+
+__all__ = ["EXIT_CODES", "Parser", "UsageError", "did_you_mean", "man_page", "run", "steps"]
+
+EXIT_CODES = "Exit codes: 0 {0}, 1 {1}, or it failed, 2 the command line is wrong."
+
+
+class UsageError(Error):
+    """Options that do not go together: the command line is wrong."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Writes "-o, --output OUT" where argparse writes "-o OUT, --output OUT"."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=100)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses the arguments of one command; wrong ones are told as the native commands do."""
+
+    def __init__(
+        self, name: str, description: str, epilog: str = "", words: Mapping[str, str] | None = None
+    ) -> None:
+        """Make it.
+
+        Args:
+            name: that of the command, such as "export".
+            description: what it does.
+            epilog: what stands below the options.
+            words: for arguments of Python, such as "dynamic=False", the options that say the same
+                where their names do not tell.
+        """
+        super().__init__(
+            prog=f"onnx-external {name}",
+            description=textwrap.fill(description, 100),
+            epilog=epilog,
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+        )
+        self.words = words or {}
+        self.arguments: Sequence[str] = ()
+        self.wants_json = False
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments, or end the process with exit code 2."""
+        self.arguments, self.wants_json = arguments, "--json" in arguments
+        for each in arguments:
+            if each == "--":
+                break
+            name = each.partition("=")[0]
+            if name.startswith("--") and name not in self._option_string_actions:
+                self.error(did_you_mean("option", name, self._option_string_actions))
+        return self.parse_args(arguments)
+
+    def error(self, message: str) -> NoReturn:
+        """Tell what is wrong with the command line, and end the process."""
+        self.tell(f"{message}; {self.prog} --help lists the options", "usage")
+        sys.exit(2)
+
+    def tell(
+        self,
+        message: str,
+        code: str,
+        lists: Mapping[str, Sequence[Any]] | None = None,
+        remedies: Iterable[Remedy] = (),
+    ) -> None:
+        """Write an error to stderr and, with --json, as a document to stdout."""
+        found = [each for each in map(self._option_of, remedies) if each is not None]
+        if self.wants_json:
+            told = [
+                {"title": title, "items": [item._asdict() for item in items]}
+                for title, items in (lists or {}).items()
+            ]
+            file = message.partition(": ")[0]
+            document = {
+                "code": code,
+                "file": file if file in self.arguments or os.path.lexists(file) else "",
+                "message": message,
+                "lists": told,
+                "remedies": [each._asdict() for each in found],
+            }
+            print(json.dumps({"error": document}, indent=2))
+        lines = [f"{self.prog}: error: {message}"]
+        for option, value, when in found:
+            way_out = f"  --{option} {value}".rstrip()
+            lines.append(f"{way_out}: {when}" if when else way_out)
+        print("\n".join(lines), file=sys.stderr)
+
+    def refuse(self, error: Error) -> None:
+        """Tell an error of the package, with the options that may help."""
+        message = self.in_options(str(error.args[0]))
+        self.tell(message, error.code, error.lists, error.remedies)
+
+    def in_options(self, text: str) -> str:
+        """Return a message with options in the places of Python's arguments."""
+        text = re.sub(r"\b(?:mapping|files)=oe\.(?:Mapping|Layout)\(([^()]*)\)", r"\1", text)
+        return _ARGUMENT.sub(self._spelled, text)
+
+    def _spelled(self, match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"] or ""
+        for word in (match[0], f"{name}="):
+            if word in self.words:
+                return self.words[word]
+        if value == "False":
+            return self._option_named(f"no_{name}") or match[0]
+        option = self._option_named(name)
+        if option is None or value == "True":
+            return option or match[0]
+        return f"{option} {value.strip(QUOTES)}".rstrip()
+
+    def _option_named(self, name: str) -> str | None:
+        option = f"--{name.replace('_', '-')}"
+        return option if option in self._option_string_actions else None
+
+    def _option_of(self, remedy: Remedy) -> Remedy | None:
+        """The remedy by the name of its option; None if the command has none."""
+        option = self._option_named(remedy.option)
+        return None if option is None else remedy._replace(option=option[2:])
+
+
+QUOTES = "'\""
+_ARGUMENT = re.compile(
+    r"\b(?P<name>[a-z_]+)=(?P<value>True\b|False\b|'[^']*'|\"[^\"]*\"|\{[^{}]*\}|[A-Z0-9]+\b)?(?!=)"
+)
+"""An argument as messages spell it: dynamic=False, layout='link', max_iterations=N, inputs=."""
+
+
+def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
+    """Say that a word is not known, and which one is near."""
+    near = difflib.get_close_matches(given, list(known), n=1)
+    return f"unknown {kind} {given!r}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def steps(given: argparse.Namespace, counted: bool = False) -> StepLines | None:
+    """What says on stderr which step is under way; None with --quiet."""
+    return None if given.quiet else StepLines(counted)
+
+
+def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Namespace], int]) -> int:
+    """Parse the arguments and do the work; return the exit code.
+
+    Args:
+        parser: has an option --json.
+        arguments: those of the command line.
+        work: is given what was parsed, and returns 0 or 1.
+    """
+    given = parser.parse(arguments)
+    try:
+        return work(given)
+    except KeyboardInterrupt:
+        parser.tell("cancelled; nothing half-written stays", "cancelled")
+        return 130
+    except UsageError as error:
+        parser.error(str(error.args[0]))
+    except Error as error:
+        parser.refuse(error)
+    except ModuleNotFoundError as error:
+        parser.tell(
+            f"{error}; it needs: pip install torch onnxscript transformers onnxruntime",
+            "unsupported",
+        )
+    return 1
+
+
+def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
+    """Return the manual page of onnx-external, as troff takes it.
+
+    Args:
+        front: what its --help prints.
+        parsers: those of the commands in Python.
+        version: that of the package.
+    """
+    name, _, what = front.partition(" ")
+    what, _, body = what.partition(".\n")
+    lines = [
+        f'.TH ONNX\\-EXTERNAL 1 "" "onnx\\-external {version}" "User Commands"',
+        f".SH NAME\n{_plain(name)} \\- {_plain(what)}",
+        f".SH DESCRIPTION\n.nf\n{_plain(body.strip())}\n.fi",
+    ]
+    for parser in parsers:
+        lines.append(f".SH {_plain(parser.prog.upper())}\n.nf")
+        lines.append(_plain(parser.format_help().strip()) + "\n.fi")
+    others = ", ".join(f"{each}-external(1)" for each in ("save", "verify", "inspect", "cut"))
+    return "\n".join([*lines, f".SH SEE ALSO\n{_plain(others)}", ""])
+
+
+def _plain(text: str) -> str:
+    """Text as troff takes it: backslashes, dashes as typed, lines that begin like a request."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"(?m)^([.'])", r"\\&\1", text)

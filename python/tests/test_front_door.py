@@ -1,0 +1,194 @@
+"""`onnx-external` and `python -m onnx_external`: help, wrong command lines, errors as documents."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+from onnx_external import __main__ as front
+from onnx_external.command_line import Parser, did_you_mean, man_page
+from onnx_external.diagnosis.command import parser as diagnose
+from onnx_external.export_command import parser as export
+from onnx_external.validation.command import parser as validate
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "packaging/onnx-external.1"
+PARSERS = {"export": export, "validate": validate, "diagnose": diagnose}
+
+
+def run(*arguments: object, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command in this process."""
+    monkeypatch.setattr(sys, "argv", ["onnx-external", *map(str, arguments)])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = front.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_help_and_version_are_results_and_nothing_at_all_is_a_wrong_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code, out, err = run("--help", monkeypatch=monkeypatch)
+    assert code == 0 and not err
+    assert all(f"\n  {name} " in out for name in [*front.NATIVE, *front.OURS])
+    assert run("-h", monkeypatch=monkeypatch) == (0, out, "")
+    assert run("--version", monkeypatch=monkeypatch) == (0, f"onnx-external {oe.__version__}\n", "")
+    assert run(monkeypatch=monkeypatch) == (2, "", out)
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["exprt"], "'exprt'; did you mean export?"),
+        (["--hlep"], "'--hlep'; did you mean --help?"),
+        (["export", "--layot", "link"], "'--layot'; did you mean --layout?"),
+        (["validate", "m.onnx", "--agianst=x"], "'--agianst'; did you mean --against?"),
+        (["diagnose", "--zzzzz"], "unknown option '--zzzzz'; onnx-external diagnose --help"),
+        (["validate"], "required: model"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2_and_names_what_is_near(
+    words: list[str], near: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(*words, monkeypatch=monkeypatch)
+    assert code == 2 and not out
+    assert near in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "kind"),
+    [
+        (["export", "nope", "-o", "x"], 1, "not-found"),
+        (["validate", "nope.onnx"], 1, "not-found"),
+        (["diagnose", "nope", "--exporter", "export"], 1, "not-found"),
+        (["validate", "nope.onnx", "--layot", "link"], 2, "usage"),
+    ],
+)
+def test_an_error_is_a_document_if_it_is_asked_for(
+    words: list[str],
+    code: int,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    got, out, err = run(*words, "--json", monkeypatch=monkeypatch)
+    error = json.loads(out)["error"]
+    assert (got, error["code"]) == (code, kind)
+    assert error["message"] in err and f"onnx-external {words[0]}: error: " in err
+    assert {"code", "file", "message", "lists", "remedies"} == error.keys()
+    if kind == "not-found":
+        assert error["file"] == words[1]
+
+
+def test_messages_have_the_options_of_the_command() -> None:
+    for parser, text, told in [
+        (export(), "a/b: exists; overwrite=True replaces it", "--overwrite replaces it"),
+        (export(), "dynamic=False fixes all sizes, and check=False", "--static fixes all sizes"),
+        (export(), "optimize=False leaves it out", "--no-optimize leaves it out"),
+        (export(), "layout='link' refers to", "--layout link refers to"),
+        (export(), "give max_iterations=N", "give --max-iterations N"),
+        (export(), 'asserts="omit" leaves', "--asserts omit leaves"),
+        (export(), "files=oe.Layout(transpose_weights=True): x", "--transpose-weights: x"),
+        (validate(), "give against= (a module", "give --against (a module"),
+        (validate(), "dims={name: size} says", "--dim says"),
+        (validate(), "strict=True traces it", "strict=True traces it"),
+    ]:
+        assert told in parser.in_options(text)
+
+
+def test_ways_out_are_the_options_that_the_command_has() -> None:
+    parser, err = export(), io.StringIO()
+    remedies = [
+        oe.errors.Remedy("max_shard_size", "2GB", "for small files"),
+        oe.errors.Remedy("ignore", "^ema", "it is no weight"),
+    ]
+    with redirect_stderr(err):
+        parser.tell("it fails", "mismatch", remedies=remedies)
+    assert err.getvalue().splitlines() == [
+        "onnx-external export: error: it fails",
+        "  --max-shard-size 2GB: for small files",
+    ]
+
+
+def test_what_is_far_from_every_word_has_no_suggestion() -> None:
+    assert did_you_mean("option", "--zzz", ["--help"]) == "unknown option '--zzz'"
+
+
+def test_every_option_of_every_command_is_explained() -> None:
+    for name, make in PARSERS.items():
+        for action in make()._actions:
+            assert action.help, f"{name} {action.option_strings}"
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each argparse writes help otherwise")
+def test_the_manual_page_is_what_the_commands_say() -> None:
+    made = man_page(front.help_text(), [make() for make in PARSERS.values()], oe.__version__)
+    if os.environ.get("REBLESS"):
+        PAGE.write_text(made)
+    assert PAGE.read_text() == made
+
+
+def completed(folder: Path, *words: str) -> list[str]:
+    """What bash offers for the last of the words."""
+    command = folder / "onnx-external"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m onnx_external "$@"\n')
+    command.chmod(0o755)
+    script = (
+        'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        '_onnx_external "$1"; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    bash = ["bash", "--norc", "-c", script, str(ROOT / "packaging/completions.bash")]
+    done = subprocess.run([*bash, str(command), *words], capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_choices(tmp_path: Path) -> None:
+    assert set(completed(tmp_path, "")) == {*front.NATIVE, *front.OURS, "--help", "--version"}
+    assert completed(tmp_path, "ex") == ["export"]
+    options = {option for action in validate()._actions for option in action.option_strings}
+    offered = set(completed(tmp_path, "validate", "--"))
+    assert offered == {each for each in options if each.startswith("--")}
+    text = (ROOT / "packaging/completions.bash").read_text()
+    choices = dict(re.findall(r"^    (--[a-z]+)\) words=\"([^\"]*)\"", text, re.MULTILINE))
+    for name, make in PARSERS.items():
+        for action in make()._actions:
+            if action.choices and action.option_strings:
+                option = action.option_strings[-1]
+                assert set(choices[option].split()) == set(action.choices), f"{name} {option}"
+
+
+def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from onnx_external.progress import StepLines
+
+    lines: Any = StepLines()
+    for done in (0, 5, 10):
+        lines("copy", done, 10)
+    lines("verify", 0, 0)
+    lines.close()
+    assert capsys.readouterr().err == "copy ...\nverify ...\n"
+    lines = StepLines(counted=True)
+    lines("layers.0", 1, 2)
+    lines("", 2, 2)
+    assert capsys.readouterr().err == "1/2 layers.0\n2/2 the model itself\n"
+
+
+def test_the_options_of_a_parser_are_its_own() -> None:
+    parser = Parser("new", "does nothing")
+    assert parser.in_options("overwrite=True") == "overwrite=True"

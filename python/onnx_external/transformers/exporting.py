@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import NotFoundError
+from ..errors import InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
@@ -159,6 +159,10 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
+    if options["mapping"].map is not None:
+        raise InvalidArgumentError(
+            "mapping: the export knows which key is which weight; leave map away"
+        )
     source, target = Path(folder), Path(path)
     if not source.is_dir():
         raise NotFoundError(

@@ -108,10 +108,6 @@ class Saving:
 
     def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport | SetReport:
         mapping: Mapping = options.pop("mapping")
-        if mapping.map is not None:
-            raise InvalidArgumentError(
-                "mapping: the export knows which key is which weight; leave map away"
-            )
         if len(self._graphs) > 1:
             models = {name: _given(graph, options) for name, graph in self._graphs.items()}
             document = map_of_set({name: graph.made for name, graph in self._graphs.items()})

@@ -73,7 +73,7 @@ struct PlannedTensor {
   std::uint32_t slot = kNoSlot;  // kNoSlot for Unmatched::kKeep and for the model's own tensors
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
-  std::uint32_t member = 0;  // the model that it is for: index into SavePlan::set
+  std::uint32_t member = 0;  // the model that it is for: index into SavePlan::models
   std::string key;           // its name in the checkpoint; empty for the model's own tensors
   std::optional<Rule> rule;
   std::int32_t data_type = 0;
@@ -107,14 +107,14 @@ struct PlannedFile {
   std::uint64_t bytes = 0;
 };
 
-// One of the models that share the data files of a plan.
+// One of the models of a plan, which share its data files.
 struct PlannedModel {
   std::string name;
   MappingOptions asked = {};  // Mapping::asked, for its manifest
 };
 
 struct SavePlan {
-  std::string model_name;  // "model.onnx"; of a set, empty
+  std::vector<PlannedModel> models;  // one or more; tensors are in their order
   // "initializers", or "initializers.N" when a model is replaced. Only kPerTensor has this folder;
   // with the other layouts data files are beside the model, and their names contain the same N.
   std::string data_dir;
@@ -124,11 +124,10 @@ struct SavePlan {
   std::vector<PlannedPart> parts;  // file by file, by rising offset
   std::vector<PlannedFile> files;
   std::uint64_t bytes = 0;             // of all data files
-  MappingOptions asked = {};           // Mapping::asked, for the manifest
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
-  // The models of a set (save_graphs_with_external_data()); tensors are in their order. Empty for a
-  // model alone.
-  std::vector<PlannedModel> set = {};
+
+  // Data files of a model alone are called after it, those of several after `data_dir`.
+  [[nodiscard]] bool is_of_one() const { return models.size() == 1; }
 
   // The location of a data file as the model spells it, relative to the model's folder. Not for
   // kInline.

@@ -198,7 +198,7 @@ struct ModelToVerify {
 // (Compare::kRecordedCrc); empty: it is made again. What was rearranged from memory is made again
 // in any case, since the memory may have changed. Tensors that the caller's function makes
 // (loose_tensors.h) cannot be compared without `part_crcs` and StagedSave::inline_crcs(). `member`:
-// of a set, the place of the model in SavePlan::set.
+// of a set, the place of the model in SavePlan::models.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
     std::span<const std::uint32_t> part_crcs = {},

@@ -75,7 +75,7 @@ class StagedSave {
   // The staging folder. It holds the model file and its data under their final relative names, so a
   // loader can open the model there, unless its data is linked.
   [[nodiscard]] const std::filesystem::path& directory() const;
-  // `member`: of a set, the place of the model in SavePlan::set.
+  // `member`: of a set, the place of the model in SavePlan::models.
   [[nodiscard]] std::filesystem::path model_path(std::size_t member = 0) const;
   // Relative to directory(); in a team, empty for all but the leader.
   [[nodiscard]] std::string manifest_location(std::size_t member = 0) const;
@@ -113,9 +113,10 @@ class StagedSave {
   std::unique_ptr<State> state_;
 };
 
-// Writes all of `plan` into a new staging folder in `out_dir` (created if missing): the model with
-// the planned tensors, and their data. `inputs`: test data to write beside the model. Free space
-// and limits on names and sizes are checked first. After an error nothing is left behind.
+// Writes all of `plan` into a new staging folder in `out_dir` (created if missing): the models, in
+// the order of SavePlan::models, with the planned tensors, and their data. `inputs`: test data to
+// write beside the model. Free space and limits on names and sizes are checked first. After an
+// error nothing is left behind.
 //
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
@@ -123,17 +124,19 @@ class StagedSave {
 // kIo; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument for a checksum
 // with kLink, which would need whole files, and for a team that is to write tensors that are in no
 // file.
-[[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
+[[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
                                             const WriteOptions& options,
                                             const RecordedInputs* inputs = nullptr);
-
-// The same for the models of a set, in the order of SavePlan::set.
-[[nodiscard]] Result<StagedSave> write_set_plan(const SavePlan& plan, std::span<const Model> models,
-                                                const Checkpoint& checkpoint,
-                                                const std::filesystem::path& out_dir,
-                                                const WriteOptions& options);
+// Of a model alone.
+[[nodiscard]] inline Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
+                                                   const Checkpoint& checkpoint,
+                                                   const std::filesystem::path& out_dir,
+                                                   const WriteOptions& options,
+                                                   const RecordedInputs* inputs = nullptr) {
+  return write_plan(plan, std::span(&model, 1), checkpoint, out_dir, options, inputs);
+}
 
 // For exporters whose tensors come one by one and go away: call add() from any thread, then
 // finish() once.

@@ -63,12 +63,8 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
     TRY_ASSIGN(data_dir, choose_data_dir(target.folder, names, target.data_dir, write.overwrite,
                                          options.layout, options.data_name));
   }
-  auto plan = models.size() == 1
-                  ? make_plan(models.front(), checkpoint, mappings.front(), options,
-                              {target.folder, names.front(), data_dir})
-                  : make_set_plan(models, names, checkpoint, mappings, options, data_dir);
-  return plan ? complete(*std::move(plan), models, checkpoint, target.folder, options, write)
-              : std::move(plan);
+  TRY_ASSIGN(auto plan, make_plan(models, names, checkpoint, mappings, options, data_dir));
+  return complete(std::move(plan), models, checkpoint, target.folder, options, write);
 }
 
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,

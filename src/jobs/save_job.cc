@@ -115,7 +115,7 @@ std::vector<SavedTensor> saved_tensors(SavePlan& plan,
                                        const std::map<std::size_t, Overflow>& overflows,
                                        std::uint32_t member) {
   std::vector<SavedTensor> saved;
-  saved.reserve(plan.set.empty() ? plan.tensors.size() : 0);
+  saved.reserve(plan.is_of_one() ? plan.tensors.size() : 0);
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     PlannedTensor& tensor = plan.tensors[i];
     if (tensor.member != member) {
@@ -216,13 +216,6 @@ void report_data(const SavePlan& plan, SaveReport& report) {
   }
 }
 
-Result<StagedSave> write_models(const SaveJob& job) {
-  return job.is_of_one() ? write_plan(job.plan, job.models.front(), *job.checkpoint,
-                                      job.target.folder, job.options.write, &job.inputs)
-                         : write_set_plan(job.plan, job.models, *job.checkpoint, job.target.folder,
-                                          job.options.write);
-}
-
 }  // namespace
 
 Status plan_job(SaveJob& job, const MappingKeys& keys, std::span<const Mapping> mappings) {
@@ -259,7 +252,8 @@ Result<SaveReport> carry_out(SaveJob job) {
   }
   ReplacedData old_data(job.target.folder, job.names);
   // From here on every file, offset and length is final.
-  TRY_ASSIGN(auto staged, write_models(job));
+  TRY_ASSIGN(auto staged, write_plan(job.plan, job.models, *job.checkpoint, job.target.folder,
+                                     write, &job.inputs));
   report.bytes_resumed = staged.bytes_resumed();
   const bool leads = write.team == nullptr || write.team->rank() == 0;
   if (job.options.verification == Verification::kOn && leads) {

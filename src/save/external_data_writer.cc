@@ -248,7 +248,7 @@ struct ExternalDataWriter::State {
   // Everything that stands in data files, with its places.
   SavePlan plan_of(const Model& model, WrittenParts& written) const {
     SavePlan plan;
-    plan.model_name = transaction.options().model_name;
+    plan.models.push_back({transaction.options().model_name});
     plan.data_dir = transaction.options().data_dir;
     plan.data_name = options.data_name;
     plan.layout = options.layout;
@@ -314,7 +314,7 @@ struct ExternalDataWriter::State {
     ModelBuilder builder(plan, model, no_keys);
     TRY_ASSIGN(const auto pieces, builder.build(MatchedInputs::kKeep, {}));
     TRY_ASSIGN(const auto identity,
-               write_model_file({transaction.staging(), plan.model_name, pieces,
+               write_model_file({transaction.staging(), plan.models.front().name, pieces,
                                  ModelAccess::cuts(model), crcs, write}));
     TRY(transaction.write_manifest(builder.manifest_for({&identity, 1}, crcs, {}, {})));
     return transaction.publish();

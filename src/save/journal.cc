@@ -103,11 +103,11 @@ class JobHasher {
 };
 
 void add_plan(const SavePlan& plan, JobHasher& hasher) {
-  hasher.add(plan.model_name);
   hasher.add(plan.data_dir);
-  hasher.add(plan.set.size());
-  for (const PlannedModel& model : plan.set) {
+  hasher.add(plan.models.size());
+  for (const PlannedModel& model : plan.models) {
     hasher.add(model.name);
+    hasher.add(derived_json(model.asked.derived, ""));
   }
   hasher.add(static_cast<std::uint64_t>(plan.layout));
   hasher.add(plan.files.size());
@@ -115,7 +115,6 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
     hasher.add(file.name);
     hasher.add(file.bytes);
   }
-  hasher.add(derived_json(plan.asked.derived, ""));
   hasher.add(plan.parts.size());
   for (const PlannedPart& part : plan.parts) {
     hasher.add(part.bytes);

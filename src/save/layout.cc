@@ -24,12 +24,11 @@ tl::unexpected<Error> too_many_bytes() {
 
 // What the file of a tensor is called after. Each graph of a set may have its own `val_3`.
 std::string file_named_after(const SavePlan& plan, const PlannedTensor& tensor) {
-  if (plan.set.empty()) {
+  if (plan.is_of_one()) {
     return tensor.name;
   }
-  return tensor.key.empty()
-             ? std::string(data_stem(plan.set[tensor.member].name)).append(".").append(tensor.name)
-             : tensor.key;
+  const std::string_view model = data_stem(plan.models[tensor.member].name);
+  return tensor.key.empty() ? std::string(model).append(".").append(tensor.name) : tensor.key;
 }
 
 Status lay_out_each(SavePlan& plan) {
@@ -85,7 +84,7 @@ Status lay_out_in_files(SavePlan& plan, const PlanOptions& options) {
 // Where in the model each stands is not known before the model is.
 Status lay_out_inline(SavePlan& plan) {
   if (!plan.parts.empty()) {
-    plan.files.push_back(PlannedFile{plan.model_name, 0});
+    plan.files.push_back(PlannedFile{plan.models.front().name, 0});
   }
   for (PlannedPart& part : plan.parts) {
     part.file = 0;
@@ -107,12 +106,13 @@ Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} shards, more than {}; let them be larger", count, kMaxShards));
   }
-  const DataName name = data_name_of(plan.model_name, plan.data_name);
+  const std::string model = plan.is_of_one() ? plan.models.front().name : std::string();
+  const DataName name = data_name_of(model, plan.data_name);
   for (std::size_t i = 0; i < count; ++i) {
     plan.files[i].name = is_single ? single_file_name(name, plan.data_dir)
                                    : shard_file_name(name, plan.data_dir, i + 1, count);
   }
-  return check_data_file_names(plan.model_name, plan.data_dir, plan.data_name);
+  return check_data_file_names(model, plan.data_dir, plan.data_name);
 }
 
 }  // namespace

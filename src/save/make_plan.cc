@@ -317,66 +317,53 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
                           size_text(plan.bytes), size_text(kMaxModelBytes)));
 }
 
-}  // namespace
-
-namespace {
-
-Status check_inline_below(const PlanOptions& options) {
+Status check_options(std::span<const Model> models, const PlanOptions& options) {
   if (options.inline_below > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tensors of up to {} cannot be inline; at most of {}",
                             size_text(options.inline_below), size_text(kMaxInlineBelow)));
   }
-  return {};
-}
-
-}  // namespace
-
-Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
-                           const PlanOptions& options, const SaveTarget& target) {
-  TRY(check_output_names(target.model_name, target.data_dir));
-  TRY(check_loose_tensors({&model, 1}, checkpoint));
-  TRY(check_data_name(target.model_name, target.data_dir, options.data_name, options.layout));
-  TRY(check_inline_below(options));
-  SavePlan plan;
-  plan.model_name = target.model_name;
-  plan.data_dir = target.data_dir;
-  plan.data_name = options.data_name;
-  plan.asked = mapping.asked;
-  plan.tensors.reserve(mapping.pairs.size());
-  plan.parts.reserve(mapping.pairs.size());
-  TRY(Planner(model, checkpoint, options, plan).add_model(0, mapping));
-  TRY(lay_out(plan, options));
-  TRY(check_model_size(model, plan));
-  return plan;
-}
-
-Result<SavePlan> make_set_plan(std::span<const Model> models, std::span<const std::string> names,
-                               const Checkpoint& checkpoint, std::span<const Mapping> mappings,
-                               const PlanOptions& options, const std::string& data_dir) {
-  TRY(check_set_names(names, data_dir));
-  TRY(check_inline_below(options));
-  if (options.layout == Layout::kInline) {
+  if (options.layout == Layout::kInline && models.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
                 "models that hold their weights share none: choose another layout than inline, or "
                 "save them one by one");
   }
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    TRY(check_data_name(names[i], data_dir, options.data_name, options.layout));
+  return {};
+}
+
+// Beside several models, files of data are called after their folder.
+std::string data_name_for(std::span<const Model> models, const std::string& data_dir,
+                          const PlanOptions& options) {
+  const bool is_beside = options.layout == Layout::kSingle || options.layout == Layout::kShards;
+  return is_beside && models.size() > 1 ? set_data_name(data_dir, options.data_name)
+                                        : options.data_name;
+}
+
+}  // namespace
+
+Result<SavePlan> make_plan(std::span<const Model> models, std::span<const std::string> names,
+                           const Checkpoint& checkpoint, std::span<const Mapping> mappings,
+                           const PlanOptions& options, const std::string& data_dir) {
+  TRY(check_set_names(names, data_dir));
+  TRY(check_options(models, options));
+  for (const std::string& name : names) {
+    TRY(check_data_name(name, data_dir, options.data_name, options.layout));
   }
   TRY(check_loose_tensors(models, checkpoint));
   SavePlan plan;
   plan.data_dir = data_dir;
-  if (options.layout == Layout::kSingle || options.layout == Layout::kShards) {
-    plan.data_name = set_data_name(data_dir, options.data_name);
-  }
+  plan.data_name = data_name_for(models, data_dir, options);
   const SourceModels sources(models);
   Planner planner(sources, checkpoint, options, plan);
   for (std::uint32_t i = 0; i < models.size(); ++i) {
-    plan.set.push_back({names[i], mappings[i].asked});
-    TRY_IN(names[i], planner.add_model(i, mappings[i]));
+    plan.models.push_back({names[i], mappings[i].asked});
+    plan.tensors.reserve(plan.tensors.size() + mappings[i].pairs.size());
+    if (Status added = planner.add_model(i, mappings[i]); !added) {
+      return models.size() == 1 ? fail(added.error()) : fail_in(names[i], added.error());
+    }
   }
   TRY(lay_out(plan, options));
+  TRY(check_model_size(models.front(), plan));
   return plan;
 }
 

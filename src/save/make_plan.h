@@ -12,18 +12,23 @@
 
 namespace onnx_external {
 
-// Pure: reads no tensor, and takes the target's names as they are. Offsets follow the order of the
-// mapping's pairs; those of kLink are the checkpoint's, and its files have no names before
-// link_files(). Dedup::kContent is as kStorage. Errors as plan_save().
-[[nodiscard]] Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
-                                         const Mapping& mapping, const PlanOptions& options,
-                                         const SaveTarget& target = {});
+// Pure: reads no tensor, and takes the names as they are. Models, called `names`, share parts as
+// tied tensors of one model do. Offsets follow the order of the mappings' pairs; those of kLink are
+// the checkpoint's, and its files have no names before link_files(). Dedup::kContent is as
+// kStorage. Errors as plan_save(); kInvalidArgument for kInline with several models, where nothing
+// can be shared. Requires: as many models, names and mappings.
+[[nodiscard]] Result<SavePlan> make_plan(std::span<const Model> models,
+                                         std::span<const std::string> names,
+                                         const Checkpoint& checkpoint,
+                                         std::span<const Mapping> mappings,
+                                         const PlanOptions& options, const std::string& data_dir);
 
-// The same for the models of a set, called `names`, which share parts as tied tensors of one model
-// do. kInvalidArgument for Layout::kInline, where nothing can be shared.
-// Requires: as many models, names and mappings.
-[[nodiscard]] Result<SavePlan> make_set_plan(
-    std::span<const Model> models, std::span<const std::string> names, const Checkpoint& checkpoint,
-    std::span<const Mapping> mappings, const PlanOptions& options, const std::string& data_dir);
+// Of a model alone.
+[[nodiscard]] inline Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
+                                                const Mapping& mapping, const PlanOptions& options,
+                                                const SaveTarget& target = {}) {
+  return make_plan({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1}, options,
+                   target.data_dir);
+}
 
 }  // namespace onnx_external

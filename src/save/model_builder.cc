@@ -80,14 +80,14 @@ std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
                                        const std::map<std::size_t, Overflow>& overflows,
                                        std::vector<ManifestFile> test_data) const {
   Manifest manifest;
-  manifest.options = plan_.set.empty() ? plan_.asked : plan_.set[member_].asked;
+  manifest.options = plan_.models[member_].asked;
   manifest.linked = linked_files();
   manifest.test_data = std::move(test_data);
   manifest.model_file = name();
   manifest.model_bytes = written[member_].bytes;
   manifest.model_crc32 = written[member_].crc32;
-  for (std::size_t i = 0; i < plan_.set.size(); ++i) {
-    manifest.set.push_back({plan_.set[i].name, written[i].bytes, written[i].crc32});
+  for (std::size_t i = 0; !plan_.is_of_one() && i < plan_.models.size(); ++i) {
+    manifest.set.push_back({plan_.models[i].name, written[i].bytes, written[i].crc32});
   }
   ManifestLines lines(plan_.tensors.size());
   for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
@@ -137,7 +137,7 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   }
   if (tensor.part && plan_.layout != Layout::kInline) {
     const PlannedPart& part = plan_.parts[*tensor.part];
-    const bool is_beside = !plan_.set.empty();  // the manifest is
+    const bool is_beside = !plan_.is_of_one();  // the manifest is
     record.file = is_beside ? plan_.location(part.file) : plan_.files[part.file].name;
     record.offset = part.offset;
   }

@@ -21,7 +21,7 @@
 
 namespace onnx_external {
 
-// One model of a plan: `member` is its place in SavePlan::set. Refers to what it is given. One
+// One model of a plan: `member` is its place in SavePlan::models. Refers to what it is given. One
 // thread at a time.
 class ModelBuilder {
  public:
@@ -30,9 +30,7 @@ class ModelBuilder {
       : plan_(plan), model_(model), checkpoint_(checkpoint), member_(member) {}
 
   [[nodiscard]] const Model& model() const { return model_; }
-  [[nodiscard]] const std::string& name() const {
-    return plan_.set.empty() ? plan_.model_name : plan_.set[member_].name;
-  }
+  [[nodiscard]] const std::string& name() const { return plan_.models[member_].name; }
 
   // The model file. `sha1s`: of each file of the plan; empty where no checksums are recorded. With
   // Layout::kInline the bytes of the parts are deferred, numbered by part. Reads the tensors that

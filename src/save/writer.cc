@@ -29,9 +29,9 @@ namespace onnx_external {
 
 namespace {
 
-std::vector<std::string> names_of_set(const SavePlan& plan) {
+std::vector<std::string> names_of(const SavePlan& plan) {
   std::vector<std::string> names;
-  for (const PlannedModel& model : plan.set) {
+  for (const PlannedModel& model : plan.models) {
     names.push_back(model.name);
   }
   return names;
@@ -52,10 +52,7 @@ struct StagedSave::State {
 
   State(std::filesystem::path folder, const SavePlan& plan, Team* members)
       : staging(std::move(folder)), team(members) {
-    models = names_of_set(plan);
-    if (models.empty()) {
-      models.push_back(plan.model_name);
-    }
+    models = names_of(plan);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -197,8 +194,7 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
                   "a checksum of whole files means reading them; leave it out with layout link");
     }
     data.own.emplace();
-    data.own->model_name = plan.model_name;
-    data.own->set = plan.set;
+    data.own->models = plan.models;
     data.own->data_dir = plan.data_dir;
     data.own->layout = plan.layout;
   }
@@ -246,7 +242,7 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPiec
                                  ModelAccess::cuts(builder.model()), copied.crcs, options}));
     written.push_back(identity);
   }
-  if (transaction.options().set.empty()) {
+  if (builders.size() == 1) {
     return transaction.write_manifest(
         builders.front().manifest_for(written, copied.crcs, overflows, std::move(test_data)));
   }
@@ -284,9 +280,10 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& ch
   SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
   TRY_ASSIGN(auto transaction,
              Transaction::begin(
-                 out_dir, {plan.model_name, plan.data_dir, options.sync, options.overwrite,
-                           plan.layout, plan.files, sparse.hole_bytes,
-                           resumes ? job : std::string(), plan.data_name, names_of_set(plan)}));
+                 out_dir, {plan.is_of_one() ? plan.models.front().name : std::string(),
+                           plan.data_dir, options.sync, options.overwrite, plan.layout, plan.files,
+                           sparse.hole_bytes, resumes ? job : std::string(), plan.data_name,
+                           plan.is_of_one() ? std::vector<std::string>() : names_of(plan)}));
   PreparedOutput output{std::move(transaction),
                         {},
                         WrittenParts(plan.parts.size()),
@@ -382,17 +379,10 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
 
 }  // namespace
 
-Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
+Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                               const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
                               const WriteOptions& options, const RecordedInputs* inputs) {
-  return stage(plan, model, checkpoint, out_dir, options, inputs);
-}
-
-Result<StagedSave> write_set_plan(const SavePlan& plan, std::span<const Model> models,
-                                  const Checkpoint& checkpoint,
-                                  const std::filesystem::path& out_dir,
-                                  const WriteOptions& options) {
-  return stage(plan, models, checkpoint, out_dir, options, nullptr);
+  return stage(plan, models, checkpoint, out_dir, options, inputs);
 }
 
 }  // namespace onnx_external

@@ -257,7 +257,7 @@ TEST_F(Plan, GivesATensorThatIsTooLargeAShardAndSaysSo) {
 
 SavePlan empty_plan() {
   SavePlan plan;
-  plan.model_name = "model.onnx";
+  plan.models.push_back({"model.onnx"});
   plan.data_dir = "initializers";
   return plan;
 }

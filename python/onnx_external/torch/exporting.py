@@ -188,12 +188,13 @@ def skeleton(
     shapes = dynamic_shapes or shapes_of(target, calls)
 
     def capture(tracer: Tracer) -> Skeleton:
-        with captured(target, args, kwargs, shapes, onnx_options or {}, meter, tracer) as found:
+        settings, (example, names) = onnx_options or {}, ways.example
+        with captured(target, example, names, shapes, settings, meter, tracer) as found:
             refuse_broken(found.sizes, calls)
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return made.transposed() if transpose_weights else made
 
-    ways = Ways(target, calls, rewrite, asserts, max_iterations)
+    ways = Ways(target, calls, rewrite, asserts, max_iterations, changes_example=True)
     return ways.first(capture, lambda _: None)[0]
 
 
@@ -451,7 +452,8 @@ def export(
         shapes = dynamic_shapes or shapes_of(target, calls)
 
         def made_of(tracer: Tracer, optimize: bool) -> _Attempt:
-            with captured(target, args, kwargs, shapes, settings, meter, tracer) as found:
+            example, names = ways.example
+            with captured(target, example, names, shapes, settings, meter, tracer) as found:
                 made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return _Attempt(found, made, weights, dict(options))
 
@@ -469,7 +471,7 @@ def export(
             saving = _Saving(attempt.made, attempt.weights, attempt.options)
             attempt.checked = _checked(attempt.found, runs, calls, check, meter, saving)
 
-        ways = Ways(target, calls, rewrite, asserts, max_iterations)
+        ways = Ways(target, calls, rewrite, asserts, max_iterations, changes_example=True)
         attempt, rewriting = ways.first(capture, judge)
         if unreached == "refuse" and rewriting.unreached:
             raise RewriteError(

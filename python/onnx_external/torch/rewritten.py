@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from ..errors import Error, ExportError, InvalidArgumentError
 from ..rewriting.refusals import RewriteError, chain
@@ -40,6 +42,7 @@ class Ways:
         rewrite: "auto": where the plain export fails or is wrong; True: always; False: never.
         asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
         max_iterations: the most rounds of loops whose state grows.
+        changes_example: whether what captures takes `example`, which may become another call.
     """
 
     target: Any
@@ -47,9 +50,13 @@ class Ways:
     rewrite: Rewrite = "auto"
     asserts: Literal["omit", "refuse"] = "omit"
     max_iterations: int | None = None
+    changes_example: bool = False
+    example: Call = field(init=False)
+    """What is traced."""
 
     def __post_init__(self) -> None:
         """Check the options."""
+        self.example = self.calls[0]
         check_options(self.rewrite, self.asserts)
         if self.rewrite is True and self._why_not():
             raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
@@ -80,7 +87,7 @@ class Ways:
         plain: ExportError | None = None
         if self.rewrite == "auto":
             try:
-                return _judged(capture(_without_dynamo), judge), Rewriting()
+                return self._plain(capture, judge), Rewriting()
             except ExportError as error:
                 plain = error
         try:
@@ -97,6 +104,26 @@ class Ways:
         if isinstance(refused, (RewriteError, WrongGraphError)):
             raise refused from plain
         raise not_helped(plain, refused)
+
+    def _plain(self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]) -> _T:
+        try:
+            return _judged(capture(_without_dynamo), judge)
+        except WrongGraphError as error:
+            if not self._takes_other_example(error):
+                raise
+        return _judged(capture(_without_dynamo), judge)
+
+    def _takes_other_example(self, error: WrongGraphError) -> bool:
+        """Trace another call after this, if the graph holds for sizes of 1 only.
+
+        What torch decides by the strides of an example, it decides otherwise where a size is 1.
+        """
+        tested = error.guards and all(each.is_test for each in error.guards)
+        best = min(self.calls, key=_sizes_of_one)
+        if not self.changes_example or tested or _sizes_of_one(best) >= _sizes_of_one(self.example):
+            return False
+        self.example = best
+        return True
 
     def _rewritten(
         self,
@@ -121,7 +148,7 @@ class Ways:
             try:
                 return _judged(capture(tracer), judge), rewritings[-1]
             except WrongGraphError as error:
-                if not learn(rewriter, error):
+                if not self._takes_other_example(error) and not learn(rewriter, error):
                     raise
             except ExportError as error:
                 raise refusal_in(error) or error from error.__cause__
@@ -152,6 +179,11 @@ def _without_dynamo(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> Traced:
     return trace(module, args, kwargs, dynamic_shapes, fall_back=False)
+
+
+def _sizes_of_one(call: Call) -> int:
+    tensors = [each for each in pytree.tree_leaves(call) if isinstance(each, torch.Tensor)]
+    return sum(size <= 1 for each in tensors for size in each.shape)
 
 
 def _judged(found: _T, judge: Callable[[_T], None]) -> _T:

@@ -31,6 +31,7 @@ from onnx_external.rewriting.passes import rewrite
 from onnx_external.rewriting.refusals import RewriteError, UnmergeableError, chain
 from onnx_external.rewriting.runtime.compiling import answered_as_in_eager
 from onnx_external.rewriting.runtime.helpers import Runtime
+from onnx_external.rewriting.runtime.places import state_kept
 from onnx_external.rewriting.showing import Change, shown, untaken
 
 __all__ = ["Rewriter", "Rewriting"]
@@ -155,7 +156,7 @@ class Rewriter:
         args, kwargs = copy.deepcopy(one)
         state = torch.random.get_rng_state()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), state_kept(self.module):
                 return list(pytree.tree_leaves(self.module(*args, **kwargs)))
         finally:
             torch.random.set_rng_state(state)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..errors import Error, ExportError, MismatchError, RunError
+from ..rewriting.runtime.places import state_kept
 from ..validation.comparing import compare, flattened
 from ..validation.inputs import Given
 from ..validation.references import ModuleReference, paired
@@ -184,7 +185,8 @@ class Checking:
     def _wanted(self, call: Call, name: str) -> dict[str, Any]:
         from ..diagnosis.capturing import buffers_kept
 
-        with buffers_kept(self._reference.module), torch.random.fork_rng(devices=[]):
+        module = self._reference.module
+        with buffers_kept(module), state_kept(module), torch.random.fork_rng(devices=[]):
             given: dict[str, Any] = self._reference.outputs(Given({}, call=call), name)
         return given
 

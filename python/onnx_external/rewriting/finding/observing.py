@@ -20,6 +20,7 @@ from onnx_external.rewriting.finding.functions import Function, Missing, called,
 from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
 from onnx_external.rewriting.refusals import RewriteError
 from onnx_external.rewriting.runtime.compiling import answered_as_in_eager
+from onnx_external.rewriting.runtime.places import state_kept
 
 __all__ = ["InputSet", "Observation", "Seen", "observe"]
 
@@ -120,7 +121,7 @@ def observe(module: Callable[..., Any], input_sets: Sequence[InputSet]) -> Obser
 
     def run(one: InputSet) -> Any:
         args, kwargs = copy.deepcopy(one)
-        with torch.no_grad():
+        with torch.no_grad(), state_kept(module):
             return module(*args, **kwargs)
 
     found = Observation()

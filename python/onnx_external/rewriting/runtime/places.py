@@ -7,6 +7,7 @@ compared afterwards, and put back.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import sys
@@ -20,7 +21,7 @@ from torch import nn
 from onnx_external.rewriting.runtime.collected import Rows
 from onnx_external.rewriting.values import UNDEFINED
 
-__all__ = ["Changes", "Place", "Places", "at_key", "put_key", "starts_with"]
+__all__ = ["Changes", "Place", "Places", "at_key", "put_key", "starts_with", "state_kept"]
 
 _MOST = 50_000
 """Objects that are looked at; a model with more has no branch that sees them all."""
@@ -212,6 +213,19 @@ class Places:
             self._seen[id(content)] = content
             self.all.append(Place(content, label))
             yield from ((each, f"{label}{name}") for name, each in content.items())
+
+
+@contextlib.contextmanager
+def state_kept(module: Any) -> Iterator[None]:
+    """Within this context a module may write to itself and to what it holds; all is put back.
+
+    What it writes to the memory of a tensor stays.
+    """
+    places = Places([module])
+    try:
+        yield
+    finally:
+        places.restore(places.changes())
 
 
 class _Registered(Place):

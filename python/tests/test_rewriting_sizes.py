@@ -63,6 +63,55 @@ class SameOrNot(torch.nn.Module):
         return torch.cat([x, y])
 
 
+class Windows(torch.nn.Module):
+    """Windows that are no longer than the rows: their size stands in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window, self.shift = 4, 1
+
+    def fit(self, n: int) -> None:
+        if n <= self.window:
+            self.window = n
+            self.shift = 0
+
+    def padded(self, x: Any) -> tuple[Any, int]:
+        pad = (self.window - x.shape[0] % self.window) % self.window
+        return torch.nn.functional.pad(x, (0, 0, 0, pad)), pad
+
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        self.fit(n)
+        y, pad = self.padded(x)
+        if self.shift > 0:
+            y = y.roll(-self.shift, 0)
+        windows = y.view(y.shape[0] // self.window, self.window, 4)
+        y = (windows + windows.mean(1, keepdim=True)).view(y.shape[0], 4)
+        return y[:n].contiguous() if pad > 0 else y
+
+
+class Padded(torch.nn.Module):
+    """A tensor whose size a test chooses, and a view that the chosen size allows."""
+
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        if n % 4 != 0:
+            x = torch.nn.functional.pad(x, (0, 0, 0, 4 - n % 4))
+        return x.view(x.shape[0] // 4, 4, 4).sum(1)
+
+
+class Least(torch.nn.Module):
+    """A test on a size that another test has chosen."""
+
+    def forward(self, x: Any) -> Any:
+        k = 4
+        if x.shape[0] < 4:
+            k = x.shape[0]
+        if k > 2:
+            return x[:k] + 1
+        return x * 3
+
+
 def rows(*sizes: int) -> list[Any]:
     return [(torch.randn(each, 4),) for each in sizes]
 
@@ -81,6 +130,12 @@ def pairs(*sizes: tuple[int, int]) -> list[Any]:
         (Fours(), rows(7, 8, 1, 2, 4)),
         (Empty(), rows(3, 0, 1)),
         (SameOrNot(), pairs((3, 3), (2, 5), (4, 1))),
+        (Windows(), rows(8, 3, 6, 4)),
+        (Windows(), rows(3, 9, 4)),
+        (Padded(), rows(8, 3, 6, 1)),
+        (Padded(), rows(3, 8, 5)),
+        (Least(), rows(6, 3, 2, 4)),
+        (Least(), rows(1, 6, 3)),
         (SameOrNot(), pairs((2, 5), (3, 3), (1, 4))),
     ],
 )
@@ -105,6 +160,48 @@ def test_what_a_branch_assumes_is_named_with_its_test(tmp_path: Path) -> None:
     sets = rows(6, 3, 8)
     report = oe.torch.export(Halved(), sets[0], tmp_path / "model.onnx", input_sets=sets[1:])
     assert any("where x.size()[0] > 4" in each for each in report.guards)
+
+
+def test_what_is_decided_by_a_chosen_size_is_a_guard_on_the_inputs(tmp_path: Path) -> None:
+    report = oe.torch.export(
+        Least(), *rows(6), tmp_path / "model.onnx", input_sets=rows(3, 7), rewrite=True
+    )
+    assert any("(x.size()[0] if x.size()[0] < 4 else 4) > 2" in each for each in report.guards)
+
+
+def test_what_a_test_leaves_out_of_a_size_is_not_computed() -> None:
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv, Where
+
+    from onnx_external.rewriting.runtime.evaluating import evaluated
+
+    n, m = sympy.symbols("n m", integer=True)
+    size = Where(sympy.Gt(m, 0), FloorDiv(n, m), n + 1)
+    assert evaluated(size, {n: 7, m: 2}) == 3
+    assert evaluated(size, {n: sympy.Integer(7), m: sympy.Integer(0)}) == 8
+    assert evaluated(-size * 2 + n % 4, {n: 7, m: -2}) == -13
+    with pytest.raises(KeyError):
+        evaluated(size, {n: 7})
+
+
+def test_what_a_module_writes_to_itself_is_put_back(tmp_path: Path) -> None:
+    module = Windows()
+    oe.torch.export(module, *rows(3), tmp_path / "model.onnx", input_sets=rows(2, 8))
+    assert (module.window, module.shift) == (4, 1)
+
+
+def test_another_set_is_traced_where_the_example_has_a_size_of_1() -> None:
+    from onnx_external.torch.checking import WrongGraphError
+    from onnx_external.torch.rewritten import Ways
+
+    calls = [(each, {}) for each in rows(1, 3)]
+    ways = Ways(OneRow(), calls, changes_example=True)
+
+    def judge(call: Any) -> None:
+        if call is calls[0]:
+            raise WrongGraphError("the graph is wrong for input set 1")
+
+    assert ways.first(lambda _: ways.example, judge)[0] is calls[1]
 
 
 class Baked(torch.nn.Module):

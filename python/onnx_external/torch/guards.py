@@ -16,7 +16,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..rewriting.runtime.assuming import conditional_guards
+from ..rewriting.runtime.chosen import expanded, guards_on_chosen
 from ..rewriting.runtime.empty import not_empty
+from ..rewriting.runtime.evaluating import evaluated
 from .tracing import is_library
 
 __all__ = ["Call", "Guard", "Input", "Sizes", "sizes_of"]
@@ -50,9 +52,8 @@ class Guard:
     def holds(self, sizes: Mapping[Any, int]) -> bool | None:
         """Return whether it is true of these sizes; None if they do not tell."""
         try:
-            value = self.expression.xreplace(sizes)
-            return bool(value) if not value.free_symbols else None
-        except Exception:  # a function that sympy cannot compute, or a division by zero
+            return bool(evaluated(self.expression, sizes))
+        except Exception:  # a size without value, a function that is not known, a division by zero
             return None
 
 
@@ -191,7 +192,12 @@ def _guards(
 ) -> Iterator[Guard]:
     from torch.fx.experimental import symbolic_shapes
 
-    printer = symbolic_shapes.ShapeGuardPythonPrinter(
+    class Printer(symbolic_shapes.ShapeGuardPythonPrinter):  # type: ignore[misc]
+        def _print_Where(self, expression: Any) -> str:
+            test, one, other = map(self.doprint, expression.args)
+            return f"{one} if {test} else {other}"
+
+    printer = Printer(
         environment.var_to_sources, lambda source: source.name, environment.var_to_sources
     )
     seen = set()
@@ -220,10 +226,11 @@ def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator
 
 def _all_guards(environment: Any) -> Iterator[tuple[Any, list[Any]]]:
     """The guards of torch, each with the tests of the branch that it is in."""
-    yield from ((each, []) for each in environment.guards)
+    yield from ((each, []) for each in (*environment.guards, *guards_on_chosen(environment)))
     for tests, guard in conditional_guards(environment):
+        known = [expanded(environment, each) for each in tests]
         # A test that only the graph knows cannot be left out by: the guard is taken to hold always.
-        yield guard, [e for e in tests if not e.free_symbols - environment.var_to_sources.keys()]
+        yield guard, [e for e in known if not e.free_symbols - environment.var_to_sources.keys()]
 
 
 def _implied(conditions: Sequence[Any], expression: Any) -> Any:

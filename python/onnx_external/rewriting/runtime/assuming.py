@@ -19,6 +19,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from onnx_external.patching.swapping import exchanged
+from onnx_external.rewriting.runtime.chosen import choosing, expanded, guards_on_chosen
+from onnx_external.rewriting.runtime.evaluating import evaluated
 
 __all__ = ["Conditional", "assuming", "branches_assume_tests", "conditional_guards"]
 
@@ -44,6 +46,8 @@ class Conditional(NamedTuple):
 
 _stacks: weakref.WeakKeyDictionary[ShapeEnv, list[Any]] = weakref.WeakKeyDictionary()
 """The tests whose branches are being traced."""
+_found: weakref.WeakKeyDictionary[ShapeEnv, dict[Any, Any]] = weakref.WeakKeyDictionary()
+"""Sizes with which branches are taken, by their tests."""
 _guards: weakref.WeakKeyDictionary[ShapeEnv, list[Conditional]] = weakref.WeakKeyDictionary()
 
 
@@ -92,7 +96,8 @@ def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[
     """
     facts = {name: getattr(environment, name).copy() for name in _FACTS}
     hints = dict(_hints(environment))
-    many = len(environment.guards)
+    collected = [environment.guards, guards_on_chosen(environment)]
+    many = list(map(len, collected))
     cache = environment.__dict__.pop("fake_tensor_cache", None)
     environment.fake_tensor_cache = {}
     own = environment.__dict__.get("evaluate_expr")
@@ -103,8 +108,9 @@ def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[
     finally:
         _restore(environment, facts, hints)
         known = _guards.setdefault(environment, [])
-        known += [Conditional(tests, guard) for guard in environment.guards[many:]]
-        del environment.guards[many:]
+        for guards, before in zip(collected, many, strict=True):
+            known += [Conditional(tests, guard) for guard in guards[before:]]
+            del guards[before:]
         for name, value in (("evaluate_expr", own), ("fake_tensor_cache", cache)):
             delattr(environment, name)
             if value is not None:
@@ -173,11 +179,15 @@ def _sizes_for(environment: Any, tests: list[Any]) -> dict[Any, Any] | None:
         tests: their expressions; those with values that only the graph knows are left aside.
     """
     hints = _hints(environment)
-    known = [each for each in tests if each.free_symbols <= hints.keys()]
+    known = [expanded(environment, each) for each in tests]
+    known = [each for each in known if each.free_symbols <= hints.keys()]
     symbols = sorted({symbol for each in known for symbol in each.free_symbols}, key=str)
-    for changed in _candidates(environment, known, symbols):
+    found: dict[Any, dict[Any, Any]] = _found.setdefault(environment, {})
+    again = [found[tuple(known)]] if tuple(known) in found else []  # branches are traced often
+    for changed in itertools.chain(again, _candidates(environment, known, symbols)):
         sizes = {**hints, **changed}
         if all(_holds(each, sizes) for each in known) and _fits(environment, sizes, changed):
+            found[tuple(known)] = changed
             return changed
     return None
 
@@ -207,23 +217,21 @@ def _near(environment: Any, symbol: Any, tests: list[Any]) -> Iterator[Any]:
 
 
 def _holds(test: Any, sizes: Mapping[Any, Any]) -> bool:
-    import sympy
-
     try:
-        return bool(test.xreplace(sizes) == sympy.true)
+        return bool(evaluated(test, sizes))
     except Exception:  # a division by zero, say
         return False
 
 
 def _fits(environment: Any, sizes: dict[Any, Any], changed: Mapping[Any, Any]) -> bool:
     """Whether what the whole graph assumes of sizes holds for these, too."""
-    import sympy
-
-    for guard in environment.guards:
+    for guard in (*environment.guards, *guards_on_chosen(environment)):
         if not guard.expr.free_symbols.isdisjoint(changed):
             try:
-                if guard.expr.xreplace(sizes) == sympy.false:
+                if not evaluated(guard.expr, sizes):
                     return False
+            except KeyError:  # it is on values that only the graph knows
+                continue
             except Exception:
                 return False
     return True
@@ -254,7 +262,8 @@ def branches_assume_tests() -> Iterator[None]:
     def call(self: Any, test: Any, then: Any, other: Any, operands: Any) -> Any:
         if isinstance(test, torch.SymBool):
             then, other = _branch(test, True, then), _branch(test, False, other)
-        return plain(self, test, then, other, operands)
+        with choosing(test):
+            return plain(self, test, then, other, operands)
 
     with exchanged(kind, "__call__", call):
         yield

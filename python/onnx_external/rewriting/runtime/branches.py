@@ -48,7 +48,7 @@ def branched(
     for function, outcome in zip(functions, (True, False), strict=True):
         with assuming(test, outcome):
             runs.append(probe(state, function, places))
-    merged = _Merged(state, places, (runs[0], runs[1]), key, names, promotes)
+    merged = _Merged(state, places, test, (runs[0], runs[1]), key, names, promotes)
     lifted = {**runs[0].lifted, **runs[1].lifted, **merged.originals()}
     mutated = list(dict.fromkeys([*runs[0].mutated, *runs[1].mutated]))
     ids = list(lifted)
@@ -111,12 +111,13 @@ class _Merged:
         self,
         state: State,
         places: Places,
+        test: Any,
         runs: tuple[Run, Run],
         key: str,
         names: tuple[str, ...],
         promotes: bool,
     ) -> None:
-        self.state, self.places, self.key = state, places, key
+        self.state, self.places, self.test, self.key = state, places, test, key
         self.promotes = promotes
         self.part = self._value(runs, names)
         self.written: list[tuple[int, Any, Part]] = []
@@ -162,11 +163,14 @@ class _Merged:
         one, other = (each.value for each in runs)
         if names and isinstance(one, tuple) and len(one) == len(names) == len(other):
             pairs = zip(one, other, names, strict=True)
-            parts = [part_of(a, b, self.key, name) for a, b, name in pairs]
+            parts = [self._part(a, b, name) for a, b, name in pairs]
             return Part(parts=parts, spec=pytree.tree_structure((0,) * len(one)))
         if not self.promotes and is_number(one) and is_number(other):
             self._check_numbers(one, other)
-        return part_of(one, other, self.key, "the result")
+        return self._part(one, other, "the result")
+
+    def _part(self, one: Any, other: Any, name: str, *, unset: bool = True) -> Part:
+        return part_of(one, other, self.key, name, unset=unset, test=self.test)
 
     def _check_numbers(self, one: Any, other: Any) -> None:
         kinds = {_kind(one), _kind(other)}
@@ -193,14 +197,14 @@ class _Merged:
             for key in dict.fromkeys([*one, *other]):
                 values = [each.get(key, UNDEFINED) for each in contents]
                 if any(each is not place.before.get(key, UNDEFINED) for each in values):
-                    part = part_of(values[0], values[1], self.key, place.named(key), unset=False)
+                    part = self._part(values[0], values[1], place.named(key), unset=False)
                     self.written.append((number, key, part))
 
     def _list(self, number: int, one: list[Any], other: list[Any]) -> None:
         place = self.places.all[number]
         if len(one) == len(other):
             for at, (a, b) in enumerate(zip(one, other, strict=True)):
-                part = part_of(a, b, self.key, place.named(at), unset=False)
+                part = self._part(a, b, place.named(at), unset=False)
                 self.written.append((number, at, part))
             return
         many = len(place.before)
@@ -222,7 +226,7 @@ class _Merged:
                     raise UnmergeableError(
                         f"a branch appends rows of different lengths to {label}", self.key
                     )
-            yield part_of(values[0], values[1], self.key, f"an item of {label}")
+            yield self._part(values[0], values[1], f"an item of {label}")
 
 
 def _kind(value: Any) -> str:

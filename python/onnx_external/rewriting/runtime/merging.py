@@ -12,8 +12,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.refusals import UnmergeableError
+from onnx_external.rewriting.runtime.chosen import define, definition
 from onnx_external.rewriting.runtime.collected import Collected, Rows
-from onnx_external.rewriting.runtime.sizes import is_free, is_simple, size_of
+from onnx_external.rewriting.runtime.sizes import is_free, is_simple, number_of, size_of
 from onnx_external.rewriting.runtime.state import State
 from onnx_external.rewriting.values import (
     UNDEFINED,
@@ -41,6 +42,10 @@ class Part:
     """Of the tensors, in both branches."""
     front: tuple[int, ...] = ()
     """The dimensions whose sizes torch.cond takes only at the front."""
+    test: Any = None
+    """What chooses between the values."""
+    size: Any = None
+    """The definition of a number that a test on sizes chooses."""
     parts: list[Part] = field(default_factory=list)
     spec: Any = None
 
@@ -58,6 +63,10 @@ class Part:
         """Return the value, made of the operator's results."""
         if self.constant:
             return self.constant[0]
+        if self.size is not None:
+            found = number_of(next(results))
+            define(found, self.size)
+            return found
         if self.dtype is not None:
             made = self._value(results)
             if self.shapes:
@@ -91,10 +100,13 @@ class Part:
         return made.movedim(tuple(range(len(self.front))), self.front)
 
     def _known(self, dim: int, size: Any) -> Any:
-        """The size itself, where inputs decide it and it is that in both branches."""
+        """The size itself, where inputs decide it."""
         one, other = (shape[dim] for shape in self.shapes)
         same = isinstance(one, torch.SymInt) and same_value(one, other)
-        return one if same and not is_free(one) else size
+        if same and not is_free(one):
+            return one
+        define(size, definition(self.test, one, other))
+        return size
 
     @property
     def _fronts(self) -> range:
@@ -124,7 +136,9 @@ def children(value: Any) -> tuple[list[Any], Any]:
     return leaves, spec
 
 
-def part_of(one: Any, other: Any, key: str, name: str, *, unset: bool = True) -> Part:
+def part_of(
+    one: Any, other: Any, key: str, name: str, *, unset: bool = True, test: Any = None
+) -> Part:
     """Return what two values have in common.
 
     Args:
@@ -134,13 +148,14 @@ def part_of(one: Any, other: Any, key: str, name: str, *, unset: bool = True) ->
         name: of the value, for messages.
         unset: whether a value that one branch does not set may be zeros there. Python would raise
             an exception where it is read.
+        test: what chooses between the values.
     """
     if same_value(one, other) and not _mutable(one, other):
         return Part(constant=(one,))
     if one is UNDEFINED or other is UNDEFINED:
         return _set_once(other if one is UNDEFINED else one, key, name, unset)
     if _is_leaf(one) and _is_leaf(other):
-        return _leaf(one, other, key, name)
+        return _leaf(one, other, key, name, test)
     inside, spec = children(one)
     inside_other, spec_other = children(other)
     if type(one) is not type(other) or _is_leaf(one) or spec != spec_other:
@@ -154,7 +169,7 @@ def part_of(one: Any, other: Any, key: str, name: str, *, unset: bool = True) ->
         raise UnmergeableError(f"{name} is {words} in one branch and {others} in the other", key)
     labels = _labels(one, name)
     parts = [
-        part_of(a, b, key, label, unset=unset)
+        part_of(a, b, key, label, unset=unset, test=test)
         for a, b, label in zip(inside, inside_other, labels, strict=False)
     ]
     return Part(parts=parts, spec=spec)
@@ -181,13 +196,16 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
     )
 
 
-def _leaf(one: Any, other: Any, key: str, name: str) -> Part:
+def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
     if one is None or other is None:
         raise UnmergeableError(
             f"{name} is {described(one)} in one branch and {described(other)} in the other; give "
             "both a tensor, for instance one of zeros, or test in the function that calls this one",
             key,
         )
+    size = definition(test, one, other)
+    if size is not None:
+        return Part(dtype=torch.int64, size=size)
     both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     kinds = [e.dtype if isinstance(e, torch.Tensor) else scalar_type(e) for e in (one, other)]
     ranks = [e.dim() if isinstance(e, torch.Tensor) else 0 for e in (one, other)]
@@ -203,7 +221,8 @@ def _leaf(one: Any, other: Any, key: str, name: str) -> Part:
             key,
         )
     shapes = (one.shape, other.shape) if both else ()
-    return Part(dtype=_promoted(one, other, kinds), shapes=shapes, front=_front(one, other))
+    kind, front = _promoted(one, other, kinds), _front(one, other)
+    return Part(dtype=kind, shapes=shapes, front=front, test=test)
 
 
 def _front(*values: Any) -> tuple[int, ...]:

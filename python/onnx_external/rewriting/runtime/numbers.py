@@ -108,6 +108,19 @@ def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
     return torch.where(places * 2 <= last, start + step * places, behind).to(kind)
 
 
+def _roll(tensor: torch.Tensor, shifts: Any, dims: Any = None) -> Any:
+    """Do what torch.roll does, which torch.onnx converts for shifts that are numbers only."""
+    steps = shifts if isinstance(shifts, (list, tuple)) else [shifts]
+    along = dims if isinstance(dims, (list, tuple)) else [dims]
+    if len(steps) != len(along) or None in along or not any(map(is_symbolic, steps)):
+        return NotImplemented
+    for step, dim in zip(steps, along, strict=True):
+        size = as_tensor(tensor.shape[dim])
+        places = torch.arange(tensor.shape[dim], device=tensor.device) - step
+        tensor = tensor.index_select(dim, torch.remainder(places, size))
+    return tensor
+
+
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.Tensor.item: _item,
     torch.Tensor.tolist: _tolist,
@@ -117,6 +130,8 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.Tensor.equal: _equal,
     torch.allclose: _allclose,
     torch.linspace: _linspace,
+    torch.roll: _roll,
+    torch.Tensor.roll: _roll,
     torch.Tensor.allclose: _allclose,
 }
 _INDEXING: dict[Any, Callable[..., Any]] = {

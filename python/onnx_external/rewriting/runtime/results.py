@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from onnx_external.patching.swapping import exchanged
+from onnx_external.rewriting.runtime.chosen import define, definition_by_outer_test
 
 __all__ = ["results_need_no_guards"]
 
@@ -81,6 +82,7 @@ def _size(one: Any, other: Any, environment: Any) -> Any:
     least = max(0, min(each.lower for each in bounds))
     most = max(each.upper for each in bounds)
     environment.constrain_symbol_range(found.node.expr, least, most)
+    define(found, definition_by_outer_test(one, other))
     return found
 
 

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.state import quietly
 
-__all__ = ["is_free", "is_simple", "largest_in_pairs", "may_be_zero", "size_of"]
+__all__ = ["is_free", "is_simple", "largest_in_pairs", "may_be_zero", "number_of", "size_of"]
 
 
 def is_free(size: Any) -> bool:
@@ -32,14 +32,19 @@ def may_be_zero(size: Any) -> bool:
 
 def size_of(tensor: torch.Tensor, least: Any = 0, most: Any = None) -> Any:
     """Return the value of a tensor without dimensions as a size, with what is known of it."""
-    with torch._C.DisableTorchFunction():
-        found = tensor.to(torch.int64).item()
+    found = number_of(tensor)
     torch._check(found >= 0)
     if not (isinstance(least, int) and least == 0):
         torch._check(found >= least)
     if most is not None:
         torch._check(found <= most)
     return found
+
+
+def number_of(tensor: torch.Tensor) -> Any:
+    """Return the value of a tensor without dimensions as a whole number that the graph decides."""
+    with torch._C.DisableTorchFunction():
+        return tensor.to(torch.int64).item()
 
 
 def is_simple(size: Any) -> bool:

@@ -11,9 +11,10 @@ from torch import nn
 
 from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.assuming import branches_assume_tests
+from onnx_external.rewriting.runtime.chosen import decided_by_definitions
 from onnx_external.rewriting.runtime.empty import left_to_graph
 from onnx_external.rewriting.runtime.numbers import Numbers
-from onnx_external.rewriting.runtime.places import Places
+from onnx_external.rewriting.runtime.places import state_kept
 from onnx_external.rewriting.runtime.results import results_need_no_guards
 from onnx_external.rewriting.runtime.sizes import largest_in_pairs
 from onnx_external.rewriting.runtime.state import State
@@ -36,10 +37,10 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
         torch._C._set_grad_enabled(False)
         undone.callback(_forget, state)
         if module is not None:
-            places = Places([module])
-            undone.callback(lambda: places.restore(places.changes()))
+            undone.enter_context(state_kept(module))
         undone.enter_context(branches_assume_tests())
         undone.enter_context(results_need_no_guards())
+        undone.enter_context(decided_by_definitions())
         undone.enter_context(largest_in_pairs())
         undone.enter_context(left_to_graph(state.empty_sizes))
         undone.enter_context(_sample_rows())

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import Mod, PythonMod
 
 from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.chosen import choosing, expanded, guards_on_chosen
@@ -29,6 +30,8 @@ _FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
 """What a ShapeEnv has found out."""
 _HINTS = ("backed_var_to_val", "var_to_val")
 """What it calls the sizes of the example; the name has changed."""
+_DIVIDES = "_resimplify_floor_div_axioms"
+"""Whether facts with a `//` in them may be simpler by now: where a remainder has become known."""
 _MOST = 64
 """Sizes up to this one, or up to twice the example's, are tried to find some that take a branch."""
 _OF_TWO = 24
@@ -98,6 +101,7 @@ def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[
     hints = dict(_hints(environment))
     collected = [environment.guards, guards_on_chosen(environment)]
     many = list(map(len, collected))
+    divides = environment.__dict__.get(_DIVIDES, True)
     cache = environment.__dict__.pop("fake_tensor_cache", None)
     environment.fake_tensor_cache = {}
     own = environment.__dict__.get("evaluate_expr")
@@ -115,6 +119,7 @@ def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[
             delattr(environment, name)
             if value is not None:
                 setattr(environment, name, value)
+        setattr(environment, _DIVIDES, divides)
         _changed(environment)
 
 
@@ -144,7 +149,6 @@ def _changed(environment: Any) -> None:
             each.cache_clear()
     environment._version_counter += 1
     environment._replacements_version_counter += 1
-    environment._resimplify_floor_div_axioms = True
 
 
 def _by_its_own_sizes(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -165,6 +169,8 @@ def _assume(environment: Any, expression: Any, tests: list[Any]) -> None:
     if found is not None:
         with contextlib.suppress(AssertionError):  # a range that other facts contradict
             environment._maybe_guard_rel(simple)
+    if expression.atoms(Mod, PythonMod):
+        setattr(environment, _DIVIDES, True)
     _changed(environment)
 
 

@@ -1,8 +1,25 @@
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def kept_conversions() -> Iterator[None]:
+    from onnx_external.diagnosis.surroundings import conversions_kept
+
+    with conversions_kept():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def conversions(request: pytest.FixtureRequest) -> None:
+    """Let torch.onnx read its functions once for all tests, not half a second for each export."""
+    if "onnxscript" in sys.modules:
+        request.getfixturevalue("kept_conversions")
 
 
 @pytest.fixture

@@ -20,7 +20,9 @@ class Step:
     """One step: what it was, how long it took, and how much memory the process had at most."""
 
     name: str
+    """What was done."""
     seconds: float
+    """How long it took."""
     peak_memory: int | None
     """Bytes of memory that belong to no file (RssAnon of Linux); None where they are not told."""
 

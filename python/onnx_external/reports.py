@@ -63,15 +63,19 @@ class SavedTensor:
     """One initializer that was saved, or would be."""
 
     slot: str
+    """The initializer's name."""
     length: int
+    """Bytes of its data."""
     key: str | None = None
     """The checkpoint's name; None for data that the model already had."""
     rule: str | None = None
+    """Which rule of docs/mapping.md chose the key; None without a key."""
     recipe: list[str | dict[str, list[int]]] = field(default_factory=list)
     """The steps that make it from the key, as in a map file."""
     file: str | None = None
     """Relative to the model's folder; None for what is inside of the model."""
     offset: int = 0
+    """Where its bytes begin in `file`."""
     overflowed: int = 0
     """Finite values that became infinite when they were converted (`dtype`, `cast`)."""
     largest_overflowed: float = 0.0
@@ -83,18 +87,27 @@ class SaveReport(_Document):
     """What a save did, or would do."""
 
     model: str
+    """Path of the model."""
     dry_run: bool
+    """True: nothing was written."""
     unmatched_keys: list[str]
+    """Keys of the weights that fill nothing."""
     baked_keys: list[str]
+    """Of `unmatched_keys`: buffers that exporters bake in, and keys whose values the graph has."""
     unused_modules: list[dict[str, Any]]
+    """Modules that no graph uses at all: `name`, and `keys`, how many keys it has."""
     ignored_keys: list[str]
     """Of `unmatched_keys`: those that `ignore` excluded."""
     skipped_keys: list[str]
     """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
+    """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
     tied_keys: list[dict[str, str]]
+    """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
     inputs_left: list[str]
+    """Inputs of the graph that the caller feeds."""
     initializers_kept: list[str]
+    """Initializers that keep the graph's data."""
     kept_by_option: list[str]
     """Data of the graph that `keep` names."""
     slots_left: list[str]
@@ -104,9 +117,13 @@ class SaveReport(_Document):
     complete: bool
     """Whether both lists are empty: every weight has its value."""
     oversized: list[str]
+    """Tensors larger than `max_shard_size`; each has a shard of its own."""
     alignment: str
+    """The prefix that was added to keys ("+model.") or taken off ("-module."); else ""."""
     bytes: int
+    """Size of the data files that were written, or of the data in the model ("inline")."""
     seconds: float
+    """Time of the whole job; 0 in a dry run."""
     verified: bool
     """Whether every byte that was written was read back; says nothing of what is missing."""
     derived: dict[str, Any] = field(default_factory=dict)
@@ -114,9 +131,13 @@ class SaveReport(_Document):
     notes: list[str] = field(default_factory=list)
     """Sentences on what may surprise, such as a file of a folder that was not read."""
     linked_bytes: int = 0
+    """With the layout "link": bytes of the ranges that the model refers to."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
+    """Data files of the replaced model that stay: `file`, and `model`, another that uses it."""
     test_data: list[dict[str, Any]] = field(default_factory=list)
+    """With `test_data`, by set: `folder`, `inputs`, and `unused` tensors that feed no input."""
     dimensions: list[dict[str, Any]] = field(default_factory=list)
+    """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
     """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
     `message`."""
@@ -132,9 +153,13 @@ class MemberReport:
     """One of the models of a set."""
 
     model: str
+    """Path of the model."""
     tensors: list[SavedTensor]
+    """Its initializers."""
     inputs_left: list[str]
+    """Inputs of the graph that the caller feeds."""
     initializers_kept: list[str]
+    """Initializers that keep the graph's data."""
     kept_by_option: list[str]
     """Data of the graph that `keep` names."""
     slots_left: list[str]
@@ -144,9 +169,11 @@ class MemberReport:
     complete: bool
     """Whether both lists are empty: every weight has its value."""
     alignment: str
+    """The prefix that was added to keys ("+model.") or taken off ("-module."); else ""."""
     bytes: int
     """Of the ranges that the model refers to, whoever else does."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
+    """What is unusual about the external data of the given model."""
 
 
 @dataclass
@@ -154,29 +181,43 @@ class SetReport(_Document):
     """What a save of several graphs over one store did, or would do."""
 
     folder: str
+    """The folder of the models."""
     dry_run: bool
+    """True: nothing was written."""
     models: list[MemberReport]
     """In the order of the graphs."""
     unmatched_keys: list[str]
+    """Keys of the weights that fill nothing."""
     baked_keys: list[str]
+    """Of `unmatched_keys`: buffers that exporters bake in, and keys whose values the graph has."""
     unused_modules: list[dict[str, Any]]
+    """Modules that no graph uses at all: `name`, and `keys`, how many keys it has."""
     ignored_keys: list[str]
     """Of `unmatched_keys`: those that `ignore` excluded."""
     skipped_keys: list[str]
     """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
+    """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
     tied_keys: list[dict[str, str]]
+    """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
     oversized: list[str]
+    """Tensors larger than `max_shard_size`; each has a shard of its own."""
     complete: bool
     """Whether all models are."""
     bytes: int
     """Of the data files, in which each byte is once."""
     seconds: float
+    """Time of the whole job; 0 in a dry run."""
     verified: bool
+    """Whether every byte that was written was read back; says nothing of what is missing."""
     derived: dict[str, Any] = field(default_factory=dict)
+    """Derived tensors that the map defined, as in a map file."""
     notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
     linked_bytes: int = 0
+    """With the layout "link": bytes of the ranges that the model refers to."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
+    """Data files of the replaced model that stay: `file`, and `model`, another that uses it."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +225,13 @@ class Finding:
     """One thing that is wrong with a model."""
 
     code: str
+    """Which rule is broken, such as "crc-differs" (docs/cli.md has all)."""
     tensor: str
+    """The name of the initializer; empty for the model as a whole."""
     file: str
+    """The data file, relative to the model; may be empty."""
     message: str
+    """What is wrong, as a sentence."""
 
 
 @dataclass
@@ -194,23 +239,37 @@ class VerifyReport(_Document):
     """What a verification found."""
 
     ok: bool
+    """Whether there are no findings, and nothing lacks its data."""
     complete: bool
     """Whether nothing lacks its data; `ok` is False where it does."""
     findings: list[Finding]
+    """What is wrong; at most 1,000, then one that says how many more there are."""
     tensors: int
+    """How many external tensors there are."""
     inline_tensors: int
+    """Tensors inside of the model that the manifest or the weights have."""
     inline_uncompared: int
+    """Float initializers inside of the model that were compared with nothing."""
     bytes: int
+    """Bytes that were read."""
     compared: int
+    """Of `tensors`: those that were compared with the weights."""
     compared_by_manifest: int
+    """Of `compared`: those whose key only the manifest names."""
     converted: int
+    """Of `compared`: those that were compared after a change of type."""
     linked: int
+    """Of `tensors`: those that are a checkpoint's own ranges."""
     linked_without_crc: int
+    """Of `linked`: those without a recorded CRC-32."""
     without_length: int
+    """Of `tensors`: those whose entry states no length; other readers may refuse them."""
     used_manifest: bool
+    """Whether there was a manifest."""
     overflowed: int = 0
     """Values that became infinite when they were converted for this model, by its manifest."""
     notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
     """What is unusual about external data that can be read: `kind`, `first` and `tensors`,
     `message`."""
@@ -228,16 +287,23 @@ class CutReport(_Document):
     """What a piece of a model has."""
 
     inputs: list[str]
+    """Names, in the order of the piece; those with a default value come last."""
     outputs: list[str]
+    """Names, in the order of the piece."""
     fed_back: list[str]
     """Inputs that depend, in the whole model, on an output of the piece."""
     untyped: list[str]
     """Outputs whose element type is not known."""
     nodes: int
+    """How many its main graph has."""
     initializers: int
+    """How many its main graph has."""
     functions: int
+    """How many it calls, directly or through others."""
     weight_bytes: int
+    """Of all its tensors, in data files or in the piece."""
     model_bytes: int
+    """Of the piece itself."""
     data_files: list[str]
     """Locations that it refers to, relative to the folder of the model."""
 
@@ -247,14 +313,23 @@ class InspectedTensor:
     """One tensor of a checkpoint or a model."""
 
     name: str
+    """The key, or the initializer's name."""
     dtype: str
+    """Torch's name of the element type, such as "bfloat16"."""
     shape: list[int]
+    """As it is in the file."""
     nbytes: int
+    """Bytes of the contiguous tensor."""
     file: str | None = None
+    """Where its bytes are; None unless they are one plain range."""
     offset: int | None = None
+    """Where they begin in `file`."""
     view: dict[str, Any] | None = None
+    """How it lies in a file where it is no plain range: `file`, `offset`, `strides`, ..."""
     sha256: str | None = None
+    """With `sha256`: of the contiguous row-major little-endian bytes."""
     problem: str | None = None
+    """Of an initializer whose entry breaks the rules: what is wrong."""
 
 
 @dataclass
@@ -262,23 +337,39 @@ class Inspection(_Document):
     """What is in a checkpoint or a model."""
 
     format: str
+    """Such as "torch-zip", "safetensors", "sharded safetensors", "dcp" or "onnx"."""
     tensors: list[InspectedTensor]
+    """In the order of the files."""
     bytes: int
+    """The sum of their `nbytes`."""
     files: int
+    """How many files there are."""
     file_bytes: int
+    """The size of all files."""
     version: str | None = None
+    """Torch's version of the archive, or IR version and opsets of a model."""
     producer: str | None = None
+    """The program that wrote a model, as the model states."""
     byte_order: str | None = None
+    """ "little", "big" or "mixed"; None if there are no bytes."""
     pickle_protocol: int | None = None
+    """Of the pickle with the names; 0 stands for 0 and 1."""
     refusal: str | None = None
+    """Why a save would refuse the checkpoint without a `key`; None if it would not."""
     open_slots: list[dict[str, Any]] = field(default_factory=list)
+    """Of a model: names that nothing defines."""
     node_tensors: list[dict[str, Any]] = field(default_factory=list)
     """Of a model: large values that nodes hold, such as Constant nodes."""
     tied: list[dict[str, str]] = field(default_factory=list)
+    """Tensors that share their bytes, as pairs."""
     tied_names: list[dict[str, str]] = field(default_factory=list)
+    """Names that a file records for tensors that it has under another."""
     opaque_objects: list[dict[str, str]] = field(default_factory=list)
+    """Objects of classes that are not known, and were not looked into."""
     refused_tensors: list[dict[str, str]] = field(default_factory=list)
+    """Tensors that a save would refuse, and why."""
     notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
 
 
 _D = TypeVar("_D", bound=_Document)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from dataclasses import fields
+import textwrap
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,37 @@ def test_every_argument_of_every_public_function_is_explained() -> None:
             assert text, name
         for each in parameters(function):
             assert re.search(rf"^\s+{each}: \S", text, re.MULTILINE), f"{name}: {each}"
+
+
+def undocumented(kind: type) -> list[str]:
+    """The fields of a dataclass that no docstring follows."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    explained = inspect.getdoc(kind) or ""
+    found = []
+    for each, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            name = each.target.id
+            has = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if name[0] != "_" and not has and f"    {name}: " not in explained:
+                found.append(f"{kind.__name__}.{name}")
+    return found
+
+
+def test_every_field_of_every_public_dataclass_is_explained() -> None:
+    modules = [oe]
+    try:
+        modules += [oe.torch, oe.transformers]
+    except ImportError:
+        pass
+    kinds = {
+        getattr(module, name)
+        for module in modules
+        for name in module.__all__
+        if is_dataclass(getattr(module, name))
+    }
+    assert oe.SaveReport in kinds and oe.Mapping in kinds
+    assert [name for kind in kinds for name in undocumented(kind)] == []
 
 
 def test_every_option_is_explained_by_help() -> None:

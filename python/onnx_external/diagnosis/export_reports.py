@@ -46,7 +46,9 @@ class ExportDiagnosis(Diagnosis):
     """The tree of modules of one model, of which some may not export."""
 
     exporter: str = ""
+    """ "export", "onnx" or "torchscript"."""
     strategy: str = ""
+    """ "failing", "always" or "local"."""
     shapes: dict[str, Any] = field(default_factory=dict, repr=False)
     """dynamic_shapes() of the modules that were exported by themselves."""
 

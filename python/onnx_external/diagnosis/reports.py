@@ -74,7 +74,9 @@ class ModuleDiagnosis:
     name: str
     """Empty for the model itself."""
     cls: str
+    """The name of its class."""
     status: Status
+    """What became of it; several flags of `Status` may be set."""
     step: str = ""
     """The step that failed, of FAIL."""
     reason: str = ""
@@ -82,7 +84,9 @@ class ModuleDiagnosis:
     order: int = -1
     """When it first returned, among all modules."""
     inputs: list[ValueForm] = field(default_factory=list)
+    """What it was called with in the first set."""
     outputs: list[ValueForm] = field(default_factory=list)
+    """What it returned in the first set."""
     sets: list[list[Comparison]] = field(default_factory=list)
     """Its outputs, by input set."""
     replaced: list[list[Comparison]] = field(default_factory=list)
@@ -106,6 +110,7 @@ class Diagnosis:
     """The tree of modules of one model."""
 
     model: str
+    """The path of the graph, or what was exported."""
     modules: list[ModuleDiagnosis]
     """A module stands before those inside of it."""
     notes: list[str] = field(default_factory=list)

@@ -55,7 +55,9 @@ class Source:
     """ "checkpoint", "module" (its own weights), "init" (the module computed it) or "constant" (of
     the trace)."""
     key: str | None = None
+    """The key that filled it; None if none did."""
     recipe: list[Any] = field(default_factory=list)
+    """The steps that made it from the key, as in a map file."""
 
 
 @dataclass
@@ -63,9 +65,13 @@ class ExportReport(Stepwise):
     """What an export did."""
 
     path: str
+    """The model's file."""
     sources: dict[str, Source]
+    """By initializer: where its values came from."""
     steps: list[Step]
+    """What was done, with its time and memory."""
     versions: dict[str, str]
+    """Of the packages that took part."""
     patches: list[str]
     """What was changed in torch and transformers while the model was traced."""
     checked: int
@@ -79,6 +85,7 @@ class ExportReport(Stepwise):
     left: dict[str, int]
     """What an optimizer that has the weights would have done, and the save did not."""
     save: SaveReport
+    """What was saved, and where each tensor lies."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""

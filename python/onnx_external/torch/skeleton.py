@@ -47,9 +47,11 @@ class Slot:
     """A weight of the graph that a checkpoint is to fill."""
 
     name: str
+    """That of the initializer."""
     dtype: str
     """As ONNX calls it: "FLOAT", "BFLOAT16"."""
     shape: tuple[int, ...]
+    """As the graph states it."""
     kind: str
     """ "parameter" or "buffer"."""
 
@@ -63,7 +65,9 @@ class Skeleton:
     """
 
     model: onnx_ir.Model
+    """The graph, as onnx_ir holds it."""
     slots: dict[str, Slot]
+    """The weights that a checkpoint fills, by name."""
     constants: dict[str, str] = field(default_factory=dict)
     """Initializers that have values: "init" (the module's own) or "constant" (from the trace or the
     optimizer)."""

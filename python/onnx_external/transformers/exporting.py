@@ -36,7 +36,9 @@ class ModelReport(Stepwise):
     path: str
     """The folder that was written into."""
     model_class: str
+    """The class of transformers."""
     dry_run: bool
+    """True: nothing was written."""
     graphs: dict[str, MemberReport]
     """By name: "model", or "prefill" and "decode", or "encoder", "prefill" and "decode"."""
     save: SaveReport | SetReport
@@ -48,7 +50,9 @@ class ModelReport(Stepwise):
     copied: list[str]
     """Files of tokenizer and configuration that lie beside the model now."""
     steps: list[Step]
+    """What was done, with its time and memory."""
     versions: dict[str, str]
+    """Of the packages that took part."""
     patches: list[str]
     """What transformers.exporters replaced while it traced."""
     left: dict[str, dict[str, int]]

@@ -102,11 +102,15 @@ class Validation:
     """What a validation found, model by model."""
 
     graphs: list[GraphValidation]
+    """One report for each model."""
     dump: str | None = None
+    """The folder that inputs and outputs were written into; None: into none."""
     exported: str | None = None
     """The folder into which a folder of transformers was exported."""
     steps: list[Step] = field(default_factory=list)
+    """What was done, with its time and memory."""
     versions: dict[str, str] = field(default_factory=dict)
+    """Of the packages that took part."""
 
     @property
     def ok(self) -> bool:

@@ -46,7 +46,7 @@ def test_a_model_that_lacks_a_weight_is_refused_in_every_form_and_layout(
         with pytest.raises(oe.MappingError, match=r"b\.weight"):
             oe.plan(form)
         with pytest.raises(oe.MappingError, match=r"b\.onnx: .*b\.weight"):
-            oe.save({"b.onnx": form}, tmp_path / "out")
+            oe.save({"b.onnx": form, "c.onnx": form}, tmp_path / "out")
     assert not list((tmp_path / "out").glob("*.onnx"))
 
 

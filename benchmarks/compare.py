@@ -201,7 +201,7 @@ class Case:
     def _subjects(self) -> list:
         arguments = self._arguments
         save = [arguments.bin_dir / "save-external", self.graph, self.checkpoint]
-        save += ["--threads", str(arguments.threads), "--no-progress", "-o"]
+        save += ["--threads", str(arguments.threads), "-o"]
         peers = [sys.executable, HERE / "peers.py"]
         files = [self.graph, self.checkpoint]
         rounds, slow = arguments.rounds, min(arguments.peer_rounds, arguments.rounds)
@@ -347,7 +347,7 @@ class InlineCase(Case):
         self.checkpoint.unlink()
         self.checkpoint = made / "model.onnx"  # what cp copies
         self.bytes = self.checkpoint.stat().st_size
-        save = [tool, self.checkpoint, "--threads", str(arguments.threads), "--no-progress", "-o"]
+        save = [tool, self.checkpoint, "--threads", str(arguments.threads), "-o"]
         peer = [sys.executable, HERE / "peers.py", "relayout", self.checkpoint]
         rounds, slow = arguments.rounds, min(arguments.peer_rounds, arguments.rounds)
         fast = ["--no-verify", "--no-fsync"]
@@ -384,7 +384,7 @@ class TransposedCase(Case):
         }
         map_file = self._folder / "map.json"
         map_file.write_text(json.dumps({"map": entries}))
-        work = ["--threads", str(arguments.threads), "--no-progress"]
+        work = ["--threads", str(arguments.threads)]
         tool, checked = arguments.bin_dir / "save-external", arguments.bin_dir / "verify-external"
         subjects = [Subject("cp", lambda out: ["cp", self.checkpoint, out], arguments.rounds)]
         for suffix, graph, mapping in (("", self.graph, []), (", transposed", turned, ["--map", map_file])):

@@ -157,7 +157,7 @@ class Scale:
             before = allocated(home)
             for layout, options in LAYOUTS.items():
                 out = home if layout == "link" else home / "out"
-                save = [self._bin / "save-external", graph, checkpoint, "-o", out, *options, "--no-progress"]
+                save = [self._bin / "save-external", graph, checkpoint, "-o", out, *options]
                 for how, extra in (("copied", ("--no-verify",)), ("copied and verified", ())):
                     if layout == "link":
                         how, extra = "linked", ("--overwrite",)
@@ -184,7 +184,7 @@ class Scale:
         compare.compile_c("write_files.c", loop)
         self._head(f"{tensors:,} tensors of 1 KiB, a graph of {graph.stat().st_size / 1e6:.0f} MB")
         self._row("the C loop that writes the files, no sync", [loop, checkpoint, listing, self._folder / "loop", "2"])
-        save = [self._bin / "save-external", graph, checkpoint, "--no-progress", "-q", "-o"]
+        save = [self._bin / "save-external", graph, checkpoint, "-q", "-o"]
         for name, options in {
             "dry run": ("--dry-run",),
             "per-tensor, `--no-verify --no-fsync`": ("--no-verify", "--no-fsync"),

@@ -90,7 +90,7 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
 
 // "-o out/model.onnx" means the folder "out" and the model's name. Returns what is wrong with it,
 // or "".
-std::string split_output(CommandLine& line, Arguments& arguments) {
+std::string split_output(Arguments& arguments) {
   const std::filesystem::path& out = arguments.options.target.folder;
   std::error_code ignored;
   if (out.extension() != ".onnx" || std::filesystem::is_directory(out, ignored)) {
@@ -100,10 +100,6 @@ std::string split_output(CommandLine& line, Arguments& arguments) {
   if (arguments.graphs.size() > 1) {
     return fmt::format("--output: names the model {}, and several graphs are given: give a folder",
                        quote(name));
-  }
-  if (line.count("--model-name") > 0 && arguments.options.target.model_name != name) {
-    return fmt::format("--output: names the model {}, and --model-name {}", quote(name),
-                       quote(arguments.options.target.model_name));
   }
   arguments.options.target.model_name = std::move(name);
   arguments.options.target.folder = out.has_parent_path() ? out.parent_path() : ".";
@@ -125,7 +121,7 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
     }
     return "";
   }
-  for (const char* option : {"--model-name", "--test-data", "--learn-map"}) {
+  for (const char* option : {"--test-data", "--learn-map"}) {
     if (line.count(option) > 0) {
       return fmt::format("{}: is for one graph, and several are given", option);
     }
@@ -134,8 +130,8 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
 }
 
 // The name of a graph alone is known once all options are.
-std::string name_graph(CommandLine& line, Arguments& arguments) {
-  const std::string wrong = split_output(line, arguments);
+std::string name_graph(CommandLine&, Arguments& arguments) {
+  const std::string wrong = split_output(arguments);
   if (arguments.graphs.size() == 1) {
     arguments.graphs.front().model_name = arguments.options.target.model_name;
   }
@@ -146,6 +142,11 @@ std::string name_graph(CommandLine& line, Arguments& arguments) {
 std::string wrong_options(CommandLine&, Arguments& arguments) {
   SaveOptions& save = arguments.options.save;
   save.open.threads = save.write.threads;
+  // The files of several models are called after the folder that they have with another layout.
+  const bool names_folder = save.plan.layout == Layout::kPerTensor || arguments.graphs.size() > 1;
+  if (names_folder && !save.plan.data_name.empty()) {
+    arguments.options.target.data_dir = std::exchange(save.plan.data_name, "");
+  }
   save.plan.max_expand = save.open.max_expand;
   const Status rules = check_option_rules(save.plan, save.write, save.mapping.casts);
   return rules ? "" : rules.error().message;

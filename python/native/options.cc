@@ -101,7 +101,7 @@ CommandOptions take_options(Keywords& keywords, unsigned command,
   CommandOptions options;
   options.save.open.classes = &keywords.classes();
   for (const OptionRow& row : option_rows()) {
-    const bool is_wanted = row.is_keyword && (row.commands & command) != 0 &&
+    const bool is_wanted = row.is_keyword && (row.commands & (command | kPythonAlone)) != 0 &&
                            std::find(groups.begin(), groups.end(), row.group) != groups.end();
     const std::string name = row.keyword();
     const nb::object value = is_wanted ? keywords.take(name.c_str()) : nb::object();

@@ -205,14 +205,10 @@ constexpr OptionRow kRows[] = {
     {"o,output", "PIECE.onnx", K::kPath, G::kOutput, kCutExternal, false,
      "the piece, in the folder of the model",
      [](O& o, Text text) { return set(o.target.folder, text); }},
-    {"model-name", "NAME", K::kText, G::kOutput, kSaveExternal, false, "default: model.onnx",
-     [](O& o, Text text) { return set_plain_name(o.target.model_name, text); }},
-    {"data-dir", "NAME", K::kText, G::kOutput, kSaveExternal, false,
-     "the folder of data files in OUT_DIR (per-tensor); default: initializers",
-     [](O& o, Text text) { return set_plain_name(o.target.data_dir, text); }},
     {"data-name", "NAME", K::kText, G::kOutput, kSaveExternal, true,
-     "the data file in OUT_DIR (single; with shards, what their names are made\n"
-     "of); default: as --layout says",
+     "what the data is called in OUT_DIR: the folder (per-tensor; default:\n"
+     "initializers), the file (single), what the names of the files begin with\n"
+     "(shards)",
      [](O& o, Text text) { return set_plain_name(o.save.plan.data_name, text); }},
     {"layout", "HOW", K::kText, G::kOutput, kSaveExternal, true,
      "per-tensor: a file each (default); single: NAME.data beside the model;\n"
@@ -302,18 +298,13 @@ constexpr OptionRow kRows[] = {
     {"fsync", "", K::kOffFlag, G::kWork, kSaveExternal | kCutExternal, true,
      "do not wait until the bytes are on the disk",
      [](O& o, Text) { return set(o.save.write.sync, Sync::kNone); }},
-    {"resume", "", K::kOffFlag, G::kWork, kSaveExternal, true,
-     "write everything again, even if a killed save of the same files\n"
-     "could be resumed",
+    {"resume", "", K::kOffFlag, G::kWork, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.write.resume, Resume::kNo); }},
     {"direct", "", K::kFlag, G::kWork, kSaveExternal, true,
      "copy past the page cache: for checkpoints larger than memory",
      [](O& o, Text) { return set(o.save.write.cache, PageCache::kBypass); }},
     {"json", "", K::kFlag, G::kCommon, kAll, false, "print one JSON document",
      [](O& o, Text) { return set(o.json, true); }},
-    {"progress", "", K::kOffFlag, G::kCommon, kAll, false,
-     "draw no progress bar (there is one only on a terminal)",
-     [](O& o, Text) { return set(o.progress, false); }},
     {"sandbox", "", K::kOffFlag, G::kCommon, kAll, false,
      "do not give up rights that the job does not need\n"
      "(docs/security.md)",

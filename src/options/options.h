@@ -40,7 +40,6 @@ struct CommandOptions {
   std::filesystem::path picture;
 
   bool json = false;
-  bool progress = true;
   bool sandbox = true;
   bool quiet = false;
   bool verbose = false;
@@ -51,6 +50,7 @@ inline constexpr unsigned kSaveExternal = 1;
 inline constexpr unsigned kVerifyExternal = 2;
 inline constexpr unsigned kInspectExternal = 4;
 inline constexpr unsigned kCutExternal = 8;
+inline constexpr unsigned kPythonAlone = 16;  // a keyword that no command has as an option
 
 // The sections of the help text, in order.
 enum class OptionGroup : std::uint8_t { kInput, kMapping, kOutput, kWork, kCommon };

@@ -94,7 +94,7 @@ def check_bar(command: list, out: Path) -> None:
         check_lines(drawn, columns)
         assert ("GB/s" in drawn) == (columns >= 80), repr(drawn)
         shutil.rmtree(out)
-    code, drawn = run_on_terminal([*command, "-o", str(out), "--no-progress"], 80)
+    code, drawn = run_on_terminal([*command, "-o", str(out), "--quiet"], 80)
     assert (code, drawn) == (0, ""), repr(drawn)
     shutil.rmtree(out)
 

@@ -84,7 +84,7 @@ void add_options(CommandLine& line, unsigned command, CommandOptions& options) {
 }
 
 ShowProgress show_progress(const CommandOptions& options) {
-  return options.progress && !options.quiet ? ShowProgress::kYes : ShowProgress::kNo;
+  return options.quiet ? ShowProgress::kNo : ShowProgress::kYes;
 }
 
 }  // namespace onnx_external

@@ -27,6 +27,9 @@ _DATA = frozenset(
 )
 """The errors of torch that say: Python asked for the value of a tensor."""
 
+_LOST_SIZE = "is not tracked with proxy"
+"""What torch says of a size that a branch or a loop reads, and that became a number in it."""
+
 _without_operator = re.compile(r"No ONNX function found for <built-in .*?, at (.+?\.py):(\d+), in ")
 Place = tuple[int, int | None, int | None, int | None]
 """Line, last line, column, last column; the line alone on Python 3.10."""
@@ -44,6 +47,8 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
     for path, line in _without_operator.findall(str(error)):
         if path in paths:  # round() of a value, say, which a trace has, and ONNX has not
             return _tests_at(path, (int(line), None, None, None))
+    if _LOST_SIZE in str(errors[-1]):  # a branch or a loop was traced with a size as a number
+        return _fixing_sizes(errors, paths, observed)
     if not asks_for_value(error):
         return set()
     for each in reversed(errors):
@@ -52,6 +57,13 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
                 found = _tests_at(path, place)
                 if found:
                     return found
+    return _fixing_sizes(errors, paths, observed)
+
+
+def _fixing_sizes(
+    errors: Iterable[BaseException], paths: set[str], observed: Observation
+) -> set[str]:
+    """The keys of what made a number of a size, as a loop over rows does that is unrolled."""
     for each in errors:
         for path, place in reversed(getattr(each, "fixed_sizes", [])):
             found = _tests_at(path, place) if path in paths else set()
@@ -166,8 +178,11 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
 
 
 def _asks(place: Place, node: ast.AST) -> bool:
-    """Whether it is the whole of what tests: so Python 3.11 places the jump behind a test."""
-    kinds = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
+    """Whether it is the whole of what decides.
+
+    So Python 3.11 places the jump behind a test, and where a loop takes what it runs over.
+    """
+    kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
     if not isinstance(node, kinds):
         return False
     return place == _extent(node)

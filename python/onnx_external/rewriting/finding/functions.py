@@ -136,7 +136,11 @@ def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.setprofile(before)
+        if before is None or callable(before):
+            sys.setprofile(before)
+        else:  # cProfile up to Python 3.11: an object that Python cannot call, but that can resume
+            sys.setprofile(None)
+            before.enable()
 
 
 def source_of(function: FunctionType) -> Function | Missing | None:

@@ -153,8 +153,8 @@ class _Merged:
         for number, parts in self.grown:
             content = contents.setdefault(number, self.places.all[number].read())
             for part in parts:
-                item, there = part.rebuilt(results, self.state), next(results)
-                content.append(Collected(item.unsqueeze(0), there.reshape(1)))
+                item, there = part.rebuilt(results, self.state), next(results).reshape(1)
+                content.append(_kept(item, there))
         for number, content in contents.items():
             self.places.all[number].assign(content)
         return value
@@ -197,7 +197,8 @@ class _Merged:
             for key in dict.fromkeys([*one, *other]):
                 values = [each.get(key, UNDEFINED) for each in contents]
                 if any(each is not place.before.get(key, UNDEFINED) for each in values):
-                    part = self._part(values[0], values[1], place.named(key), unset=False)
+                    name, unset = place.named(key), place.is_variable
+                    part = self._part(values[0], values[1], name, unset=unset)
                     self.written.append((number, key, part))
 
     def _list(self, number: int, one: list[Any], other: list[Any]) -> None:
@@ -227,6 +228,14 @@ class _Merged:
                         f"a branch appends rows of different lengths to {label}", self.key
                     )
             yield self._part(values[0], values[1], f"an item of {label}")
+
+
+def _kept(item: Any, there: torch.Tensor) -> Collected:
+    """What a branch appended, and whether it did."""
+    if not isinstance(item, Collected):
+        return Collected(item.unsqueeze(0), there)
+    kept = there.expand(item.values.shape[0]) if item.kept is None else item.kept & there
+    return Collected(item.values, kept, item.lengths)
 
 
 def _kind(value: Any) -> str:

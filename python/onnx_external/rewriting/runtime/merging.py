@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from onnx_external.rewriting.refusals import UnmergeableError
 from onnx_external.rewriting.runtime.chosen import define, definition
 from onnx_external.rewriting.runtime.collected import Collected, Rows
 from onnx_external.rewriting.runtime.sizes import is_free, is_simple, number_of, size_of
-from onnx_external.rewriting.runtime.state import State
+from onnx_external.rewriting.runtime.state import State, quietly
 from onnx_external.rewriting.values import (
     UNDEFINED,
     described,
@@ -48,6 +49,7 @@ class Part:
     """The definition of a number that a test on sizes chooses."""
     parts: list[Part] = field(default_factory=list)
     spec: Any = None
+    """How the parts become a value: a function, or a form of pytree."""
 
     def leaves(self, value: Any) -> Iterator[torch.Tensor]:
         """Return the tensors of a value that become results of the operator."""
@@ -56,7 +58,7 @@ class Part:
         if self.dtype is not None:
             yield from self._results(value)
             return
-        for part, each in zip(self.parts, children(value)[0], strict=True):
+        for part, each in zip(self.parts, self._inside(value), strict=True):
             yield from part.leaves(each)
 
     def rebuilt(self, results: Iterator[torch.Tensor], state: State) -> Any:
@@ -72,9 +74,18 @@ class Part:
             if self.shapes:
                 state.choose(made.shape, *self.shapes)
             return made
-        return pytree.tree_unflatten(
-            [each.rebuilt(results, state) for each in self.parts], self.spec
-        )
+        made = [each.rebuilt(results, state) for each in self.parts]
+        return self.spec(made) if callable(self.spec) else pytree.tree_unflatten(made, self.spec)
+
+    def _inside(self, value: Any) -> list[Any]:
+        """The values of the parts."""
+        if value is UNDEFINED:
+            return [UNDEFINED] * len(self.parts)
+        if isinstance(value, Rows):
+            return [value.item]
+        if self.spec is _joined:
+            return _opened(_several(value), self.parts[1].dtype is not None)
+        return children(value)[0]
 
     def _results(self, value: Any) -> Iterator[torch.Tensor]:
         made = as_tensor(value if value is not UNDEFINED else self._zeros(), self.dtype)
@@ -156,6 +167,10 @@ def part_of(
         return _set_once(other if one is UNDEFINED else one, key, name, unset)
     if _is_leaf(one) and _is_leaf(other):
         return _leaf(one, other, key, name, test)
+    if isinstance(one, Collected) or isinstance(other, Collected):
+        one, other = quietly(lambda: [_several(each) for each in (one, other)])
+    if type(one) is type(other) and isinstance(one, (Collected, Rows)):
+        return _collected(one, other, key, name)
     inside, spec = children(one)
     inside_other, spec_other = children(other)
     if type(one) is not type(other) or _is_leaf(one) or spec != spec_other:
@@ -175,6 +190,46 @@ def part_of(
     return Part(parts=parts, spec=spec)
 
 
+def _collected(one: Any, other: Any, key: str, name: str) -> Part:
+    """What two lists have in common whose lengths the graph decides."""
+    if isinstance(one, Rows):
+        return Part(parts=[_collected(one.item, other.item, key, name)], spec=_rows)
+    if (one.lengths is None) != (other.lengths is None):
+        raise UnmergeableError(
+            f"the items of {name} have different lengths in one branch and one length in the other",
+            key,
+        )
+    masked = one.kept is not None or other.kept is not None
+    inside = quietly(lambda: [_opened(each, masked) for each in (one, other)])
+    parts = [part_of(a, b, key, f"an item of {name}") for a, b in zip(*inside, strict=True)]
+    return Part(parts=parts, spec=_joined)
+
+
+def _several(value: Any) -> Any:
+    """An item of a list as one of a number of items that the graph decides."""
+    return Collected(value.unsqueeze(0)) if isinstance(value, torch.Tensor) else value
+
+
+def _opened(item: Collected, masked: bool) -> list[torch.Tensor | None]:
+    """The tensors of a list whose length the graph decides."""
+    kept = item.kept
+    if masked and kept is None:
+        kept = torch.ones(item.values.shape[0], dtype=torch.bool)
+    return [item.values, kept, item.lengths]
+
+
+def _joined(parts: list[Any]) -> Collected:
+    values, *more = parts
+    for each in more:
+        if each is not None:  # torch does not know that a branch gives as many of each
+            torch._check(each.shape[0] == values.shape[0])
+    return Collected(values, *more)
+
+
+def _rows(parts: list[Any]) -> Rows:
+    return Rows(parts[0])
+
+
 def _mutable(one: Any, other: Any) -> bool:
     """Two lists that are equal are not one; a value that both branches have is."""
     return one is not other and isinstance(one, (list, dict, tuple))
@@ -191,9 +246,23 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
         return Part(dtype=value.dtype, like=value, front=_front(value))
     if is_number(value):
         return Part(dtype=scalar_type(value))
-    raise UnmergeableError(
-        f"{name} is {described(value)} in one branch and not set in the other", key
-    )
+    if isinstance(value, _WITHOUT_TENSORS):
+        return Part(constant=(value,))
+    if isinstance(value, Rows):
+        return Part(parts=[_set_once(value.item, key, name, unset)], spec=_rows)
+    inside, spec = children(value)
+    if isinstance(value, Collected):
+        inside, spec = quietly(lambda: _opened(value, True)), _joined
+    if len(inside) == 1 and inside[0] is value:
+        raise UnmergeableError(
+            f"{name} is {described(value)} in one branch and not set in the other", key
+        )
+    parts = [_set_once(each, key, name, unset) for each in inside]
+    return Part(parts=parts, spec=spec)
+
+
+_WITHOUT_TENSORS = (str, bytes, enum.Enum, torch.dtype, torch.device, type(None))
+"""What may be the value also where it is not set, since nobody reads it there."""
 
 
 def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:

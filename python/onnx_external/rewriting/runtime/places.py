@@ -38,6 +38,11 @@ class Place:
         self.label = label
         self.before = self.read()
 
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable of a function, of which nobody can ask if it is bound."""
+        return isinstance(self.owner, types.CellType)
+
     def read(self) -> Any:
         """Return a shallow copy of what it holds now."""
         owner = self.owner

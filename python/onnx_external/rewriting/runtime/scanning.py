@@ -85,7 +85,7 @@ class _Scan:
 
     def call(self) -> tuple[Any, ...]:
         """Run the operator; return the state after the last round."""
-        operands = [*self.loop.operands, *self.loop.starts(), *self.columns]
+        operands = [*self.loop.operands, *self.loop.starts()]  # a round has no column as a whole
         results = list(operator(self._called, self.carried.places, operands))
         final = self.loop.finished(results[: self.many])
         self.loop.append(iter(results[self.kept :]))

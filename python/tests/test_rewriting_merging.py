@@ -1,0 +1,107 @@
+"""What two branches, or the rounds of a loop, give as one: exported, and compared on all sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import onnx_external as oe  # noqa: E402
+
+UP, DOWN, LONG = torch.ones(3, 2), -torch.ones(2, 2), torch.full((5, 2), 2.0)
+
+
+def _exported(module: Any, tmp_path: Path, *sets: Any) -> Any:
+    first, *more = sets
+    return oe.torch.export(
+        module.eval(), (first,), str(tmp_path / "model.onnx"), input_sets=[(each,) for each in more]
+    )
+
+
+class LoopThatNoSetReaches(torch.nn.Module):
+    """Its loop over rows is found by the trace alone, as a size that became a number."""
+
+    def forward(self, x: Any) -> Any:
+        rows = x.shape[0]
+        found = [x[0]]
+        if x.sum() > 1000:
+            for row in x + 1:
+                found.append(torch.zeros(rows, 2)[rows // 2] + row)
+        return torch.stack(found).sum(0)
+
+
+def test_a_loop_that_no_input_set_reaches_is_rewritten(tmp_path: Path) -> None:
+    report = _exported(LoopThatNoSetReaches(), tmp_path, UP, DOWN)
+    assert report.checked == 2
+    assert len(report.rewriting.places) == 2
+
+
+class ReturnsSeveralFromALoop(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        total = x[0]
+        for row in x:
+            total = total + row
+            if total.sum() > 4:
+                return total, row * 2
+        return total - 1, total
+
+
+def test_a_tuple_is_returned_out_of_a_loop(tmp_path: Path) -> None:
+    assert _exported(ReturnsSeveralFromALoop(), tmp_path, UP, DOWN, LONG).checked == 3
+
+
+class BindsForAFunctionInOneBranch(torch.nn.Module):
+    """A variable that a function within sees is a cell, not a local name."""
+
+    def forward(self, x: Any) -> Any:
+        if x.sum() > 0:
+            many = int((x > 1).sum())
+            inner = lambda: x[:1] * many  # noqa: E731
+            if x.sum() > 8:
+                return inner()
+        return x[:1]
+
+
+def test_a_variable_of_a_closure_may_be_set_in_one_branch(tmp_path: Path) -> None:
+    assert _exported(BindsForAFunctionInOneBranch(), tmp_path, UP, DOWN, LONG).checked == 3
+
+
+class AppendsInBranches(torch.nn.Module):
+    """Each branch of the first test has a list whose length the graph decides."""
+
+    def forward(self, x: Any) -> Any:
+        found = [x[0]]
+        mode = "double"
+        if x.sum() > 0:
+            if x.max() > 1:
+                mode = "same"
+            if mode == "double":
+                found.append(x[-1] * 2)
+        if x.min() > -0.5:
+            found.append(x[-1])
+        return torch.stack(found).mean(0)
+
+
+def test_a_list_may_grow_in_branches_of_branches(tmp_path: Path) -> None:
+    assert _exported(AppendsInBranches(), tmp_path, UP, DOWN, LONG, LONG - 2).checked == 4
+
+
+class ScansWithASize(torch.nn.Module):
+    """What a round reads has no dimension of that size: the size itself is given to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Any) -> Any:
+        rows = x.shape[0]
+        return torch.stack([row * (self.weight.sum() * rows) for row in x])
+
+
+def test_a_round_of_a_scan_may_read_a_size(tmp_path: Path) -> None:
+    report = _exported(ScansWithASize(), tmp_path, UP, DOWN, LONG)
+    assert report.checked == 3

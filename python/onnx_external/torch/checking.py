@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..errors import Error, ExportError, MismatchError, RunError
 from ..rewriting.runtime.places import state_kept
 from ..validation.comparing import compare, flattened
 from ..validation.inputs import Given
-from ..validation.references import ModuleReference, paired
+from ..validation.references import ModuleReference, leaves, paired
 from ..validation.running import Session
 from .guards import Call, Guard, Sizes
 from .other_sizes import other_sizes, resized
@@ -78,10 +78,21 @@ def why_not(module: Any, asked: bool | None) -> str:
 
 
 class _InItsMode(ModuleReference):
-    """A module as it is exported, which may be in training mode."""
+    """A module as it is exported, which may be in training mode, and may give numbers of Python."""
 
     def __init__(self, module: nn.Module) -> None:
         self.program, self.module, self.name = None, module, type(module).__name__
+        self.numbers: set[str] = set()
+        """The names of what it gave as numbers; in a graph, some are outputs."""
+
+    def named(self, result: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the tensors of a result, and its numbers as tensors of the types of Python."""
+        for name, value in leaves(result, numbers=True):
+            if not isinstance(value, torch.Tensor):
+                self.numbers.add(name)
+                kind = torch.float64 if isinstance(value, float) else None
+                value = torch.tensor(value, dtype=kind)
+            yield name, value
 
 
 def _reference(module: Any) -> ModuleReference:
@@ -198,13 +209,36 @@ class Checking:
             got = session.run(feed, name)
         except RunError as error:
             return str(error)
-        return difference(session.output_names, got, wanted)
+        numbers = getattr(self._reference, "numbers", ())
+        expected = _as_given(session.output_names, got, wanted, numbers)
+        return difference(session.output_names, got, expected)
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
         return WrongGraphError(
             f"the graph is wrong for {name}: {problem}; {_cause(broken)}", broken
         )
+
+
+def _as_given(
+    names: Sequence[str],
+    got: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    numbers: Collection[str],
+) -> dict[str, Any]:
+    """What a module gave, with its numbers if the graph has an output for each of them.
+
+    A number has the type of the graph's output if that is of the same kind: the graph computes in
+    float32 what Python computes in float64.
+    """
+    if len(names) != len(wanted):
+        return {name: value for name, value in wanted.items() if name not in numbers}
+    found = dict(wanted)
+    for output, name in zip(names, wanted, strict=True):
+        one, other = got.get(output), wanted[name]
+        if name in numbers and one is not None and one.dtype.kind == other.dtype.kind:
+            found[name] = other.astype(one.dtype)
+    return found
 
 
 def difference(names: Sequence[str], got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

@@ -92,10 +92,13 @@ def paired(
     return [(name, name, other) for name, other in zip(names, expected, strict=True)]
 
 
-def leaves(value: Any, path: str = "", objects: bool = True) -> Iterator[tuple[str, Any]]:
+def leaves(
+    value: Any, path: str = "", objects: bool = True, numbers: bool = False
+) -> Iterator[tuple[str, Any]]:
     """Yield the tensors inside of a value, with their paths, in the order of torch's pytree.
 
-    Those inside of objects, such as caches, are left out if `objects` is false.
+    Those inside of objects, such as caches, are left out if `objects` is false. Numbers of Python
+    are among them if `numbers` is true.
     """
     import torch
 
@@ -104,10 +107,13 @@ def leaves(value: Any, path: str = "", objects: bool = True) -> Iterator[tuple[s
         yield path, value
     elif isinstance(value, Mapping):
         for name, each in value.items():
-            yield from leaves(each, f"{path}.{name}" if path else str(name), objects)
+            yield from leaves(each, f"{path}.{name}" if path else str(name), objects, numbers)
     elif isinstance(value, (list, tuple)):
         for number, each in enumerate(value):
-            yield from leaves(each, f"{path}.{number}" if path else str(number), objects)
+            yield from leaves(each, f"{path}.{number}" if path else str(number), objects, numbers)
+    elif isinstance(value, (bool, int, float)):
+        if numbers:
+            yield path, value
     elif value is not None and objects:  # a class, such as a cache, that is registered for tracing
         flat = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
         yield from leaves(flat, path)

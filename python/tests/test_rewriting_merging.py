@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import onnx_external as oe  # noqa: E402
+from onnx_external.rewriting.refusals import RewriteError  # noqa: E402
 
 UP, DOWN, LONG = torch.ones(3, 2), -torch.ones(2, 2), torch.full((5, 2), 2.0)
 
@@ -105,6 +106,57 @@ class ScansWithASize(torch.nn.Module):
 def test_a_round_of_a_scan_may_read_a_size(tmp_path: Path) -> None:
     report = _exported(ScansWithASize(), tmp_path, UP, DOWN, LONG)
     assert report.checked == 3
+
+
+class MasksPadding(torch.nn.Module):
+    """What FSMT does: a function gives None or a tensor, its caller gives that on in a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def mask(self, x: Any) -> Any:
+        self.calls += 1
+        found = x > 1
+        if not found.any():
+            found = None
+        return found
+
+    def prepared(self, x: Any) -> Any:
+        return x * 2, self.mask(x)
+
+    def forward(self, x: Any) -> Any:
+        doubled, mask = self.prepared(x + 0)
+        if mask is None:
+            return doubled - 1
+        return doubled.masked_fill(mask, 0)
+
+
+def test_a_call_that_gives_none_or_a_tensor_is_split_at_its_callers(tmp_path: Path) -> None:
+    report = _exported(MasksPadding(), tmp_path, UP, LONG)
+    assert report.checked == 2
+    names = {each.name for each in report.rewriting.changes}
+    assert names == {"MasksPadding.mask", "MasksPadding.prepared", "MasksPadding.forward"}
+
+
+class WritesBeforeTheTest(torch.nn.Module):
+    """Its function would write twice."""
+
+    def mask(self, x: Any) -> Any:
+        x += 1
+        if x.sum() > 5:
+            return None
+        return x
+
+    def forward(self, x: Any) -> Any:
+        y = x * 1
+        mask = self.mask(y)
+        return y if mask is None else y + mask
+
+
+def test_a_call_that_writes_before_its_test_is_not_split(tmp_path: Path) -> None:
+    with pytest.raises(RewriteError, match=r"py:\d+:\d+: .* writes to a tensor before the test"):
+        _exported(WritesBeforeTheTest(), tmp_path, UP, DOWN)
 
 
 class GivesNumbers(torch.nn.Module):

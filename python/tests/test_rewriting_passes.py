@@ -334,6 +334,20 @@ def test_an_absorbed_test_holds_what_follows() -> None:
     assert after(text, absorbed=True) == ast.unparse(ast.parse(textwrap.dedent(expected)))
 
 
+def test_what_follows_a_split_call_moves_into_both_branches() -> None:
+    source = "def f(x):\n    mask = g(x)\n    return x if mask is None else h(mask)"
+    tree = ast.parse(source).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    made = rewrite(tree, (), {"f.py:2:11-15"}, path="f.py")
+    assert made.keys == ("f.py:2:11-15",)
+    text = ast.unparse(made.tree)
+    for outcome in (True, False):
+        assert f"mask = __oe_rt__.taken(lambda: g(x), 'f.py:2:11-15', {outcome})" in text
+    assert text.count("return x if mask is None else h(mask)") == 2
+    asked = "__oe_rt__.decided(lambda: g(x), 'f.py:2:11-15')"
+    assert f"return __oe_rt__.if_({asked}, then_1, else_1, (), 'f.py:2:11-15')" in text
+
+
 def test_every_key_is_of_one_thing() -> None:
     tree = ast.parse(
         "not a and b or c and not (d or e) if not f else (g if h else i) if j < k < l else bool(m)"

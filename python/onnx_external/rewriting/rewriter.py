@@ -23,6 +23,7 @@ from onnx_external.rewriting.finding.blaming import (
     asks_for_value,
     blamed,
     blamed_by_guard,
+    caller_of,
     line_of,
 )
 from onnx_external.rewriting.finding.functions import Function
@@ -91,6 +92,8 @@ class Rewriter:
         self.input_sets = list(input_sets)
         self.observed: Observation = observe(module, self.input_sets)
         self._absorbed: set[str] = set()
+        self._splits: dict[str, str] = {}
+        """Of calls that are done for both outcomes of a test in what they call: the test's key."""
         self._as_in_eager = ""
         """Why code that asks if it is exported is told that it is not."""
         self._asserts = asserts
@@ -109,7 +112,11 @@ class Rewriter:
             self._rewrite(function, codes, made)
         made.unreached = untaken(self.observed)
         runtime = Runtime(
-            self._max_iterations, self._asserts, self._absorbed, _some_empty(self.input_sets)
+            self._max_iterations,
+            self._asserts,
+            self._absorbed,
+            _some_empty(self.input_sets),
+            self._splits,
         )
         told = answered_as_in_eager() if self._as_in_eager else contextlib.nullcontext()
         try:
@@ -166,12 +173,21 @@ class Rewriter:
         for each in chain(error):
             if isinstance(each, UnmergeableError):
                 if each.key in self._absorbed:
-                    return False
+                    return self._split(each)
                 self._absorbed.add(each.key)
                 return True
             if isinstance(each, RewriteError):
                 return False
         return bool(self.observed.choose(blamed(error, self.observed))) or self._tell_less(error)
+
+    def _split(self, error: UnmergeableError) -> bool:
+        """Let the caller of a function do for both outcomes what follows its call."""
+        call = caller_of(error, error.key, self.observed)
+        if not call or call in self._absorbed:
+            return False
+        self._absorbed.add(call)
+        self._splits[call] = error.key
+        return True
 
     def _tell_less(self, error: BaseException) -> bool:
         """Let code that fails where it is exported do what it does in eager."""

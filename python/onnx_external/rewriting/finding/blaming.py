@@ -9,11 +9,20 @@ import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, TracebackType
 
+from onnx_external.rewriting.finding.functions import Function
 from onnx_external.rewriting.finding.observing import Observation
-from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external.rewriting.passes.keys import call_key, condition_key, key_of, keyed
 from onnx_external.rewriting.refusals import chain
 
-__all__ = ["Place", "asks_for_value", "blamed", "blamed_by_guard", "line_of", "place_of"]
+__all__ = [
+    "Place",
+    "asks_for_value",
+    "blamed",
+    "blamed_by_guard",
+    "caller_of",
+    "line_of",
+    "place_of",
+]
 
 _DATA = frozenset(
     {
@@ -77,6 +86,59 @@ def line_of(error: BaseException, observed: Observation) -> str:
     paths = {each.path for each in observed.functions}
     found = [(path, place[0]) for path, place in _frames(error.__traceback__) if path in paths]
     return f"{os.path.basename(found[-1][0])}:{found[-1][1]}" if found else ""
+
+
+def caller_of(error: BaseException, key: str, observed: Observation) -> str:
+    """Return the key of the call of the function that a test stands in; nothing if there is none.
+
+    Args:
+        error: What was raised at the test.
+        key: Of the test.
+        observed: What ran.
+    """
+    name, line, _ = key.rsplit(":", 2)
+    frames = [
+        (function, path, place)
+        for path, place in _frames(error.__traceback__)
+        if (function := _function_at(path, place[0], observed)) is not None
+    ]
+    own = next(
+        (
+            each
+            for each, path, _ in reversed(frames)
+            if os.path.basename(path) == name and _holds_line(each, int(line))
+        ),
+        None,
+    )
+    outer = [each for each, _, _ in frames]
+    if own is None or own not in outer[1:]:
+        return ""
+    first = outer.index(own)
+    if first == 0:
+        return ""
+    _, path, place = frames[first - 1]
+    return _call_at(path, place)
+
+
+def _function_at(path: str, line: int, observed: Observation) -> Function | None:
+    """The innermost function that ran and holds a line."""
+    found = [each for each in observed.functions if each.path == path and _holds_line(each, line)]
+    return max(found, key=lambda each: each.node.lineno, default=None)
+
+
+def _holds_line(function: Function, line: int) -> bool:
+    return function.node.lineno <= line <= (function.node.end_lineno or line)
+
+
+def _call_at(path: str, place: Place) -> str:
+    """The key of the call at a place; on Python 3.10, of the only one that starts in its line."""
+    calls = [
+        each
+        for each in ast.walk(_tree(path))
+        if isinstance(each, ast.Call)
+        and (place == _extent(each) or (place[2] is None and each.lineno == place[0]))
+    ]
+    return call_key(path, calls[0]) if len(calls) == 1 else ""
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[str, Place]]:
@@ -144,16 +206,20 @@ def _compares_numbers(test: ast.expr) -> bool:
 _trees: dict[str, ast.Module] = {}
 
 
-def _tests_at(path: str, place: Place) -> set[str]:
-    """The keys of everything that decides something, and whose test holds the place."""
+def _tree(path: str) -> ast.Module:
     text = "".join(linecache.getlines(path))
     if text not in _trees:
         try:
             _trees[text] = ast.parse(text)
         except SyntaxError:
-            return set()
+            return ast.Module([], [])
+    return _trees[text]
+
+
+def _tests_at(path: str, place: Place) -> set[str]:
+    """The keys of everything that decides something, and whose test holds the place."""
     found = set()
-    for node in ast.walk(_trees[text]):
+    for node in ast.walk(_tree(path)):
         if keyed(node) and (_asks(place, node) or any(_within(place, e) for e in _deciding(node))):
             found.add(key_of(path, node))
         if isinstance(node, ast.comprehension):

@@ -1,9 +1,10 @@
 """From a function's tree to a tree in which chosen tests and loops are calls of the runtime.
 
-The passes, in order: `ternaries` (`a if test else b` that takes in what follows), `walrus` (names
-bound in expressions), `returns` (ways out of a block), then from the outside in `tests`, `loops`,
-`assertions`, and in their expressions `booleans` and `comprehensions`. `names` tells what is
-stored and read, `keys` how a test is named.
+The passes, in order: `calls` (those that are done for both outcomes of a test in what they call),
+`ternaries` (`a if test else b` that takes in what follows), `walrus` (names bound in expressions),
+`returns` (ways out of a block), then from the outside in `tests`, `loops`, `assertions`, and in
+their expressions `booleans` and `comprehensions`. `names` tells what is stored and read, `keys` how
+a test is named.
 """
 
 from __future__ import annotations

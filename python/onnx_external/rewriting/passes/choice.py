@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external.rewriting.passes.keys import call_key, condition_key, key_of, keyed
 from onnx_external.rewriting.passes.names import SCOPES, own_nodes
 from onnx_external.rewriting.refusals import RewriteError
 
@@ -70,12 +70,16 @@ class Choice:
         """Return whether a condition of a comprehension, or a guard of a case, is chosen."""
         return condition_key(self.path, node) in self.chosen or self.within(node)
 
+    def splits(self, node: ast.AST) -> bool:
+        """Return whether a call is to be done in two branches, by a test in what it calls."""
+        return isinstance(node, ast.Call) and call_key(self.path, node) in self.absorbed
+
     def anything(self, tree: ast.AST) -> bool:
         """Return whether something in a definition is chosen, also in the functions in it."""
         for node in ast.walk(tree):
             guard = getattr(node, "guard", None)
             conditions = [*getattr(node, "ifs", ()), *([guard] if guard is not None else [])]
-            if self.itself(node) or any(map(self.condition, conditions)):
+            if self.itself(node) or self.splits(node) or any(map(self.condition, conditions)):
                 return True
         return False
 

@@ -11,6 +11,7 @@ import os
 
 __all__ = [
     "DISPATCHED",
+    "call_key",
     "condition_key",
     "is_called_through",
     "is_whole_quotient",
@@ -71,6 +72,11 @@ def kept(node: ast.Call) -> bool:
 def key_of(path: str, node: ast.AST) -> str:
     """Return the key of a test, a loop, an expression or a generator of a comprehension."""
     return _key(path, _named_by(node))
+
+
+def call_key(path: str, node: ast.Call) -> str:
+    """Return the key of any call: with its end, since calls of calls start at one place."""
+    return f"{_key(path, node)}-{node.end_col_offset}"
 
 
 def condition_key(path: str, condition: ast.expr) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from onnx_external.rewriting.passes import assertions, loops, ternaries, tests, walrus
+from onnx_external.rewriting.passes import assertions, calls, loops, ternaries, tests, walrus
 from onnx_external.rewriting.passes.building import function, get, name, statement
 from onnx_external.rewriting.passes.choice import Choice
 from onnx_external.rewriting.passes.expressions import Expressions
@@ -57,6 +57,7 @@ class Rewriter:
         if self.choice.anything(tree):
             self._name_super()
             tree.body = _undeclared(tree.body, 0)
+        tree.body = calls.split(self.choice, tree.body)
         if self.has_statements:
             tree.body = ternaries.expanded(self.choice, tree.body)
         body = loops.without_else(self.choice, tree.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from onnx_external.rewriting.refusals import RewriteError
-from onnx_external.rewriting.runtime import arithmetic, iterating, tests
+from onnx_external.rewriting.runtime import arithmetic, deciding, iterating, tests
 from onnx_external.rewriting.runtime.branches import branched
 from onnx_external.rewriting.runtime.collected import is_collected, whole
 from onnx_external.rewriting.runtime.merging import as_tensor
@@ -36,6 +36,7 @@ class Runtime:
             graph and notes that, "refuse" refuses.
         absorbed: keys of the tests whose tails stand in both branches already.
         empty_sizes: whether sizes of inputs may be 0, which torch takes that they never are.
+        splits: of calls that are done for both outcomes of a test in what they call: its key.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Runtime:
         asserts: str = "omit",
         absorbed: Collection[str] = (),
         empty_sizes: bool = False,
+        splits: Mapping[str, str] | None = None,
     ) -> None:
         self._state = State(
             max_iterations=max_iterations,
             refuses_assertions=asserts == "refuse",
             absorbed=absorbed,
             empty_sizes=empty_sizes,
+            splits=splits or {},
         )
 
     @property
@@ -80,17 +83,29 @@ class Runtime:
         key: str,
     ) -> Any:
         """Return the values of `names` after a branch, or the result of a branch that returns."""
-        found = tests.truth(test)
+        found = self._decided(test, key)
         if isinstance(found, bool):
             return then() if found else other()
         return branched(self._state, found, (then, other), key, names, promotes=bool(names))
 
     def ifexp(self, test: Any, then: Callable[[], Any], other: Callable[[], Any], key: str) -> Any:
         """Return `then() if test else other()`."""
-        found = tests.truth(test)
+        found = self._decided(test, key)
         if isinstance(found, bool):
             return then() if found else other()
         return branched(self._state, found, (then, other), key, ())
+
+    def _decided(self, test: Any, key: str) -> Any:
+        found = tests.truth(test)
+        return found if isinstance(found, bool) else deciding.answer(self._state, key, found)
+
+    def decided(self, call: Callable[[], Any], key: str) -> Any:
+        """Return the test in a function that decides what a call of it gives."""
+        return deciding.decided(self._state, call, key)
+
+    def taken(self, call: Callable[[], Any], key: str, outcome: bool) -> Any:
+        """Return what a call gives if that test comes out as `outcome`."""
+        return deciding.taken(self._state, call, key, outcome)
 
     def and_(self, *parts: Callable[[], Any]) -> Any:
         """Return `a and b and ...`."""

@@ -191,10 +191,12 @@ class Run:
 def run(function: Callable[[], Any], lift: Lift, places: Places) -> Run:
     """Run a function under a mode, and put back what it wrote to objects of Python."""
     changes: Changes = {}
+    lift.state.depth += 1
     try:
         with lift, _without_hooks():
             value = function()
     finally:
+        lift.state.depth -= 1
         changes = places.changes()
         places.restore(changes)
     if lift.probing:

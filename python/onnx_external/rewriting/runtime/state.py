@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,9 +11,20 @@ import torch
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-__all__ = ["State", "quietly"]
+__all__ = ["Decision", "State", "quietly"]
 
 _T = TypeVar("_T")
+
+
+@dataclass
+class Decision:
+    """A test in a function that is called once for each of its outcomes."""
+
+    key: str
+    depth: int
+    """In how many branches and loops it must be reached."""
+    outcome: bool = False
+    used: bool = False
 
 
 @dataclass
@@ -34,6 +45,16 @@ class State:
     """The largest value of sizes that tensors decide, by their symbols."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
     """Sizes that a test decides: what they are in its branches, by their symbols."""
+    splits: Mapping[str, str] = field(default_factory=dict)
+    """Of calls that are done for both outcomes of a test in what they call: the test's key."""
+    asked: list[Decision] = field(default_factory=list)
+    """The tests that calls are run up to, the innermost last."""
+    given: list[Decision] = field(default_factory=list)
+    """The tests that are decided, the innermost last."""
+    kept: dict[str, list[Any]] = field(default_factory=dict)
+    """What calls gave in which no tensor decided."""
+    depth: int = 0
+    """How many branches and rounds of loops are being traced, one in the other."""
     loops: int = 0
     """How many loops of rewritten code are being unrolled or traced."""
 

@@ -72,4 +72,5 @@ def _forget(state: State) -> None:
     state.tables.clear()
     state.bounds.clear()
     state.choices.clear()
+    state.kept.clear()
     state.loops = 0

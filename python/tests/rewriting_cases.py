@@ -1000,6 +1000,13 @@ def waits_in_a_loop(x: int) -> Any:
     return inner
 
 
+@case
+def looked_up_by_a_text(x: int) -> Any:
+    table = {f"n{each}": each * 2 for each in range(-3, 7)}
+    name = "n"
+    return table[f"n{x}"] + table[f"{name}{x}"], table[f"n{x!r}"], table[f"n{x:d}"]
+
+
 WITHOUT_ABSORBING = {generators}
 """What follows their tests cannot be moved."""
 REFUSED = {

@@ -317,7 +317,23 @@ class LooksUpByText(torch.nn.Module):
         return x
 
 
+def test_a_lookup_by_the_text_of_a_tensor_is_a_test_for_each_item(tmp_path: Path) -> None:
+    sets = [(torch.tensor([[1.0, -1.0]]),), (torch.ones(1, 2),), (-torch.ones(1, 2),)]
+    report = oe.torch.export(LooksUpByText(), (SETS[0][0],), tmp_path / "m.onnx", input_sets=sets)
+    assert report.checked == 4
+
+
+class LooksUpByName(LooksUpByText):
+    """The text has a name before it is looked up, so that nothing tells what it is made of."""
+
+    def forward(self, x: Any) -> Any:
+        for index in (x.sum(0) > 0).nonzero():
+            name = f"part_{index[0]}"
+            x = self.parts[name](x)
+        return x
+
+
 def test_a_lookup_by_the_text_of_a_tensor_is_refused_with_its_line(tmp_path: Path) -> None:
     words = r"test_rewriting_export.py:\d+: something is looked up by the text of a tensor"
     with pytest.raises(RewriteError, match=words):
-        oe.torch.export(LooksUpByText(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])
+        oe.torch.export(LooksUpByName(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])

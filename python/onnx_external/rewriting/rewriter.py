@@ -204,9 +204,9 @@ class Rewriter:
         """Say of a lookup by the text of a tensor's value that it has no graph."""
         if isinstance(error, KeyError) and "FakeTensor(" in str(error):
             raise RewriteError(
-                "something is looked up by the text of a tensor's value, as in "
-                'self.experts[f"expert_{index}"], and a graph has no texts; loop over all items, '
-                "or stack their weights and take those by the index",
+                "something is looked up by the text of a tensor's value, and a graph has no texts; "
+                'write the text where it is looked up, as in self.experts[f"expert_{index}"], loop '
+                "over all items, or stack their weights and take those by the index",
                 line_of(error, self.observed),
             ) from error
 

@@ -11,7 +11,13 @@ from types import CodeType, TracebackType
 
 from onnx_external.rewriting.finding.functions import Function
 from onnx_external.rewriting.finding.observing import Observation
-from onnx_external.rewriting.passes.keys import call_key, condition_key, key_of, keyed
+from onnx_external.rewriting.passes.keys import (
+    call_key,
+    condition_key,
+    is_lookup,
+    key_of,
+    keyed,
+)
 from onnx_external.rewriting.refusals import chain
 
 __all__ = [
@@ -58,6 +64,8 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
             return _tests_at(path, (int(line), None, None, None))
     if _LOST_SIZE in str(errors[-1]):  # a branch or a loop was traced with a size as a number
         return _fixing_sizes(errors, paths, observed)
+    if isinstance(error, KeyError):
+        return _lookups_at(error, paths)
     if not asks_for_value(error):
         return set()
     for each in reversed(errors):
@@ -67,6 +75,23 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
                 if found:
                     return found
     return _fixing_sizes(errors, paths, observed)
+
+
+def _lookups_at(error: KeyError, paths: set[str]) -> set[str]:
+    """The keys of what is looked up by a text, where the text of a tensor was found nowhere."""
+    if "FakeTensor(" not in str(error):
+        return set()
+    places = [each for each in _frames(error.__traceback__) if each[0] in paths]
+    for path, place in reversed(places):
+        nodes = filter(is_lookup, ast.walk(_tree(path)))
+        return {key_of(path, each) for each in nodes if _meets(place, each)}
+    return set()
+
+
+def _meets(place: Place, node: ast.AST) -> bool:
+    """Whether a lookup stands at a place; on Python 3.10 the line is known alone."""
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    return place == _extent(node) if place[2] is not None else first <= place[0] <= last  # type: ignore[arg-type]
 
 
 def _fixing_sizes(

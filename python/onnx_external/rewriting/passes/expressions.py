@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_external.rewriting.passes import booleans, comprehensions, tests
 from onnx_external.rewriting.passes.building import at, expression
-from onnx_external.rewriting.passes.keys import is_called_through, is_whole_quotient, kept
+from onnx_external.rewriting.passes.keys import (
+    is_called_through,
+    is_lookup,
+    is_whole_quotient,
+    kept,
+)
 from onnx_external.rewriting.passes.names import own_nodes
 
 if TYPE_CHECKING:
@@ -73,6 +78,22 @@ class Expressions(ast.NodeTransformer):
         if chosen or not (fixed or (isinstance(node.func, ast.Name) and not builtin)):
             return _through_runtime(node, builtin)
         return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Let the runtime look up by a text that a tensor may be a part of."""
+        chosen = is_lookup(node) and self.choice.itself(node)
+        key = self.choice.key(node) if chosen else ""
+        self.generic_visit(node)
+        if not chosen or not isinstance(node.slice, ast.JoinedStr):
+            return node
+        self.choice.note(key)
+        parts = [
+            each.value if isinstance(each, ast.FormattedValue) else each
+            for each in node.slice.values
+        ]
+        text = f"__oe_rt__.looked_up(__items, __parts, {key!r})"
+        whole = at(ast.Tuple(parts, ast.Load()), node)
+        return expression(node, text, __items=node.value, __parts=whole)
 
     def _movable(self, node: ast.expr, *parts: ast.expr) -> None:
         self.choice.movable(parts)

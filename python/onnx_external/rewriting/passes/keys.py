@@ -14,6 +14,7 @@ __all__ = [
     "call_key",
     "condition_key",
     "is_called_through",
+    "is_lookup",
     "is_whole_quotient",
     "keep_rows",
     "kept",
@@ -102,11 +103,33 @@ def _named_by(node: ast.AST) -> ast.AST:
         return node.target
     if isinstance(node, ast.Call) and node.args:
         return node.args[-1]
+    if is_lookup(node):
+        return node.slice  # type: ignore[attr-defined,no-any-return]
     return node
+
+
+def is_lookup(node: ast.AST) -> bool:
+    """Return whether something is looked up by a text that is made there: `a[f"b_{c}"]`."""
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.slice, ast.JoinedStr)
+        and all(
+            isinstance(each, ast.Constant)
+            or (
+                isinstance(each, ast.FormattedValue)
+                and each.conversion == -1
+                and each.format_spec is None
+            )
+            for each in node.slice.values
+        )
+    )
 
 
 def keyed(node: ast.AST) -> bool:
     """Return whether a node has a key of its own: it decides something."""
+    if is_lookup(node):
+        return True
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.Not)
     if isinstance(node, ast.Compare):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from onnx_external.rewriting.refusals import RewriteError
-from onnx_external.rewriting.runtime import arithmetic, deciding, iterating, tests
+from onnx_external.rewriting.runtime import arithmetic, deciding, iterating, lookup, tests
 from onnx_external.rewriting.runtime.branches import branched
 from onnx_external.rewriting.runtime.collected import is_collected, whole
 from onnx_external.rewriting.runtime.merging import as_tensor
@@ -106,6 +106,10 @@ class Runtime:
     def taken(self, call: Callable[[], Any], key: str, outcome: bool) -> Any:
         """Return what a call gives if that test comes out as `outcome`."""
         return deciding.taken(self._state, call, key, outcome)
+
+    def looked_up(self, items: Any, parts: tuple[Any, ...], key: str) -> Any:
+        """Return `items[f"..."]`, of a text that is made of parts."""
+        return lookup.looked_up(self._state, items, parts, key)
 
     def and_(self, *parts: Callable[[], Any]) -> Any:
         """Return `a and b and ...`."""

@@ -1,0 +1,111 @@
+"""Items that are looked up by a text in which a tensor's value stands: `parts[f"part_{index}"]`.
+
+A graph has no texts. But what may be looked up is there: each item whose name differs in that
+number alone. So a call of what is found becomes a test for each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from onnx_external.rewriting.refusals import RewriteError
+from onnx_external.rewriting.runtime.branches import branched
+from onnx_external.rewriting.runtime.lifting import probe
+from onnx_external.rewriting.runtime.places import Places
+from onnx_external.rewriting.runtime.sizes import is_free
+from onnx_external.rewriting.runtime.state import State
+from onnx_external.rewriting.values import is_fake
+
+__all__ = ["looked_up"]
+
+
+def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any:
+    """Return `items[f"..."]`.
+
+    Args:
+        state: of the runtime.
+        items: a dict, or a module that is one.
+        parts: what the text is made of.
+        key: of the lookup.
+    """
+    indices = [each for each in parts if is_fake(each)]
+    if not indices:
+        return items["".join(map(format, parts))]
+    if len(indices) > 1 or indices[0].dtype.is_floating_point or not hasattr(items, "keys"):
+        raise RewriteError(
+            "something is looked up by a text in which values of tensors stand; a graph can "
+            "choose among the items of a dict by one whole number",
+            key,
+        )
+    pattern = "".join(r"(-?\d+)" if is_fake(each) else re.escape(format(each)) for each in parts)
+    found = {}
+    for name in list(items.keys()):
+        fits = re.fullmatch(pattern, name) if isinstance(name, str) else None
+        if fits is not None and str(int(fits[1])) == fits[1]:
+            found[int(fits[1])] = items[name]
+    if not found:
+        raise RewriteError("no item has a name as it is looked up", key)
+    return _Chosen(state, indices[0], found, key)
+
+
+class _Chosen:
+    """One of several items, which a tensor chooses; it can be called."""
+
+    def __init__(self, state: State, index: torch.Tensor, items: dict[int, Any], key: str) -> None:
+        self._state, self._index, self._items, self._key = state, index, items, key
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the item that is chosen; the last one if none has that number."""
+        numbers = list(self._items)
+        found = self._called(numbers, args, kwargs)
+        self._keep_sizes(found, args, kwargs)
+        return found
+
+    def _called(self, numbers: list[int], args: Any, kwargs: Any) -> Any:
+        number, *rest = numbers
+        item = self._items[number]
+        if not rest:
+            return item(*args, **kwargs)
+        test = self._index.reshape(()) == number
+        branches = (
+            lambda: item(*args, **kwargs),
+            lambda: self._called(rest, args, kwargs),
+        )
+        return branched(self._state, test, branches, self._key, ())
+
+    def _keep_sizes(self, found: Any, args: Any, kwargs: Any) -> None:
+        """Tell torch which sizes, that only the graph knows, each item gives as it gets them."""
+        known = _sizes((args, kwargs))
+        first = next(iter(self._items.values()))
+
+        def alone() -> Any:
+            return first(*args, **kwargs)
+
+        expected = probe(self._state, alone, Places([alone])).value
+        for one, other in zip(_tensors(found), _tensors(expected), strict=True):
+            for size, wanted in zip(one.shape, other.shape, strict=True):
+                if is_free(wanted) and wanted.node.expr in known:
+                    torch._check(size == wanted)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse what needs to know which item it is."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RewriteError(
+            f".{name} is read of something that a tensor's value chooses; a graph can only call it",
+            self._key,
+        )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
+def _sizes(value: Any) -> set[Any]:
+    sizes: Iterable[Any] = (size for each in _tensors(value) for size in each.shape)
+    return {each.node.expr for each in sizes if is_free(each)}

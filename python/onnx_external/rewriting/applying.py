@@ -20,12 +20,14 @@ from typing import Any
 from onnx_external.rewriting.finding.functions import Function, FunctionNode
 from onnx_external.rewriting.refusals import RewriteError
 
-__all__ = ["RUNTIME", "applied", "compiled"]
+__all__ = ["RUNTIME", "applied", "compiled", "one_thread"]
 
 RUNTIME = "__oe_rt__"
 """The global name under which rewritten code finds the runtime."""
 
-_lock = threading.RLock()
+one_thread = threading.RLock()
+"""Held while functions are exchanged, and while a module is traced: what torch changes for a trace
+is the whole process's, so that another thread's module must not be traced, or run, meanwhile."""
 _FUTURE = 0
 for _name in __future__.all_feature_names:
     _FUTURE |= getattr(__future__, _name).compiler_flag
@@ -113,7 +115,7 @@ def applied(codes: Mapping[FunctionType, CodeType], runtime: Any) -> Iterator[No
     same functions. At the end, however it comes, every function has its code back; one whose code
     somebody else has exchanged meanwhile keeps that, with a warning.
     """
-    with _lock, ExitStack() as undone:
+    with one_thread, ExitStack() as undone:
         spaces = {id(each.__globals__): each.__globals__ for each in codes}
         for space in spaces.values():
             undone.callback(_restore_name, space, space.get(RUNTIME, _MISSING))

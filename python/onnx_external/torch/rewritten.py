@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ..errors import Error, ExportError, InvalidArgumentError
+from ..rewriting.applying import one_thread
 from ..rewriting.refusals import RewriteError, chain
 from ..rewriting.rewriter import Rewriter, Rewriting
 from .checking import WrongGraphError
@@ -73,7 +74,7 @@ class Ways:
     def first(
         self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
     ) -> tuple[_T, Rewriting]:
-        """Return what the first way gives that is right.
+        """Return what the first way gives that is right; other threads wait until it is known.
 
         Args:
             capture: traces, by what it is given, and converts.
@@ -82,6 +83,12 @@ class Ways:
         Raises:
             ExportError: no way leads to a graph that is right.
         """
+        with one_thread:
+            return self._first(capture, judge)
+
+    def _first(
+        self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
+    ) -> tuple[_T, Rewriting]:
         if self.rewrite is False or self._why_not():
             return _judged(capture(trace), judge), Rewriting()
         plain: ExportError | None = None

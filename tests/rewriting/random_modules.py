@@ -282,8 +282,8 @@ def smallest(seed: int, result: Result, export: bool) -> str:
 # --- many
 
 
-class LateError(Exception):
-    """A module took too long."""
+class LateError(BaseException):
+    """A module took too long; no exporter takes it for an error of the module, which would be a refusal."""
 
 
 def with_limit(seed: int, export: bool) -> Result:

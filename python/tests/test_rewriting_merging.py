@@ -175,3 +175,21 @@ def test_numbers_that_a_module_gives_are_compared(tmp_path: Path) -> None:
     )
     assert report.checked == 2
     assert not any("not checked" in each for each in report.notes)
+
+
+class CallsInABranchThatNoSetReaches(torch.nn.Module):
+    def helper(self, x: Any) -> Any:
+        if x.max() > 2:
+            return x - 1
+        return x
+
+    def forward(self, x: Any) -> Any:
+        if x.sum() > 1000:
+            return self.helper(x) * 2
+        return x
+
+
+def test_a_function_that_no_input_set_calls_is_rewritten(tmp_path: Path) -> None:
+    report = _exported(CallsInABranchThatNoSetReaches(), tmp_path, UP, DOWN)
+    assert report.checked == 2
+    assert len(report.rewriting.changes) == 2

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from onnx_external.rewriting.applying import applied, compiled
 from onnx_external.rewriting.finding.blaming import (
+    add_running,
     asks_for_value,
     blamed,
     blamed_by_guard,
@@ -178,7 +179,9 @@ class Rewriter:
                 return True
             if isinstance(each, RewriteError):
                 return False
-        return bool(self.observed.choose(blamed(error, self.observed))) or self._tell_less(error)
+        added = add_running(error, self.observed)
+        chosen = self.observed.choose(blamed(error, self.observed))
+        return bool(chosen) or added or self._tell_less(error)
 
     def _split(self, error: UnmergeableError) -> bool:
         """Let the caller of a function do for both outcomes what follows its call."""

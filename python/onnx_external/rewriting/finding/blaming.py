@@ -6,10 +6,11 @@ import ast
 import linecache
 import os
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from types import CodeType, TracebackType
 
-from onnx_external.rewriting.finding.functions import Function
+from onnx_external.rewriting.finding.functions import Function, functions_with, source_of
 from onnx_external.rewriting.finding.observing import Observation
 from onnx_external.rewriting.passes.keys import (
     call_key,
@@ -22,6 +23,7 @@ from onnx_external.rewriting.refusals import chain
 
 __all__ = [
     "Place",
+    "add_running",
     "asks_for_value",
     "blamed",
     "blamed_by_guard",
@@ -53,6 +55,29 @@ Place = tuple[int, int | None, int | None, int | None]
 def asks_for_value(error: BaseException) -> bool:
     """Return whether a trace was refused since Python asked for the value of a tensor or size."""
     return any(type(each).__name__ in _DATA for each in chain(error))
+
+
+def add_running(error: BaseException, observed: Observation) -> bool:
+    """Observe the functions that a refused trace was in, and no input set; return whether any is.
+
+    A branch that no set takes may call them.
+    """
+    if not asks_for_value(error):
+        return False
+    frames = {
+        id(frame.f_code): frame.f_code
+        for each in chain(error)
+        for frame, _ in traceback.walk_tb(each.__traceback__)
+    }
+    new = [
+        each
+        for each in frames.values()
+        if _function_at(each.co_filename, each.co_firstlineno, observed) is None
+    ]
+    found = [source_of(each) for each in functions_with(new)] if new else []
+    functions = [each for each in found if isinstance(each, Function)]
+    observed.functions += functions
+    return bool(functions)
 
 
 def blamed(error: BaseException, observed: Observation) -> set[str]:

@@ -9,7 +9,7 @@ import linecache
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -20,7 +20,15 @@ import torch
 import onnx_external
 from onnx_external.rewriting.passes.building import copy_of
 
-__all__ = ["Function", "FunctionNode", "Missing", "called", "is_users", "source_of"]
+__all__ = [
+    "Function",
+    "FunctionNode",
+    "Missing",
+    "called",
+    "functions_with",
+    "is_users",
+    "source_of",
+]
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 
@@ -120,8 +128,13 @@ def called(call: Callable[[], Any]) -> list[FunctionType]:
 
     with _profiled(profile):
         call()
+    return functions_with(codes.values())
+
+
+def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
+    """Return the functions of the user's that have one of these codes."""
     found: dict[int, list[FunctionType]] = {
-        each: [] for each, code in codes.items() if is_users(code.co_filename)
+        id(each): [] for each in codes if is_users(each.co_filename)
     }
     for each in gc.get_objects():
         if type(each) is FunctionType and id(each.__code__) in found:

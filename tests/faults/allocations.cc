@@ -114,7 +114,7 @@ class Starver {
     return allocations;
   }
 
-  SaveRequest request() const { return {out_, 2, form_}; }
+  SceneSave request() const { return {out_, 2, form_}; }
 
   void restore() {
     fs::remove_all(out_);
@@ -122,7 +122,7 @@ class Starver {
   }
 
   Ending save(std::size_t nth) {
-    const SaveRequest wanted = request();
+    const SceneSave wanted = request();
     const FailingAllocations failing(nth, forever_ ? kNever - 1 : nth);
     try {
       return scene_.save(wanted) ? Ending::kDone : Ending::kRefused;

@@ -61,7 +61,7 @@ class Sweep {
   }
 
  private:
-  SaveRequest request(std::uint32_t seed) const {
+  SceneSave request(std::uint32_t seed) const {
     const bool refuses = !replaces_ && seed == 2;
     return {out_, seed, form_, refuses ? Overwrite::kRefuse : Overwrite::kAllow};
   }
@@ -166,7 +166,7 @@ class Sweep {
     if (!committed && replaces_) {
       tally_.check(where, model->second == before_.at("model.onnx") ? "" : "neither model");
     }
-    const auto next = scene_.save(committed ? SaveRequest{out_, 3, form_} : request(2));
+    const auto next = scene_.save(committed ? SceneSave{out_, 3, form_} : request(2));
     tally_.check(where, next ? "" : "the next save fails: " + next.error().message);
     const Snapshot now = snapshot(out_);
     const bool clean = committed ? files_of(now) == files_after_next_ : now == after_;

@@ -45,7 +45,7 @@ const char* layout_name(Layout layout) {
 }
 
 std::vector<std::string> words_of(const Settings& settings, const Scene& scene,
-                                  const SaveRequest& request) {
+                                  const SceneSave& request) {
   const Form& form = request.form;
   std::vector<std::string> words{settings.commands / "save-external",
                                  scene.graph(form, request.seed),
@@ -72,7 +72,7 @@ std::vector<std::string> words_of(const Settings& settings, const Scene& scene,
 }
 
 // Starts save-external in a form of the scene; its output goes nowhere.
-pid_t start_command(const Settings& settings, const Scene& scene, const SaveRequest& request) {
+pid_t start_command(const Settings& settings, const Scene& scene, const SceneSave& request) {
   std::vector<std::string> words = words_of(settings, scene, request);
   scene.prepare(request);
   std::vector<char*> arguments;
@@ -116,7 +116,7 @@ std::string staging_in(const fs::path& out) {
 
 // The longest that a command takes, to draw the moment of the kill from.
 std::chrono::microseconds time_command(const Settings& settings, const Scene& scene,
-                                       const SaveRequest& request) {
+                                       const SceneSave& request) {
   std::chrono::microseconds longest{0};
   for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -181,8 +181,8 @@ Tally kill_commands(const Settings& settings) {
   const fs::path out = settings.folder / "out";
   const auto longest = time_command(settings, scene, {out, 1, forms[0], Overwrite::kAllow, 2});
   for (std::size_t i = 0; i < settings.count; ++i) {
-    const SaveRequest request{out, static_cast<std::uint32_t>(2 + i % 2),
-                              forms[below(chance, forms.size())], Overwrite::kAllow, 2};
+    const SceneSave request{out, static_cast<std::uint32_t>(2 + i % 2),
+                            forms[below(chance, forms.size())], Overwrite::kAllow, 2};
     const std::string where = fmt::format("kill {}, {}", i, request.form.name);
     const pid_t child = start_command(settings, scene, request);
     const auto delay = below(chance, static_cast<std::size_t>(longest.count()));
@@ -225,8 +225,8 @@ Tally resume_saves(const Settings& settings) {
     fs::remove_all(out);
     const Form& form = forges ? forms[0] : forms[below(chance, forms.size())];
     const auto& [expected, calls] = clean[form.name];
-    const SaveRequest request{out, 1, form, Overwrite::kRefuse,
-                              static_cast<int>(1 + below(chance, 2))};
+    const SceneSave request{out, 1, form, Overwrite::kRefuse,
+                            static_cast<int>(1 + below(chance, 2))};
     const Injection kill{Fault::kKill, below(chance, calls)};
     (void)in_child([&] { return scene.save(request, kill) ? 0 : 1; });
     const std::string staging = fs::exists(out) ? staging_in(out) : "";

@@ -189,7 +189,7 @@ fs::path Scene::checkpoint(std::uint32_t seed) const {
   return folder_ / fmt::format("{}.pt", seed);
 }
 
-std::vector<fs::path> Scene::checkpoints(const SaveRequest& request) const {
+std::vector<fs::path> Scene::checkpoints(const SceneSave& request) const {
   if (request.form.input == Input::kGiven || request.form.input == Input::kMemory) {
     return {};
   }
@@ -198,7 +198,7 @@ std::vector<fs::path> Scene::checkpoints(const SaveRequest& request) const {
               : checkpoint(request.seed)};
 }
 
-void Scene::prepare(const SaveRequest& request) const {
+void Scene::prepare(const SceneSave& request) const {
   if (request.form.input != Input::kBeside) {
     return;
   }
@@ -209,7 +209,7 @@ void Scene::prepare(const SaveRequest& request) const {
   }
 }
 
-SaveOptions Scene::options_for(const SaveRequest& request) const {
+SaveOptions Scene::options_for(const SceneSave& request) const {
   SaveOptions options;
   options.open.threads = request.threads;
   options.write.threads = request.threads;
@@ -253,7 +253,7 @@ Model model_using(const std::vector<std::string>& keys, const Form& form) {
   return model_for(tensors);
 }
 
-Result<SaveReport> save_from_memory(const SaveRequest& request, const SaveOptions& options) {
+Result<SaveReport> save_from_memory(const SceneSave& request, const SaveOptions& options) {
   const auto tensors = scene_tensors(request.seed);
   TRY_ASSIGN(auto checkpoint, checkpoint_of(loose_tensors(tensors)));
   return save_model_with_external_data({.folder = request.out}, std::move(checkpoint),
@@ -262,7 +262,7 @@ Result<SaveReport> save_from_memory(const SaveRequest& request, const SaveOption
 
 }  // namespace
 
-Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
+Result<SaveReport> Scene::save(const SceneSave& request, Injection injection,
                                std::size_t* calls) const {
   const SaveOptions options = options_for(request);
   prepare(request);
@@ -278,7 +278,7 @@ Result<SaveReport> Scene::save(const SaveRequest& request, Injection injection,
   });
 }
 
-Status Scene::save_set(const SaveRequest& request, const std::vector<std::string>& models,
+Status Scene::save_set(const SceneSave& request, const std::vector<std::string>& models,
                        const KeysOfModel& keys_of, Injection injection, std::size_t* calls) const {
   SaveOptions options = options_for(request);
   options.mapping.unmatched = Unmatched::kSkip;

@@ -50,7 +50,7 @@ struct Form {
 [[nodiscard]] std::vector<Form> all_forms();
 
 // One thread, so that calls come in the same order in each run and forked children can save.
-struct SaveRequest {
+struct SceneSave {
   std::filesystem::path out;
   std::uint32_t seed = 1;  // tells one checkpoint from another
   Form form = {};
@@ -74,25 +74,25 @@ class Scene {
   // What a save in that form reads.
   [[nodiscard]] std::filesystem::path graph(const Form& form = {}, std::uint32_t seed = 1) const;
   [[nodiscard]] std::filesystem::path checkpoint(std::uint32_t seed) const;
-  [[nodiscard]] std::vector<std::filesystem::path> checkpoints(const SaveRequest& request) const;
+  [[nodiscard]] std::vector<std::filesystem::path> checkpoints(const SceneSave& request) const;
   [[nodiscard]] std::filesystem::path recording() const { return folder_ / "inputs.pt"; }
 
   // Puts into an output folder what must be there before any save: checkpoints for links.
-  void prepare(const SaveRequest& request) const;
+  void prepare(const SceneSave& request) const;
 
   // The whole job, as the command does it. `calls`: how many calls were counted.
-  [[nodiscard]] Result<SaveReport> save(const SaveRequest& request, Injection injection = {},
+  [[nodiscard]] Result<SaveReport> save(const SceneSave& request, Injection injection = {},
                                         std::size_t* calls = nullptr) const;
 
   // The same for models that use some of the keys each, under the names that they are given:
   // several become a set. Keys that no model uses are left out.
   using KeysOfModel = std::function<std::vector<std::string>(const std::string& model)>;
-  [[nodiscard]] Status save_set(const SaveRequest& request, const std::vector<std::string>& models,
+  [[nodiscard]] Status save_set(const SceneSave& request, const std::vector<std::string>& models,
                                 const KeysOfModel& keys_of, Injection injection = {},
                                 std::size_t* calls = nullptr) const;
 
  private:
-  [[nodiscard]] SaveOptions options_for(const SaveRequest& request) const;
+  [[nodiscard]] SaveOptions options_for(const SceneSave& request) const;
 
   std::filesystem::path folder_;
 };

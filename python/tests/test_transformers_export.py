@@ -164,16 +164,35 @@ def weights_of(folder: Path) -> int:
         return sum(tensor.nbytes for tensor in checkpoint.values())
 
 
-@pytest.mark.parametrize("layout", ["single", "per-tensor", "shards"])
-def test_the_graphs_of_a_decoder_share_one_copy_of_its_weights(layout: str, tmp_path: Path) -> None:
+@pytest.fixture
+def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports of one model in a test share their traces; all that follows is done for each."""
+    from onnx_external.transformers.rewritten import Ways
+
+    trace, traced = Ways.graph, {}
+
+    def graph(self: Ways, name: str, part: Any) -> Any:
+        if name not in traced:
+            traced[name] = trace(self, name, part)
+        return traced[name]
+
+    monkeypatch.setattr(Ways, "graph", graph)
+
+
+@pytest.mark.usefixtures("traced_once")
+def test_the_graphs_of_a_decoder_share_one_copy_of_its_weights(tmp_path: Path) -> None:
     model = saved(tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2)
-    out = tmp_path / "out"
-    options = dict(layout=layout, fsync=False, progress=False)
-    planned = oe.transformers.export(tmp_path / "llama", out, dry_run=True, **options)
-    report = oe.transformers.export(tmp_path / "llama", out, **options)
+    for layout in ("single", "per-tensor", "shards"):
+        expect_one_copy(model, tmp_path / "llama", tmp_path / layout, layout)
+
+
+def expect_one_copy(model: Any, folder: Path, out: Path, layout: str) -> None:
+    options: dict[str, Any] = dict(layout=layout, fsync=False, progress=False)
+    planned = oe.transformers.export(folder, out, dry_run=True, **options)
+    report = oe.transformers.export(folder, out, **options)
     data = [name for name in files_of(out) if not name.endswith((".onnx", ".json"))]
     stored = sum((out / name).stat().st_size for name in data)
-    assert weights_of(tmp_path / "llama") <= stored < 1.1 * weights_of(tmp_path / "llama")
+    assert weights_of(folder) <= stored < 1.1 * weights_of(folder)
     assert stored == report.save.bytes == planned.save.bytes and report.save.verified
     places = [
         {tensor.slot: (tensor.file, tensor.offset) for tensor in graph.tensors if tensor.key}
@@ -186,10 +205,11 @@ def test_the_graphs_of_a_decoder_share_one_copy_of_its_weights(layout: str, tmp_
     for sources in report.sources.values():
         assert sources["lm_head.weight.transposed"].key == "lm_head.weight"
         assert {source.origin for source in sources.values()} > {"checkpoint", "init"}
-    assert oe.verify(out / "decode.onnx", against=tmp_path / "llama").ok
+    assert oe.verify(out / "decode.onnx", against=folder).ok
     assert difference(out / "prefill.onnx", model, with_places(text(2, 9))) < 1e-4
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_a_graph_that_is_refused_leaves_none_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

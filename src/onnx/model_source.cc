@@ -23,8 +23,7 @@ Result<std::shared_ptr<const SourceFile>> open_external(const Model& model,
                 where + ": " + source.error().message +
                     "; the model came from memory, which does not tell where its data is: name "
                     "that folder (oe.Layout(base_dir=) in Python, SaveOptions::source_dir), give "
-                    "the model's "
-                    "path, or load it with its data");
+                    "the model's path, or load it with its data");
   }
   if (!source) {
     return fail_in(where, std::move(source).error());

@@ -1,6 +1,6 @@
 """Memory of oe.diagnose on a Llama whose weights are larger than one likes to hold.
 
-usage: diagnose_memory.py FOLDER [--layers 32] [--hidden 1536] [--words 32000] [--graph prefill]
+usage: diagnose_memory.py FOLDER [--layers 32] [--hidden 1536] [--words 32000] [--graph model]
 
 FOLDER gets the model, one layer after the other in float32 and random, and the graphs of
 oe.transformers.export with the layout `link`, which is no copy. Then a process of its own runs
@@ -158,7 +158,7 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--hidden", type=int, default=1536)
     parser.add_argument("--words", type=int, default=32_000)
-    parser.add_argument("--graph", default="prefill")
+    parser.add_argument("--graph", default="model")
     parser.add_argument("--keep", action="store_true", help="use, and leave, the folder's model")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -8,7 +8,7 @@ _onnx_external() {
   COMPREPLY=()
   if [[ $1 == *onnx-external ]]; then
     if ((COMP_CWORD == 1)); then
-      words="save verify inspect cut export validate diagnose --help --version"
+      words="save verify inspect cut export generate validate diagnose --help --version"
       mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
       return
     fi
@@ -23,6 +23,7 @@ _onnx_external() {
     --exporter) words="export onnx torchscript" ;;
     --strategy) words="always failing local" ;;
     --asserts) words="omit refuse" ;;
+    --graphs) words="one two" ;;
     --sort) words="name size" ;;
     *)
       if [[ $current == -* ]]; then

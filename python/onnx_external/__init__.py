@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
     from .diagnosis.export_diagnosing import diagnose_export
     from .diagnosis.export_reports import ExportDiagnosis
+    from .generating import generate
     from .validation import Validation, validate
 
 # Names that are imported when they are first asked for, and where they are: what few programs use
@@ -63,6 +64,7 @@ _LATER = {
     "ExportDiagnosis": "diagnosis.export_reports",
     "diagnose": "diagnosis",
     "diagnose_export": "diagnosis.export_diagnosing",
+    "generate": "generating",
     "Validation": "validation",
     "validate": "validation",
 }
@@ -105,6 +107,7 @@ __all__ = [
     "cut_bytes",
     "diagnose",
     "diagnose_export",
+    "generate",
     "inspect",
     "open_checkpoint",
     "plan",

@@ -23,6 +23,7 @@ NATIVE = {
 
 OURS = {
     "export": ("export_command", "export a folder of transformers, without weights in memory"),
+    "generate": ("generate_command", "continue a text by a decoder that was exported"),
     "validate": ("validation.command", "run a model on ONNX Runtime, and compare its outputs"),
     "diagnose": ("diagnosis.command", "name the module that is wrong, or does not export"),
 }

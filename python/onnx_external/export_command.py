@@ -35,8 +35,9 @@ def parser() -> Parser:
     parser = Parser(
         "export",
         "Export the model of a folder of transformers to ONNX, without reading its "
-        "weights into memory. A decoder becomes prefill.onnx and decode.onnx, an encoder and a "
-        "decoder encoder.onnx as well, anything else model.onnx; they share their data files.",
+        "weights into memory. An encoder and a decoder become encoder.onnx, prefill.onnx and "
+        "decode.onnx, which share their data files; anything else becomes model.onnx. Beside a "
+        "decoder lies genai_config.json for ONNX Runtime GenAI.",
         EXIT_CODES.format("it is exported", "a graph is wrong"),
         _WORDS,
     )
@@ -49,6 +50,13 @@ def parser() -> Parser:
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
     parser.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
+    parser.add_argument(
+        "--graphs",
+        choices=("one", "two"),
+        help="what a decoder becomes: model.onnx, which reads a prompt if its cache is empty (the "
+        "default, unless its code treats an empty cache otherwise), or prefill.onnx and "
+        "decode.onnx",
+    )
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
     parser.add_argument("--layout", choices=get_args(LayoutName), default="single", help=_LAYOUTS)
@@ -145,6 +153,40 @@ def _print(report: Any) -> None:
     for step in report.steps:
         memory = "" if step.peak_memory is None else f"{_size(step.peak_memory):>12}"
         print(f"  {step.name:20}{step.seconds:8.1f} s{memory}")
+    if not report.dry_run:
+        _print_next(report)
+
+
+def _print_next(report: Any) -> None:
+    """What there is to run now, and how."""
+    for name, graph in report.graphs.items():
+        print(f"{Path(graph.model).name}")
+        print(f"  takes {_listed(report.inputs[name])}")
+        print(f"  gives {_listed(report.outputs[name])}")
+    first = next(iter(report.graphs))
+    if any(name.startswith("present.") for name in report.outputs[first]):
+        print(f"""to see text (pip install onnxruntime tokenizers):
+  onnx-external generate {report.path} --prompt "Once upon a time"
+or in Python:
+  import onnx_external as oe
+  texts = oe.generate({report.path!r}, "Once upon a time")
+  print(texts[0])""")
+        if "genai_config.json" in report.copied:
+            print(f"onnxruntime_genai.Model({report.path!r}) loads it, too (docs/python-export.md)")
+        return
+    names = ", ".join(f'"{name}": ...' for name in report.inputs[first])
+    print(f"""to run it (pip install onnxruntime):
+  import onnxruntime
+  session = onnxruntime.InferenceSession({report.graphs[first].model!r})
+  outputs = session.run(None, {{{names}}})""")
+
+
+def _listed(forms: dict[str, str]) -> str:
+    """Inputs or outputs; of caches, the first."""
+    caches = [name for name in forms if name.startswith(("past_key_values.", "present."))]
+    shown = [f"{name} {form}" for name, form in forms.items() if name not in caches[1:]]
+    more = f" and {len(caches) - 1} more of the cache" if len(caches) > 1 else ""
+    return ", ".join(shown) + more
 
 
 def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
@@ -171,6 +213,7 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
             rewrite="auto" if given.rewrite is None else given.rewrite,
             asserts=given.asserts,
             max_iterations=given.max_iterations,
+            graphs=given.graphs,
             progress=told or False,
             fsync=not given.no_fsync,
             layout=given.layout,

@@ -616,7 +616,7 @@ def test_a_folder_is_diagnosed_graph_by_graph(
     done = subprocess.run([*line, "--exporter", "onnx"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].startswith("(model) LlamaForCausalLM  OK")
-    assert f"{tmp_path} (prefill) exports" in done.stdout
+    assert f"{tmp_path} (model) exports" in done.stdout
     assert done.stdout.endswith("The model itself (LlamaForCausalLM) exports.\n")
     from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -628,7 +628,7 @@ def test_a_folder_is_diagnosed_graph_by_graph(
     monkeypatch.setattr(LlamaMLP, "forward", branches)
     report = oe.diagnose_export(tmp_path, exporter="export")
     assert [each.name for each in report.wrong] == [f"model.layers.{i}.mlp" for i in range(2)]
-    assert report.model == f"{tmp_path} (prefill)"
+    assert report.model == f"{tmp_path} (model)"
     assert statuses(report)[""] == OK | CHILDC
     assert report.sentence.endswith("; 1 other as well; rewriting mends it.")
 

@@ -193,7 +193,7 @@ def test_a_folder_whose_class_transformers_has_is_loaded_as_if_it_had_no_code(
     (watched.folder / "chat_template.jinja").write_text("{{ cycler.__init__.__globals__.os }}")
     for load in loads(watched.folder, None):
         assert type(load()) is transformers.LlamaForCausalLM
-    assert list(graphs_of(watched.folder)) == ["prefill", "decode"]  # for which it generates
+    assert list(graphs_of(watched.folder)) == ["model"]  # with a cache, for which it generates
     words = {"input_ids": torch.arange(8).reshape(2, 4)}
     reference = next(iter([*loads(watched.folder, "text-generation")][1:]))()
     with torch.no_grad():
@@ -355,7 +355,7 @@ def test_classes_that_the_user_has_registered_are_loaded(watched: Watched) -> No
         for task in (None, "text-generation"):
             for load in loads(watched.folder, task):
                 assert type(load()) is OwnForCausalLM
-        assert type(graphs_of(watched.folder)["prefill"][0]) is OwnForCausalLM
+        assert type(graphs_of(watched.folder)["model"].module) is OwnForCausalLM
     finally:
         del transformers.CONFIG_MAPPING._extra_content["own"]
         del transformers.AutoModelForCausalLM._model_mapping._extra_content[OwnConfig]

@@ -17,11 +17,12 @@ from onnx_external import __main__ as front
 from onnx_external.command_line import Parser, did_you_mean, man_page
 from onnx_external.diagnosis.command import parser as diagnose
 from onnx_external.export_command import parser as export
+from onnx_external.generate_command import parser as generate
 from onnx_external.validation.command import parser as validate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "packaging/onnx-external.1"
-PARSERS = {"export": export, "validate": validate, "diagnose": diagnose}
+PARSERS = {"export": export, "generate": generate, "validate": validate, "diagnose": diagnose}
 
 
 def run(*arguments: object, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:

@@ -20,6 +20,8 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
+from onnx_external.transformers.naming import input_name, output_name  # noqa: E402
+
 SIZES = dict(
     vocab_size=96,
     hidden_size=32,
@@ -47,11 +49,12 @@ def saved(folder: Path, name: str, **more: Any) -> Any:
 
 
 def run(path: Path, given: Any) -> dict[str, np.ndarray[Any, Any]]:
-    from transformers.exporters.utils import onnx_feed
+    from transformers.exporters.utils import get_leaf_tensors
 
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    feed = onnx_feed([each.name for each in session.get_inputs()], given)
-    names = [each.name.removeprefix("output.") for each in session.get_outputs()]
+    leaves = {input_name(path): each.numpy() for path, each in get_leaf_tensors(given).items()}
+    feed = {each.name: leaves[each.name] for each in session.get_inputs()}
+    names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(None, feed), strict=True))
 
 
@@ -60,7 +63,8 @@ def difference(path: Path, model: Any, given: Any) -> float:
     from transformers.exporters.utils import get_leaf_tensors
 
     with torch.no_grad():
-        want = get_leaf_tensors(model(**copy.deepcopy(given)))
+        results = get_leaf_tensors(model(**copy.deepcopy(given)))
+    want = {output_name(path): each for path, each in results.items()}
     got = run(path, given)
     assert got
     return max(
@@ -103,7 +107,8 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
     json.dumps(report.to_dict())
 
 
-def test_a_decoder_s_folder_becomes_prefill_and_decode(tmp_path: Path) -> None:
+@pytest.mark.parametrize("graphs", ["model", "prefill decode"])
+def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path) -> None:
     model = saved(
         tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2, tie_word_embeddings=True
     )
@@ -113,24 +118,43 @@ def test_a_decoder_s_folder_becomes_prefill_and_decode(tmp_path: Path) -> None:
     (tmp_path / "llama/generation_config.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "onnx_external", "export", tmp_path / "llama"]
     command += ["-o", tmp_path / "out", "--no-fsync", "--json"]
+    command += ["--graphs", "two"] if "prefill" in graphs else []
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
-    assert list(report["graphs"]) == ["prefill", "decode"]
-    for graph in ("prefill", "decode"):  # the embedding is looked up, too, and is stored once
+    assert list(report["graphs"]) == graphs.split()
+    for graph in report["graphs"]:  # the embedding is looked up, too, and is stored once
         assert report["left"][graph] == {"Transpose of a weight": 1}
     assert report["save"]["bytes"] == weights_of(tmp_path / "llama")
+    assert ("genai_config.json" in files_of(tmp_path / "out")) == (graphs == "model")
     assert "generation_config.json: num_beams, temperature left out" in report["notes"][0]
     assert {"config.json", "tokenizer_config.json"} <= files_of(tmp_path / "out")
     first = text(2, 9)
-    assert difference(tmp_path / "out/prefill.onnx", model, with_places(first)) < 1e-4
     with torch.no_grad():
         cache = model(**first, use_cache=True).past_key_values
+    prompt = started(model, first) if graphs == "model" else with_places(first)
+    prefill, decode = (tmp_path / f"out/{graphs.split()[place]}.onnx" for place in (0, -1))
+    assert difference(prefill, model, prompt) < 1e-4
     for length in (1, 4):
         more = text(2, length)
         more["attention_mask"] = torch.cat([first["attention_mask"], more["attention_mask"]], 1)
         more["attention_mask"][:, 9:] = 1
         given = with_places(more, length) | {cache_of(model): copy.deepcopy(cache)}
-        assert difference(tmp_path / "out/decode.onnx", model, given) < 1e-4
+        assert difference(decode, model, given) < 1e-4
+
+
+def emptied(cache: Any) -> Any:
+    """A cache of no words."""
+    found = copy.deepcopy(cache)
+    for layer in found.layers:
+        layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
+    return found
+
+
+def started(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """A prompt, with the cache that the one graph of a decoder takes."""
+    with torch.no_grad():
+        cache = model(**given, use_cache=True).past_key_values
+    return with_places(given) | {cache_of(model): emptied(cache)}
 
 
 def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
@@ -187,7 +211,7 @@ def test_the_graphs_of_a_decoder_share_one_copy_of_its_weights(tmp_path: Path) -
 
 
 def expect_one_copy(model: Any, folder: Path, out: Path, layout: str) -> None:
-    options: dict[str, Any] = dict(layout=layout, fsync=False, progress=False)
+    options: dict[str, Any] = dict(layout=layout, fsync=False, progress=False, graphs="two")
     planned = oe.transformers.export(folder, out, dry_run=True, **options)
     report = oe.transformers.export(folder, out, **options)
     data = [name for name in files_of(out) if not name.endswith((".onnx", ".json"))]
@@ -218,11 +242,13 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     out.mkdir()
     (out / "decode.onnx").write_text("mine")
     with pytest.raises(oe.ExistsError, match=r"decode\.onnx") as caught:
-        oe.transformers.export(tmp_path / "llama", out, fsync=False)
+        oe.transformers.export(tmp_path / "llama", out, fsync=False, graphs="two")
     with pytest.raises(oe.InvalidArgumentError, match="another layout than inline"):
-        oe.transformers.export(tmp_path / "llama", tmp_path / "other", layout="inline")
+        oe.transformers.export(
+            tmp_path / "llama", tmp_path / "other", layout="inline", graphs="two"
+        )
     with pytest.raises(oe.InvalidArgumentError, match="several graphs"):
-        oe.transformers.export(tmp_path / "llama", tmp_path / "other.onnx")
+        oe.transformers.export(tmp_path / "llama", tmp_path / "other.onnx", graphs="two")
     assert "--overwrite" in refusal_of_the_command(caught.value)
     assert files_of(out) == {"decode.onnx"} and not (tmp_path / "other").exists()
 
@@ -390,7 +416,7 @@ def test_a_mixture_of_experts_computes_what_torch_computes(tmp_path: Path) -> No
     report = oe.transformers.export(tmp_path / "moe", tmp_path / "out", fsync=False, progress=False)
     assert report.save.derived
     assert weights_of(tmp_path / "moe") <= report.save.bytes < 1.2 * weights_of(tmp_path / "moe")
-    assert difference(tmp_path / "out/prefill.onnx", model, with_places(text(2, 9))) < 1e-4
+    assert difference(tmp_path / "out/model.onnx", model, started(model, text(2, 9))) < 1e-4
 
 
 def test_what_link_cannot_refer_to_is_refused_with_a_layout_that_can(tmp_path: Path) -> None:

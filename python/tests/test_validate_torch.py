@@ -112,6 +112,9 @@ SIZES = dict(
 )
 
 
+SETS = {"example", "longer", "prompt", "longer prompt"}
+
+
 def saved_folder(folder: Path, name: str, **more: Any) -> None:
     """A small model of transformers with random weights."""
     transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -130,15 +133,15 @@ def test_a_folder_is_exported_and_all_its_graphs_are_compared(tmp_path: Path) ->
     done = command(llama, "-o", out, "--dtype", "float16", "--dump", tmp_path / "dump", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert [each["name"] for each in document["graphs"]] == ["prefill", "decode"]
+    assert [each["name"] for each in document["graphs"]] == ["model"]
     for graph in document["graphs"]:
-        assert {each["set"] for each in graph["outputs"]} == {"example", "longer"}
+        assert {each["set"] for each in graph["outputs"]} == SETS
         assert {each["dtype"] for each in graph["outputs"]} == {"float16"}
-    assert {"trace prefill", "load reference"} <= {each["name"] for each in document["steps"]}
-    assert (tmp_path / "dump/decode/test_data_set_1/actual_0.pb").is_file()
-    assert oe.validate(out / "prefill.onnx", tmp_path / "dump/prefill").ok
+    assert {"trace model", "load reference"} <= {each["name"] for each in document["steps"]}
+    assert (tmp_path / "dump/model/test_data_set_1/actual_0.pb").is_file()
+    assert oe.validate(out / "model.onnx", tmp_path / "dump/model").ok
     # A weight that is wrong is found, also when the folders are compared later.
-    weights = onnx.load(out / "prefill.onnx", load_external_data=False).graph.initializer
+    weights = onnx.load(out / "model.onnx", load_external_data=False).graph.initializer
     place = next(each for each in weights if each.name == "model.norm.weight").external_data
     entry = {each.key: each.value for each in place}
     with open(out / entry["location"], "r+b") as data:
@@ -151,7 +154,7 @@ def test_a_folder_is_exported_and_all_its_graphs_are_compared(tmp_path: Path) ->
         for each in graph.outputs
         if not each.ok
     }
-    assert ("prefill", "logits") in wrong and {output for _, output in wrong} == {"logits"}
+    assert ("model", "logits") in wrong and {output for _, output in wrong} == {"logits"}
 
 
 def test_a_folder_that_holds_its_graphs_is_its_own_reference(tmp_path: Path) -> None:

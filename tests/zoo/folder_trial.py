@@ -10,13 +10,15 @@ import numpy as np
 import onnxruntime
 import torch
 from torch import nn
-from transformers.exporters.utils import decompose_for_generation, get_leaf_tensors, onnx_feed
+from transformers import DynamicCache
+from transformers.exporters.utils import decompose_for_generation, get_leaf_tensors
 
 import checkpoints
 import memory
 import onnx_external as oe
 import values
 from architectures import Architecture
+from onnx_external.transformers.naming import input_name, output_name
 from judge import TOLERANCE, TRANSPOSED, initializers_of
 from programs import bytes_of, quiet
 from trial import LAYOUTS, REFUSED, RIGHT, WRONG
@@ -147,7 +149,7 @@ class FolderTrial:
         """Modules and inputs for a graph: those that generate() gives to the first steps, and to two at once."""
         given = self._inputs(report, loaded, extent)
         if name == "model":
-            return [(loaded, given)]
+            return _calls_of_decoder(loaded, given) if loaded.can_generate() else [(loaded, given)]
         if name == "encoder":
             encoder = loaded.get_encoder()
             names = (loaded.main_input_name, "attention_mask")
@@ -179,6 +181,24 @@ class FolderTrial:
         if tensor.is_floating_point():
             return torch.rand(shape) if float(tensor.min()) >= 0 else torch.randn(shape)
         return torch.randint(4, self._architecture.sizes.words - 4, shape)
+
+
+def _calls_of_decoder(loaded: nn.Module, given: dict) -> list:
+    """Modules and inputs for the one graph of a decoder, whose cache keeps all words: a step, two at once, a prompt."""
+    taken = inspect.signature(loaded.forward).parameters
+    name = "cache" if "cache" in taken else "past_key_values"
+    calls = []
+    for many in (False, True):
+        words = {**given, name: DynamicCache()}
+        torch.manual_seed(5)
+        with quiet():
+            parts = decompose_for_generation(loaded, words, multi_token_decode=many)
+        calls.append(parts["decode"])
+    module, prompt = parts["prefill"]
+    cache = copy.deepcopy(calls[0][1][name])
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
+    return [*calls, (module, {**prompt, name: cache})]
 
 
 def _fixed(report: oe.transformers.ModelReport) -> dict:
@@ -231,8 +251,14 @@ def _sees_other_weights(
 def _difference(session: onnxruntime.InferenceSession, module: nn.Module, given: dict) -> tuple:
     """The largest difference to torch, as a part of the output's largest value, and what is wrong."""
     with torch.no_grad(), quiet():
-        wanted = get_leaf_tensors(module(**copy.deepcopy(given)))
-    feed = onnx_feed([each.name for each in session.get_inputs()], given)
+        results = get_leaf_tensors(module(**copy.deepcopy(given)))
+    wanted = {output_name(path).removeprefix("output."): value for path, value in results.items()}
+    leaves = {input_name(path): value.numpy() for path, value in get_leaf_tensors(given).items()}
+    feed = {
+        each.name: leaves[each.name.removeprefix("input.")]
+        for each in session.get_inputs()
+        if each.name.removeprefix("input.") in leaves
+    }
     names = [each.name.removeprefix("output.") for each in session.get_outputs()]
     got = dict(zip(names, session.run(None, feed), strict=True))
     if not got or got.keys() - wanted.keys():

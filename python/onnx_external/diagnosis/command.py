@@ -27,7 +27,7 @@ def parser() -> Parser:
         {"providers=": "--provider"},
     )
     parser.add_argument(
-        "model", help="a graph that `export` wrote, e.g. out/prefill.onnx, or a folder"
+        "model", help="a graph that `export` wrote, e.g. out/model.onnx, or a folder"
     )
     parser.add_argument("-a", "--against", metavar="FOLDER", help="what a graph was exported from")
     parser.add_argument(

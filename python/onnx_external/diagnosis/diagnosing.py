@@ -109,7 +109,7 @@ def diagnose(
     Args:
         model: the path of the model.
         against: the module of torch that it was exported from, in eval mode, or the folder of
-            transformers, of which the model is the graph of its name ("prefill.onnx").
+            transformers, of which the model is the graph of its name ("model.onnx").
         inputs: for a module, as it takes them: a tensor, a tuple of arguments, a dict of keywords,
             a tuple and a dict, or a list of such. For a folder as for oe.transformers.export().
         strategy: "always" judges all modules; "failing" looks into a module only if it goes wrong;

@@ -199,9 +199,13 @@ def _of_folder(
     register_caches(model)
     parts, left_out = example_graphs(model, inputs, dynamic)
     notes += left_out
-    for name, (module, _) in parts["example"].items():
-        surroundings = TransformersSurroundings(module)
-        calls = [surroundings.prepared(each[name][1]) for each in parts.values()]
+    for name, part in parts["example"].items():
+        module, surroundings = part.module, TransformersSurroundings(part.module)
+        calls = [
+            surroundings.prepared(each[name].given)
+            for title, each in parts.items()
+            if "prompt" not in title  # its cache has no words, and other sizes are those of texts
+        ]
         yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
 
 

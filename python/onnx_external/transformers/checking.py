@@ -19,7 +19,7 @@ from ..validation.inputs import InputSet
 from ..validation.randomness import drawing_nodes
 from ..validation.references import ModuleReference
 from ..validation.running import Session
-from .loading import told
+from .decoders import prepared
 from .saving import Graph, Saving
 
 __all__ = ["LARGEST", "Checked", "Judging", "WrongPartError", "judge"]
@@ -115,10 +115,12 @@ class Judging:
 class WrongPartError(WrongGraphError):
     """A graph of a model gives something else than transformers' model."""
 
-    def __init__(self, name: str, message: str, guards: Sequence[Guard]) -> None:
+    def __init__(self, name: str, inputs: str, message: str, guards: Sequence[Guard]) -> None:
         super().__init__(message, guards)
         self.name = name
         """Of the graph."""
+        self.inputs = inputs
+        """The input set for which it is wrong."""
 
 
 def judge(
@@ -158,10 +160,11 @@ def judge(
         problem = str(error)
     if problem:
         shapes = ", ".join(f"{key}: {list(value.shape)}" for key, value in feed.items())
-        broken = sizes.broken(((), _prepared(reference, given.call)))
+        broken = sizes.broken(((), prepared(reference.module, given.call[1])))
         cause = f"it holds for {broken_text(broken)} only; " if broken else ""
         raise WrongPartError(
             name,
+            each.name,
             f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; {cause}"
             "dynamic=False fixes all sizes, oe.diagnose_export(folder) finds the module, and "
             "check=False leaves this out",
@@ -176,12 +179,4 @@ def _feed(session: Session, reference: ModuleReference, call: Any) -> dict[str, 
     try:
         return dict(reference.feed(call, names))
     except MismatchError:
-        return dict(reference.feed(((), _prepared(reference, call)), names))
-
-
-def _prepared(reference: ModuleReference, call: Any) -> dict[str, Any]:
-    from transformers.exporters.utils import prepare_for_export
-
-    with told("transformers cannot prepare its inputs"):
-        _, prepared, _ = prepare_for_export(reference.module, dict(call[1]))
-    return dict(prepared)
+        return dict(reference.feed(((), prepared(reference.module, call[1])), names))

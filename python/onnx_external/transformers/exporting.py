@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections import abc
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -19,12 +21,16 @@ from ..torch.exporting import PACKAGES, Source, left_in, sources_of
 from ..torch.rewritten import Rewrite
 from ..transposing import refuse_linked
 from ..validation.folders import Folder
+from . import genai
 from .checking import Checked, Judging, WrongPartError
+from .choosing import Choice
+from .decoders import Graphs
 from .exporter import patches_of_transformers
 from .loading import load
+from .naming import forms
 from .rewritten import Ways
 from .saving import Saving, refuse_targets
-from .tracing import Tracing, fixed_dimensions, graph_modules
+from .tracing import Tracing, fixed_dimensions
 
 __all__ = ["ModelReport", "export"]
 
@@ -59,6 +65,10 @@ class ModelReport(Stepwise):
     """By graph: `ExportReport.left`."""
     fixed: dict[str, list[str]]
     """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
+    inputs: dict[str, dict[str, str]]
+    """By graph and name: the type and the dimensions, such as "int64[batch, sequence]"."""
+    outputs: dict[str, dict[str, str]]
+    """Likewise."""
     notes: list[str] = field(default_factory=list)
     """What of the folder is not in the graphs, such as the pooling of sentence-transformers, and
     why graphs were not checked."""
@@ -110,6 +120,7 @@ def export(
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
+    graphs: Graphs | None = None,
 ) -> ModelReport:
     """Export the model of a folder, without reading its weights into memory.
 
@@ -145,6 +156,8 @@ def export(
             that no weights are read. So are `asserts` and `max_iterations`.
         asserts: as for oe.torch.export().
         max_iterations: as for oe.torch.export().
+        graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
+            "two": prefill and decode. None: one, unless its code treats an empty cache otherwise.
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.
@@ -173,19 +186,24 @@ def export(
             f"{source}: not a folder; export takes one with config.json and weights"
         )
     refuse_targets(source, target, overwrite)
-    with shown(progress) as callback:
+    with contextlib.ExitStack() as stack:
+        callback = stack.enter_context(shown(progress))
+        made = stack.enter_context(tempfile.TemporaryDirectory())
         meter = Meter(callback)
         with meter.step("load"):
             loaded = load(source, task, dtype, variant)
-        with meter.step("inputs"):
-            parts = graph_modules(loaded.model, inputs, dynamic)
-        tracing = Tracing(loaded, dynamic, optimize, meter)
-        ways = Ways(tracing, inputs, rewrite, asserts, max_iterations)
-        graphs = {name: ways.graph(name, part) for name, part in parts.items()}
+        ways = Ways(
+            Tracing(loaded, dynamic, optimize, meter), inputs, rewrite, asserts, max_iterations
+        )
+        choice = Choice(ways, inputs, graphs)
+        choice.trace()
         options["progress"] = callback or False
         checked = Checked()
         while True:
-            saves = Saving(loaded.weights, target, graphs)
+            models = {name: graph.skeleton.model for name, graph in choice.graphs.items()}
+            config, file = loaded.model.config, _file_name(target)
+            beside, genai_notes = genai.write(models, file, config, source, Path(made))
+            saves = Saving(loaded.weights, target, choice.graphs, beside)
             with meter.step("plan"):  # nothing is written unless all can be
                 report = saves.plan(options)
             if dry_run:
@@ -200,33 +218,47 @@ def export(
                 variant=variant,
             )
             size = report.bytes + report.linked_bytes
-            judging = Judging(loaded.weights, graphs, folder_of, size, options)
+            judging = Judging(loaded.weights, choice.graphs, folder_of, size, options)
             try:
                 checked = judging.judged(check, meter)
                 break
             except WrongPartError as error:
-                graphs[error.name] = ways.again(error.name, parts[error.name], error)
+                choice.again(error)
         if not dry_run:
             if check is not False:
                 ways.prove(checked)
             with meter.step("save"):
                 report = saves.save(options)
-    saved = dict(zip(graphs, members(report), strict=True))
+    traced = choice.graphs
+    saved = dict(zip(traced, members(report), strict=True))
     return ModelReport(
         path=str(saves.folder),
         model_class=type(loaded.model).__name__,
         dry_run=dry_run,
         graphs=saved,
         save=report,
-        sources={name: sources_of(graphs[name].skeleton, saved[name]) for name in graphs},
+        sources={name: sources_of(traced[name].skeleton, saved[name]) for name in traced},
         unused_keys=loaded.unused,
         copied=saves.copied,
         steps=meter.steps,
         versions=versions(PACKAGES),
         patches=patches_of_transformers(),
-        left={name: left_in(graphs[name].skeleton, saved[name]) for name in graphs},
-        fixed={name: fixed_dimensions(graph.skeleton) for name, graph in graphs.items()},
-        notes=[*loaded.notes, *checked.notes, *ways.all_notes()],
+        left={name: left_in(traced[name].skeleton, saved[name]) for name in traced},
+        fixed={name: fixed_dimensions(graph.skeleton) for name, graph in traced.items()},
+        inputs={name: forms(graph.skeleton.model.graph.inputs) for name, graph in traced.items()},
+        outputs={name: forms(graph.skeleton.model.graph.outputs) for name, graph in traced.items()},
+        notes=[
+            *loaded.notes,
+            *choice.notes,
+            *genai_notes,
+            *checked.notes,
+            *ways.all_notes(),
+        ],
         checked=checked.sets,
         rewriting=ways.done,
     )
+
+
+def _file_name(target: Path) -> str:
+    """What the graph is called if there is one only."""
+    return target.name if target.suffix == ".onnx" and not target.is_dir() else "model.onnx"

@@ -24,9 +24,10 @@ from ..torch.untouched import ZeroProducts
 from ..validation.inputs import Given, InputSet
 from ..validation.running import Session
 from .checking import Checked, judge
+from .decoders import Graphs
 from .exporter import silently
 from .saving import Graph
-from .tracing import Part, Tracing, has_length
+from .tracing import Part, Tracing, has_length, name_graph
 from .twins import Twin, twins
 
 __all__ = ["Ways"]
@@ -200,10 +201,21 @@ class Ways:
         """A part of a model by the name of the input set."""
         from ..validation.folders import example_graphs
 
-        graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic)
+        kind: Graphs = "one" if name == "model" else "two"
+        graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic, kind)
         if not self.tracing.dynamic:
             graphs = {"example": graphs["example"]}
         return {title: each[name] for title, each in graphs.items()}
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a graph that is traced already something else."""
+        if old in self.done:
+            self.done[new] = self.done.pop(old)
+        if old in self._observed:
+            self._observed[new] = self._observed.pop(old)
+        if old in self._plain:
+            self._plain[new] = self._plain.pop(old)
+        self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
 
     def all_notes(self) -> list[str]:
         """Return how graphs were rewritten, and what they leave out."""
@@ -246,9 +258,10 @@ class Ways:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{name}.onnx"
             program, sizes = self.tracing.converted(name, example, observed.twin.model, run)
+            name_graph(program, name, example)
             onnx_ir.save(program, path, external_data=f"{name}.data")
             session = Session(path, ["CPUExecutionProvider"], path.name)
-            reference = TransformersReference(observed.module)
+            reference = TransformersReference(observed.module, session.output_names)
             for title, part in observed.parts.items():
                 given = InputSet(title, partial(_given, part), may_misfit=title != "example")
                 judge(name, session, reference, given, sizes, found)

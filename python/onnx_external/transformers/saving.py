@@ -57,9 +57,23 @@ class Graph(NamedTuple):
 class Saving:
     """Saves a model: all of its graphs, or nothing."""
 
-    def __init__(self, weights: list[Path], target: Path, graphs: abc.Mapping[str, Graph]) -> None:
-        """Args: the model's folder and files; where to, a folder or a file; the graphs by name."""
+    def __init__(
+        self,
+        weights: list[Path],
+        target: Path,
+        graphs: abc.Mapping[str, Graph],
+        made: abc.Sequence[Path] = (),
+    ) -> None:
+        """Prepare a save.
+
+        Args:
+            weights: the model's folder and files.
+            target: where to, a folder or a file.
+            graphs: by name.
+            made: files that were made to lie beside the graphs.
+        """
         self._weights, self._source, self._target = weights, weights[0], target
+        self._files = [*_beside(self._source), *made]
         self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
         self.folder = self._folder()
         self.copied: list[str] = []
@@ -86,11 +100,11 @@ class Saving:
         beside = self._beside(options)
         with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
             report = self._save({**options, "progress": beside})
-        self.copied = [file.name for file in _beside(self._source)]
+        self.copied = [file.name for file in self._files]
         return report
 
     def _beside(self, options: abc.Mapping[str, Any]) -> Beside:
-        return Beside(_beside(self._source), self.folder, options.get("progress") or None)
+        return Beside(self._files, self.folder, options.get("progress") or None)
 
     def _save(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
         given = {name: each for name, each in options.items() if name != "variant"}

@@ -15,13 +15,15 @@ from ..torch.exporting import optimized
 from ..torch.guards import Sizes
 from ..torch.skeleton import Skeleton, make_skeleton
 from ..torch.untouched import ZeroProducts, has_no_data
+from .decoders import Graphs, cache_for, prompt_of
 from .dimensions import fix_bound_dimensions
 from .exporter import Run, exporter, silently
 from .inputs import plain_words, sample_inputs
 from .loading import Loaded, told
+from .naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
 from .saving import Graph
 
-__all__ = ["Part", "Tracing", "fixed_dimensions", "graph_modules", "has_length"]
+__all__ = ["Part", "Tracing", "fixed_dimensions", "graph_modules", "has_length", "name_graph"]
 
 
 class Part(NamedTuple):
@@ -29,10 +31,25 @@ class Part(NamedTuple):
 
     module: Any
     given: dict[str, Any]
+    prompt: dict[str, Any] | None = None
+    """The inputs of a prompt, if this is the one graph of a decoder: with an empty cache."""
 
 
-def graph_modules(model: Any, inputs: Mapping[str, Any] | None, dynamic: bool) -> dict[str, Part]:
-    """The graphs of a model: each a module and its inputs."""
+def graph_modules(
+    model: Any,
+    inputs: Mapping[str, Any] | None,
+    dynamic: bool,
+    graphs: Graphs | None = None,
+) -> dict[str, Part]:
+    """The graphs of a model: each a module and its inputs.
+
+    Args:
+        model: of transformers.
+        inputs: examples; None: they are made of the config.
+        dynamic: sizes are to vary.
+        graphs: "two": a decoder has one graph for the prompt and one for the steps behind it;
+            otherwise one for both, if it may have.
+    """
     from transformers.exporters.utils import decompose_for_generation
 
     generates = model.can_generate()
@@ -52,13 +69,18 @@ def graph_modules(model: Any, inputs: Mapping[str, Any] | None, dynamic: bool) -
     )
     running = silently(f"{type(model).__name__}.generate() does not run", way_out)
     with running, ZeroProducts():
-        words = {"logits_processor": [plain_words(model)], **given}
+        words = {"logits_processor": [plain_words(model)], **cache_for(model), **given}
         several = dynamic and not model._is_stateful  # a state moves on by one token at a time
         found = decompose_for_generation(model, words, multi_token_decode=several)
     if model.config.is_encoder_decoder:
         encoder = model.get_encoder()
         names = (model.main_input_name, "attention_mask")
         found = {"encoder": (encoder, {n: given[n] for n in names if n in given}), **found}
+    if several and graphs != "two" and list(found) == ["prefill", "decode"]:
+        prompt = prompt_of(found["prefill"][1], found["decode"][1])
+        if prompt is not None:
+            module, steps = found["decode"]
+            return {"model": Part(module, steps, prompt)}
     return {name: Part(*each) for name, each in found.items()}
 
 
@@ -94,6 +116,7 @@ class Tracing:
         optimized_by = silently(f"torch cannot optimize {what}", "optimize=False leaves that out")
         with self.meter.step(f"optimize {name}"), optimized_by:
             made = self._skeleton(part.module, program)
+        name_graph(made.model, name, part)
         if self.dynamic:
             _refuse_one_step(what, made)
         recipes = _made_of(self.loaded, part.module)
@@ -136,6 +159,22 @@ class Tracing:
         keep = [name for name, _ in _tensors(module) if name not in known]
         with apply_patches("onnx"):
             return make_skeleton(program, empty, {}, keep, optimized if self.optimize else None)
+
+
+def name_graph(model: Any, name: str, part: Part) -> None:
+    """Name the inputs, outputs and dimensions of a graph.
+
+    Args:
+        model: the graph, of onnx_ir.
+        name: of the graph.
+        part: what it was traced with.
+    """
+    from transformers.exporters.utils import get_leaf_tensors
+
+    leaves = get_leaf_tensors(part.given)
+    name_inputs_and_outputs(model)
+    example = {input_name(path): tuple(tensor.shape) for path, tensor in leaves.items()}
+    name_dimensions(model, example, is_encoder=name == "encoder")
 
 
 def _what(name: str, part: Part) -> str:
@@ -206,7 +245,7 @@ def _refuse_one_step(what: str, made: Skeleton) -> None:
     """A cache that grows, and whose length the trace has fixed, would fit once."""
     outputs = {value.name: value for value in made.model.graph.outputs}
     for value in made.model.graph.inputs:
-        longer = outputs.get(f"output.{(value.name or '').removeprefix('input.')}")
+        longer = outputs.get(output_of(value.name or ""))
         if longer is None or value.shape is None or longer.shape is None:
             continue
         for place, (before, after) in enumerate(zip(value.shape, longer.shape, strict=True)):

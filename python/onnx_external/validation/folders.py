@@ -18,6 +18,7 @@ from .inputs import Given, InputSet
 from .references import ModuleReference
 
 if TYPE_CHECKING:
+    from ..transformers.decoders import Graphs
     from ..transformers.tracing import Part
 
 __all__ = ["Folder", "example_graphs", "graph_of", "is_transformers", "opened"]
@@ -128,25 +129,33 @@ def _with_places(words: Any, config: Any, count: int) -> Any:
 
 
 def example_graphs(
-    model: Any, inputs: Mapping[str, Any] | None, dynamic: bool
+    model: Any,
+    inputs: Mapping[str, Any] | None,
+    dynamic: bool,
+    graphs: Graphs | None = None,
 ) -> tuple[dict[str, dict[str, Part]], list[str]]:
     """Return the graphs of a model with its input sets, and what was left out.
 
-    The sets are "example" and "longer", and "shorter" for models with a state.
+    The sets are "example" and "longer", "shorter" for models with a state, and "prompt" and
+    "longer prompt" for the one graph of a decoder.
     """
     from ..transformers.inputs import sample_inputs
     from ..transformers.tracing import graph_modules
 
     first = dict(inputs or sample_inputs(model, model.can_generate()))
-    parts, notes = {"example": graph_modules(model, first, dynamic)}, []
+    parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []
     others = {"longer": _longer(first, model)}
     if getattr(model, "_is_stateful", False):
         others["shorter"] = _shorter(first)
     for name, each in others.items():
         try:
-            parts[name] = graph_modules(model, each, dynamic)
+            parts[name] = graph_modules(model, each, dynamic, graphs)
         except Error as error:
             notes.append(f"{name} is left out: {error}")
+    for title, name in (("prompt", "example"), ("longer prompt", "longer")):
+        part = parts.get(name, {}).get("model")
+        if part is not None and part.prompt is not None:
+            parts[title] = {"model": part._replace(given=part.prompt, prompt=None)}
     return parts, notes
 
 
@@ -174,7 +183,8 @@ class Folder:
         from .transformers_reference import TransformersReference, loaded
 
         self._module = model = loaded(self.source, self.task, self.dtype, self.variant)
-        parts, notes = example_graphs(model, self.inputs, self.dynamic)
+        graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
+        parts, notes = example_graphs(model, self.inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():
             if name not in parts["example"]:
@@ -186,7 +196,8 @@ class Folder:
                 InputSet(title, _loader(each[name][1]), may_misfit=title != "example")
                 for title, each in parts.items()
             ]
-            found[name] = (TransformersReference(parts["example"][name][0]), sets, notes)
+            kept = [value.name for value in _graph(path).output]
+            found[name] = (TransformersReference(parts["example"][name].module, kept), sets, notes)
         return found
 
 
@@ -214,19 +225,23 @@ def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str
     return folder.graphs()[Path(model).stem]
 
 
-def _static(models: Mapping[str, Path]) -> bool:
-    """Whether no size of any graph varies."""
+def _graph(path: Path) -> Any:
     import onnx
 
-    for path in models.values():
-        try:
-            graph = onnx.load(path, load_external_data=False).graph
-        except Exception as error:
-            raise RunError(f"{path}: cannot be read: {error}") from error
-        for value in graph.input:
-            if any(dim.dim_param for dim in value.type.tensor_type.shape.dim):
-                return False
-    return True
+    try:
+        return onnx.load(path, load_external_data=False).graph
+    except Exception as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error
+
+
+def _static(models: Mapping[str, Path]) -> bool:
+    """Whether no size of any graph varies."""
+    return not any(
+        dim.dim_param
+        for path in models.values()
+        for value in _graph(path).input
+        for dim in value.type.tensor_type.shape.dim
+    )
 
 
 @contextlib.contextmanager

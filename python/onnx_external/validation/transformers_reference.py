@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..folders import check_folder
 from ..transformers.generation import plain_generation, token_ids, without_checked_settings
 from ..transformers.guarding import LOCAL, alone
 from ..transformers.loading import model_class, opened, told
+from ..transformers.naming import input_name, output_name
 from .inputs import Given
 from .references import ModuleReference
-from .values import Value
+from .values import Value, from_torch
 
 __all__ = ["TransformersReference", "loaded"]
 
@@ -35,20 +37,42 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
 
 
 class TransformersReference(ModuleReference):
-    """A model, or a part of one, whose inputs and outputs are named as the export names them."""
+    """A model, or a part of one, whose inputs and outputs are named as the export names them.
+
+    Args:
+        module: the part.
+        kept: the outputs of the graph, which does not have those that only hand an input on.
+    """
+
+    def __init__(self, module: Any, kept: Collection[str]) -> None:
+        super().__init__(module)
+        self._kept = kept
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Call it; even while it runs, it loads nothing from elsewhere."""
         with alone():
-            return super().outputs(given, what)
+            found = super().outputs(given, what)
+        args, kwargs = given.call if given.call is not None else ((), {})
+        inputs = [from_torch(tensor) for _, tensor in self._arguments(args, kwargs)]
+        return {
+            name: value
+            for name, value in found.items()
+            if name in self._kept or not any(_is_same(value, each) for each in inputs)
+        }
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
         """Yield the tensors of a result, those of caches among them."""
         from transformers.exporters.utils import get_leaf_tensors
 
-        yield from get_leaf_tensors(result).items()
+        for path, tensor in get_leaf_tensors(result).items():
+            yield output_name(path), tensor
 
     def _arguments(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
         from transformers.exporters.utils import get_leaf_tensors
 
-        yield from get_leaf_tensors(kwargs).items()
+        for path, tensor in get_leaf_tensors(kwargs).items():
+            yield input_name(path), tensor
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return bool(one.dtype == other.dtype and np.array_equal(one, other))

@@ -1,0 +1,183 @@
+"""genai_config.json, by which ONNX Runtime GenAI runs a decoder.
+
+Tried with onnxruntime-genai 0.18: it takes one graph with `past_key_values.0.key` among its inputs
+and `present.0.key` among its outputs, and all layers must have caches of one size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["document", "token_settings", "why_not", "write"]
+
+_FILE = "genai_config.json"
+_NO_TOKENIZER = (
+    "the folder has no tokenizer.json, which text needs: AutoTokenizer.from_pretrained(MODEL)"
+    ".save_pretrained(FOLDER) writes it"
+)
+_TYPE = "decoder"
+"""What GenAI calls a model of which it assumes nothing but its inputs and outputs."""
+_INPUTS = ("input_ids", "attention_mask", "position_ids")
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+_USUAL_LENGTH = 2048
+"""Where a config names none: the positions of ALiBi have no end."""
+_SEARCH = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "min_length")
+_TYPES = {"FLOAT", "FLOAT16", "BFLOAT16"}
+
+
+def _shapes(values: Any, prefix: str) -> dict[str, tuple[Any, ...]]:
+    """The shapes of caches, by their names without the prefix."""
+    return {
+        (value.name or "").removeprefix(prefix): tuple(value.shape or ())
+        for value in values
+        if (value.name or "").startswith(prefix)
+    }
+
+
+def why_not(model: onnx_ir.Model) -> str:
+    """Return why GenAI cannot run a graph; "" if it can."""
+    graph = model.graph
+    past = _shapes(graph.inputs, "past_key_values.")
+    present = _shapes(graph.outputs, "present.")
+    wanted = {f"{layer}.{side}" for layer in range(len(past) // 2) for side in ("key", "value")}
+    if not past or past.keys() != wanted or present.keys() != wanted:
+        return "its cache is not a key and a value of each layer"
+    others = [
+        value.name
+        for value in graph.inputs
+        if value.name not in _INPUTS and not (value.name or "").startswith("past_key_values.")
+    ]
+    if others or "input_ids" not in {value.name for value in graph.inputs}:
+        return f"it takes {', '.join(map(str, others)) or 'no input_ids'}"
+    if "logits" not in {value.name for value in graph.outputs}:
+        return "it gives no logits"
+    sizes = {(shape[1], shape[3]) for shape in past.values() if len(shape) == 4}
+    if len(sizes) != 1 or not all(isinstance(size, int) for size in next(iter(sizes))):
+        return "the caches of its layers, or their keys and values, have different sizes"
+    return ""
+
+
+def write(
+    graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, source: Path, folder: Path
+) -> tuple[list[Path], list[str]]:
+    """Write genai_config.json if there is a decoder that GenAI can run, and return it, or why not.
+
+    Args:
+        graphs: by name.
+        file: what the graph is called if there is one only.
+        config: of transformers' model.
+        source: the model's folder.
+        folder: where to.
+    """
+    if not any(_shapes(each.graph.inputs, "past_key_values.") for each in graphs.values()):
+        return [], []
+    if config.is_encoder_decoder:
+        return [], []
+    reason = why_not(graphs["model"]) if list(graphs) == ["model"] else "it takes one graph"
+    if reason:
+        return [], [f"no {_FILE}: ONNX Runtime GenAI cannot run the model: {reason}"]
+    notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
+    path = folder / _FILE
+    made = document(graphs["model"], file, config, source)
+    path.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    return [path], notes
+
+
+def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict[str, Any]:
+    """Return what genai_config.json says of a graph that GenAI can run.
+
+    Args:
+        model: the graph.
+        file: its name.
+        config: of transformers' model.
+        folder: has generation_config.json.
+    """
+    names = {value.name for value in model.graph.inputs}
+    past = _shapes(model.graph.inputs, "past_key_values.")
+    heads, size = next(iter(past.values()))[1::2]
+    logits = next(value for value in model.graph.outputs if value.name == "logits")
+    text = config.get_text_config(decoder=True)
+    tokens = token_settings(folder, config)
+    length = _length(text)
+    words = (logits.shape or (0,))[-1]
+    decoder = {
+        "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+        "filename": file,
+        "head_size": int(size),
+        "hidden_size": int(getattr(text, "hidden_size", heads * size)),
+        "num_attention_heads": int(getattr(text, "num_attention_heads", heads)),
+        "num_hidden_layers": len(past) // 2,
+        "num_key_value_heads": int(heads),
+        "inputs": {
+            **{name: name for name in _INPUTS if name in names},
+            "past_key_names": "past_key_values.%d.key",
+            "past_value_names": "past_key_values.%d.value",
+        },
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": "present.%d.key",
+            "present_value_names": "present.%d.value",
+        },
+    }
+    found = {"type": _TYPE, "vocab_size": int(words), "context_length": length, **tokens}
+    search = {"max_length": length, "past_present_share_buffer": False, **_search(folder)}
+    return {"model": {**found, "decoder": decoder}, "search": search}
+
+
+def _length(config: Any) -> int:
+    for name in _LENGTHS:
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return _USUAL_LENGTH
+
+
+def token_settings(folder: Path, config: Any) -> dict[str, Any]:
+    """Return the ids of the tokens that begin, end and pad a text, as transformers finds them."""
+    found: dict[str, Any] = {}
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        for value in _settings(folder, config, name):
+            if value is not None and name not in found:
+                found[name] = value
+    ends = found.get("eos_token_id")
+    first = ends[0] if isinstance(ends, list) and ends else ends
+    found.setdefault("pad_token_id", first if isinstance(first, int) else 0)
+    found.setdefault("eos_token_id", found["pad_token_id"])
+    found.setdefault("bos_token_id", first if isinstance(first, int) else 0)
+    return found
+
+
+def _settings(folder: Path, config: Any, name: str) -> Iterator[Any]:
+    yield _json(folder / "generation_config.json").get(name)
+    yield getattr(config, name, None)
+    yield getattr(config.get_text_config(decoder=True), name, None)
+
+
+def _search(folder: Path) -> dict[str, Any]:
+    """The settings of generate() that GenAI knows, too; it takes the likeliest word by default."""
+    given = _json(folder / "generation_config.json")
+    found = {name: given[name] for name in _SEARCH if _is_number(given.get(name))}
+    found.setdefault("do_sample", False)
+    if not found["do_sample"] or not found.get("temperature", 1.0) > 0:
+        found["do_sample"] = False
+        for name in ("temperature", "top_k", "top_p"):
+            found.pop(name, None)
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

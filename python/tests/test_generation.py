@@ -1,0 +1,138 @@
+"""Decoders that are exported and run as users run them: by oe.generate, by onnxruntime-genai."""
+
+import inspect
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+import generation_cases as cases  # noqa: E402
+
+needs_genai = pytest.mark.skipif(
+    find_spec("onnxruntime_genai") is None, reason="onnxruntime-genai is not installed"
+)
+
+
+class Exported:
+    """An architecture, its folder and its graphs."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.out = folder / name, folder / f"{name}-onnx"
+        self.model = cases.save(name, self.folder)
+        self.report = oe.transformers.export(self.folder, self.out, fsync=False, progress=False)
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def exported(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return Exported(tmp_path_factory.mktemp("decoders"), request.param)
+
+
+ROWS = [cases.rows_of(1, True), cases.rows_of(3, True), cases.rows_of(3, False)]
+
+
+@pytest.mark.parametrize("rows", ROWS, ids=["one", "three", "three lengths"])
+def test_generate_gives_the_tokens_of_transformers(exported: Exported, rows: Any) -> None:
+    found, wanted = cases.by_ours(exported.out, rows), cases.wanted(exported.model, rows)
+    assert cases.same_until_the_end(found, wanted)
+
+
+@needs_genai
+@pytest.mark.parametrize("rows", ROWS, ids=["one", "three", "three lengths"])
+def test_genai_gives_the_tokens_of_transformers(exported: Exported, rows: Any) -> None:
+    if cases.has_window(exported.model) and len({*map(len, rows)}) > 1:
+        pytest.skip("GenAI pads on the right, where a window counts the padding")
+    assert cases.by_genai(exported.out, rows) == cases.wanted(exported.model, rows)
+
+
+def test_a_decoder_is_one_graph_whose_names_tell_what_they_are(exported: Exported) -> None:
+    report = exported.report
+    assert list(report.graphs) == ["model"] and report.checked == {"model": 4}
+    inputs, outputs = report.inputs["model"], report.outputs["model"]
+    assert inputs["input_ids"] == inputs["position_ids"] == "int64[batch, sequence]"
+    assert inputs["attention_mask"] == "int64[batch, total]"
+    layers = [f"{layer}.{side}" for layer in range(2) for side in ("key", "value")]
+    caches = {f"past_key_values.{layer}": "float32[batch, 2, past, 16]" for layer in layers}
+    assert inputs.items() - caches.items() == {
+        (name, inputs[name]) for name in ("input_ids", "attention_mask", "position_ids")
+    }
+    longer = {f"present.{layer}": "float32[batch, 2, total, 16]" for layer in layers}
+    assert outputs == {"logits": "float32[batch, sequence, 320]", **longer}
+
+
+def test_the_settings_for_genai_are_those_of_the_model(exported: Exported) -> None:
+    found = json.loads((exported.out / "genai_config.json").read_text())
+    decoder = found["model"]["decoder"]
+    assert decoder["filename"] == "model.onnx" and decoder["num_hidden_layers"] == 2
+    assert (decoder["head_size"], decoder["num_key_value_heads"]) == (16, 2)
+    ends = {name: found["model"][f"{name}_token_id"] for name in ("bos", "eos", "pad")}
+    assert ends == {"bos": cases.BOS, "eos": cases.EOS, "pad": cases.PAD}
+    assert found["model"]["vocab_size"] == cases.WORDS and found["search"]["do_sample"] is False
+
+
+def test_the_command_continues_a_text_without_torch(exported: Exported) -> None:
+    block = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; import runpy; "
+    block += "runpy.run_module('onnx_external', run_name='__main__')"
+    line = [sys.executable, "-c", block, "generate", str(exported.out), "--prompt", "the cat"]
+    line += ["--max-new-tokens", "5", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported.folder)
+    rows = [tokenizer("the cat").input_ids]
+    wanted = cases.wanted(exported.model, rows)[0][:5]
+    wanted = wanted[: wanted.index(cases.EOS)] if cases.EOS in wanted else wanted
+    text = tokenizer.decode(wanted, skip_special_tokens=True)
+    assert json.loads(done.stdout) == [{"prompt": "the cat", "text": text}]
+    assert oe.generate(exported.out, "the cat", 5) == [text]
+
+
+def test_what_cannot_generate_says_what_is_missing(exported: Exported, tmp_path: Path) -> None:
+    with pytest.raises(oe.NotFoundError, match=r"tokenizer\.json: not found.*save_pretrained"):
+        oe.generate(tmp_path, "the cat")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(oe.FormatError, match=r"tokenizer\.json: no tokenizer"):
+        oe.generate(tmp_path, "the cat")
+    (tmp_path / "tokenizer.json").write_bytes((exported.out / "tokenizer.json").read_bytes())
+    with pytest.raises(oe.NotFoundError, match=r"has no model\.onnx, nor prefill\.onnx"):
+        oe.generate(tmp_path, "the cat")
+    with pytest.raises(oe.InvalidArgumentError, match="give a prompt"):
+        oe.generate(exported.out, [])
+    with pytest.raises(oe.InvalidArgumentError, match="makes no token of ''"):
+        oe.generate(exported.out, "")
+
+
+def test_a_decoder_that_treats_a_prompt_otherwise_is_two_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a run of the graph: the trace says what it assumed of the cache's length."""
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+    forward = LlamaForCausalLM.forward
+
+    def doubled(self: Any, *args: Any, **given: Any) -> Any:
+        cache = given.get("cache", given.get("past_key_values"))
+        words = 0 if cache is None else cache.get_seq_length()
+        found = forward(self, *args, **given)
+        if words == 0:
+            found.logits = found.logits * 2
+        return found
+
+    doubled.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    cases.save("llama", tmp_path / "llama")
+    monkeypatch.setattr(LlamaForCausalLM, "forward", doubled)
+    options = dict(dry_run=True, check=False, rewrite=False, progress=False)
+    report = oe.transformers.export(tmp_path / "llama", tmp_path / "out", **options)
+    assert list(report.graphs) == ["prefill", "decode"]
+    assert any("two graphs: the one that takes a cache needs one" in note for note in report.notes)
+    with pytest.raises(oe.ExportError, match=r"graphs='one'.* cannot read a prompt"):
+        oe.transformers.export(tmp_path / "llama", tmp_path / "out", graphs="one", **options)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .command_line import EXIT_CODES, Parser, run, steps
-from .folder_config import refuse_at_once
+from .folder_config import base_of, is_adapter, refuse_at_once
 from .folders import check_folder
 from .options import Layout, LayoutName
 from .progress import StepLines
@@ -46,6 +46,12 @@ def parser() -> Parser:
     )
     parser.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="the folder to write into"
+    )
+    parser.add_argument(
+        "--base",
+        metavar="FOLDER",
+        help="the base of an adapter of peft, if adapter_config.json does not lead to it; a LoRA "
+        "is merged into it",
     )
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
@@ -192,8 +198,10 @@ def _listed(forms: dict[str, str]) -> str:
 def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
     folder = Path(given.folder)
     if folder.is_dir():
-        check_folder(folder)
-        refuse_at_once(folder)
+        base = Path(given.base) if given.base else None
+        model = base_of(folder, base) if is_adapter(folder) else folder
+        check_folder(model)
+        refuse_at_once(model)
     if told is not None:
         told("import torch and transformers", 0, 0)
     from .rewriting.dumping import room_for_diffs
@@ -214,6 +222,7 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
             asserts=given.asserts,
             max_iterations=given.max_iterations,
             graphs=given.graphs,
+            base=given.base,
             progress=told or False,
             fsync=not given.no_fsync,
             layout=given.layout,

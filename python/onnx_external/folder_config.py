@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,18 @@ from typing import Any
 from .errors import ExportError, FormatError, NotFoundError
 from .folders import check_folder
 
-__all__ = ["document_of", "own_code", "refuse_at_once", "refuse_kernels", "refuse_types"]
+__all__ = [
+    "ADAPTER",
+    "base_of",
+    "document_of",
+    "is_adapter",
+    "own_code",
+    "refuse_at_once",
+    "refuse_kernels",
+    "refuse_types",
+]
 
+ADAPTER = "adapter_config.json"
 _MOST_BYTES = 1 << 24
 """Of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
 _WAY_OUT = (
@@ -47,6 +58,33 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise FormatError(f"{path}: no config of transformers: {error}") from error
     return found
+
+
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder has an adapter of peft, and no model."""
+    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
+
+
+def base_of(folder: Path, given: Path | None) -> Path:
+    """Return the folder of an adapter's base: the given one, or where adapter_config.json says.
+
+    Raises:
+        NotFoundError: it is not there.
+    """
+    named = document_of(folder, ADAPTER).get("base_model_name_or_path")
+    places = [given] if given is not None else []
+    if given is None and isinstance(named, str) and named:
+        # A path of the machine that trained it, or a name of the Hub: the folder may lie beside.
+        own = Path(os.path.expanduser(named))
+        places = [own, folder / own, folder.parent / own, folder.parent / own.name]
+    for place in places:
+        if (place / "config.json").is_file():
+            return place
+    where = str(given) if given is not None else f"beside {folder}"
+    raise NotFoundError(
+        f"{folder}/{ADAPTER}: an adapter of {named!r}, which is not {where}; give the folder of "
+        "its base with base= (nothing is fetched)"
+    )
 
 
 def refuse_at_once(folder: Any) -> None:

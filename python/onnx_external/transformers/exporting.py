@@ -22,6 +22,7 @@ from ..torch.rewritten import Rewrite
 from ..transposing import refuse_linked
 from ..validation.folders import Folder
 from . import genai
+from .adapters import merged
 from .checking import Checked, Judging, WrongPartError
 from .choosing import Choice
 from .decoders import Graphs
@@ -121,6 +122,7 @@ def export(
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
     graphs: Graphs | None = None,
+    base: StrPath | None = None,
 ) -> ModelReport:
     """Export the model of a folder, without reading its weights into memory.
 
@@ -129,7 +131,8 @@ def export(
     ```
 
     Args:
-        folder: config.json and weights, as save_pretrained() writes them.
+        folder: config.json and weights, as save_pretrained() writes them; or an adapter of peft
+            (LoRA), which is merged into its base.
         path: the folder to write into, or the model's file if it is one graph.
         task: e.g. "text-generation", or a class of transformers; by default the class that the
             config names.
@@ -158,6 +161,7 @@ def export(
         max_iterations: as for oe.torch.export().
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
             "two": prefill and decode. None: one, unless its code treats an empty cache otherwise.
+        base: the folder of an adapter's base, if adapter_config.json does not lead to it.
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.
@@ -191,7 +195,9 @@ def export(
         made = stack.enter_context(tempfile.TemporaryDirectory())
         meter = Meter(callback)
         with meter.step("load"):
-            loaded = load(source, task, dtype, variant)
+            given = stack.enter_context(merged(source, base, target, options))
+            source, options["variant"] = given.folder, given.variant
+            loaded = load(source, task, dtype, given.variant)
         ways = Ways(
             Tracing(loaded, dynamic, optimize, meter), inputs, rewrite, asserts, max_iterations
         )
@@ -215,7 +221,7 @@ def export(
                 dtype=dtype,
                 inputs=inputs,
                 dynamic=dynamic,
-                variant=variant,
+                variant=given.variant,
             )
             size = report.bytes + report.linked_bytes
             judging = Judging(loaded.weights, choice.graphs, folder_of, size, options)
@@ -248,6 +254,7 @@ def export(
         inputs={name: forms(graph.skeleton.model.graph.inputs) for name, graph in traced.items()},
         outputs={name: forms(graph.skeleton.model.graph.outputs) for name, graph in traced.items()},
         notes=[
+            *given.notes,
             *loaded.notes,
             *choice.notes,
             *genai_notes,

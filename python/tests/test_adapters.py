@@ -1,0 +1,143 @@
+"""Adapters of peft, merged into their base before it is exported."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+safetensors = pytest.importorskip("safetensors.torch")
+
+import generation_cases as cases  # noqa: E402
+
+from onnx_external.transformers.adapters import merged  # noqa: E402
+
+MODULE = "model.layers.0.self_attn.q_proj"
+RANK, ALPHA = 4, 6
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    cases.save("llama", tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def adapter(folder: Path, base: Any, more: dict[str, Any] | None = None, **settings: Any) -> Path:
+    """Write an adapter of two modules as peft does, by hand."""
+    folder.mkdir()
+    torch.manual_seed(3)
+    tensors = {
+        f"base_model.model.{name}.lora_{side}.weight": torch.randn(shape)
+        for name, out in ((MODULE, 64), ("model.layers.1.mlp.up_proj", 96))
+        for side, shape in (("A", (RANK, 64)), ("B", (out, RANK)))
+    }
+    safetensors.save_file({**tensors, **(more or {})}, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": RANK}
+    config |= {"lora_alpha": ALPHA, "bias": "none", **settings}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def weights(folder: Path, given: Path | None, out: Path) -> dict[str, Any]:
+    """The tensors of the merged model, as transformers loads them; its folder is gone then."""
+    with merged(folder, given, out, {}) as source:
+        assert source.folder.parent == out.parent and "merged into" in source.notes[0]
+        found = transformers.AutoModelForCausalLM.from_pretrained(source.folder, dtype="auto")
+        assert (source.folder / "tokenizer.json").is_file()
+    assert not source.folder.exists()
+    return dict(found.state_dict())
+
+
+def test_a_product_is_added_in_float32_and_rounded_once(base: Path, tmp_path: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    model.save_pretrained(base)
+    folder = adapter(tmp_path / "adapter", base)
+    found, before = weights(folder, None, tmp_path / "out"), model.state_dict()
+    product = safetensors.load_file(folder / "adapter_model.safetensors")
+    for name in (MODULE, "model.layers.1.mlp.up_proj"):
+        first, second = (
+            product[f"base_model.model.{name}.lora_{side}.weight"] for side in ("A", "B")
+        )
+        wanted = before[f"{name}.weight"].float() + second @ first * (ALPHA / RANK)
+        assert torch.equal(found.pop(f"{name}.weight"), wanted.to(torch.bfloat16))
+    assert all(torch.equal(value, before[name]) for name, value in found.items())
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
+@pytest.mark.parametrize(
+    ("name", "targets", "settings"),
+    [
+        ("llama", ["q_proj", "down_proj"], dict(rank_pattern={"down_proj": 2})),
+        ("llama", ["q_proj", "embed_tokens"], dict(alpha_pattern={"q_proj": 3})),
+        ("llama", ["v_proj"], dict(use_rslora=True, modules_to_save=["lm_head"])),
+        ("gpt2", ["c_attn"], dict(fan_in_fan_out=True)),
+    ],
+)
+def test_it_is_what_peft_merges(
+    name: str, targets: list[str], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    import peft
+
+    model = cases.save(name, tmp_path / name)
+    config = peft.LoraConfig(
+        r=RANK, lora_alpha=ALPHA, target_modules=targets, task_type="CAUSAL_LM", **settings
+    )
+    torch.manual_seed(5)
+    tuned = peft.get_peft_model(model, config)
+    with torch.no_grad():
+        for key, value in tuned.named_parameters():
+            if "lora_" in key or "modules_to_save" in key:
+                value.copy_(torch.randn(value.shape) * 0.2)
+    tuned.save_pretrained(tmp_path / "adapter")
+    wanted = tuned.merge_and_unload().state_dict()
+    found = weights(tmp_path / "adapter", tmp_path / name, tmp_path / "out")
+    assert found.keys() == wanted.keys()
+    for key, value in found.items():
+        assert torch.allclose(value, wanted[key], rtol=1e-6, atol=1e-6), key
+
+
+@pytest.mark.parametrize("named", ["llama", "../llama", "acme/llama"])
+def test_a_base_is_found_beside_the_adapter(named: str, base: Path, tmp_path: Path) -> None:
+    assert weights(adapter(tmp_path / "adapter", named), None, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"peft_type": "IA3"}, "of the type IA3, which is not merged"),
+        ({"use_dora": True}, "use_dora is set, which is not merged"),
+        ({"bias": "all"}, "bias is 'all', which is not merged"),
+    ],
+)
+def test_other_adapters_are_refused_in_a_sentence(
+    settings: dict[str, Any], message: str, base: Path, tmp_path: Path
+) -> None:
+    folder = adapter(tmp_path / "adapter", base, **settings)
+    with pytest.raises(oe.ExportError, match=message):
+        oe.transformers.export(folder, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"llama", "adapter"}
+
+
+def test_an_adapter_without_its_base_or_of_another_is_refused(base: Path, tmp_path: Path) -> None:
+    lost = adapter(tmp_path / "lost", "acme/other")
+    with pytest.raises(oe.NotFoundError, match=r"an adapter of 'acme/other', which is not beside"):
+        oe.transformers.export(lost, tmp_path / "out")
+    with pytest.raises(oe.InvalidArgumentError, match=r"layout='link' refers to weights"):
+        oe.transformers.export(lost, tmp_path / "out", layout="link", base=base)
+    with pytest.raises(oe.InvalidArgumentError, match="is no adapter"):
+        oe.transformers.export(base, tmp_path / "out", base=base)
+    other = {"base_model.model.model.layers.7.mlp.up_proj.lora_A.weight": torch.ones(4, 64)}
+    other["base_model.model.model.layers.7.mlp.up_proj.lora_B.weight"] = torch.ones(96, 4)
+    folder = adapter(tmp_path / "deeper", base, other)
+    with pytest.raises(oe.MappingError, match=r"changes model\.layers\.7.*has no such tensor"):
+        oe.transformers.export(folder, tmp_path / "out")
+    wide = {f"base_model.model.{MODULE}.lora_B.weight": torch.ones(72, RANK)}
+    folder = adapter(tmp_path / "wide", base, wide)
+    with pytest.raises(oe.MappingError, match=r"is \[72, 64\], and .* an adapter of another"):
+        oe.transformers.export(folder, tmp_path / "out")

@@ -30,16 +30,15 @@ from .errors import (
     RunError,
 )
 from .options import Layout, Mapping
-from .plans import Plan, SetPlan, plan
+from .plans import Plan, plan
 from .reports import (
     CutReport,
     Finding,
     InspectedTensor,
     Inspection,
-    MemberReport,
+    SavedModel,
     SavedTensor,
     SaveReport,
-    SetReport,
     VerifyReport,
 )
 from .save import save, save_model_with_external_data
@@ -85,7 +84,6 @@ __all__ = [
     "Layout",
     "Mapping",
     "MappingError",
-    "MemberReport",
     "MismatchError",
     "ModuleDiagnosis",
     "NotFoundError",
@@ -94,9 +92,8 @@ __all__ = [
     "ReadWriteError",
     "RunError",
     "SaveReport",
+    "SavedModel",
     "SavedTensor",
-    "SetPlan",
-    "SetReport",
     "Status",
     "Tensor",
     "Validation",

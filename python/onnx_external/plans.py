@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from . import reports
 from .graphs import Graph
@@ -16,42 +16,16 @@ from .sources import Weights
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from typing_extensions import Unpack
 
     from .options import SaveKeywords
 
-__all__ = ["Plan", "SetPlan", "plan"]
-
-_Tensors = list[reports.SavedTensor]
-
-
-def _pairs(tensors: _Tensors) -> _Tensors:
-    return [tensor for tensor in tensors if tensor.key is not None]
-
-
-def _add_files(tensors: _Tensors, sizes: dict[str, int]) -> None:
-    for tensor in tensors:
-        if tensor.file is not None:
-            end = tensor.offset + tensor.length
-            sizes[tensor.file] = max(end, sizes.get(tensor.file, 0))
+__all__ = ["Plan", "plan"]
 
 
 class Plan(reports.SaveReport):
     """What a save would do, and the arguments to do it with, which it keeps alive."""
 
-    _arguments: tuple[Graph, Weights | None, StrPath | None, SaveKeywords]
-
-    @property
-    def pairs(self) -> list[reports.SavedTensor]:
-        """The initializers that are filled from the weights: slot, key, rule and recipe."""
-        return _pairs(self.tensors)
-
-    @property
-    def files(self) -> dict[str, int]:
-        """The data files, relative to the model's folder, and their sizes in bytes."""
-        sizes: dict[str, int] = {}
-        _add_files(self.tensors, sizes)
-        return sizes
+    _arguments: tuple[Graph | abc.Mapping[str, Graph], Weights | None, StrPath | None, SaveKeywords]
 
     def save(self, path: StrPath | None = None, *, progress: Progress = None) -> reports.SaveReport:
         """Carry it out.
@@ -66,68 +40,11 @@ class Plan(reports.SaveReport):
             Error: as `oe.save` raises it.
         """
         model, weights, planned, options = self._arguments
-        path = planned if path is None else path
-        report = save(model, path, weights, **_with(options, progress))
-        assert isinstance(report, reports.SaveReport)
-        return report
+        if progress is not None:
+            options = {**options, "progress": progress}
+        return save(model, planned if path is None else path, weights, **options)
 
 
-class SetPlan(reports.SetReport):
-    """What a save of several graphs would do, and the arguments to do it with."""
-
-    _arguments: tuple[abc.Mapping[str, Graph], Weights | None, StrPath | None, SaveKeywords]
-
-    @property
-    def pairs(self) -> dict[str, list[reports.SavedTensor]]:
-        """By the names of the models: their initializers that are filled from the weights."""
-        names = self._arguments[0]
-        return {name: _pairs(model.tensors) for name, model in zip(names, self.models, strict=True)}
-
-    @property
-    def files(self) -> dict[str, int]:
-        """The data files of all models, relative to the folder, and their sizes in bytes."""
-        sizes: dict[str, int] = {}
-        for model in self.models:
-            _add_files(model.tensors, sizes)
-        return sizes
-
-    def save(self, path: StrPath | None = None, *, progress: Progress = None) -> reports.SetReport:
-        """Carry it out, as `Plan.save()` does.
-
-        Args:
-            path: the folder. None: the one that it was planned for.
-            progress: as for `oe.save`. None: as it was planned.
-
-        Raises:
-            Error: as `oe.save` raises it.
-        """
-        models, weights, planned, options = self._arguments
-        path = planned if path is None else path
-        report = save(models, path, weights, **_with(options, progress))
-        assert isinstance(report, reports.SetReport)
-        return report
-
-
-def _with(options: SaveKeywords, progress: Progress) -> SaveKeywords:
-    return options if progress is None else {**options, "progress": progress}
-
-
-@overload
-def plan(
-    model: abc.Mapping[str, Graph],
-    *,
-    path: StrPath | None = None,
-    weights: Weights | None = None,
-    **options: Unpack[SaveKeywords],
-) -> SetPlan: ...
-@overload
-def plan(
-    model: Graph,
-    *,
-    path: StrPath | None = None,
-    weights: Weights | None = None,
-    **options: Unpack[SaveKeywords],
-) -> Plan: ...
 @shows_new_call("oe.plan", "weights")
 @by_name("oe.plan", "weights", "path")
 def plan(
@@ -145,7 +62,7 @@ def plan(
     extra: Weights | None = None,
     mapping: Mapping | None = None,
     files: Layout | None = None,
-) -> Plan | SetPlan:
+) -> Plan:
     """Return what `oe.save` would do with the same arguments, and write nothing.
 
     The plan holds the arguments, so that `plan.save()` can carry it out.
@@ -158,7 +75,7 @@ def plan(
     ```
 
     Args:
-        model: as for `oe.save`, and so are all others. A dict of models gives a `SetPlan`.
+        model: as for `oe.save`, and so are all others.
         path: where it would be saved, by name only. None: no folder is looked at.
         weights: what the graph gets, by name only. None: the weights that the model has.
         layout: "single", "per-tensor", "shards", "inline" or "link".
@@ -188,8 +105,7 @@ def plan(
         "mapping": mapping,
         "files": files,
     }
-    planned: Plan | SetPlan
-    planned = SetPlan.__new__(SetPlan) if isinstance(model, abc.Mapping) else Plan.__new__(Plan)
+    planned = Plan.__new__(Plan)
     planned.__dict__.update(save(model, path, weights, **options, dry_run=True).__dict__)
     planned._arguments = (model, weights, path, options)
     return planned

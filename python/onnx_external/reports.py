@@ -16,10 +16,9 @@ __all__ = [
     "Finding",
     "InspectedTensor",
     "Inspection",
-    "MemberReport",
     "SaveReport",
+    "SavedModel",
     "SavedTensor",
-    "SetReport",
     "VerifyReport",
 ]
 
@@ -82,80 +81,14 @@ class SavedTensor:
     """The largest magnitude among them."""
 
 
-@dataclass
-class SaveReport(_Document):
-    """What a save did, or would do."""
-
-    model: str
-    """Path of the model."""
-    dry_run: bool
-    """True: nothing was written."""
-    unmatched_keys: list[str]
-    """Keys of the weights that fill nothing."""
-    baked_keys: list[str]
-    """Of `unmatched_keys`: buffers that exporters bake in, and keys whose values the graph has."""
-    unused_modules: list[dict[str, Any]]
-    """Modules that no graph uses at all: `name`, and `keys`, how many keys it has."""
-    ignored_keys: list[str]
-    """Of `unmatched_keys`: those that `ignore` excluded."""
-    skipped_keys: list[str]
-    """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
-    overlaid: list[dict[str, Any]]
-    """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
-    tied_keys: list[dict[str, str]]
-    """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
-    inputs_left: list[str]
-    """Inputs of the graph that the caller feeds."""
-    initializers_kept: list[str]
-    """Initializers that keep the graph's data."""
-    kept_by_option: list[str]
-    """Data of the graph that `keep` names."""
-    slots_left: list[str]
-    """What has no data; only with `partial`. No runtime opens such a model."""
-    left_old: list[str]
-    """Weights that keep the graph's data because the checkpoint lacks them; only with `partial`."""
-    complete: bool
-    """Whether both lists are empty: every weight has its value."""
-    oversized: list[str]
-    """Tensors larger than `max_shard_size`; each has a shard of its own."""
-    alignment: str
-    """The prefix that was added to keys ("+model.") or taken off ("-module."); else ""."""
-    bytes: int
-    """Size of the data files that were written, or of the data in the model ("inline")."""
-    seconds: float
-    """Time of the whole job; 0 in a dry run."""
-    verified: bool
-    """Whether every byte that was written was read back; says nothing of what is missing."""
-    derived: dict[str, Any] = field(default_factory=dict)
-    """Derived tensors that the map defined, as in a map file."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences on what may surprise, such as a file of a folder that was not read."""
-    linked_bytes: int = 0
-    """With the layout "link": bytes of the ranges that the model refers to."""
-    data_left_for: list[dict[str, str]] = field(default_factory=list)
-    """Data files of the replaced model that stay: `file`, and `model`, another that uses it."""
-    test_data: list[dict[str, Any]] = field(default_factory=list)
-    """With `test_data`, by set: `folder`, `inputs`, and `unused` tensors that feed no input."""
-    dimensions: list[dict[str, Any]] = field(default_factory=list)
-    """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
-    remarks: list[dict[str, Any]] = field(default_factory=list)
-    """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
-    `message`."""
-
-    @cached_property
-    def tensors(self) -> list[SavedTensor]:
-        """The initializers that were saved, made when first asked for: there may be many."""
-        return _items(SavedTensor, self._document["tensors"])
-
-
 @dataclass(frozen=True)
-class MemberReport:
-    """One of the models of a set."""
+class SavedModel:
+    """One of the models of a save."""
 
     model: str
     """Path of the model."""
     tensors: list[SavedTensor]
-    """Its initializers."""
+    """The initializers that were saved, or would be."""
     inputs_left: list[str]
     """Inputs of the graph that the caller feeds."""
     initializers_kept: list[str]
@@ -173,19 +106,24 @@ class MemberReport:
     bytes: int
     """Of the ranges that the model refers to, whoever else does."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """What is unusual about the external data of the given model."""
+    """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
+    `message`."""
+
+    @property
+    def pairs(self) -> list[SavedTensor]:
+        """The initializers that are filled from the weights: slot, key, rule and recipe."""
+        return [tensor for tensor in self.tensors if tensor.key is not None]
 
 
 @dataclass
-class SetReport(_Document):
-    """What a save of several graphs over one store did, or would do."""
+class SaveReport(_Document):
+    """What a save did, or would do: with its models, and with what they share.
 
-    folder: str
-    """The folder of the models."""
+    A model alone has what `models` says of it as attributes of the report, too.
+    """
+
     dry_run: bool
     """True: nothing was written."""
-    models: list[MemberReport]
-    """In the order of the graphs."""
     unmatched_keys: list[str]
     """Keys of the weights that fill nothing."""
     baked_keys: list[str]
@@ -200,12 +138,12 @@ class SetReport(_Document):
     """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
     tied_keys: list[dict[str, str]]
     """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
-    oversized: list[str]
-    """Tensors larger than `max_shard_size`; each has a shard of its own."""
     complete: bool
     """Whether all models are."""
+    oversized: list[str]
+    """Tensors larger than `max_shard_size`; each has a shard of its own."""
     bytes: int
-    """Of the data files, in which each byte is once."""
+    """Size of the data files, each byte once, or of the data in the model ("inline")."""
     seconds: float
     """Time of the whole job; 0 in a dry run."""
     verified: bool
@@ -215,9 +153,90 @@ class SetReport(_Document):
     notes: list[str] = field(default_factory=list)
     """Sentences on what may surprise, such as a file of a folder that was not read."""
     linked_bytes: int = 0
-    """With the layout "link": bytes of the ranges that the model refers to."""
+    """With the layout "link": bytes of the ranges that the models refer to."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
-    """Data files of the replaced model that stay: `file`, and `model`, another that uses it."""
+    """Data files of replaced models that stay: `file`, and `model`, another that uses it."""
+    test_data: list[dict[str, Any]] = field(default_factory=list)
+    """With `test_data`, by set: `folder`, `inputs`, and `unused` tensors that feed no input."""
+    dimensions: list[dict[str, Any]] = field(default_factory=list)
+    """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
+
+    @cached_property
+    def models(self) -> list[SavedModel]:
+        """The models in the order of the graphs, made when first asked for: they may be large."""
+        documents = self._document.get("models", [self._document])
+        return [_make(SavedModel, document, tensors=SavedTensor) for document in documents]
+
+    @property
+    def folder(self) -> str:
+        """The folder of the models."""
+        return os.path.dirname(self.models[0].model)
+
+    @property
+    def _alone(self) -> SavedModel:
+        if len(self.models) > 1:
+            raise AttributeError(f"the report is on {len(self.models)} models: see its `models`")
+        return self.models[0]
+
+    @property
+    def model(self) -> str:
+        """The file of the model alone."""
+        return self._alone.model
+
+    @property
+    def tensors(self) -> list[SavedTensor]:
+        """`SavedModel.tensors` of the model alone."""
+        return self._alone.tensors
+
+    @property
+    def pairs(self) -> list[SavedTensor]:
+        """`SavedModel.pairs` of the model alone."""
+        return self._alone.pairs
+
+    @property
+    def inputs_left(self) -> list[str]:
+        """`SavedModel.inputs_left` of the model alone."""
+        return self._alone.inputs_left
+
+    @property
+    def initializers_kept(self) -> list[str]:
+        """`SavedModel.initializers_kept` of the model alone."""
+        return self._alone.initializers_kept
+
+    @property
+    def kept_by_option(self) -> list[str]:
+        """`SavedModel.kept_by_option` of the model alone."""
+        return self._alone.kept_by_option
+
+    @property
+    def slots_left(self) -> list[str]:
+        """`SavedModel.slots_left` of the model alone."""
+        return self._alone.slots_left
+
+    @property
+    def left_old(self) -> list[str]:
+        """`SavedModel.left_old` of the model alone."""
+        return self._alone.left_old
+
+    @property
+    def alignment(self) -> str:
+        """`SavedModel.alignment` of the model alone."""
+        return self._alone.alignment
+
+    @property
+    def remarks(self) -> list[dict[str, Any]]:
+        """`SavedModel.remarks` of the model alone."""
+        return self._alone.remarks
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The data files of all models, relative to their folder, and their sizes in bytes."""
+        sizes: dict[str, int] = {}
+        for tensor in (tensor for model in self.models for tensor in model.tensors):
+            if tensor.file is not None:
+                end = tensor.offset + tensor.length
+                sizes[tensor.file] = max(end, sizes.get(tensor.file, 0))
+        return sizes
 
 
 @dataclass(frozen=True)
@@ -384,24 +403,6 @@ def _report(cls: type[_D], document: dict[str, Any], **lists: type) -> _D:
 def save_report(text: str) -> SaveReport:
     """Make the report of a save from its document."""
     return _report(SaveReport, json.loads(text))
-
-
-def set_report(text: str) -> SetReport:
-    """Make the report of a save of several graphs from its document."""
-    document = json.loads(text)
-    if "models" not in document:  # of one model
-        folder = os.path.dirname(document["model"])
-        document = {"folder": folder, "models": [document], **document}
-    report = _report(SetReport, document)
-    report.models = members(report)
-    return report
-
-
-def members(report: SaveReport | SetReport) -> list[MemberReport]:
-    """Return what a report tells of each model; of a single one the same as of several."""
-    document = report.to_dict()
-    models = document["models"] if isinstance(report, SetReport) else [document]
-    return [_make(MemberReport, model, tensors=SavedTensor) for model in models]
 
 
 def verify_report(text: str) -> VerifyReport:

@@ -7,7 +7,7 @@ import os
 from collections import abc
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from . import _core, reports
 from .collector import collector_paused
@@ -29,9 +29,7 @@ from .transposing import (
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from typing_extensions import Unpack
 
-    from .options import SaveKeywords
 
 __all__ = ["StrPath", "save", "save_model_with_external_data", "target_of"]
 
@@ -48,24 +46,6 @@ def target_of(path: StrPath | None) -> tuple[Path | None, str]:
     return target, "model.onnx"
 
 
-@overload
-def save(
-    model: abc.Mapping[str, Graph],
-    path: StrPath | None,
-    weights: Weights | None = None,
-    *,
-    dry_run: bool = False,
-    **options: Unpack[SaveKeywords],
-) -> reports.SetReport: ...
-@overload
-def save(
-    model: Graph,
-    path: StrPath | None,
-    weights: Weights | None = None,
-    *,
-    dry_run: bool = False,
-    **options: Unpack[SaveKeywords],
-) -> reports.SaveReport: ...
 @shows_new_call("oe.save", "weights")
 def save(
     model: Graph | abc.Mapping[str, Graph],
@@ -83,7 +63,7 @@ def save(
     extra: Weights | None = None,
     mapping: Mapping | None = None,
     files: Layout | None = None,
-) -> reports.SaveReport | reports.SetReport:
+) -> reports.SaveReport:
     """Save a model with its weights as external data, and prove that every byte landed.
 
     The save is complete and right, or it raises and nothing is changed. Nothing is changed in the
@@ -136,8 +116,8 @@ def save(
 
     Returns:
         What was done: `tensors` says where each lies and which key it came from, `verified` that
-        the bytes were compared, `complete` that no weight lacks its value. For a dict of models a
-        `SetReport`, whose `models` are such reports.
+        the bytes were compared, `complete` that no weight lacks its value. Of several models,
+        `models` says so of each.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.
@@ -167,29 +147,27 @@ def save(
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None or which.partial
-    several = isinstance(model, abc.Mapping)
-    folder, name = (path, "") if several else target_of(path)
-    models = dict(model) if isinstance(model, abc.Mapping) else {name: model}
+    folder, models = _named(model, path)
     inner = ir_models(models)
     if not wanted(how.transpose_weights, layout, weights, which.learn_map, inner):
         inner = None
     with collector_paused():
         sources, more = given_sources("weights", weights), given_extra(extra)
 
-    def run(graphs: abc.Mapping[str, Graph], callback: Any, **changed: Any) -> _Reports:
+    def run(graphs: abc.Mapping[str, Graph], callback: Any, **changed: Any) -> reports.SaveReport:
         settings = {**options, **changed}
         with collector_paused():
             given = given_models(graphs, how.base_dir, may_lack_data)
         document = _core.save(
             given.graphs, given.tensors, sources, more, folder, how.data_dir, callback, settings
         )
-        return reports.set_report(document) if several else reports.save_report(document)
+        return reports.save_report(document)
 
     with shown(progress) as callback, checkpoint_is("weights"):
         changed: dict[str, Any] = {}
         candidates = [transposable(graph) for graph in (inner or {}).values()]
         if inner is not None and any(candidates):
-            tensors = [each.tensors for each in reports.members(run(models, None, **_PLAN_ONLY))]
+            tensors = [each.tensors for each in run(models, None, **_PLAN_ONLY).models]
             turned = chosen(candidates, tensors)
             names = list(models) if len(models) > 1 else [""]
             changed = moved_pairs(options, names, tensors, turned)
@@ -199,13 +177,21 @@ def save(
         return _logged(run(models, callback, **changed))
 
 
-_Reports = reports.SaveReport | reports.SetReport
-
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None}
 """Options of a plan that tells where weights would go, without reading them."""
 
 
-def _logged(report: _Reports) -> _Reports:
+def _named(
+    model: Graph | abc.Mapping[str, Graph], path: StrPath | None
+) -> tuple[StrPath | None, dict[str, Graph]]:
+    """Return the folder, and the models by their names."""
+    if isinstance(model, abc.Mapping):
+        return path, dict(model)
+    folder, name = target_of(path)
+    return folder, {name: model}
+
+
+def _logged(report: reports.SaveReport) -> reports.SaveReport:
     if not report.dry_run:
         document = report.to_dict()
         models = document.get("models", [document])

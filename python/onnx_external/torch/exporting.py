@@ -20,7 +20,7 @@ from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
 from ..patching.classes import known_classes
 from ..progress import Progress, shown
-from ..reports import MemberReport, SaveReport
+from ..reports import SavedModel, SaveReport
 from ..rewriting.refusals import RewriteError, chain
 from ..rewriting.rewriter import Rewriting
 from ..save import save
@@ -244,7 +244,7 @@ def _weights_of(target: Target, made: Skeleton) -> dict[str, torch.Tensor] | Non
 
 
 def sources_of(
-    made: Skeleton, report: SaveReport | MemberReport, origin: str = "checkpoint"
+    made: Skeleton, report: SaveReport | SavedModel, origin: str = "checkpoint"
 ) -> dict[str, Source]:
     """Where each initializer's values came from; `origin`: of those that were filled."""
     found = {name: Source(kind) for name, kind in made.constants.items()}
@@ -254,7 +254,7 @@ def sources_of(
     return found
 
 
-def left_in(made: Skeleton, report: SaveReport | MemberReport) -> dict[str, int]:
+def left_in(made: Skeleton, report: SaveReport | SavedModel) -> dict[str, int]:
     """As `Skeleton.left`, of the model that was saved."""
     return left_of(made.model, made.slots.keys() & {tensor.slot for tensor in report.tensors})
 

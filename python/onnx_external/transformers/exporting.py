@@ -15,7 +15,7 @@ from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from ..progress import Progress, shown
-from ..reports import MemberReport, SaveReport, SetReport, members
+from ..reports import SavedModel, SaveReport
 from ..rewriting.rewriter import Rewriting
 from ..torch.exporting import PACKAGES, Source, left_in, sources_of
 from ..torch.rewritten import Rewrite
@@ -46,9 +46,9 @@ class ModelReport(Stepwise):
     """The class of transformers."""
     dry_run: bool
     """True: nothing was written."""
-    graphs: dict[str, MemberReport]
+    graphs: dict[str, SavedModel]
     """By name: "model", or "prefill" and "decode", or "encoder", "prefill" and "decode"."""
-    save: SaveReport | SetReport
+    save: SaveReport
     """Of all of them: they share their data files."""
     sources: dict[str, dict[str, Source]]
     """By graph and initializer: where its values came from."""
@@ -236,7 +236,7 @@ def export(
             with meter.step("save"):
                 report = saves.save(options)
     traced = choice.graphs
-    saved = dict(zip(traced, members(report), strict=True))
+    saved = dict(zip(traced, report.models, strict=True))
     return ModelReport(
         path=str(saves.folder),
         model_class=type(loaded.model).__name__,

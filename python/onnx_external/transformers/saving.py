@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..checkpoint import Checkpoint, open_checkpoint
 from ..errors import Error, InvalidArgumentError, Remedy
 from ..options import Mapping
-from ..reports import SaveReport, SetReport
+from ..reports import SaveReport
 from ..save import save
 from ..torch.guards import Sizes
 from ..torch.skeleton import Skeleton
@@ -89,13 +89,13 @@ class Saving:
             "folder for them"
         )
 
-    def plan(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
+    def plan(self, options: abc.Mapping[str, Any]) -> SaveReport:
         """Find out whether all of it can be saved."""
         report = self._save({**options, "dry_run": True})
         self._beside(options).check(bool(options.get("overwrite")))
         return report
 
-    def save(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
+    def save(self, options: abc.Mapping[str, Any]) -> SaveReport:
         """Save it."""
         beside = self._beside(options)
         with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
@@ -106,7 +106,7 @@ class Saving:
     def _beside(self, options: abc.Mapping[str, Any]) -> Beside:
         return Beside(self._files, self.folder, options.get("progress") or None)
 
-    def _save(self, options: abc.Mapping[str, Any]) -> SaveReport | SetReport:
+    def _save(self, options: abc.Mapping[str, Any]) -> SaveReport:
         given = {name: each for name, each in options.items() if name != "variant"}
         try:
             with self._opened(options.get("variant")) as weights:
@@ -120,21 +120,17 @@ class Saving:
         # Of a tensor that several files have, transformers takes the last one.
         return open_checkpoint(self._weights, variant=variant, overlay=len(self._weights) > 1)
 
-    def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport | SetReport:
+    def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport:
         mapping: Mapping = options.pop("mapping")
         if len(self._graphs) > 1:
             models = {name: _given(graph, options) for name, graph in self._graphs.items()}
             document = map_of_set({name: graph.made for name, graph in self._graphs.items()})
             mapping = replace(mapping, map=document)
-            together = save(models, self.folder, weights, mapping=mapping, **options)
-            assert isinstance(together, SetReport)
-            return together
+            return save(models, self.folder, weights, mapping=mapping, **options)
         name, graph = next(iter(self._graphs.items()))
         path = self._target if self.folder != self._target else self.folder / name
         mapping = replace(mapping, map=map_document(graph.made))
-        report = save(_given(graph, options), path, weights, mapping=mapping, **options)
-        assert isinstance(report, SaveReport)
-        return report
+        return save(_given(graph, options), path, weights, mapping=mapping, **options)
 
 
 def _given(graph: Graph, options: abc.Mapping[str, Any]) -> Skeleton | bytes:

@@ -93,7 +93,7 @@ struct TestData {
 [[nodiscard]] Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                               std::span<const Checkpoint> recordings);
 
-// Test data and the recordings that hold its tensors, as write_plan() takes them.
+// Test data and the recordings that hold its tensors.
 struct RecordedInputs {
   TestData data;
   std::vector<Checkpoint> recordings;  // TestInput::recording indexes them

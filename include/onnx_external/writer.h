@@ -55,8 +55,6 @@ struct WriteOptions {
   Team* team = nullptr;
 };
 
-struct RecordedInputs;  // test_data.h
-
 // What a conversion to a smaller float type did to one tensor.
 struct Overflow {
   std::uint64_t values = 0;  // finite ones that became infinite
@@ -114,9 +112,8 @@ class StagedSave {
 };
 
 // Writes all of `plan` into a new staging folder in `out_dir` (created if missing): the models, in
-// the order of SavePlan::models, with the planned tensors, and their data. `inputs`: test data to
-// write beside the model. Free space and limits on names and sizes are checked first. After an
-// error nothing is left behind.
+// the order of SavePlan::models, with the planned tensors, and their data. Free space and limits
+// on names and sizes are checked first. After an error nothing is left behind.
 //
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
@@ -127,15 +124,13 @@ class StagedSave {
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
-                                            const WriteOptions& options,
-                                            const RecordedInputs* inputs = nullptr);
+                                            const WriteOptions& options);
 // Of a model alone.
 [[nodiscard]] inline Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
                                                    const Checkpoint& checkpoint,
                                                    const std::filesystem::path& out_dir,
-                                                   const WriteOptions& options,
-                                                   const RecordedInputs* inputs = nullptr) {
-  return write_plan(plan, std::span(&model, 1), checkpoint, out_dir, options, inputs);
+                                                   const WriteOptions& options) {
+  return write_plan(plan, std::span(&model, 1), checkpoint, out_dir, options);
 }
 
 // For exporters whose tensors come one by one and go away: call add() from any thread, then

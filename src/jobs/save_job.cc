@@ -15,6 +15,7 @@
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/completeness.h"
+#include "save/test_data_files.h"
 
 namespace onnx_external {
 namespace {
@@ -86,6 +87,14 @@ VerifyOptions verify_options(const SaveJob& job) {
     options.drop_cache = DropCache::kBehind;
   }
   return options;
+}
+
+// Recorded inputs follow a model that is in place, once its save has unlocked the folder.
+Status publish_test_data(const SaveJob& job, StagedSave published) {
+  { const StagedSave done = std::move(published); }
+  const WriteOptions& write = job.options.write;
+  return write_test_data(job.inputs, job.target.folder,
+                         {write.overwrite, write.sync, job.options.verification});
 }
 
 // Everything that the models share is read once. A graph's own data is checked by the CRC-32 that
@@ -251,12 +260,12 @@ Result<SaveReport> carry_out(SaveJob job) {
     return std::move(report);
   }
   ReplacedData old_data(job.target.folder, job.names);
+  TRY(check_test_data_files(job.inputs, job.target.folder, write.overwrite));
   // From here on every file, offset and length is final.
-  TRY_ASSIGN(auto staged, write_plan(job.plan, job.models, *job.checkpoint, job.target.folder,
-                                     write, &job.inputs));
+  TRY_ASSIGN(auto staged,
+             write_plan(job.plan, job.models, *job.checkpoint, job.target.folder, write));
   report.bytes_resumed = staged.bytes_resumed();
-  const bool leads = write.team == nullptr || write.team->rank() == 0;
-  if (job.options.verification == Verification::kOn && leads) {
+  if (job.options.verification == Verification::kOn && leads(write)) {
     TRY(verify_staged(job, staged));
     report.verified = true;
   }
@@ -266,6 +275,8 @@ Result<SaveReport> carry_out(SaveJob job) {
   TRY(staged.publish());
   report.data_left_for = staged.data_left_for();
   old_data.note(report);
+  TRY_IN("the new model is in place, but not its test data",
+         leads(write) ? publish_test_data(job, std::move(staged)) : Status());
   report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(report);

@@ -36,6 +36,11 @@ struct SaveJob {
   [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
 
+// Whether this process verifies and publishes: the first of its team.
+[[nodiscard]] inline bool leads(const WriteOptions& options) {
+  return options.team == nullptr || options.team->rank() == 0;
+}
+
 // The graph of a model alone, for messages.
 [[nodiscard]] std::string graph_name(const Model& model);
 
@@ -47,7 +52,7 @@ struct SaveInputs {
 };
 
 // Checks the options and that the target is free, so that a save fails before anything is read,
-// then opens the inputs. Sets that were cut off in the folder are completed first. The checkpoint
+// then opens the inputs. What killed saves left in the folder is cleared up first. The checkpoint
 // gets the tensors that options and models bring along.
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);

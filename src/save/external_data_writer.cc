@@ -316,7 +316,7 @@ struct ExternalDataWriter::State {
     TRY_ASSIGN(const auto identity,
                write_model_file({transaction.staging(), plan.models.front().name, pieces,
                                  ModelAccess::cuts(model), crcs, write}));
-    TRY(transaction.write_manifest(builder.manifest_for({&identity, 1}, crcs, {}, {})));
+    TRY(transaction.write_manifest(builder.manifest_for({&identity, 1}, crcs, {})));
     return transaction.publish();
   }
 };

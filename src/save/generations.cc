@@ -131,25 +131,6 @@ Manifest located(Manifest manifest, const GenerationNames& names, const std::str
   return manifest;
 }
 
-// Removes the recorded inputs that a manifest lists, except those that the current model has too
-// and those that are not as recorded.
-void remove_test_data(const Directory& out, const Manifest& manifest, const FileSet& in_use) {
-  std::set<std::string> folders;
-  for (const ManifestFile& record : manifest.test_data) {
-    if (in_use.contains(record.file)) {
-      continue;
-    }
-    const auto [set, name] = folder_and_name(record.file);
-    const auto folder = out.open_folder(set);
-    if (folder && is_as_recorded(*folder, name, record) && folder->remove_file(name)) {
-      folders.insert(set);
-    }
-  }
-  for (const std::string& name : folders) {
-    (void)out.remove_empty_folder(name);
-  }
-}
-
 }  // namespace
 
 Result<ModelIdentity> read_identity(const Directory& folder, const std::string& model_name) {
@@ -161,23 +142,6 @@ Result<ModelIdentity> read_identity(const Directory& folder, const std::string& 
 std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
   const auto model = read_identity(folder, model_name);
   return model ? std::optional(*model) : std::nullopt;
-}
-
-bool holds_only_inputs(const Directory& folder) {
-  const auto entries = folder.entries();
-  return entries && std::all_of(entries->begin(), entries->end(), [&](const std::string& name) {
-           const auto kind = folder.kind_of(name);
-           return kind && *kind == EntryKind::kFile && is_test_input_name(name);
-         });
-}
-
-bool is_as_recorded(const Directory& folder, const std::string& name, const ManifestFile& record) {
-  const auto file = open_plain(folder, name);
-  if (!file || (*file)->size() != record.length) {
-    return false;
-  }
-  const auto crc = range_crc32(**file, 0, record.length);
-  return crc && *crc == record.crc32;
 }
 
 std::optional<std::uint64_t> generation_of_location(const GenerationNames& names,
@@ -260,9 +224,6 @@ std::optional<FileSet> current_files(const Directory& out, const GenerationNames
   if (manifest) {
     for (const ManifestTensor& tensor : manifest->tensors) {
       files.insert(tensor.file);
-    }
-    for (const ManifestFile& file : manifest->test_data) {
-      files.insert(file.file);
     }
     return files;
   }
@@ -444,7 +405,7 @@ bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
     const std::string& entry = (*entries)[i];
     const auto manifest = manifest_of(out, names, entry, model);
     all_gone = all_gone && (manifest || manifest.error().code != ErrorCode::kIo);
-    if (manifest && manifest->test_data.empty()) {
+    if (manifest) {
       const std::uint64_t number = entry == newest ? std::numeric_limits<std::uint64_t>::max()
                                                    : generation_of_manifest(names, entry);
       twins.emplace(std::pair(number, entry),
@@ -508,9 +469,6 @@ RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
     if (!is_needed) {
       removed.all_gone = false;
       continue;
-    }
-    if (!*is_needed) {
-      remove_test_data(out, known, in_use);
     }
     const bool gone = Remover(out, names, entry, known).remove(files) &&
                       (*is_needed || remove_manifest(out, names, entry));

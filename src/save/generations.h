@@ -1,5 +1,5 @@
 // Finds and removes what saves have left in an output folder: generations of data, each with the
-// manifest that knows its model, and recorded inputs. No function here follows a link.
+// manifest that knows its model. No function here follows a link.
 //
 // A model may have been saved with another name of the data folder than this save uses. Only the
 // manifest inside identifies such a folder, so its files must also have the recorded sizes. Files
@@ -82,15 +82,8 @@ struct ModelIdentity {
 // Whether there is one, as far as the beginnings of manifests tell; false when that is not known.
 [[nodiscard]] bool has_manifest(const Directory& out, const GenerationNames& names);
 
-// True for a folder that holds nothing but files of recorded inputs.
-[[nodiscard]] bool holds_only_inputs(const Directory& folder);
-
-// True when the file has the length and the CRC-32 of the record.
-[[nodiscard]] bool is_as_recorded(const Directory& folder, const std::string& name,
-                                  const ManifestFile& record);
-
-// The files that the model in place refers to, with its test data: taken from its manifest, or from
-// the model if it has none. An empty set when there is no model; nothing when it cannot be read.
+// The files that the model in place refers to: taken from its manifest, or from the model if it has
+// none. An empty set when there is no model; nothing when it cannot be read.
 [[nodiscard]] std::optional<FileSet> current_files(const Directory& out,
                                                    const GenerationNames& names,
                                                    const std::optional<ModelIdentity>& current);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/bad_input.h"
@@ -15,7 +14,6 @@
 #include "base/try.h"
 #include "checkpoint/derivation_json.h"
 #include "onnx_external/plan.h"
-#include "save/file_names.h"
 #include "save/manifest_options.h"
 #include "tensor/recipe_json.h"
 
@@ -282,39 +280,6 @@ Status check_header(const Json& root) {
   return {};
 }
 
-// The files of recorded inputs.
-Status parse_test_data(const Json& root, Manifest& manifest) {
-  std::set<std::string> seen;
-  const auto parse = [&](const Json& entry) -> Result<ManifestFile> {
-    ManifestFile file;
-    TRY_ASSIGN(file.file, text_member(entry, "file"));
-    TRY_ASSIGN(file.length, uint_member(entry, "length"));
-    TRY_ASSIGN(file.crc32, crc_member(entry));
-    // Files with these names may be removed: nothing else is let through.
-    const std::size_t slash = file.file.find('/');
-    if (slash == std::string::npos || !is_test_set_name(file.file.substr(0, slash)) ||
-        !is_test_input_name(file.file.substr(slash + 1))) {
-      return corrupt("\"file\" is no test_data_set_N/input_K.pb");
-    }
-    if (!seen.insert(file.file).second) {
-      return corrupt("\"file\" stands there twice");
-    }
-    return file;
-  };
-  return parse_list(root, "test_data", "test data", manifest.test_data, parse);
-}
-
-std::string test_data_text(const std::vector<ManifestFile>& files) {
-  std::string out = ",\n\"test_data\": [";
-  std::string_view separator = "\n";
-  for (const ManifestFile& file : files) {
-    fmt::format_to(std::back_inserter(out), "{}{{\"file\": {}, \"length\": {}, \"crc32\": \"{}\"}}",
-                   separator, json_quote(file.file), file.length, hex_text(file.crc32));
-    separator = ",\n";
-  }
-  return out + "\n]";
-}
-
 Status parse_save_options(const Json& root, Manifest& manifest) {
   const Json* const json = root.find("options");
   if (json != nullptr) {
@@ -409,9 +374,6 @@ std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
       "\"tensors\": [";
   std::string out = std::move(lines).text();
   out.insert(0, head).append("\n]");
-  if (!manifest.test_data.empty()) {
-    out += test_data_text(manifest.test_data);
-  }
   out += "\n}\n";
   return out;
 }
@@ -436,7 +398,6 @@ Result<Manifest> parse_manifest(std::string_view text) {
     manifest.tensors.push_back(std::move(tensor));
     entry = Json();  // makes room for the next tensor
   }
-  TRY(parse_test_data(root, manifest));
   return manifest;
 }
 

@@ -8,12 +8,12 @@
 //  "set": [{"file": "encoder.onnx", "bytes": 1234, "crc32": "0123abcd"}, ...]?,
 //  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
 //  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "overflowed"?,
-//               "file"?, "offset", "length", "crc32"?, "dtype", "dims"}, ...],
-//  "test_data": [{"file": "test_data_set_0/input_0.pb", "length": 12, "crc32": "..."}, ...]?}
+//               "file"?, "offset", "length", "crc32"?, "dtype", "dims"}, ...]}
 //
 // "options" are those of the save (manifest_options.h). Version 1 has no "recipe"; in version 2,
-// recipes only transpose and cast, and no tensor is derived. The lowest version that suffices is
-// written, so that older programs read what they understand and refuse what they would misread.
+// recipes only transpose and cast, and no tensor is derived. Manifests of 0.1 may also list files
+// of recorded inputs ("test_data"), which are ignored. The lowest version that suffices is written,
+// so that older programs read what they understand and refuse what they would misread.
 //
 // The text depends on the saved model alone: equal saves have equal manifests. When it is read
 // back, it is treated as hostile input. Plain values; safe from any thread.
@@ -59,15 +59,6 @@ struct ManifestTensor {
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
-// A file beside the data folder: recorded inputs.
-struct ManifestFile {
-  std::string file;  // "test_data_set_N/input_K.pb", beside the model
-  std::uint64_t length = 0;
-  std::uint32_t crc32 = 0;
-
-  friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
-};
-
 // A file that the model refers to and that is not its own: the checkpoint's, or another model's
 // data. It is never removed with the model.
 struct LinkedFile {
@@ -94,7 +85,6 @@ struct Manifest {
   std::vector<SetMember> set;      // written when there are any
   std::vector<LinkedFile> linked;  // by rising name, written when there are any
   std::vector<ManifestTensor> tensors;
-  std::vector<ManifestFile> test_data;  // written when there is any
 
   [[nodiscard]] bool is_linked(const std::string& file) const;
 

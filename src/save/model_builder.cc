@@ -77,12 +77,10 @@ void ModelBuilder::place(const PlannedTensor& tensor, TensorData data, Placement
 
 std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
                                        std::span<const std::uint32_t> crcs,
-                                       const std::map<std::size_t, Overflow>& overflows,
-                                       std::vector<ManifestFile> test_data) const {
+                                       const std::map<std::size_t, Overflow>& overflows) const {
   Manifest manifest;
   manifest.options = plan_.models[member_].asked;
   manifest.linked = linked_files();
-  manifest.test_data = std::move(test_data);
   manifest.model_file = name();
   manifest.model_bytes = written[member_].bytes;
   manifest.model_crc32 = written[member_].crc32;

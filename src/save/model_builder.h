@@ -48,8 +48,7 @@ class ModelBuilder {
   // each part of the plan; not read with Layout::kLink. Requires: build() succeeded.
   [[nodiscard]] std::string manifest_for(std::span<const ModelIdentity> written,
                                          std::span<const std::uint32_t> crcs,
-                                         const std::map<std::size_t, Overflow>& overflows,
-                                         std::vector<ManifestFile> test_data) const;
+                                         const std::map<std::size_t, Overflow>& overflows) const;
 
  private:
   // What the model already has is moved; the rest is attached.

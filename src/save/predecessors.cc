@@ -126,7 +126,7 @@ std::vector<GenerationNames> Predecessors::models_of(const std::optional<SetNote
 bool Predecessors::settle(const std::string& staging_name) const {
   const auto staging = out_.open_folder(staging_name);
   const auto note = staging ? read_set_note(*staging) : fail(staging.error());
-  return note && !is_committed(out_, *note) && finish_exchanges(*staging, *note) &&
+  return note && !is_committed(out_, *note) &&
          remove_data_of_staged_models(*staging, Whose::kOthers).all_gone;
 }
 
@@ -155,7 +155,7 @@ void Predecessors::clear(const std::string& entry) const {
     return;
   }
   const auto note = read_set_note(*staging);
-  if (!note || !publish_rest(*staging, *note) || !finish_exchanges(*staging, *note)) {
+  if (!note || !publish_rest(*staging, *note)) {
     return;  // it may hold files of the current models
   }
   if (!remove_data_of_staged_models(*staging, Whose::kOthers).all_gone) {
@@ -203,84 +203,6 @@ RemovedData Predecessors::remove_data_of_staged_models(const Directory& staging,
     }
   }
   return removed;
-}
-
-bool Predecessors::finish_exchanges(const Directory& staging,
-                                    const std::optional<SetNote>& note) const {
-  const std::vector<GenerationNames> models = models_of(note);
-  return std::all_of(models.begin(), models.end(),
-                     [&](const GenerationNames& names) { return finish_exchange(staging, names); });
-}
-
-// A save that was killed after the commit point left test data of the current model in its staging
-// folder; this puts it in place. False when the current model's manifest cannot be read.
-bool Predecessors::finish_exchange(const Directory& staging, const GenerationNames& names) const {
-  const auto current = current_manifest(out_, names);
-  for (std::size_t i = 0; current && i < current->test_data.size();) {
-    const std::string& file = current->test_data[i].file;
-    const std::string set = file.substr(0, file.find('/'));
-    const auto staged = staging.open_folder(set);
-    const auto published = out_.open_folder(set);
-    const auto is_in = [&](const Result<Directory>& folder, const std::string& name) {
-      return folder && is_as_recorded(*folder, name, current->test_data[i]);
-    };
-    EntryNames files;
-    bool is_staged = true;    // all of it
-    bool is_in_place = true;  // all of it
-    bool is_there = true;     // each file in one of the two
-    for (; i < current->test_data.size() && current->test_data[i].file.starts_with(set + "/");
-         ++i) {
-      const std::string name = current->test_data[i].file.substr(set.size() + 1);
-      files.insert(name);
-      const bool has_place = is_in(published, name);
-      const bool has_stage = is_in(staged, name);
-      is_in_place = is_in_place && has_place;
-      is_staged = is_staged && has_stage;
-      is_there = is_there && (has_place || has_stage);
-    }
-    if (is_in_place || !is_there) {
-      continue;
-    }
-    if (!(is_staged ? replace_folder(staging, set, files) : replace_files(staging, set, files))) {
-      return false;
-    }
-  }
-  return current || current.error().code == ErrorCode::kNotFound;
-}
-
-Status Predecessors::replace_folder(const Directory& staging, const std::string& name,
-                                    const EntryNames& files) const {
-  Status status = exchange_entries(staging, name, out_, name);
-  if (status || (status.error().code != ErrorCode::kNotFound &&
-                 status.error().code != ErrorCode::kUnsupported)) {
-    return status;
-  }
-  return replace_files(staging, name, files);
-}
-
-// Where folders cannot be exchanged, files are, one after another, so that none is ever missing. A
-// file that is not in the staging folder any more has been put in place before.
-Status Predecessors::replace_files(const Directory& staging, const std::string& name,
-                                   const EntryNames& files) const {
-  const auto old = out_.open_folder(name);
-  if (!old) {
-    return old.error().code == ErrorCode::kNotFound
-               ? rename_entry(staging, name, out_, name, Replace::kNo)
-               : fail(old.error());
-  }
-  if (!holds_only_inputs(*old)) {
-    return fail(ErrorCode::kAlreadyExists,
-                out_.child(name) + ": holds other things than recorded inputs; move it away");
-  }
-  TRY(remove_all_but(*old, files));
-  TRY_ASSIGN(const auto folder, staging.open_folder(name));
-  for (const std::string& file : files) {
-    Status renamed = rename_entry(folder, file, *old, file, Replace::kYes);
-    if (!renamed && renamed.error().code != ErrorCode::kNotFound) {
-      return renamed;
-    }
-  }
-  return sync_folder(*old, options_.sync);
 }
 
 void finish_sets(const std::filesystem::path& out_dir, Sync sync) {

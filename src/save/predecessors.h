@@ -50,22 +50,12 @@ class Predecessors {
   [[nodiscard]] RemovedData remove_data_of_staged_models(const Directory& staging,
                                                          Whose whose) const;
 
-  // Replaces a folder of recorded inputs by the one in the staging folder. The old folder is then
-  // in the staging folder, or removed.
-  [[nodiscard]] Status replace_folder(const Directory& staging, const std::string& name,
-                                      const EntryNames& files) const;
-
  private:
   [[nodiscard]] std::vector<std::string> staging_folders() const;
   [[nodiscard]] std::vector<GenerationNames> models_of(const std::optional<SetNote>& note) const;
   void clear(const std::string& entry) const;
   [[nodiscard]] bool publish_rest(const Directory& staging,
                                   const std::optional<SetNote>& note) const;
-  [[nodiscard]] bool finish_exchanges(const Directory& staging,
-                                      const std::optional<SetNote>& note) const;
-  [[nodiscard]] bool finish_exchange(const Directory& staging, const GenerationNames& names) const;
-  [[nodiscard]] Status replace_files(const Directory& staging, const std::string& name,
-                                     const EntryNames& files) const;
 
   const Directory& out_;
   const TransactionOptions& options_;

@@ -45,7 +45,6 @@ Transaction::Transaction(Transaction&& other) noexcept
       out_(std::move(other.out_)),
       reserve_(std::move(other.reserve_)),
       staging_(std::move(other.staging_)),
-      extra_(std::move(other.extra_)),
       renamed_data_(std::move(other.renamed_data_)),
       data_left_for_(std::move(other.data_left_for_)),
       done_(std::exchange(other.done_, true)) {}
@@ -164,26 +163,6 @@ Status Transaction::reserve_descriptors() {
   return {};
 }
 
-Result<const Directory*> Transaction::add_test_data_folder(const std::string& name) {
-  TRY_ASSIGN(const auto kind, out_->kind_of(name));
-  if (kind) {
-    if (options_.overwrite == Overwrite::kRefuse) {
-      return fail_with(ErrorCode::kAlreadyExists, out_->child(name) + ": exists",
-                       {{"overwrite", "", "replaces it"}});
-    }
-    const auto old = out_->open_folder(name);
-    if (!old || !holds_only_inputs(*old)) {
-      return fail(ErrorCode::kAlreadyExists, out_->child(name) +
-                                                 ": holds other things than recorded inputs; move "
-                                                 "it away");
-    }
-  }
-  TRY(staging_.folder().make_folder(name, kPublishedFolderMode));
-  TRY_ASSIGN(auto folder, staging_.folder().open_folder(name));
-  extra_.push_back({name, std::make_unique<Directory>(std::move(folder)), kind.has_value(), false});
-  return extra_.back().folder.get();
-}
-
 Status Transaction::write_manifest(std::string_view manifest) {
   TRY(write_manifest_of(options_.model_name, manifest));
   return sync_staging();
@@ -203,9 +182,6 @@ Status Transaction::write_manifest_of(const std::string& model, std::string_view
 
 Status Transaction::sync_staging() const {
   TRY(sync_folder(staging_.data(), options_.sync));
-  for (const ExtraFolder& extra : extra_) {
-    TRY(sync_folder(*extra.folder, options_.sync));
-  }
   return sync_folder(staging_.folder(), options_.sync);
 }
 
@@ -217,7 +193,6 @@ Status Transaction::publish() {
     TRY(set->write_note());
   }
   TRY(publish_data());
-  TRY(publish_new_folders());
   TRY(sync_folder(*out_, options_.sync));
   TRY(options_.sync == Sync::kFiles ? made_folders_.sync() : Status());
   TRY(set ? set->publish_first() : commit());
@@ -228,7 +203,6 @@ Status Transaction::publish() {
       "only some models of the set are in place; the next save into the folder puts the others in "
       "place",
       set ? set->publish_others() : Status());
-  TRY_IN("the new model is in place, but not its test data", exchange_old_folders());
   TRY_IN(set ? "the new models are in place, but may not survive a power cut"
              : "the new model is in place, but may not survive a power cut",
          sync_folder(*out_, options_.sync));
@@ -287,39 +261,8 @@ Status Transaction::publish_data() {
   return {};
 }
 
-Status Transaction::publish_new_folders() {
-  for (ExtraFolder& extra : extra_) {
-    if (extra.replaces) {
-      continue;
-    }
-    TRY(rename_entry(staging_.folder(), extra.name, *out_, extra.name, Replace::kNo));
-    extra.renamed = true;
-  }
-  return {};
-}
-
-// The old folders are then in the staging folder and are removed with it. After an error it stays
-// until the next save can finish the exchange.
-Status Transaction::exchange_old_folders() {
-  for (const ExtraFolder& extra : extra_) {
-    if (!extra.replaces) {
-      continue;
-    }
-    const auto names = extra.folder->entries();
-    TRY(names ? predecessors().replace_folder(staging_.folder(), extra.name,
-                                              {names->begin(), names->end()})
-              : fail(names.error()));
-  }
-  return {};
-}
-
 void Transaction::roll_back() {
   reserve_.clear();
-  for (const ExtraFolder& extra : extra_) {
-    if (extra.renamed) {
-      (void)out_->remove_tree(extra.name);
-    }
-  }
   for (auto entry = renamed_data_.rbegin(); entry != renamed_data_.rend(); ++entry) {
     (void)out_->remove_tree(*entry);
   }

@@ -4,8 +4,8 @@
 //            take over that of a killed save of the same job; remove what other killed saves left
 //   write    data files, manifest and model, under their final relative names
 //   publish  rename the data folder (or the manifest and the data files that stand beside the
-//            model) and new folders of test data, then the model (the commit point); then remove
-//            the data of the model that was replaced
+//            model), then the model (the commit point); then remove the data of the model that was
+//            replaced
 //
 // The models of a set are renamed one by one; the first one is the commit point, after which a save
 // that was killed is finished by the next one (save/set_note.h).
@@ -15,8 +15,7 @@
 // killed save leaves its staging folder, and the same save resumes from it (save/resume.h).
 // Replaced data is removed file by file, as its manifest lists it, and only if the manifest knows
 // the replaced model by its CRC; what the new model or another model of the folder refers to stays.
-// Test data folders of a replaced model are exchanged with the new ones right after the commit
-// point; if the save is killed in between, the next save into the folder finishes that. With
+// With
 // Sync::kFiles all this holds through power loss too, provided that the disk obeys a flush.
 #pragma once
 
@@ -63,11 +62,6 @@ class Transaction {
   // and files with names of options().files, in any state.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
 
-  // Makes a folder for recorded inputs, to be published beside the model. It lives as long as this
-  // object. kAlreadyExists when the output folder has an entry of that name, unless overwriting is
-  // allowed and it is a folder with files of recorded inputs alone.
-  [[nodiscard]] Result<const Directory*> add_test_data_folder(const std::string& name);
-
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
@@ -106,8 +100,6 @@ class Transaction {
   [[nodiscard]] Status note_replaced() const;
   [[nodiscard]] Result<SetNote> set_note() const;
   [[nodiscard]] Status publish_data();
-  [[nodiscard]] Status publish_new_folders();
-  [[nodiscard]] Status exchange_old_folders();
   void clear_up();
   void roll_back();
 
@@ -116,13 +108,6 @@ class Transaction {
   std::optional<Directory> out_;
   std::vector<UniqueFd> reserve_;  // for roll_back(), when no other descriptor can be had
   Staging staging_;
-  struct ExtraFolder {
-    std::string name;
-    std::unique_ptr<Directory> folder;
-    bool replaces = false;  // the output folder has one of this name
-    bool renamed = false;
-  };
-  std::vector<ExtraFolder> extra_;
   std::vector<std::string> renamed_data_;  // entries of the output folder
   std::vector<std::pair<std::string, std::string>> data_left_for_;
   bool done_ = false;  // published, or moved from

@@ -13,11 +13,6 @@
 #include "save/output_names.h"
 
 namespace onnx_external {
-namespace {
-
-constexpr mode_t kStagingMode = 0700;
-
-}  // namespace
 
 Status remove_all_but(const Directory& folder, const EntryNames& spared) {
   TRY_ASSIGN(const auto entries, folder.entries());

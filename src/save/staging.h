@@ -18,6 +18,7 @@ namespace onnx_external {
 
 // Published folders get their mode from the umask.
 inline constexpr mode_t kPublishedFolderMode = 0777;
+inline constexpr mode_t kStagingMode = 0700;
 
 [[nodiscard]] Status remove_all_but(const Directory& folder, const EntryNames& spared);
 

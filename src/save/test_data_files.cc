@@ -1,14 +1,25 @@
 #include "save/test_data_files.h"
 
+#include <algorithm>
+#include <new>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/digest.h"
+#include "base/directory.h"
 #include "base/io_buffer.h"
 #include "base/output_file.h"
+#include "base/range_crc.h"
 #include "base/read_step.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "save/file_names.h"
+#include "save/generations.h"
+#include "save/output_names.h"
+#include "save/staging.h"
 
 namespace onnx_external {
 namespace {
@@ -43,42 +54,180 @@ Status append_tensor(const Checkpoint& recording, std::size_t tensor, IoBuffer& 
                        });
 }
 
-Result<ManifestFile> write_input(const TestInput& input, const Checkpoint& recording,
-                                 const Directory& folder, const std::string& name, Sync sync) {
+// What a written file must hold.
+struct WrittenInput {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+
+Result<WrittenInput> write_input(const TestInput& input, const Checkpoint& recording,
+                                 const Directory& folder, std::string name, Sync sync) {
   TRY_ASSIGN(const auto header, test_input_header(input, recording.nbytes(input.tensor)));
   TRY_ASSIGN(auto file, OutputFile::create(folder, name));
   IoBuffer buffer;
   Appender out(file);
   TRY(out.append(std::as_bytes(std::span(header))));
   TRY(append_tensor(recording, input.tensor, buffer, out));
-  if (sync == Sync::kFiles) {
-    TRY(file.sync());
-  }
+  TRY(sync == Sync::kFiles ? file.sync() : Status());
+  file.drop_cache();
   TRY(file.close());
-  return ManifestFile{name, out.written(), out.crc32()};
+  return WrittenInput{std::move(name), out.written(), out.crc32()};
 }
 
-}  // namespace
+Status read_back(const Directory& folder, const WrittenInput& written) {
+  TRY_ASSIGN(const auto file, open_plain(folder, written.name));
+  TRY_ASSIGN(const auto crc, range_crc32(*file, 0, written.bytes));
+  return crc == written.crc32
+             ? Status()
+             : fail(ErrorCode::kMismatch, file->name() + ": is not what was written into it");
+}
 
-Result<std::vector<ManifestFile>> write_test_data(const RecordedInputs& inputs,
-                                                  Transaction& transaction) {
-  std::vector<ManifestFile> files;
-  for (std::size_t s = 0; s < inputs.data.sets.size(); ++s) {
-    const std::string set = test_set_name(s);
-    TRY_ASSIGN(const auto folder, transaction.add_test_data_folder(set));
-    const std::vector<TestInput>& tensors = inputs.data.sets[s].inputs;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      TRY_ASSIGN_IN("recorded input " + quote(tensors[i].recorded), auto file,
-                    write_input(tensors[i], inputs.recordings[tensors[i].recording], *folder,
-                                test_input_name(i), transaction.options().sync));
-      file.file = set + "/" + file.file;
-      files.push_back(std::move(file));
+Status write_set(const RecordedInputs& inputs, std::size_t set, const Directory& staging,
+                 const TestDataOptions& options) {
+  const std::string name = test_set_name(set);
+  TRY(staging.make_folder(name, kPublishedFolderMode));
+  TRY_ASSIGN(const auto folder, staging.open_folder(name));
+  const std::vector<TestInput>& tensors = inputs.data.sets[set].inputs;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TRY_ASSIGN_IN("recorded input " + quote(tensors[i].recorded), const auto written,
+                  write_input(tensors[i], inputs.recordings[tensors[i].recording], folder,
+                              test_input_name(i), options.sync));
+    TRY(options.verification == Verification::kOn ? read_back(folder, written) : Status());
+  }
+  return sync_folder(folder, options.sync);
+}
+
+bool holds_only_inputs(const Directory& out, const std::string& name) {
+  const auto folder = out.open_folder(name);
+  const auto entries = folder ? folder->entries() : fail(folder.error());
+  return entries && std::all_of(entries->begin(), entries->end(), [&](const std::string& entry) {
+           const auto kind = folder->kind_of(entry);
+           return kind && *kind == EntryKind::kFile && is_test_input_name(entry);
+         });
+}
+
+Status check_sets(const RecordedInputs& inputs, const Directory& out, Overwrite overwrite) {
+  for (std::size_t set = 0; set < inputs.data.sets.size(); ++set) {
+    const std::string name = test_set_name(set);
+    TRY_ASSIGN(const auto kind, out.kind_of(name));
+    if (kind && overwrite == Overwrite::kRefuse) {
+      return fail_with(ErrorCode::kAlreadyExists, out.child(name) + ": exists",
+                       {{"overwrite", "", "replaces it"}});
     }
+    if (kind && !holds_only_inputs(out, name)) {
+      return fail(ErrorCode::kAlreadyExists,
+                  out.child(name) + ": holds other things than recorded inputs; move it away");
+    }
+  }
+  return {};
+}
+
+// The name that a replaced set has in the staging folder.
+std::string replaced_name(const std::string& set) {
+  return "replaced." + set;
+}
+
+// Puts a set in place. After an error the older one is there again.
+Status publish_set(const Directory& staging, const Directory& out, const std::string& set) {
+  const Status moved = rename_entry(out, set, staging, replaced_name(set), Replace::kNo);
+  if (!moved && moved.error().code != ErrorCode::kNotFound) {
+    return moved;
+  }
+  Status placed = rename_entry(staging, set, out, set, Replace::kNo);
+  if (!placed && moved) {
+    (void)rename_entry(staging, replaced_name(set), out, set, Replace::kNo);
+  }
+  return placed;
+}
+
+Status publish_sets(const RecordedInputs& inputs, const Directory& staging, const Directory& out,
+                    const TestDataOptions& options) {
+  TRY(check_sets(inputs, out, options.overwrite));
+  EntryNames placed;
+  for (std::size_t set = 0; set < inputs.data.sets.size(); ++set) {
+    TRY(publish_set(staging, out, test_set_name(set)));
+    placed.insert(test_set_name(set));
+  }
+  TRY_ASSIGN(const auto entries, out.entries());
+  for (const std::string& entry : entries) {
+    if (options.overwrite == Overwrite::kAllow && is_test_set_name(entry) &&
+        !placed.contains(entry) && holds_only_inputs(out, entry)) {
+      TRY(rename_entry(out, entry, staging, replaced_name(entry), Replace::kNo));
+    }
+  }
+  return sync_folder(out, options.sync);
+}
+
+// Removes the staging folder whatever happens.
+class StagingGuard {
+ public:
+  StagingGuard(const Directory& out, std::string name) : out_(out), name_(std::move(name)) {}
+  StagingGuard(const StagingGuard&) = delete;
+  StagingGuard& operator=(const StagingGuard&) = delete;
+  ~StagingGuard() {
+    for (int attempt = 0; attempt < 2; ++attempt) {  // one allocation that fails leaves nothing
+      try {
+        (void)out_.remove_tree(name_);
+        return;
+      } catch (const std::bad_alloc&) {
+        continue;  // if it fails twice, the next save removes the folder
+      }
+    }
+  }
+
+ private:
+  const Directory& out_;
+  std::string name_;
+};
+
+Status write_sets(const RecordedInputs& inputs, const Directory& out,
+                  const TestDataOptions& options) {
+  TRY_ASSIGN(const auto staging, random_staging_name());
+  const StagingGuard guard(out, staging);
+  TRY(out.make_folder(staging, kStagingMode));
+  TRY_ASSIGN(const auto folder, out.open_folder(staging));
+  for (std::size_t set = 0; set < inputs.data.sets.size(); ++set) {
+    TRY(write_set(inputs, set, folder, options));
   }
   for (const Checkpoint& recording : inputs.recordings) {
     TRY(recording.check_unchanged());
   }
-  return files;
+  TRY(sync_folder(folder, options.sync));
+  return publish_sets(inputs, folder, out, options);
+}
+
+}  // namespace
+
+Status check_test_data_files(const RecordedInputs& inputs, const std::filesystem::path& out_dir,
+                             Overwrite overwrite) {
+  const auto out = Directory::open(out_dir);
+  if (out) {
+    TRY(check_sets(inputs, *out, overwrite));
+  }
+  for (const TestDataSet& set : inputs.data.sets) {
+    for (const TestInput& input : set.inputs) {
+      const Checkpoint& recording = inputs.recordings[input.recording];
+      TRY_IN("recorded input " + quote(input.recorded),
+             test_input_header(input, recording.nbytes(input.tensor)));
+      TRY_IN("recorded input " + quote(input.recorded),
+             recording.check_storage(recording.tensors()[input.tensor].storage));
+    }
+  }
+  return {};
+}
+
+Status write_test_data(const RecordedInputs& inputs, const std::filesystem::path& out_dir,
+                       const TestDataOptions& options) {
+  if (inputs.data.sets.empty()) {
+    return {};
+  }
+  TRY_ASSIGN(const auto out, Directory::open(out_dir));
+  if (out.try_lock() == false) {
+    return fail(ErrorCode::kIo,
+                out_dir.string() + ": another save is writing into this folder; wait for its end");
+  }
+  return write_sets(inputs, out, options);
 }
 
 }  // namespace onnx_external

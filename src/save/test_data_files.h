@@ -1,18 +1,36 @@
-// Writes test_data_set_N/input_K.pb into the staging folder of a save.
+// Writes recorded inputs beside a model: test_data_set_N/input_K.pb. A job of its own, because
+// nothing depends on these files.
+//
+// Each set is written into a staging folder and renamed, so it is complete or not there. A set that
+// it replaces is first renamed into the staging folder, and removed with it. If the job is killed,
+// the next save into the output folder removes the staging folder.
 #pragma once
 
-#include <vector>
+#include <filesystem>
 
 #include "onnx_external/result.h"
 #include "onnx_external/test_data.h"
-#include "save/manifest.h"
-#include "save/publish.h"
+#include "onnx_external/writer.h"
 
 namespace onnx_external {
 
-// Returns what the manifest says of them. Memory: one buffer of 1 MiB. kIo, kCorrupt (a recording
-// is damaged or changed meanwhile), kAlreadyExists, kUnsupported (a tensor over 2 GiB).
-[[nodiscard]] Result<std::vector<ManifestFile>> write_test_data(const RecordedInputs& inputs,
-                                                                Transaction& transaction);
+// Refuses what write_test_data() could not write, before anything is: kAlreadyExists when a set's
+// folder exists, unless overwriting is allowed and it holds nothing but recorded inputs; kCorrupt
+// (a recording is damaged); kUnsupported (a tensor over 2 GiB). Reads all recorded bytes.
+[[nodiscard]] Status check_test_data_files(const RecordedInputs& inputs,
+                                           const std::filesystem::path& out_dir,
+                                           Overwrite overwrite);
+
+struct TestDataOptions {
+  Overwrite overwrite = Overwrite::kRefuse;  // kAllow: all older sets of recorded inputs go
+  Sync sync = Sync::kFiles;
+  Verification verification = Verification::kOn;  // kOn: files are read back before the rename
+};
+
+// Does nothing without inputs. Memory: one buffer of 1 MiB. kIo, also when a save is at work in the
+// folder; kMismatch (the disk has other bytes than were written); as check_test_data_files().
+[[nodiscard]] Status write_test_data(const RecordedInputs& inputs,
+                                     const std::filesystem::path& out_dir,
+                                     const TestDataOptions& options);
 
 }  // namespace onnx_external

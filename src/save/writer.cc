@@ -23,7 +23,6 @@
 #include "save/resume.h"
 #include "save/sparse_files.h"
 #include "save/teamwork.h"
-#include "save/test_data_files.h"
 
 namespace onnx_external {
 
@@ -229,8 +228,7 @@ std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels&
 // Writes the models, then their manifests, which name all of them.
 Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPieces> inline_model,
                     const CopiedFiles& copied, const std::map<std::size_t, Overflow>& overflows,
-                    const WriteOptions& options, std::vector<ManifestFile> test_data,
-                    Transaction& transaction) {
+                    const WriteOptions& options, Transaction& transaction) {
   std::vector<ModelIdentity> written;
   for (ModelBuilder& builder : builders) {
     std::optional<ModelPieces> pieces = std::exchange(inline_model, std::nullopt);
@@ -244,11 +242,11 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPiec
   }
   if (builders.size() == 1) {
     return transaction.write_manifest(
-        builders.front().manifest_for(written, copied.crcs, overflows, std::move(test_data)));
+        builders.front().manifest_for(written, copied.crcs, overflows));
   }
   std::vector<std::string> manifests;
   for (const ModelBuilder& builder : builders) {
-    manifests.push_back(builder.manifest_for(written, copied.crcs, overflows, {}));
+    manifests.push_back(builder.manifest_for(written, copied.crcs, overflows));
   }
   return transaction.write_manifests(manifests);
 }
@@ -256,7 +254,6 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPiec
 // What the leader makes before anything is copied.
 struct PreparedOutput {
   Transaction transaction;
-  std::vector<ManifestFile> test_data;
   WrittenParts resumed;
   std::optional<Journal> journal;
   std::vector<bool> sparse;  // CopyJob::sparse
@@ -273,8 +270,8 @@ Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Direc
 
 Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& checkpoint,
                                       const std::filesystem::path& out_dir, const std::string& job,
-                                      const WriteOptions& options, const RecordedInputs* inputs,
-                                      const Teamwork& team, ProgressMeter& meter) {
+                                      const WriteOptions& options, const Teamwork& team,
+                                      ProgressMeter& meter) {
   // The journal knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && team.is_alone();
   SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
@@ -284,14 +281,8 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& ch
                            plan.data_dir, options.sync, options.overwrite, plan.layout, plan.files,
                            sparse.hole_bytes, resumes ? job : std::string(), plan.data_name,
                            plan.is_of_one() ? std::vector<std::string>() : names_of(plan)}));
-  PreparedOutput output{std::move(transaction),
-                        {},
-                        WrittenParts(plan.parts.size()),
-                        std::nullopt,
+  PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size()), std::nullopt,
                         std::move(sparse.files)};
-  if (inputs != nullptr) {
-    TRY_ASSIGN(output.test_data, write_test_data(*inputs, output.transaction));
-  }
   if (!team.is_alone()) {
     TRY(make_shared_files(plan, team, output.transaction.data()));
     return output;
@@ -335,7 +326,7 @@ Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
 
 Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
                          const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                         const WriteOptions& options, const RecordedInputs* inputs) {
+                         const WriteOptions& options) {
   std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
   TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
@@ -347,7 +338,7 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
     return follow(plan, models, checkpoint, out_dir, options, team);
   }
   ProgressMeter meter(options.progress);
-  auto output = prepare_output(plan, checkpoint, out_dir, job, options, inputs, team, meter);
+  auto output = prepare_output(plan, checkpoint, out_dir, job, options, team, meter);
   using Text = Result<std::string>;
   TRY(team.broadcast(output ? Text(output->transaction.staging_path().filename())
                             : Text(fail(output.error()))));
@@ -365,7 +356,7 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
   TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
   TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,
-                   std::move(output->test_data), transaction));
+                   transaction));
   // From here on the sources are no longer needed.
   TRY(checkpoint.check_unchanged());
   state->crcs = std::move(copied.crcs);
@@ -381,8 +372,8 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
 
 Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                               const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                              const WriteOptions& options, const RecordedInputs* inputs) {
-  return stage(plan, models, checkpoint, out_dir, options, inputs);
+                              const WriteOptions& options) {
+  return stage(plan, models, checkpoint, out_dir, options);
 }
 
 }  // namespace onnx_external

@@ -163,28 +163,6 @@ void check_linked_files(const std::filesystem::path& folder, std::span<const Lin
   }
 }
 
-void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,
-                     std::vector<Finding>& findings) {
-  for (const ManifestFile& record : files) {
-    const auto report = [&](FindingCode code, std::string message) {
-      findings.push_back({code, "", name_in_finding(record.file), std::move(message)});
-    };
-    const auto file = open_beneath(model.folder, record.file);
-    if (!file) {
-      const bool missing = file.error().code == ErrorCode::kNotFound;
-      report(missing ? FindingCode::kMissingFile : FindingCode::kUnreadable,
-             missing ? "recorded inputs that the manifest lists" : file.error().message);
-    } else if ((*file)->size() != record.length) {
-      report(FindingCode::kWrongLength, "the manifest recorded " + std::to_string(record.length) +
-                                            " bytes, there are " + std::to_string((*file)->size()));
-    } else if (const auto crc = range_crc32(**file, 0, record.length); !crc) {
-      report(FindingCode::kUnreadable, crc.error().message);
-    } else if (*crc != record.crc32) {
-      report(FindingCode::kCrcDiffers, "its bytes are not those that the manifest recorded");
-    }
-  }
-}
-
 std::string contradiction(const ManifestTensor& record, const std::string& folder,
                           const ListedTensor& tensor, const ExternalEntry* entry) {
   if (record.data_type != tensor.proto->data_type() || record.dims != dims_of(*tensor.proto)) {

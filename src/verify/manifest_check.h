@@ -58,9 +58,4 @@ struct ManifestFacts {
 void check_linked_files(const std::filesystem::path& folder, std::span<const LinkedFile> files,
                         std::vector<Finding>& findings);
 
-// Reads the files of recorded inputs that the manifest lists: missing files and files with other
-// bytes become findings.
-void check_test_data(const ModelFile& model, std::span<const ManifestFile> files,
-                     std::vector<Finding>& findings);
-
 }  // namespace onnx_external

@@ -249,7 +249,6 @@ void ModelVerifier::read_manifest(const std::string& known) {
 
 void ModelVerifier::check_own_manifest() {
   if (report_.used_manifest) {
-    check_test_data(model_, found_->manifest->test_data, last_);
     check_linked_files(data_folder(), found_->manifest->linked, last_);
   }
   check_set(model_, report_.used_manifest ? &*found_->manifest : nullptr, last_);

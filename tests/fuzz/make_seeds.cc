@@ -238,7 +238,6 @@ void add_manifests(Seeds& seeds) {
   manifest.tensors.push_back({"w", 2, "", "", "a/b.pt", 64, 8, std::nullopt, 7, {1}});
   manifest.tensors.back().place = TensorPlace::kSparse;
   manifest.tensors.push_back({"c", 0, "", "", "", 0, 8, 1, 7, {}, TensorPlace::kAttribute});
-  manifest.test_data.push_back({"test_data_set_0/input_0.pb", 99, 0x1234});
   seeds.add("manifest", manifest_text(manifest));
   manifest.tensors[0].recipe = {RecipeStep::transpose()};
   seeds.add("manifest", manifest_text(manifest));

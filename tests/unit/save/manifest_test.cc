@@ -39,7 +39,6 @@ Manifest example() {
                               0,
                               1,
                               {std::numeric_limits<std::int64_t>::max(), 0}});
-  manifest.test_data.push_back({"test_data_set_0/input_0.pb", 99, 0x1234});
   return manifest;
 }
 
@@ -60,7 +59,6 @@ TEST(Manifest, ComesBackAsItWasWritten) {
 TEST(Manifest, HasTheDocumentedText) {
   Manifest manifest = example();
   manifest.tensors.resize(1);
-  manifest.test_data.clear();
   EXPECT_EQ(
       manifest_text(manifest),
       "{\n\"format\": \"onnx-external-manifest\",\n\"version\": 1,\n"
@@ -139,11 +137,11 @@ TEST(Manifest, RefusesOptionsOfAnotherKind) {
   }
 }
 
-TEST(Manifest, HasTheDocumentedTextForTestData) {
-  EXPECT_THAT(manifest_text(example()),
-              testing::EndsWith("\n],\n\"test_data\": [\n{\"file\": "
-                                "\"test_data_set_0/input_0.pb\", \"length\": 99, \"crc32\": "
-                                "\"00001234\"}\n]\n}\n"));
+TEST(Manifest, OfVersionsThatListedRecordedInputsAreRead) {
+  std::string text = manifest_text(example());
+  text.insert(text.rfind('\n', text.size() - 2),
+              ",\n\"test_data\": [{\"file\": \"test_data_set_0/input_0.pb\"}]");
+  EXPECT_EQ(parse_manifest(text).value(), example());
 }
 
 TEST(Manifest, RefusesAByteOrderMarkAndNulBytes) {
@@ -204,21 +202,6 @@ TEST(Manifest, RefusesEachLie) {
       {"[2, 3]", "[2, 9223372036854775808]"},
       {"[2, 3]", "6"},
       {"\"tensors\": [", "\"tensors\": [1, "},
-      {"test_data_set_0/input_0.pb", "input_0.pb"},
-      {"test_data_set_0/input_0.pb", "../input_0.pb"},
-      {"test_data_set_0/input_0.pb", "a/b/input_0.pb"},
-      {"test_data_set_0/input_0.pb", "/etc/passwd"},
-      {"test_data_set_0/input_0.pb", "test_data_set_0/"},
-      {"test_data_set_0/input_0.pb", "home/input_0.pb"},
-      {"test_data_set_0/input_0.pb", "test_data_set_0/thesis.tex"},
-      {"test_data_set_0/input_0.pb", "test_data_set_0/input_.pb"},
-      {"\"test_data\": [",
-       "\"test_data\": [{\"file\": \"test_data_set_0/input_0.pb\", "
-       "\"length\": 1, \"crc32\": \"00000000\"}, "},
-      {"\"length\": 99", "\"length\": -1"},
-      {"00001234", "1234"},
-      {"\"test_data\": [", "\"test_data\": [1, "},
-      {"\"test_data\": [", "\"test_data\": 1, \"more\": ["},
       {"\"tensors\"", "\"tensor\""},
       {"\"model\": {", "\"models\": {"},
   };

@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "onnx_external/verify.h"
+#include "base/directory.h"
+#include "save/test_data_files.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 #include "support/zip_builder.h"
@@ -245,40 +246,23 @@ TEST_F(TestDataTest, TakesTheExampleInputsOfAnExportedProgram) {
 
 class TestDataFiles : public TestDataTest {
  protected:
-  // Saves the model with what is recorded.
+  TestDataFiles() { fs::create_directories(out_); }
+
+  // Writes what is recorded.
   Status save(Overwrite overwrite = Overwrite::kRefuse) {
-    const std::vector<TestTensor> weights{{.name = "w", .shape = {4}, .bytes = noise(16, 9)}};
-    const Checkpoint checkpoint = open_one(dir_.write("w.pt", torch_zip(weights)));
-    Model model = model_for(weights);
     auto planned = plan();
     if (!planned) {
       return fail(std::move(planned).error());
     }
-    WriteOptions options;
-    options.overwrite = overwrite;
-    const auto saved =
-        plan_save(model, checkpoint, map_by_name(model, checkpoint), {.folder = out_}, {}, options);
-    if (!saved) {
-      return fail(saved.error());
-    }
     const RecordedInputs inputs{*std::move(planned), std::move(recordings_)};
     recordings_.clear();
-    auto staged = write_plan(*saved, model, checkpoint, out_, options, &inputs);
-    return staged ? staged->publish() : Status(fail(staged.error()));
+    const Status checked = check_test_data_files(inputs, out_, overwrite);
+    return checked ? write_test_data(inputs, out_, {overwrite}) : checked;
   }
   [[nodiscard]] onnx::TensorProto read(const std::string& file) const {
     onnx::TensorProto proto;
     EXPECT_TRUE(proto.ParseFromString(read_text(out_ / file))) << file;
     return proto;
-  }
-  [[nodiscard]] std::vector<std::string> findings() const {
-    const auto report = verify_model(out_ / "model.onnx");
-    EXPECT_THAT(report, IsOk());
-    std::vector<std::string> list;
-    for (const Finding& finding : report ? report->findings : std::vector<Finding>()) {
-      list.push_back(std::string(finding_code_name(finding.code)) + " " + finding.file);
-    }
-    return list;
   }
   void record_one(std::uint32_t seed) {
     record(std::vector<TestTensor>{{.name = "x", .shape = {2, 3}, .bytes = noise(24, seed)}});
@@ -301,21 +285,7 @@ TEST_F(TestDataFiles, HoldTheTensorsInTheOrderOfTheGraph) {
   EXPECT_THAT(std::vector<std::int64_t>(x.dims().begin(), x.dims().end()), ElementsAre(2, 3));
   EXPECT_EQ(x.raw_data(), f32({0, 2, 4, 1, 3, 5}));
   EXPECT_EQ(read("test_data_set_0/input_1.pb").raw_data(), noise(8, 1));
-  EXPECT_THAT(findings(), IsEmpty());
-}
-
-TEST_F(TestDataFiles, AreInTheManifestAndVerified) {
-  graph.input("x", kFloat, {2, 3});
-  record_one(1);
-  ASSERT_THAT(save(), IsOk());
-  std::string bytes = read_text(out_ / "test_data_set_0/input_0.pb");
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  dir_.write("out/test_data_set_0/input_0.pb", bytes);
-  EXPECT_THAT(findings(), ElementsAre("crc-differs test_data_set_0/input_0.pb"));
-  dir_.write("out/test_data_set_0/input_0.pb", bytes + "x");
-  EXPECT_THAT(findings(), ElementsAre("wrong-length test_data_set_0/input_0.pb"));
-  fs::remove(out_ / "test_data_set_0/input_0.pb");
-  EXPECT_THAT(findings(), ElementsAre("missing-file test_data_set_0/input_0.pb"));
+  EXPECT_EQ(tree_of(out_).size(), 3U);  // the set's folder and its files
 }
 
 TEST_F(TestDataFiles, AreNotReplacedUnlessTold) {
@@ -326,7 +296,7 @@ TEST_F(TestDataFiles, AreNotReplacedUnlessTold) {
   EXPECT_EQ(tree_of(out_).size(), 2U);
 }
 
-TEST_F(TestDataFiles, ReplaceThoseOfTheOldModelAllOfThem) {
+TEST_F(TestDataFiles, ReplaceOlderOnesAllOfThem) {
   graph.input("x", kFloat, {2, 3});
   record_one(1);
   record_one(2);
@@ -334,8 +304,7 @@ TEST_F(TestDataFiles, ReplaceThoseOfTheOldModelAllOfThem) {
   record_one(3);
   ASSERT_THAT(save(Overwrite::kAllow), IsOk());
   EXPECT_EQ(read("test_data_set_0/input_0.pb").raw_data(), noise(24, 3));
-  EXPECT_FALSE(fs::exists(out_ / "test_data_set_1"));
-  EXPECT_THAT(findings(), IsEmpty());
+  EXPECT_EQ(tree_of(out_).size(), 2U);
 }
 
 TEST_F(TestDataFiles, NeverReplaceAFolderWithOtherFiles) {
@@ -347,13 +316,42 @@ TEST_F(TestDataFiles, NeverReplaceAFolderWithOtherFiles) {
   EXPECT_EQ(read_text(out_ / "test_data_set_0/output_0.pb"), "mine");
 }
 
-TEST_F(TestDataFiles, AreTakenBackWithTheModel) {
+// A set that nothing replaces goes, too, but not a folder with anything else in it.
+TEST_F(TestDataFiles, ReplaceNoFolderThatIsNoSetOfInputs) {
   graph.input("x", kFloat, {2, 3});
-  record({{.name = "x", .shape = {2, 3}, .bytes = noise(24, 1)}});
+  record_one(1);
+  ASSERT_THAT(save(), IsOk());
+  dir_.write("out/test_data_set_1/input_0.pb", "old");
+  dir_.write("out/test_data_set_2/output_0.pb", "mine");
+  dir_.write("out/test_data_set_x/input_0.pb", "mine");
+  record_one(2);
+  ASSERT_THAT(save(Overwrite::kAllow), IsOk());
+  EXPECT_FALSE(fs::exists(out_ / "test_data_set_1"));
+  EXPECT_TRUE(fs::exists(out_ / "test_data_set_2/output_0.pb"));
+  EXPECT_TRUE(fs::exists(out_ / "test_data_set_x/input_0.pb"));
+}
+
+TEST_F(TestDataFiles, AreNotWrittenFromADamagedRecording) {
+  graph.input("x", kFloat, {2, 3});
+  record_one(1);
   const auto path = dir_.path() / "recording0.pt";
-  fs::resize_file(path, fs::file_size(path) - 1);
-  EXPECT_THAT(save(), FailsWith(ErrorCode::kCorrupt, "recording0.pt"));
-  EXPECT_FALSE(fs::exists(out_));
+  std::string bytes = read_text(path);
+  const std::string tensor = noise(24, 1);
+  bytes[bytes.find(tensor)] ^= 1;
+  dir_.write("recording0.pt", bytes);
+  recordings_.clear();
+  recordings_.push_back(open_recording(path).value());
+  EXPECT_THAT(save(), FailsWith(ErrorCode::kCorrupt, "recorded input 'x'"));
+  EXPECT_TRUE(fs::is_empty(out_));
+}
+
+TEST_F(TestDataFiles, AreNotWrittenWhileASaveIsAtWorkInTheFolder) {
+  graph.input("x", kFloat, {2, 3});
+  record_one(1);
+  const auto other = Directory::open(out_).value();
+  ASSERT_EQ(other.try_lock(), true);
+  EXPECT_THAT(save(), FailsWith(ErrorCode::kIo, "another save is writing into this folder"));
+  EXPECT_TRUE(fs::is_empty(out_));
 }
 
 TEST(TestInputHeader, RefusesWhatProtobufCannotHold) {

@@ -1,5 +1,6 @@
-# What `cmake --install` puts in place, in two components, which are the packages that cpack makes:
+# What `cmake --install` puts in place, in three components, which are the packages that cpack makes:
 #   commands  the commands, their man pages, completions for bash, documents
+#   mpi       save-external-mpi, which needs Open MPI
 #   dev       library, headers, CMake package, pkg-config file
 include(CMakePackageConfigHelpers)
 
@@ -12,6 +13,9 @@ install(DIRECTORY docs DESTINATION ${doc_dir}/onnx-external COMPONENT commands)
 install(FILES LICENSE DESTINATION ${doc_dir}/onnx-external RENAME copyright COMPONENT commands)
 install(FILES LICENSE DESTINATION ${doc_dir}/libonnx-external-dev RENAME copyright COMPONENT dev)
 
+if(ONNX_EXTERNAL_WITH_MPI)
+  install(TARGETS save-external-mpi COMPONENT mpi)
+endif()
 foreach(command save-external verify-external inspect-external cut-external)
   install(TARGETS ${command} COMPONENT commands)
   install(FILES packaging/completions.bash RENAME ${command} COMPONENT commands
@@ -69,6 +73,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_COMPONENTS_ALL commands dev)
+if(ONNX_EXTERNAL_WITH_MPI)
+  list(APPEND CPACK_COMPONENTS_ALL mpi)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 
@@ -77,6 +84,11 @@ set(CPACK_DEBIAN_COMMANDS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_COMMANDS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_COMPONENT_COMMANDS_DESCRIPTION "The commands save-external, verify-external, inspect-external and cut-external: at disk speed, in
 constant memory, without Python, and every byte verified.")
+
+set(CPACK_DEBIAN_MPI_PACKAGE_NAME onnx-external-mpi)
+set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_MPI_PACKAGE_SHLIBDEPS ON)
+set(CPACK_COMPONENT_MPI_DESCRIPTION "save-external-mpi: the command save-external for processes that mpirun starts.")
 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libonnx-external-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

@@ -373,6 +373,8 @@ int run(int argc, char** argv) {
   arguments.team = team.get();
   if (team) {
     end_by_exit_code();
+    int& threads = arguments.options.save.write.threads;
+    threads = threads == 0 ? team->threads() : threads;
   }
   arguments.options.verbose = arguments.options.verbose && arguments.leads();
   return answer(command, arguments, save(command, arguments), team.get());

@@ -94,8 +94,8 @@ class StagedSave {
   [[nodiscard]] std::uint64_t bytes_resumed() const;
 
   // Renames the data folder or files, then the model, to their final names, and removes the data of
-  // a replaced model. The save is done only if this succeeds. In a team the leader publishes, the
-  // others wait for it, and all get its status. The models of a set are renamed one by one: if an
+  // a replaced model. The save is done only if this succeeds. In a team only the leader publishes,
+  // and its status is that of the save. The models of a set are renamed one by one: if an
   // error or a kill comes between two of them, the next save into the folder renames the others.
   [[nodiscard]] Status publish();
 

@@ -227,15 +227,4 @@ Status rename_entry(const Directory& from_folder, const std::string& from,
   return {};
 }
 
-Status exchange_entries(const Directory& a_folder, const std::string& a, const Directory& b_folder,
-                        const std::string& b) {
-  if (::renameat2(a_folder.fd(), a.c_str(), b_folder.fd(), b.c_str(), RENAME_EXCHANGE) != 0) {
-    const bool cannot = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
-    Error error = errno_error(errno, b_folder.child(b) + ": cannot exchange");
-    error.code = cannot ? ErrorCode::kUnsupported : error.code;
-    return fail(std::move(error));
-  }
-  return {};
-}
-
 }  // namespace onnx_external

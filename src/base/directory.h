@@ -113,9 +113,4 @@ enum class Replace { kNo, kYes };
                                   const Directory& to_folder, const std::string& to,
                                   Replace replace);
 
-// Exchanges two existing entries atomically. kNotFound if one is missing; kUnsupported if the file
-// system cannot do this.
-[[nodiscard]] Status exchange_entries(const Directory& a_folder, const std::string& a,
-                                      const Directory& b_folder, const std::string& b);
-
 }  // namespace onnx_external

@@ -13,7 +13,7 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "jobs/save_job.h"
 #include "save/output_names.h"
-#include "save/predecessors.h"
+#include "save/recovery.h"
 
 namespace onnx_external {
 namespace {
@@ -49,8 +49,8 @@ Status check_options(const SaveJob& job) {
 
 // A dry run without a folder only shows the mapping, so it reads none.
 Status check_target(const SaveJob& job) {
-  if (job.options.mode == RunMode::kWrite) {
-    finish_sets(job.target.folder, job.options.write.sync);
+  if (job.options.mode == RunMode::kWrite && leads(job.options.write)) {
+    TRY(recover(job.target.folder, job.options.write.sync));
   }
   if (job.target.folder.empty()) {
     return check_set_names(job.names, job.target.data_dir);

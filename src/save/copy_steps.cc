@@ -37,8 +37,7 @@ class StepPlanner {
       const PlannedPart& part = job.plan.parts[i];
       FileParts& file = out_.files[part.file];
       ++file.all;
-      file.of_others += job.is_of_others(i) ? 1 : 0;
-      file.done += is_done(i) ? 1 : 0;
+      file.done += job.done[i] ? 1 : 0;
       out_.bytes += is_copied(i) ? part.bytes : 0;
     }
   }
@@ -53,8 +52,7 @@ class StepPlanner {
   }
 
  private:
-  bool is_done(std::size_t part) const { return !job_.is_of_others(part) && job_.done[part]; }
-  bool is_copied(std::size_t part) const { return !job_.is_of_others(part) && !job_.done[part]; }
+  bool is_copied(std::size_t part) const { return !job_.done[part]; }
 
   bool has_own_file(std::uint32_t part) const {
     return out_.files[job_.plan.parts[part].file].all == 1;

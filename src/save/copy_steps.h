@@ -11,7 +11,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/writer.h"
-#include "save/journal.h"
+#include "save/record.h"
 #include "save/source_models.h"
 
 namespace onnx_external {
@@ -33,17 +33,10 @@ struct CopyJob {
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;
-  const WrittenParts& done;  // are in their files already
-  Journal* journal;          // gets every other part as soon as it is written; may be null
-  // Empty, or which parts other processes write (save/teamwork.h). Files that have such parts and
-  // others exist already, and get no SHA-1 here.
-  std::vector<bool> of_others = {};
+  const WrittenParts& done;  // are in their files already, or will be by another process
+  RecordWriter* record;      // gets every other part as soon as it is written; may be null
   // Empty, or which files have holes where their sources have (save/sparse_files.h).
   std::vector<bool> sparse = {};
-
-  [[nodiscard]] bool is_of_others(std::size_t part) const {
-    return !of_others.empty() && of_others[part];
-  }
 };
 
 // A part or a piece of one.
@@ -57,7 +50,6 @@ struct CopyItem {
 struct FileParts {
   std::size_t all = 0;
   std::size_t done = 0;
-  std::size_t of_others = 0;
 };
 
 struct CopySteps {
@@ -70,7 +62,7 @@ struct CopySteps {
 
 // Files of their own: the largest first, so that no thread starts it when the others are done.
 // Files of several parts: some at a time, their parts in turn, by rising offset. No part that is
-// done or of others.
+// done.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
 
 // The pieces that a part is split into: kCopyChunkBytes, or as many as whole tiles make.

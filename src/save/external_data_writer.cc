@@ -26,8 +26,8 @@
 #include "save/part_copier.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
-#include "save/resume.h"
 #include "save/streamed_files.h"
+#include "save/written_parts.h"
 
 namespace onnx_external {
 namespace {
@@ -291,7 +291,7 @@ struct ExternalDataWriter::State {
 
   // Reads back what was written, as a save does that was killed.
   Status verify(const SavePlan& plan, const WrittenParts& written) {
-    TRY_ASSIGN(const auto sound, resume_parts(plan, transaction.data(), written, write, meter));
+    TRY_ASSIGN(const auto sound, sound_parts(plan, transaction.data(), written, write, meter));
     for (std::size_t part = 0; part < sound.size(); ++part) {
       if (!sound[part]) {
         const std::string& name = plan.tensors[plan.parts[part].source_tensor].name;
@@ -316,7 +316,8 @@ struct ExternalDataWriter::State {
     TRY_ASSIGN(const auto identity,
                write_model_file({transaction.staging(), plan.models.front().name, pieces,
                                  ModelAccess::cuts(model), crcs, write}));
-    TRY(transaction.write_manifest(builder.manifest_for({&identity, 1}, crcs, {})));
+    const std::string manifest = builder.manifest_for({&identity, 1}, crcs, {});
+    TRY(transaction.write_manifests({&manifest, 1}, {&identity, 1}));
     return transaction.publish();
   }
 };

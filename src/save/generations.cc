@@ -139,6 +139,16 @@ Result<ModelIdentity> read_identity(const Directory& folder, const std::string& 
   return ModelIdentity{file->size(), crc};
 }
 
+Result<std::optional<ModelIdentity>> identity_in_place(const Directory& folder,
+                                                       const std::string& model_name) {
+  TRY_ASSIGN(const auto kind, folder.kind_of(model_name));
+  if (kind != EntryKind::kFile) {
+    return std::nullopt;
+  }
+  TRY_ASSIGN(const auto model, read_identity(folder, model_name));
+  return model;
+}
+
 std::optional<ModelIdentity> identify(const Directory& folder, const std::string& model_name) {
   const auto model = read_identity(folder, model_name);
   return model ? std::optional(*model) : std::nullopt;
@@ -418,28 +428,6 @@ bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
     }
   }
   return all_gone;
-}
-
-std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
-                                 const ModelIdentity& model) {
-  std::set<std::string> found;
-  const auto entries = out.entries();
-  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
-    const std::string& entry = (*entries)[i];
-    const auto manifest = manifest_of(out, names, entry, model);
-    if (!manifest) {
-      continue;
-    }
-    found.insert(entry);
-    const std::uint64_t own = generation_of_manifest(names, entry);
-    for (const std::string& file : files_of(located(*manifest, names, entry), {})) {
-      if (generation_of_location(names, file) == own) {
-        const std::string folder = folder_and_name(file).first;
-        found.insert(folder.empty() ? file : folder);
-      }
-    }
-  }
-  return found;
 }
 
 RemovedData remove_data_of(const Directory& out, const GenerationNames& names,

@@ -70,6 +70,9 @@ struct ModelIdentity {
 // kNotFound when there is no such file.
 [[nodiscard]] Result<ModelIdentity> read_identity(const Directory& folder,
                                                   const std::string& model_name);
+// Nothing when there is no such regular file: what a link leads to is none of the folder's.
+[[nodiscard]] Result<std::optional<ModelIdentity>> identity_in_place(const Directory& folder,
+                                                                     const std::string& model_name);
 // Nothing when there is no such regular file, or it cannot be read.
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
@@ -87,12 +90,6 @@ struct ModelIdentity {
 [[nodiscard]] std::optional<FileSet> current_files(const Directory& out,
                                                    const GenerationNames& names,
                                                    const std::optional<ModelIdentity>& current);
-
-// The entries of `out` that hold the data which manifests of generations say belongs to the model,
-// and these manifests. Data of other generations, which earlier versions could reuse, is not among
-// them.
-[[nodiscard]] std::set<std::string> entries_of(const Directory& out, const GenerationNames& names,
-                                               const ModelIdentity& model);
 
 // Removes manifests that know this model and say that its data is in the same files, but for that
 // of `newest`, an entry of `out`, or else of the last generation: a model that links, or has no

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,8 +22,8 @@
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
 #include "save/generations.h"
-#include "save/journal.h"
-#include "save/set_note.h"
+#include "save/other_models.h"
+#include "save/recovery.h"
 
 namespace onnx_external {
 namespace {
@@ -62,41 +61,13 @@ bool is_link(const Directory& folder, const std::string& name) {
          S_ISLNK(info.st_mode);
 }
 
-// False for a set that the next save publishes or has given up removing: what belongs to its models
-// stays.
-bool may_be_resumed(const Directory& out, const Directory& staging) {
-  const auto note = read_set_note(staging);
-  const auto journal = staging.kind_of(std::string(kJournalName));
-  return note && (!*note || (published_models(out, **note) == 0 && journal && *journal));
-}
-
-// Entries of the output folder that belong to models which killed saves never put in place.
-std::set<std::string> entries_of_the_dead(const Directory& out, const GenerationNames& names,
-                                          const std::vector<std::string>& entries) {
-  std::set<std::string> dead;
-  for (const std::string& entry : entries) {
-    if (!is_staging_name(entry)) {
-      continue;
-    }
-    const auto staging = out.open_folder(entry);
-    const auto staged = staging ? identify(*staging, names.model) : std::nullopt;
-    if (staged && staged != identify(out, names.model) && may_be_resumed(out, *staging)) {
-      dead.merge(entries_of(out, names, *staged));
-    }
-  }
-  return dead;
-}
-
-// The entries of the output folder. Without those of killed saves, the same save chooses the same
-// name again.
-Result<std::vector<std::string>> living_entries(const Directory& out,
-                                                std::span<const GenerationNames> models) {
+// The entries of the output folder. Without those that killed saves left, the same save chooses the
+// same name again.
+Result<std::vector<std::string>> live_entries(const Directory& out) {
   TRY_ASSIGN(auto entries, out.entries());
-  std::set<std::string> dead;
-  for (const GenerationNames& names : models) {
-    dead.merge(entries_of_the_dead(out, names, entries));
+  for (const std::string& stale : stale_entries(out)) {
+    std::erase(entries, stale);
   }
-  std::erase_if(entries, [&](const std::string& entry) { return dead.contains(entry); });
   return entries;
 }
 
@@ -311,7 +282,7 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
     TRY(check_model_entry(*out, model_name, overwrite));
     models.push_back({model_name, name, data});
   }
-  TRY_ASSIGN(const auto entries, living_entries(*out, models));
+  TRY_ASSIGN(const auto entries, live_entries(*out));
   if (overwrite == Overwrite::kAllow) {
     return next_name(models, entries);
   }

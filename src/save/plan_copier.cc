@@ -73,7 +73,7 @@ class PlanCopier {
     copied_.infinite.resize(job.plan.parts.size());
     copied_.sha1s.resize(job.plan.files.size());
     for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
-      copied_.crcs[i] = job.is_of_others(i) ? 0 : job.done[i].value_or(0);
+      copied_.crcs[i] = job.done[i].value_or(0);
     }
     for (const auto& [file, items] : steps_.shared) {
       shared_[file].items_left = items;
@@ -120,16 +120,21 @@ class PlanCopier {
 
   // Only a new file is sure to have zeros where nothing is written.
   bool is_sparse(std::uint32_t file) const {
-    return !job_.sparse.empty() && job_.sparse[file] && steps_.files[file].done == 0 &&
-           steps_.files[file].of_others == 0;
+    return !job_.sparse.empty() && job_.sparse[file] && steps_.files[file].done == 0;
   }
 
+  // A file with parts that are done may exist, or another process makes it (save/teamwork.h).
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
-    const bool exists = steps_.files[file].done > 0 || steps_.files[file].of_others > 0;
-    TRY_ASSIGN(auto output, exists ? OutputFile::reopen(job_.data, planned.name)
-                                   : OutputFile::create(job_.data, planned.name));
-    TRY(is_sparse(file) ? output.grow(planned.bytes) : output.preallocate(planned.bytes));
+    auto output = OutputFile::create(job_.data, planned.name);
+    if (!output && output.error().code == ErrorCode::kAlreadyExists &&
+        steps_.files[file].done > 0) {
+      output = OutputFile::reopen(job_.data, planned.name);
+    }
+    if (!output) {
+      return output;
+    }
+    TRY(is_sparse(file) ? output->grow(planned.bytes) : output->preallocate(planned.bytes));
     return output;
   }
 
@@ -190,7 +195,7 @@ class PlanCopier {
   // All items of the file are done. Its SHA-1 needs the bytes in order, so they are read again.
   Status finish_shared(std::uint32_t number, SharedFile& file) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
-    if (job_.options.checksum == Checksum::kSha1 && steps_.files[number].of_others == 0) {
+    if (job_.options.checksum == Checksum::kSha1) {
       TRY_ASSIGN(copied_.sha1s[number], sha1_of(*file.output, bytes));
     }
     Status status = syncer_.close(*std::move(file.output), bytes);
@@ -231,9 +236,9 @@ class PlanCopier {
                               hex_text(*computed), hex_text(*source.recorded_crc)));
     }
     copied_.crcs[part] = computed ? *computed : source.recorded_crc.value_or(0);
-    return job_.journal == nullptr
+    return job_.record == nullptr
                ? Status()
-               : job_.journal->add(part, copied_.crcs[part], job_.plan.parts[part].bytes);
+               : job_.record->add(part, copied_.crcs[part], job_.plan.parts[part].bytes);
   }
 
   Status add_checksums_of_done_files() {

@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <memory>
 #include <new>
 #include <utility>
 
@@ -14,7 +14,7 @@
 #include "save/file_names.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
-#include "save/replaced.h"
+#include "save/recovery.h"
 #include "save/target_limits.h"
 
 namespace onnx_external {
@@ -27,15 +27,15 @@ constexpr int kClearUpAttempts = 2;
 
 Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
-  TRY(options.set.empty() ? check_output_names(options.model_name, options.data_dir)
-                          : check_set_names(options.set, options.data_dir));
+  TRY(check_set_names(model_names(options), options.data_dir));
   Transaction transaction(std::move(options));  // its destructor undoes the steps that were done
   TRY(transaction.open_locked(out_dir));
+  TRY(recover(*transaction.out_, transaction.options_.sync));
   TRY(transaction.check_models());
-  const std::string dead = transaction.predecessors().find_job();
-  TRY(transaction.check_limits(dead));
+  const std::string killed = find_job(*transaction.out_, transaction.options_.job);
+  TRY(transaction.check_limits(killed));
   TRY(transaction.reserve_descriptors());
-  TRY(transaction.open_staging(dead));
+  TRY(transaction.open_staging(killed));
   return transaction;
 }
 
@@ -45,6 +45,8 @@ Transaction::Transaction(Transaction&& other) noexcept
       out_(std::move(other.out_)),
       reserve_(std::move(other.reserve_)),
       staging_(std::move(other.staging_)),
+      record_(std::move(other.record_)),
+      models_(std::move(other.models_)),
       renamed_data_(std::move(other.renamed_data_)),
       data_left_for_(std::move(other.data_left_for_)),
       done_(std::exchange(other.done_, true)) {}
@@ -107,14 +109,26 @@ Status Transaction::check_no_data_of_others(const std::string& model) const {
                                              " in this folder; give the model another name");
 }
 
-// A staging folder is taken over only if it has been settled: it tells what is left to do.
-Status Transaction::open_staging(const std::string& dead) {
-  if (!dead.empty() && predecessors().settle(dead)) {
-    TRY(staging_.take_over(*out_, dead, options_));
-  }
-  predecessors().remove_stale_staging(staging_.name());
+Status Transaction::open_staging(const std::string& killed) {
+  TRY(killed.empty() ? Status() : staging_.take_over(*out_, killed, options_));
+  remove_unfinished(*out_, staging_.name());
   TRY(check_data_entries());
-  return staging_.name().empty() ? staging_.make(*out_, options_) : Status();
+  if (is_taken_over()) {
+    return {};
+  }
+  TRY(staging_.make(*out_, options_));
+  return restart_record({});
+}
+
+WrittenParts Transaction::claimed(std::size_t parts) const {
+  const auto record = read_record(staging());
+  return record && *record ? (*record)->written(parts) : WrittenParts(parts);
+}
+
+Status Transaction::restart_record(const WrittenParts& written) {
+  TRY_ASSIGN(auto record, RecordWriter::start(staging(), options_.job, written));
+  record_.emplace(std::move(record));
+  return {};
 }
 
 Status Transaction::set_files(std::vector<PlannedFile> files) {
@@ -163,14 +177,15 @@ Status Transaction::reserve_descriptors() {
   return {};
 }
 
-Status Transaction::write_manifest(std::string_view manifest) {
-  TRY(write_manifest_of(options_.model_name, manifest));
-  return sync_staging();
-}
-
-Status Transaction::write_manifests(std::span<const std::string> manifests) {
-  for (std::size_t i = 0; i < manifests.size(); ++i) {
-    TRY(write_manifest_of(options_.set[i], manifests[i]));
+Status Transaction::write_manifests(std::span<const std::string> manifests,
+                                    std::span<const ModelIdentity> models) {
+  const std::vector<std::string> names = model_names(options_);
+  models_.assign(models.begin(), models.end());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    TRY(write_manifest_of(names[i], manifests[i]));
+    if (models.empty()) {
+      TRY_ASSIGN(models_.emplace_back(), read_identity(staging(), names[i]));
+    }
   }
   return sync_staging();
 }
@@ -185,61 +200,62 @@ Status Transaction::sync_staging() const {
   return sync_folder(staging_.folder(), options_.sync);
 }
 
-Status Transaction::publish() {
-  std::optional<SetPublisher> set;
-  if (!options_.set.empty()) {
-    TRY_ASSIGN(auto note, set_note());
-    set.emplace(staging_.folder(), *out_, std::move(note), options_.sync);
-    TRY(set->write_note());
+Result<Publication> Transaction::publication() const {
+  const GenerationNames names = generation_names(options_).front();
+  Publication publication{names.folder, names.data, options_.overwrite, data_entries(options_), {}};
+  const std::vector<std::string> models = model_names(options_);
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    PublishedModel& model = publication.models.emplace_back();
+    model.name = models[i];
+    model.manifest = manifest_entry(options_, models[i]);
+    model.model = models_[i];
+    // If it cannot be read, its data would stay for ever.
+    TRY_ASSIGN_IN("the model to be replaced cannot be read; move it away", model.replaced,
+                  identity_in_place(*out_, models[i]));
   }
-  TRY(publish_data());
+  return publication;
+}
+
+Status Transaction::publish() {
+  TRY_ASSIGN(const auto what, publication());
+  TRY(record_->publish(what, options_.sync));
+  TRY(publish_data(what));
   TRY(sync_folder(*out_, options_.sync));
   TRY(options_.sync == Sync::kFiles ? made_folders_.sync() : Status());
-  TRY(set ? set->publish_first() : commit());
+  TRY(put_in_place(staging(), *out_, what, 0));
   // Committed: from here on nothing may be undone.
   done_ = true;
   made_folders_.keep();
   TRY_IN(
       "only some models of the set are in place; the next save into the folder puts the others in "
       "place",
-      set ? set->publish_others() : Status());
-  TRY_IN(set ? "the new models are in place, but may not survive a power cut"
-             : "the new model is in place, but may not survive a power cut",
+      publish_models_after_first(what));
+  TRY_IN(options_.set.empty() ? "the new model is in place, but may not survive a power cut"
+                              : "the new models are in place, but may not survive a power cut",
          sync_folder(*out_, options_.sync));
-  clear_up();
+  clear_up(what);
   return {};
 }
 
-Status Transaction::commit() const {
-  return commit_model(staging_.folder(), *out_, options_.model_name, options_.overwrite,
-                      [this] { return note_replaced(); });
-}
-
-Status Transaction::note_replaced() const {
-  TRY_ASSIGN(const auto replaced, identify_replaced(*out_, options_.model_name));
-  if (!replaced) {
-    return {};
+// Each in two attempts. After an error the next save goes on.
+Status Transaction::publish_models_after_first(const Publication& publication) const {
+  for (std::size_t i = 1; i < publication.models.size(); ++i) {
+    if (!put_in_place(staging(), *out_, publication, i)) {
+      TRY(put_in_place(staging(), *out_, publication, i));
+    }
   }
-  TRY(write_file(staging_.folder(), std::string(kReplacedName), replaced_text(*replaced),
-                 options_.sync));
-  return sync_folder(staging_.folder(), options_.sync);
+  return {};
 }
 
-Result<SetNote> Transaction::set_note() const {
-  SetNote note{std::string(generation_base(options_.data_dir)), options_.overwrite, {}};
-  for (const std::string& model : options_.set) {
-    TRY_ASSIGN(const auto identity, read_identity(staging_.folder(), model));
-    note.models.push_back({model, identity});
-  }
-  return note;
-}
-
-// What fails here is done by the next save, which the staging folder tells what to do.
-void Transaction::clear_up() {
+// What fails here is done by the next save, which the record tells what to do.
+void Transaction::clear_up(const Publication& publication) {
+  const bool replaces =
+      std::any_of(publication.models.begin(), publication.models.end(),
+                  [](const PublishedModel& model) { return model.replaced.has_value(); });
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {
       RemovedData removed =
-          predecessors().remove_data_of_staged_models(staging_.folder(), Whose::kOwn);
+          replaces ? remove_stale_data(*out_, publication) : RemovedData{true, {}};
       data_left_for_ = std::move(removed.left_for);
       if (removed.all_gone) {
         (void)out_->remove_tree(staging_.name());
@@ -251,8 +267,8 @@ void Transaction::clear_up() {
   }
 }
 
-Status Transaction::publish_data() {
-  std::vector<std::string> entries = data_entries(options_);
+Status Transaction::publish_data(const Publication& publication) {
+  std::vector<std::string> entries = publication.data;
   renamed_data_.reserve(entries.size());  // so that nothing fails between a rename and its record
   for (std::string& entry : entries) {
     TRY(rename_entry(staging_.folder(), entry, *out_, entry, Replace::kNo));

@@ -8,11 +8,12 @@
 //            replaced
 //
 // The models of a set are renamed one by one; the first one is the commit point, after which a save
-// that was killed is finished by the next one (save/set_note.h).
+// that was killed is finished by the next one (save/recovery.h).
 //
 // If the save is killed at any instant, the old model or the new one is complete: data always gets
 // new names, so nothing that the old model refers to is touched before the new one is in place. A
-// killed save leaves its staging folder, and the same save resumes from it (save/resume.h).
+// killed save leaves its staging folder. The record in it (save/record.h) says which parts were
+// written, so that the same save can resume, and, before the first rename, which model is replaced.
 // Replaced data is removed file by file, as its manifest lists it, and only if the manifest knows
 // the replaced model by its CRC; what the new model or another model of the folder refers to stays.
 // With
@@ -20,7 +21,6 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,11 +32,9 @@
 #include "base/new_folders.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
-#include "save/predecessors.h"
-#include "save/publish_set.h"
-#include "save/set_note.h"
+#include "save/record.h"
 #include "save/staging.h"
-#include "save/transaction_options.h"
+#include "save/written_parts.h"
 
 namespace onnx_external {
 
@@ -56,11 +54,17 @@ class Transaction {
 
   // Where data files are written.
   [[nodiscard]] const Directory& data() const { return staging_.data(); }
-  // Where the journal and the model file are.
+  // Where the record and the model file are.
   [[nodiscard]] const Directory& staging() const { return staging_.folder(); }
-  // True when the staging folder was taken over from a killed save. It then holds only the journal
+  // True when the staging folder was taken over from a killed save. It then holds only the record
   // and files with names of options().files, in any state.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
+  // What that record claims to be written.
+  [[nodiscard]] WrittenParts claimed(std::size_t parts) const;
+  // Replaces that record by one of these parts. To be called if is_taken_over(), once.
+  [[nodiscard]] Status restart_record(const WrittenParts& written);
+  // Notes which parts are written.
+  [[nodiscard]] RecordWriter& record() { return *record_; }
 
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
@@ -70,9 +74,10 @@ class Transaction {
 
   // Writes the manifest, then makes all names in the staging folder durable. Model and data files
   // must be complete (and synced by whoever wrote them).
-  [[nodiscard]] Status write_manifest(std::string_view manifest);
-  // The same for the models of a set, in their order.
-  [[nodiscard]] Status write_manifests(std::span<const std::string> manifests);
+  // For the models of a set in their order. `models`: the sizes and CRC-32s of the model files;
+  // read from them if it is empty.
+  [[nodiscard]] Status write_manifests(std::span<const std::string> manifests,
+                                       std::span<const ModelIdentity> models = {});
 
   // After an error nothing is visible, with two exceptions: if the folder cannot be synced after
   // the model was renamed, both generations stay; if the first model of a set was renamed and
@@ -86,7 +91,6 @@ class Transaction {
 
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
-  [[nodiscard]] Predecessors predecessors() const { return {*out_, options_}; }
   [[nodiscard]] Status open_locked(const std::filesystem::path& out_dir);
   [[nodiscard]] Status check_models() const;
   [[nodiscard]] Status check_limits(const std::string& to_take_over) const;
@@ -96,11 +100,10 @@ class Transaction {
   [[nodiscard]] Status open_staging(const std::string& dead);
   [[nodiscard]] Status write_manifest_of(const std::string& model, std::string_view text) const;
   [[nodiscard]] Status sync_staging() const;
-  [[nodiscard]] Status commit() const;
-  [[nodiscard]] Status note_replaced() const;
-  [[nodiscard]] Result<SetNote> set_note() const;
-  [[nodiscard]] Status publish_data();
-  void clear_up();
+  [[nodiscard]] Result<Publication> publication() const;
+  [[nodiscard]] Status publish_data(const Publication& publication);
+  [[nodiscard]] Status publish_models_after_first(const Publication& publication) const;
+  void clear_up(const Publication& publication);
   void roll_back();
 
   TransactionOptions options_;
@@ -108,6 +111,8 @@ class Transaction {
   std::optional<Directory> out_;
   std::vector<UniqueFd> reserve_;  // for roll_back(), when no other descriptor can be had
   Staging staging_;
+  std::optional<RecordWriter> record_;
+  std::vector<ModelIdentity> models_;      // that are staged
   std::vector<std::string> renamed_data_;  // entries of the output folder
   std::vector<std::pair<std::string, std::string>> data_left_for_;
   bool done_ = false;  // published, or moved from

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/model_access.h"
-#include "save/journal.h"
+#include "save/job_name.h"
 #include "save/known_bytes.h"
 #include "save/manifest.h"
 #include "save/model_builder.h"
@@ -20,9 +20,9 @@
 #include "save/plan_copier.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
-#include "save/resume.h"
 #include "save/sparse_files.h"
 #include "save/teamwork.h"
+#include "save/written_parts.h"
 
 namespace onnx_external {
 
@@ -46,26 +46,9 @@ struct StagedSave::State {
   std::map<std::size_t, std::uint32_t> inline_crcs;
   std::map<std::size_t, Overflow> overflows;
   std::uint64_t bytes_resumed = 0;
-  Teamwork team;
-  bool ended = false;
 
-  State(std::filesystem::path folder, const SavePlan& plan, Team* members)
-      : staging(std::move(folder)), team(members) {
-    models = names_of(plan);
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() {
-    if (!ended && !team.is_alone()) {  // one that is alone must end without memory, too
-      (void)end(fail(ErrorCode::kIo, "the first process of the team has given up"));
-    }
-  }
-
-  // How it ended for the leader is how it ends for all.
-  Status end(Status mine) {
-    ended = true;
-    return team.broadcast(std::move(mine));
-  }
+  State(std::filesystem::path folder, const SavePlan& plan)
+      : staging(std::move(folder)), models(names_of(plan)) {}
 };
 
 struct StagedSaveAccess {
@@ -115,7 +98,7 @@ std::uint64_t StagedSave::bytes_resumed() const {
 }
 
 Status StagedSave::publish() {
-  return state_->end(state_->transaction ? state_->transaction->publish() : Status());
+  return state_->transaction ? state_->transaction->publish() : Status();
 }
 
 namespace {
@@ -151,16 +134,15 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
 }
 
 // The parts that a killed save of this job wrote, as far as they are sound.
-Result<WrittenParts> resumed_parts(const SavePlan& plan, const Transaction& transaction,
-                                   std::string_view job, const WriteOptions& options,
-                                   ProgressMeter& meter) {
-  WrittenParts none(plan.parts.size());
+Result<WrittenParts> resumed_parts(const SavePlan& plan, Transaction& transaction,
+                                   const WriteOptions& options, ProgressMeter& meter) {
   if (!transaction.is_taken_over()) {
-    return none;
+    return WrittenParts(plan.parts.size());
   }
-  auto claimed = read_journal(transaction.staging(), job, plan.parts.size());
-  return resume_parts(plan, transaction.data(), std::move(claimed).value_or(std::move(none)),
-                      options, meter);
+  TRY_ASSIGN(auto sound, sound_parts(plan, transaction.data(),
+                                     transaction.claimed(plan.parts.size()), options, meter));
+  TRY(transaction.restart_record(sound));
+  return sound;
 }
 
 // The plan of a kInline save with the places that the parts have in the model file.
@@ -200,22 +182,6 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
   return data;
 }
 
-// Each process would have other bytes in its memory.
-Status check_team(const SavePlan& plan, const Checkpoint& checkpoint, const Teamwork& team) {
-  if (team.is_alone()) {
-    return {};
-  }
-  for (const PlannedTensor& tensor : plan.tensors) {
-    if (kind_of_source(checkpoint, tensor) != StorageKind::kFile) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "tensor " + quote(tensor.name) +
-                      " is in memory, and only files can be written by several processes; save it "
-                      "in one process");
-    }
-  }
-  return {};
-}
-
 std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels& models,
                                        const Checkpoint& checkpoint) {
   std::vector<ModelBuilder> builders;
@@ -240,86 +206,62 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPiec
                                  ModelAccess::cuts(builder.model()), copied.crcs, options}));
     written.push_back(identity);
   }
-  if (builders.size() == 1) {
-    return transaction.write_manifest(
-        builders.front().manifest_for(written, copied.crcs, overflows));
-  }
   std::vector<std::string> manifests;
   for (const ModelBuilder& builder : builders) {
     manifests.push_back(builder.manifest_for(written, copied.crcs, overflows));
   }
-  return transaction.write_manifests(manifests);
+  return transaction.write_manifests(manifests, written);
 }
 
 // What the leader makes before anything is copied.
 struct PreparedOutput {
   Transaction transaction;
   WrittenParts resumed;
-  std::optional<Journal> journal;
   std::vector<bool> sparse;  // CopyJob::sparse
 };
 
-// Files into which several processes write exist before the first of them does.
-Status make_shared_files(const SavePlan& plan, const Teamwork& team, const Directory& data) {
-  for (const std::uint32_t number : team.shared_files(plan)) {
-    TRY_ASSIGN(auto file, create_file(data, plan.files[number].name, plan.files[number].bytes));
-    TRY(file.close());
-  }
-  return {};
-}
-
 Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& checkpoint,
                                       const std::filesystem::path& out_dir, const std::string& job,
-                                      const WriteOptions& options, const Teamwork& team,
-                                      ProgressMeter& meter) {
-  // The journal knows what one process has written.
-  const bool resumes = options.resume == Resume::kYes && team.is_alone();
-  SparseFiles sparse = team.is_alone() ? find_sparse_files(plan, checkpoint) : SparseFiles();
+                                      const WriteOptions& options, ProgressMeter& meter) {
+  const bool is_alone = options.team == nullptr;
+  // The record knows what one process has written.
+  const bool resumes = options.resume == Resume::kYes && is_alone;
+  SparseFiles sparse = is_alone ? find_sparse_files(plan, checkpoint) : SparseFiles();
   TRY_ASSIGN(auto transaction,
              Transaction::begin(
                  out_dir, {plan.is_of_one() ? plan.models.front().name : std::string(),
                            plan.data_dir, options.sync, options.overwrite, plan.layout, plan.files,
                            sparse.hole_bytes, resumes ? job : std::string(), plan.data_name,
                            plan.is_of_one() ? std::vector<std::string>() : names_of(plan)}));
-  PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size()), std::nullopt,
+  PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size()),
                         std::move(sparse.files)};
-  if (!team.is_alone()) {
-    TRY(make_shared_files(plan, team, output.transaction.data()));
-    return output;
-  }
-  TRY_ASSIGN(output.resumed, resumed_parts(plan, output.transaction, job, options, meter));
-  TRY_ASSIGN(output.journal, Journal::start(output.transaction.staging(), job, output.resumed));
+  TRY_ASSIGN(output.resumed, resumed_parts(plan, output.transaction, options, meter));
   return output;
-}
-
-// SHA-1s of files in which several processes wrote; those of the others are known.
-Status add_shared_checksums(const SavePlan& plan, const Teamwork& team, const Directory& data,
-                            const WriteOptions& options, CopiedFiles& copied) {
-  if (options.checksum == Checksum::kNone) {
-    return {};
-  }
-  for (const std::uint32_t number : team.shared_files(plan)) {
-    TRY_ASSIGN(copied.sha1s[number], data_file_sha1(data, plan.files[number]));
-  }
-  return {};
 }
 
 // A process that follows: copies its share into the folder that the leader has made.
 Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
                           const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                          const WriteOptions& options, Teamwork& team) {
-  TRY_ASSIGN(const auto name, team.broadcast(Result<std::string>(std::string())));
-  const std::filesystem::path staging = out_dir / name;
-  const auto data =
+                          const std::string& job, const WriteOptions& options) {
+  TRY_ASSIGN(const auto leader, from_leader(*options.team, std::string()));
+  const std::filesystem::path staging =
+      out_dir / leader.substr(std::min(job.size(), leader.size()));
+  auto data =
       Directory::open(plan.layout == Layout::kPerTensor ? staging / plan.data_dir : staging);
-  const WrittenParts none(plan.parts.size());
+  if (!leader.starts_with(job)) {
+    data = fail(ErrorCode::kInvalidArgument,
+                "sees other files, or was given other options, than the first process; all need "
+                "the same, in files, on a file system that they share");
+  }
+  if (!data) {
+    return fail(give_up(*options.team, data.error()));
+  }
+  const WrittenParts none;
   ProgressMeter meter(options.progress);
-  TRY_ASSIGN(auto copied,
-             team.join(plan, data ? copy_files({plan, models, checkpoint, *data, options, none,
-                                                nullptr, team.parts_of_others(plan)},
-                                               meter)
-                                  : Result<CopiedFiles>(fail(data.error()))));
-  auto state = std::make_unique<StagedSaveAccess::State>(staging, plan, options.team);
+  TRY_ASSIGN(
+      auto copied,
+      copy_share(*options.team, {plan, models, checkpoint, *data, options, none, nullptr}, meter));
+  auto state = std::make_unique<StagedSaveAccess::State>(staging, plan);
   state->crcs = std::move(copied.crcs);
   return StagedSaveAccess::make(std::move(state));
 }
@@ -330,29 +272,35 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
   TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
-  Teamwork team(options.team);
-  TRY(check_team(given_plan, checkpoint, team));
   TRY_ASSIGN(const auto job, name_job(plan, models, checkpoint));
-  TRY(team.agree(job));
-  if (!team.leads()) {
-    return follow(plan, models, checkpoint, out_dir, options, team);
+  Team* const team = options.team;
+  if (team != nullptr && team->rank() != 0) {
+    return follow(plan, models, checkpoint, out_dir, job, options);
   }
   ProgressMeter meter(options.progress);
-  auto output = prepare_output(plan, checkpoint, out_dir, job, options, team, meter);
-  using Text = Result<std::string>;
-  TRY(team.broadcast(output ? Text(output->transaction.staging_path().filename())
-                            : Text(fail(output.error()))));
+  auto output = prepare_output(plan, checkpoint, out_dir, job, options, meter);
+  if (team != nullptr) {
+    TRY(from_leader(
+        *team,
+        output ? Result<std::string>(job + output->transaction.staging_path().filename().string())
+               : fail(output.error())));
+  }
+  if (!output) {
+    return fail(std::move(output).error());
+  }
   Transaction& transaction = output->transaction;
-  Journal* const journal = output->journal ? &*output->journal : nullptr;
-  TRY_ASSIGN(auto copied, team.join(plan, copy_files({plan, models, checkpoint, transaction.data(),
-                                                      options, output->resumed, journal,
-                                                      team.parts_of_others(plan), output->sparse},
-                                                     meter)));
-  // From here on the others wait for the end, which is the state's to tell.
-  auto state =
-      std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan, options.team);
+  const CopyJob copy{plan,
+                     models,
+                     checkpoint,
+                     transaction.data(),
+                     options,
+                     output->resumed,
+                     &transaction.record(),
+                     output->sparse};
+  TRY_ASSIGN(auto copied,
+             team == nullptr ? copy_files(copy, meter) : copy_share(*team, copy, meter));
+  auto state = std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan);
   TRY(check_known_crcs(plan, models, copied.crcs));
-  TRY(add_shared_checksums(plan, team, transaction.data(), options, copied));
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
   TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
   TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,

@@ -10,7 +10,7 @@
 #include "save/file_names.h"
 #include "save/generations.h"
 #include "save/output_names.h"
-#include "save/set_note.h"
+#include "save/record.h"
 #include "verify/external_entry.h"
 
 namespace onnx_external {
@@ -21,17 +21,17 @@ ModelIdentity identity_of(const SetMember& member) {
 }
 
 // The models of a cut off set with this one that are not in place; empty if there is no such set.
-std::vector<std::string> not_in_place(const Directory& folder, const SetNote& note,
+std::vector<std::string> not_in_place(const Directory& folder, const Publication& publication,
                                       const std::string& model) {
   std::vector<std::string> names;
   bool is_of_set = false;
-  for (const NotedModel& noted : note.models) {
-    is_of_set = is_of_set || noted.name == model;
-    if (identify(folder, noted.name) != noted.model) {
-      names.push_back(noted.name);
+  for (const PublishedModel& published : publication.models) {
+    is_of_set = is_of_set || published.name == model;
+    if (identify(folder, published.name) != published.model) {
+      names.push_back(published.name);
     }
   }
-  const bool is_mixed = is_of_set && names.size() < note.models.size();
+  const bool is_mixed = is_of_set && names.size() < publication.models.size();
   return is_mixed ? names : std::vector<std::string>();
 }
 
@@ -40,9 +40,11 @@ std::vector<std::string> cut_off_models(const Directory& folder, const std::stri
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const auto staging = is_staging_name((*entries)[i]) ? folder.open_folder((*entries)[i])
                                                         : fail(ErrorCode::kNotFound, "");
-    const auto note = staging ? read_set_note(*staging) : fail(staging.error());
-    auto names = note && *note ? not_in_place(folder, **note, model) : std::vector<std::string>();
-    if (!names.empty()) {
+    const auto record = staging ? read_record(*staging) : fail(staging.error());
+    if (!record || !*record || !(*record)->publication) {
+      continue;
+    }
+    if (auto names = not_in_place(folder, *(*record)->publication, model); !names.empty()) {
       return names;
     }
   }

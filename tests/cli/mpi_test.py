@@ -41,7 +41,7 @@ def save(out, options=(), processes=1, first=(), others=()):
 
     if processes == 1:
         return run(behind((), BIN / "save-external"))
-    mpi = BIN / "mpi/save-external"
+    mpi = BIN / "save-external-mpi"
     return run([*MPIRUN, "-np", "1", *behind(first, mpi), ":", "-np", str(processes - 1), *behind(others, mpi)])
 
 
@@ -86,11 +86,11 @@ def says_when_the_inputs_differ():
     out = WORK / "differing"
     other = WORK / "other.pt"
     shutil.copy(INPUTS[1], other)
-    mpi = str(BIN / "mpi/save-external")
+    mpi = str(BIN / "save-external-mpi")
     process = run([*MPIRUN, "-np", "1", mpi, *INPUTS, "-o", str(out), ":",
                    "-np", "1", mpi, INPUTS[0], str(other), "-o", str(out)])
     check(process.returncode == 1 and not out.exists(), "two checkpoints made one model", process)
-    check("process 1 of the team sees other files" in process.stderr, "no reason is given", process)
+    check("process 1 of the team: sees other files" in process.stderr, "no reason is given", process)
     process = save(out, ["--prefix", "nothing"], 2)
     check(process.returncode == 1 and not out.exists(), "a wrong mapping made a model", process)
     check("save-external: error:" in process.stderr, "no reason is given", process)
@@ -100,7 +100,7 @@ def processes_of(out, variable):
     """The processes of a job that saves into `out`, with this in their environment."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            is_it = (process / "comm").read_text() == "save-external\n"
+            is_it = (process / "comm").read_text() == "save-external-m\n"
             if is_it and os.fsencode(out) in (process / "cmdline").read_bytes().split(b"\0") \
                     and b"\0" + variable in b"\0" + (process / "environ").read_bytes():
                 yield int(process.name)
@@ -146,7 +146,7 @@ def survives_a_death():
     out = WORK / "killed"
     check(save(out).returncode == 0, "a first save failed")
     verify = [str(BIN / "verify-external"), str(out / "model.onnx")]
-    command = [*MPIRUN, "-np", "3", str(BIN / "mpi/save-external"), *INPUTS, "-o", str(out), "--overwrite"]
+    command = [*MPIRUN, "-np", "3", str(BIN / "save-external-mpi"), *INPUTS, "-o", str(out), "--overwrite"]
     for milliseconds in range(0, 200, 20):
         mpirun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         kill_second_process(mpirun, out, milliseconds / 1000)

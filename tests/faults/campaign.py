@@ -27,6 +27,8 @@ EXPERIMENTS = (
     ("sets", "the same for several models over one store: a first set, one that replaces a set, one of its "
      "models, another set that shares a model; each model of the folder is complete, and the next save "
      "finishes what was begun", ["sets"]),
+    ("teams", "two processes save together, and the leader or the other is killed at each call, or the call "
+     "fails (EIO); first save and replacement; layouts, casts, verified or not, without syncs", ["teams"]),
     ("kills", "`save-external` gets SIGKILL at a random moment, again and again in one folder",
      ["kills", "--count", "8000"]),
     ("resumes", "a save is killed at a random call, what it left is damaged in a third of the cases, "
@@ -50,7 +52,7 @@ CONTROLS = (
     ("folders are not cleared up", ["calls", "--every", "10", "--control", "no-cleanup"]),
     ("the model is renamed before its data", ["calls", "--every", "10", "--control", "model-first"]),
     ("a write claims success and does nothing", ["calls", "--control", "lie"]),
-    ("a resumed save believes its journal", ["resumes", "--count", "100", "--control", "no-check"]),
+    ("a resumed save believes its record", ["resumes", "--count", "100", "--control", "no-check"]),
     ("each case writes into the folder outside", ["paths", "--every", "10", "--control", "trespass"]),
     ("no bit is flipped, and none is found", ["flips", "--count", "100", "--control", "lie"]),
     ("fsync does nothing, ext4", ["power-cuts", "--control", "no-sync", "--every", "5"]),

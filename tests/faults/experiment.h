@@ -61,6 +61,8 @@ struct Skipped {
 [[nodiscard]] Tally sweep_calls(const Settings& settings);
 // The same for several models over one store: each stays complete, the next save finishes the set.
 [[nodiscard]] Tally save_sets(const Settings& settings);
+// A process of a team is killed at every call, or the call fails.
+[[nodiscard]] Tally save_in_teams(const Settings& settings);
 // save-external is killed at any time, then run again.
 [[nodiscard]] Tally kill_commands(const Settings& settings);
 // A save is killed, what it left is perhaps damaged, then it is resumed: the files are the same.

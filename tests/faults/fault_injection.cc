@@ -25,7 +25,7 @@ namespace {
 
 std::atomic<Fault> active = Fault::kNone;
 std::atomic<Sabotage> sabotaged = Sabotage::kNone;
-std::atomic<bool> has_exchanges = true;
+std::atomic<bool> has_rename_flags = true;
 std::atomic<bool> has_locks = true;
 std::atomic<bool> has_room = true;
 std::atomic<std::size_t> target = 0;
@@ -141,7 +141,7 @@ void forget_waiting() {
 
 int rename_now(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
   return apply(judge_uninterruptible(), 0, [&] {
-    if (flags != 0 && !has_exchanges) {
+    if (flags != 0 && !has_rename_flags) {
       errno = EINVAL;
       return -1;
     }
@@ -186,7 +186,7 @@ void sabotage(Sabotage step) {
 }
 
 void pretend(FileSystem abilities) {
-  has_exchanges = abilities.exchanges;
+  has_rename_flags = abilities.rename_flags;
   has_locks = abilities.locks;
   has_room = abilities.room;
 }

@@ -28,7 +28,7 @@ enum class Sabotage {
 
 // What the file system can do.
 struct FileSystem {
-  bool exchanges = true;  // renames with flags; many that FUSE makes have none
+  bool rename_flags = true;  // many that FUSE makes have none
   bool locks = true;
   bool room = true;  // false: nothing can be reserved (fallocate)
 };

@@ -15,7 +15,7 @@
 #include "base/directory.h"
 #include "faults/experiment.h"
 #include "faults/scene.h"
-#include "save/journal.h"
+#include "save/record.h"
 #include "support/temp_dir.h"
 
 namespace onnx_external {
@@ -127,13 +127,16 @@ std::chrono::microseconds time_command(const Settings& settings, const Scene& sc
   return longest;
 }
 
-// Damages what a dead save left: a bit or the end of any of its files but the model, by which data
-// that was renamed already is found.
+bool tells_of_renames(const fs::path& file) {
+  return file.filename() == kRecordName && read_text(file).find("\"publish\"") != std::string::npos;
+}
+
+// Damages what a dead save left: a bit or the end of any of its files, but for a record of what is
+// published, by which data that was renamed already is found.
 void damage(const fs::path& staging, Chance& chance, Tally& tally) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(staging)) {
-    const bool is_model = entry.path().filename() == "model.onnx";
-    if (entry.is_regular_file() && entry.file_size() > 0 && !is_model) {
+    if (entry.is_regular_file() && entry.file_size() > 0 && !tells_of_renames(entry.path())) {
       files.push_back(entry.path());
     }
   }
@@ -154,21 +157,20 @@ void damage(const fs::path& staging, Chance& chance, Tally& tally) {
   stream.put(static_cast<char>(byte ^ (1 << below(chance, 8))));
 }
 
-// The same kept part, damaged, with a journal that says its damaged bytes are right.
+// The same kept part, damaged, with a record that says its damaged bytes are right.
 void forge(const fs::path& staging) {
   const fs::path file = staging / "initializers" / "large";
   const auto directory = Directory::open(staging);
-  if (!directory || !fs::exists(file)) {
+  const auto record = directory ? read_record(*directory) : fail(directory.error());
+  if (!record || !*record || !fs::exists(file)) {
     return;
   }
   std::string text = read_text(file);
   text[0] = static_cast<char>(text[0] ^ 1);
   std::ofstream(file, std::ios::binary) << text;
-  std::string journal = read_text(staging / std::string(kJournalName));
-  const std::string job = journal.substr(journal.find('\n') - 64, 64);
   Crc32 crc;
   crc.update(std::as_bytes(std::span(text)));
-  (void)Journal::start(*directory, job, WrittenParts{crc.value()});
+  (void)RecordWriter::start(*directory, (*record)->job, WrittenParts{crc.value()});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A save that replaces a model leaves the new one's files and nothing else, whatever the two look
-// like, on file systems that can exchange entries and on those that cannot.
+// like, on file systems whose renames have flags and on those without.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -136,8 +136,8 @@ TEST_F(Leftovers, OfAnyModelAreNoneWhenAnyOtherReplacesIt) {
   replace_each_by_each();
 }
 
-TEST_F(Leftovers, AreNoneWhereEntriesCannotBeExchanged) {
-  pretend({.exchanges = false});
+TEST_F(Leftovers, AreNoneWhereRenamesHaveNoFlags) {
+  pretend({.rename_flags = false});
   replace_each_by_each();
 }
 
@@ -162,8 +162,8 @@ TEST_F(Leftovers, OfAModelWhoseManifestStandsBesideItsFolderAreNone) {
 }
 
 TEST_F(Leftovers, OfAModelThatACopyRefersToStayWithTheCopy) {
-  for (const bool exchanges : {true, false}) {
-    pretend({.exchanges = exchanges});
+  for (const bool rename_flags : {true, false}) {
+    pretend({.rename_flags = rename_flags});
     ASSERT_THAT(save(1, {}), IsOk());
     fs::copy_file(out_ / "model.onnx", out_ / "copy.onnx");
     const auto saved = save(2, {Layout::kPerTensor, "weights"});
@@ -194,8 +194,8 @@ TEST_F(Leftovers, NeverAreAnotherFoldersFilesThatOnlyShareTheName) {
 
 // What tells of them outlives any number of saves that could not remove them.
 TEST_F(Leftovers, ThatCouldNotBeRemovedAreRemovedOnceTheyCan) {
-  for (const bool exchanges : {true, false}) {
-    pretend({.exchanges = exchanges});
+  for (const bool rename_flags : {true, false}) {
+    pretend({.rename_flags = rename_flags});
     ASSERT_THAT(save(0, {}), IsOk());
     for (std::size_t i = 0; i <= kMaxOtherModels; ++i) {  // then nothing is said of any
       dir_.write("out/other" + std::to_string(i) + ".onnx", "");
@@ -207,15 +207,15 @@ TEST_F(Leftovers, ThatCouldNotBeRemovedAreRemovedOnceTheyCan) {
       fs::remove(out_ / ("other" + std::to_string(i) + ".onnx"));
     }
     ASSERT_THAT(save(0, {}), IsOk());
-    EXPECT_TRUE(has_the_model_alone()) << (exchanges ? "with" : "without") << " exchanges";
+    EXPECT_TRUE(has_the_model_alone()) << (rename_flags ? "with" : "without") << " flags";
     fs::remove_all(out_);
   }
 }
 
 // The next save removes them, at the latest.
-TEST_F(Leftovers, AreNoneAfterAnyFailureWhereEntriesCannotBeExchanged) {
+TEST_F(Leftovers, AreNoneAfterAnyFailureWhereRenamesHaveNoFlags) {
   for (const Fault fault : {Fault::kFailOnce, Fault::kFailForever}) {
-    pretend({.exchanges = false});
+    pretend({.rename_flags = false});
     for (std::size_t nth = 0;; ++nth) {
       ASSERT_THAT(save(0, {}), IsOk());
       inject(fault, nth, EIO);

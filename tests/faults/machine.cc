@@ -28,7 +28,7 @@ const std::map<std::string, std::function<Tally(const Settings&)>>& experiments(
       {"resumes", resume_saves}, {"flips", flip_bits},
       {"paths", walk_paths},     {"allocations", fail_allocations},
       {"disks", fill_disks},     {"power-cuts", cut_power_everywhere},
-      {"sets", save_sets}};
+      {"sets", save_sets},       {"teams", save_in_teams}};
   return all;
 }
 

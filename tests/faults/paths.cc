@@ -201,7 +201,7 @@ std::vector<std::string> evil_names(const Yard& yard) {
                                  "initializers",
                                  "model.data",
                                  ".save-external.0123456789abcdef.tmp",
-                                 ".save-external.journal",
+                                 ".save-external.record",
                                  ".save-external.lock"};
   names.push_back("ok\0"s + climb);
   names.push_back("\0"s);

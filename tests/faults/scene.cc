@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Two large enough to be spliced, reserved and journaled; a transposed, a tied and an inline one.
+// Two large enough to be spliced, reserved and recorded; a transposed, a tied and an inline one.
 std::vector<TestTensor> scene_tensors(std::uint32_t seed) {
   return {
       {.name = "large", .shape = {300, 256}, .bytes = noise(307'200, seed)},
@@ -133,8 +133,8 @@ std::vector<Form> all_forms() {
     forms.push_back(form);
   }
   for (Form form : {main[0], main[1], main[4], main[6]}) {
-    form.name += ", no exchange";
-    form.exchanges = false;
+    form.name += ", no rename flags";
+    form.rename_flags = false;
     forms.push_back(form);
   }
   return forms;
@@ -213,6 +213,7 @@ SaveOptions Scene::options_for(const SceneSave& request) const {
   SaveOptions options;
   options.open.threads = request.threads;
   options.write.threads = request.threads;
+  options.write.team = request.team;
   options.write.sync = request.form.sync;
   options.write.overwrite = request.overwrite;
   options.write.cache = request.form.cache;
@@ -233,7 +234,7 @@ namespace {
 // Counts the calls of a save, or lets one of them fail.
 template <typename Save>
 auto under_fault(const Form& form, Injection injection, std::size_t* calls, const Save& save) {
-  pretend({.exchanges = form.exchanges});
+  pretend({.rename_flags = form.rename_flags});
   inject(injection.fault, injection.nth, injection.error_number);
   auto report = save();
   const std::size_t counted = stop_injecting();

@@ -40,12 +40,12 @@ struct Form {
   Verification verification = Verification::kOff;
   PageCache cache = PageCache::kUse;
   Input input = Input::kCheckpoint;
-  bool exchanges = true;  // false: the file system cannot let two entries change places
+  bool rename_flags = true;  // false: renames of the file system have none
 };
 // The forms whose experiments take long: one of each layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
 // These, these verified, and those of a checkpoint without syncs, past the page cache, and
-// on file systems that cannot exchange entries. Beside
+// on file systems without flags of renames. Beside
 // them saves from memory, which no command can make.
 [[nodiscard]] std::vector<Form> all_forms();
 
@@ -56,6 +56,7 @@ struct SceneSave {
   Form form = {};
   Overwrite overwrite = Overwrite::kAllow;
   int threads = 1;
+  Team* team = nullptr;
 };
 
 // A fault for the time of one save.

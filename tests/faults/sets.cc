@@ -58,8 +58,8 @@ std::vector<Form> set_forms() {
       {.name = "shards", .layout = Layout::kShards},
       {.name = "link", .layout = Layout::kLink, .input = Input::kBeside}};
   Form form = forms.front();
-  form.name += ", no exchange";
-  form.exchanges = false;
+  form.name += ", no rename flags";
+  form.rename_flags = false;
   forms.push_back(form);
   return forms;
 }

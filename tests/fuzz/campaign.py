@@ -38,12 +38,12 @@ TARGETS = {
     "entries": ("external-data entries", 256, "entries"),
     "exported": ("the config of an exported program", 2048, "json"),
     "index": ("shard index", 512, "json"),
-    "journal": ("journal of a killed save", 512, "journal"),
     "legacy": ("legacy torch file, plain pickle", 4096, "pickle"),
     "manifest": ("manifest of a saved model", 1536, "json"),
     "map": ("map file", 512, "json"),
     "onnx": ("ONNX model", 8192, "onnx"),
     "pickle": ("pickle", 2048, "pickle"),
+    "record": ("record of a killed save", 1024, "json"),
     "safetensors": ("safetensors", 1024, "json"),
     "script": ("pickles and code of a TorchScript archive", 4096, "pickle"),
     "tar": ("torch 0.1 tar file", 8192, "pickle"),
@@ -55,11 +55,11 @@ TARGETS = {
 READERS = re.compile(
     r"base/(byte_reader\.h|inflate|json|safe_path)|"
     r"checkpoint/(?!naming/(cache_classes|choose_state_dict|class_flattening)|checkpoint\.|open_checkpoint)|"
-    r"onnx/(?!attach|placeholder)|mapping/map_file|save/(journal|manifest)\.|verify/external_entry")
+    r"onnx/(?!attach|placeholder)|mapping/map_file|save/(record|manifest)\.|verify/external_entry")
 
 # Those of them that take apart a format; the others make tensors and names of what they found.
 PARSERS = re.compile(
-    r"base/(byte_reader|inflate|json)|mapping/map_file|save/(journal|manifest)\.|"
+    r"base/(byte_reader|inflate|json)|mapping/map_file|save/(record|manifest)\.|"
     r"onnx/(external_data|wire_reader|wire_scan|cut_tensors)|checkpoint/(container/|pickle/|dcp/|torch/(legacy_file|pickle_bytes)|"
     r"formats/(pickle_file|safetensors|shard_index|torch_(legacy|tar|script)|exported_program))")
 

@@ -223,8 +223,13 @@ void add_texts(Seeds& seeds) {
   seeds.add("entries", "16\n\nlocation=a/b\nchecksum=" + std::string(40, 'a') + "\n");
   seeds.add("entries", "22\n8\nlocation=../x\nlength=4\nprepacked_0=1|2\n\n");
   seeds.add("entries", "10\n-1\nlocation=*/_ORT_MEM_ADDR_/*\noffset=99999999999999999999\n");
-  seeds.add("journal", "onnx-external-journal 1 " + std::string(kJournalJob) + "\n" +
-                           "00000003 12345678 3bc50d19\n0000000f 00000000 00000000\n");
+  const std::string record = R"({"record": 1, "job": "0123456789abcdef")";
+  seeds.add("record", record + "\n" + R"({"part": 3, "crc32": "12345678")");
+  seeds.add("record", record + "\n" +
+                          R"({"publish": {"folder": "f", "data_name": "", "replace": true, )"
+                          R"("data": ["f.1", "a.1.manifest.json"], "models": [{"file": "a.onnx", )"
+                          R"("manifest": "a.1.manifest.json", "bytes": 12, "crc32": "00000abc", )"
+                          R"("replaces": {"bytes": 11, "crc32": "00000abd"}}]})");
 }
 
 void add_manifests(Seeds& seeds) {

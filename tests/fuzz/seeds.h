@@ -89,10 +89,8 @@ inline std::filesystem::path write_shards(const TempDir& folder) {
   return folder.path() / "index.json";
 }
 
-// Whose journal is read.
-inline constexpr std::string_view kJournalJob =
-    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-inline constexpr std::size_t kJournalParts = 16;
+// Of the plan whose record is read.
+inline constexpr std::size_t kRecordedParts = 16;
 
 inline constexpr std::string_view kExportedConfig =
     R"({"config": {"w": {"path_name": "weight_0", "is_param": true, "use_pickle": false,)"

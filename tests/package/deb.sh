@@ -31,6 +31,11 @@ for package in "$work"/packages/onnx-external_*.deb; do
   dpkg-deb --fsys-tarfile "$package" | tar -x -C "$work" --one-top-level=commands
   dpkg-deb -f "$package" Depends | grep -q 'libprotobuf[0-9]' # found by dpkg-shlibdeps
 done
+# The command for mpirun has a package of its own, which is there if MPI is.
+if [ -e "$build/tools/save-external-mpi" ]; then
+  "$root/usr/bin/save-external-mpi" --version >/dev/null
+  dpkg-deb -f "$work"/packages/onnx-external-mpi_*.deb Depends | grep -q libopenmpi
+fi
 for command in save-external verify-external inspect-external cut-external; do
   binary=$root/usr/bin/$command
   [ "$("$binary" --version | head -n 1)" = "$command $(sed -n \
@@ -56,7 +61,8 @@ cmake -S "$source/tests/package/consumer" -B "$work/consumer" -G Ninja \
 cmake --build "$work/consumer" >/dev/null
 "$work/consumer/consumer" "$tiny/graph.onnx" "$tiny/checkpoint.pt" "$work/out-consumer" >/dev/null
 
-of_root --purge onnx-external libonnx-external-dev >>"$work/install.log"
+mpi=$(cd "$work/packages" && ls onnx-external-mpi_*.deb 2>/dev/null | sed 's/_.*//')
+of_root --purge onnx-external libonnx-external-dev $mpi >>"$work/install.log"
 files >"$work/after"
 diff "$work/before" "$work/after"
 if dpkg-query --admindir="$root/var/lib/dpkg" -W onnx-external libonnx-external-dev; then

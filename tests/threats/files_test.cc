@@ -10,7 +10,7 @@
 
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
-#include "save/journal.h"
+#include "save/record.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 #include "threats/threats.h"
@@ -75,6 +75,18 @@ std::string forged_manifest(const std::string& model, const std::vector<std::str
   return text + "]}";
 }
 
+// A record that says that the planted model is about to be replaced, with a file of others.
+void plant_record(const fs::path& staging, const std::string& planted, const std::string& target) {
+  const std::string job(64, 'a');
+  auto record = RecordWriter::start(Directory::open(staging).value(), job, WrittenParts{0U});
+  ASSERT_THAT(record, IsOk());
+  const ModelIdentity old{planted.size(), crc32_of(planted)};
+  const ModelIdentity staged{planted.size() + 1, crc32_of(planted + "!")};
+  const Publication publication{
+      "initializers", "", Overwrite::kAllow, {target}, {{"model.onnx", target, staged, old}}};
+  ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
+}
+
 TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
   const TempDir outside;
   outside.write("victim", "v");
@@ -112,8 +124,7 @@ TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
       dir_.write("out/model.onnx", planted);
       dir_.write("out/" + place, forged_manifest(planted, {target}));
       dir_.write("out/.save-external.0123456789abcdef.tmp/model.onnx", planted + "!");
-      dir_.write("out/.save-external.0123456789abcdef.tmp/.save-external.journal",
-                 "onnx-external-journal 1 " + std::string(64, 'a') + "\n" + target + "\n");
+      plant_record(out_ / ".save-external.0123456789abcdef.tmp", planted, target);
       fs::create_symlink(outside.path(), out_ / ".save-external.0123456789abcdef.tmp/initializers");
       fs::create_directory_symlink(outside.path(), out_ / ".save-external.fedcba9876543210.tmp");
       ASSERT_THAT(save(checkpoint_), IsOk()) << target << " in " << place;

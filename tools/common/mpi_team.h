@@ -18,8 +18,11 @@ class MpiTeam final : public Team {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
-  [[nodiscard]] std::string from_leader(std::string text) override;
   [[nodiscard]] std::vector<std::string> from_all(std::string text) override;
+
+  // How many threads use the CPUs that mpirun gave to this process. The leader may use those of all
+  // processes on its machine: they wait while it verifies.
+  [[nodiscard]] int threads() const { return threads_; }
 
   // Leaves the team, which must not be used afterwards. Returns true if this process has to report
   // the outcome: the leader, or a process that failed before the processes have met. The latter
@@ -27,9 +30,10 @@ class MpiTeam final : public Team {
   [[nodiscard]] bool end(bool succeeded);
 
  private:
-  MpiTeam(int rank, int size) : rank_(rank), size_(size) {}
-  int rank_;
-  int size_;
+  MpiTeam() = default;
+  int rank_ = 0;
+  int size_ = 1;
+  int threads_ = 0;
   bool has_met_ = false;
 };
 

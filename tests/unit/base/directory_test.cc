@@ -124,16 +124,5 @@ TEST(RenameEntry, ReplacesOnlyWhenTold) {
   EXPECT_EQ(read_text(dir.path() / "old"), "new");
 }
 
-TEST(ExchangeEntries, SwapsTwoFiles) {
-  TempDir dir;
-  dir.write("a", "was a");
-  dir.write("b", "was b");
-  const Directory folder = open_or_die(dir.path());
-  EXPECT_THAT(exchange_entries(folder, "a", folder, "b"), IsOk());
-  EXPECT_EQ(read_text(dir.path() / "a"), "was b");
-  EXPECT_EQ(read_text(dir.path() / "b"), "was a");
-  EXPECT_FALSE(exchange_entries(folder, "a", folder, "none"));
-}
-
 }  // namespace
 }  // namespace onnx_external

@@ -33,7 +33,6 @@ class CopySteps : public testing::Test {
       plan_.files[file].bytes += bytes;
     }
     done_ = WrittenParts(parts.size());
-    of_others_ = {};
   }
   void plan_files(std::size_t count, std::uint64_t bytes) {
     std::vector<std::pair<std::uint32_t, std::uint64_t>> parts;
@@ -44,7 +43,7 @@ class CopySteps : public testing::Test {
   }
 
   onnx_external::CopySteps steps(int threads = 2) {
-    const CopyJob job{plan_, model_, checkpoint_, data_, options_, done_, nullptr, of_others_};
+    const CopyJob job{plan_, model_, checkpoint_, data_, options_, done_, nullptr};
     return plan_copy(job, threads);
   }
 
@@ -75,7 +74,6 @@ class CopySteps : public testing::Test {
   WriteOptions options_;
   SavePlan plan_;
   WrittenParts done_;
-  std::vector<bool> of_others_;
 };
 
 TEST_F(CopySteps, AreTheSameForAnyNumberOfThreadsWhereNothingIsSplit) {
@@ -89,16 +87,16 @@ TEST_F(CopySteps, TakeLargeFilesFirst) {
   EXPECT_THAT(order(steps()), ElementsAre(3, 2, 1, 0));
 }
 
-TEST_F(CopySteps, LeaveOutWhatIsDoneOrOfOthers) {
+TEST_F(CopySteps, LeaveOutWhatIsDone) {
   plan_files(5, 100);
   done_[1] = 7;
-  of_others_ = {false, false, false, true, false};
+  done_[3] = 0;
   const auto planned = steps();
   EXPECT_THAT(copied(planned),
               UnorderedElementsAre(std::pair(0U, 100U), std::pair(2U, 100U), std::pair(4U, 100U)));
   EXPECT_EQ(planned.bytes, 300U);
   EXPECT_EQ(planned.files[1].done, 1U);
-  EXPECT_EQ(planned.files[3].of_others, 1U);
+  EXPECT_EQ(planned.files[3].done, 1U);
 }
 
 TEST_F(CopySteps, AreNoneWhenEverythingIsThere) {

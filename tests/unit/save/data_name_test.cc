@@ -8,6 +8,7 @@
 #include "onnx_external/verify.h"
 #include "save/output_names.h"
 #include "save/publish.h"
+#include "save/record.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -100,6 +101,22 @@ TEST_F(DataNames, MayDifferFromThoseOfTheReplacedModel) {
   }
 }
 
+// What a save of "weights.bin" over another model records before it renames anything.
+void record_publication(const fs::path& staging) {
+  const auto folder = Directory::open(staging).value();
+  const Directory out = Directory::open(staging.parent_path()).value();
+  auto record = RecordWriter::start(folder, "", {});
+  ASSERT_THAT(record, IsOk());
+  const Publication publication{
+      "initializers",
+      "weights.bin",
+      Overwrite::kAllow,
+      {"model.1.manifest.json", "weights.1.bin"},
+      {{"model.onnx", "model.1.manifest.json", read_identity(folder, "model.onnx").value(),
+        read_identity(out, "model.onnx").value()}}};
+  ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
+}
+
 TEST_F(DataNames, OfKilledSavesAreFoundByTheNext) {
   for (const HowTest& next : {HowTest{.name = "weights.bin"}, HowTest{.name = "others.bin"},
                               HowTest{.layout = Layout::kPerTensor}}) {
@@ -118,6 +135,7 @@ TEST_F(DataNames, OfKilledSavesAreFoundByTheNext) {
       fs::rename(out_ / entry.path().filename() / "weights.1.bin", out_ / "weights.1.bin");
       fs::rename(out_ / entry.path().filename() / "model.1.manifest.json",
                  out_ / "model.1.manifest.json");
+      record_publication(out_ / entry.path().filename());
     }
     fs::remove_all(dir_.path() / "dead");
     save(3, next);

@@ -14,7 +14,7 @@
 #include "onnx_external/loose_tensors.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
-#include "save/journal.h"
+#include "save/job_name.h"
 #include "support/loose_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
@@ -531,27 +531,6 @@ TEST_F(LooseSave, IsNeverTakenForTheSameSave) {
                               {}, quick().write);
   ASSERT_THAT(plan, IsOk());
   EXPECT_NE(name_job(*plan, model, checkpoint).value(), name_job(*plan, model, checkpoint).value());
-}
-
-// A team that would write together.
-class TwoProcesses : public Team {
- public:
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 2; }
-  [[nodiscard]] std::string from_leader(std::string text) override { return text; }
-  [[nodiscard]] std::vector<std::string> from_all(std::string text) override {
-    return {text, text};
-  }
-};
-
-TEST_F(LooseSave, IsForOneProcess) {
-  TwoProcesses team;
-  SaveOptions options = quick();
-  options.write.team = &team;
-  EXPECT_THAT(save(Route::kKeys,
-                   {in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 1)))}, options),
-              FailsWith(ErrorCode::kInvalidArgument,
-                        "tensor 'w' is in memory, and only files can be written by several"));
 }
 
 TEST_F(LooseSave, WritesTensorsOfAttributesAndSubgraphs) {

@@ -11,6 +11,7 @@
 #include "base/output_file.h"
 #include "save/manifest.h"
 #include "save/output_names.h"
+#include "save/record.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
@@ -60,7 +61,8 @@ void fill(Transaction& transaction, const std::string& model, const Names& files
   }
   const TransactionOptions& options = transaction.options();
   ASSERT_THAT(write_file(transaction.staging(), options.model_name, model, options.sync), IsOk());
-  ASSERT_THAT(transaction.write_manifest(manifest_for(model, files)), IsOk());
+  const std::string manifest = manifest_for(model, files);
+  ASSERT_THAT(transaction.write_manifests({&manifest, 1}), IsOk());
 }
 
 void save(const fs::path& out, const std::string& model, const Names& files,
@@ -214,12 +216,34 @@ TEST(Transaction, RemovesTheStagingFolderOfADeadSaver) {
   EXPECT_EQ(names_in(dir.path()), (Names{".save-external.mine.tmp", "data", "model.onnx"}));
 }
 
+ModelIdentity identity_of(const std::string& model) {
+  Crc32 crc;
+  crc.update(std::as_bytes(std::span(model)));
+  return {model.size(), crc.value()};
+}
+
+// The staging folder of a save that was killed while it replaced one model by another.
+void killed_save(const TempDir& dir, const std::string& model, const std::string& replaced) {
+  const fs::path staging = dir.path() / ".save-external.0123456789abcdef.tmp";
+  fs::create_directory(staging);
+  auto record = RecordWriter::start(Directory::open(staging).value(), "", {});
+  ASSERT_THAT(record, IsOk());
+  const Publication publication{
+      "data",
+      "",
+      Overwrite::kAllow,
+      {"data.1"},
+      {{"model.onnx", "data.1", identity_of(model), identity_of(replaced)}}};
+  ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
+}
+
 TEST(Transaction, RemovesTheDataOfASaverThatDiedBeforeTheCommit) {
   TempDir dir;
   save(dir.path(), "one", {"x"});
   // The data folder was renamed, the model was not.
   dir.write("data.1/x", "two");
   dir.write("data.1/manifest.json", manifest_for("two", {"x"}));
+  killed_save(dir, "two", "one");
   dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "two");
   save(dir.path(), "three", {"x"});
   EXPECT_EQ(names_in(dir.path()), (Names{"data.1", "model.onnx"}));
@@ -230,11 +254,19 @@ TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {
   save(dir.path(), "two", {"x"});
   dir.write("data.1/y", "one");  // x is removed already
   dir.write("data.1/manifest.json", manifest_for("one", {"x", "y"}));
-  dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "one");
+  killed_save(dir, "two", "one");
   const auto next = begin(dir.path(), Overwrite::kAllow);
   ASSERT_THAT(next, IsOk());
   EXPECT_FALSE(fs::exists(dir.path() / "data.1"));
   EXPECT_TRUE(fs::exists(dir.path() / "data/x"));
+}
+
+TEST(Transaction, RefusesAFolderInWhichASaveOfVersion01WasKilled) {
+  TempDir dir;
+  dir.write(".save-external.0123456789abcdef.tmp/.save-external.journal", "");
+  EXPECT_THAT(begin(dir.path()),
+              FailsWith(ErrorCode::kUnsupported, "was left by a save of version 0.1"));
+  EXPECT_EQ(names_in(dir.path()), Names{".save-external.0123456789abcdef.tmp"});
 }
 
 TEST(Transaction, FollowsTheUmask) {

@@ -1,7 +1,5 @@
-#include "save/resume.h"
-
+// Saves that were killed, and the same saves again.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "save/journal.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -18,114 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kJob(64, 'a');
-
 void append(const fs::path& file, const std::string& text) {
   std::ofstream(file, std::ios::binary | std::ios::app) << text;
-}
-
-class JournalFile : public testing::Test {
- protected:
-  void start(const WrittenParts& written = WrittenParts(3)) {
-    auto journal = Journal::start(folder(), kJob, written);
-    ASSERT_THAT(journal, IsOk());
-    ASSERT_THAT(journal->add(1, 0x1234, kJournaledBytes), IsOk());
-  }
-  Directory folder() const { return Directory::open(dir_.path()).value(); }
-  fs::path file() const { return dir_.path() / std::string(kJournalName); }
-  std::optional<WrittenParts> read(std::size_t parts = 3) const {
-    return read_journal(folder(), kJob, parts);
-  }
-
-  TempDir dir_;
-};
-
-TEST_F(JournalFile, ClaimsWhatWasAddedToIt) {
-  start({std::nullopt, std::nullopt, 7U});
-  EXPECT_EQ(read(), (WrittenParts{std::nullopt, 0x1234U, 7U}));
-  EXPECT_TRUE(has_journal_of(folder(), kJob));
-}
-
-TEST_F(JournalFile, HoldsLinesBackUntilTheyStandForEnoughBytes) {
-  auto journal = Journal::start(folder(), kJob, WrittenParts(3));
-  ASSERT_THAT(journal->add(0, 1, kJournaledBytes - 1), IsOk());
-  EXPECT_EQ(read(), WrittenParts(3));
-  ASSERT_THAT(journal->add(2, 3, 1), IsOk());
-  EXPECT_EQ(read(), (WrittenParts{1U, std::nullopt, 3U}));
-}
-
-TEST_F(JournalFile, SaysNothingOfAnotherJob) {
-  start();
-  const std::string other(64, 'b');
-  EXPECT_FALSE(has_journal_of(folder(), other));
-  EXPECT_EQ(read_journal(folder(), other, 3), std::nullopt);
-}
-
-TEST_F(JournalFile, IgnoresATornLine) {
-  start();
-  append(file(), "00000002 0000");
-  EXPECT_EQ(read(), (WrittenParts{std::nullopt, 0x1234U, std::nullopt}));
-}
-
-TEST_F(JournalFile, IgnoresALineWithAnotherCheckSum) {
-  start();
-  append(file(), "00000002 00000003 00000000\n");
-  EXPECT_EQ(read(), (WrittenParts{std::nullopt, 0x1234U, std::nullopt}));
-}
-
-TEST_F(JournalFile, IgnoresAPartThatThePlanDoesNotHave) {
-  start();
-  EXPECT_EQ(read(1), WrittenParts(1));
-}
-
-TEST_F(JournalFile, IsRefusedWhenItIsLongerThanAnyOfOurs) {
-  start();
-  append(file(), std::string(1'000'000, 'x'));
-  EXPECT_EQ(read(), std::nullopt);
-}
-
-TEST_F(JournalFile, IsRefusedWhereverItIsCut) {
-  start();
-  const std::string whole = read_text(file());
-  for (std::size_t size = 0; size < whole.size(); ++size) {
-    fs::resize_file(file(), size);
-    const auto claimed = read();
-    ASSERT_TRUE(!claimed || *claimed == WrittenParts(3)) << size;
-    std::ofstream(file(), std::ios::binary) << whole;
-  }
-}
-
-TEST_F(JournalFile, NeverClaimsMoreWhateverByteIsChanged) {
-  start();
-  const std::string whole = read_text(file());
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string changed = whole;
-      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
-      std::ofstream(file(), std::ios::binary) << changed;
-      const auto claimed = read();
-      ASSERT_TRUE(!claimed || *claimed == WrittenParts(3)) << i;
-    }
-  }
-}
-
-TEST_F(JournalFile, IsNotReadThroughALinkOrFromAFifo) {
-  start();
-  fs::rename(file(), dir_.path() / "elsewhere");
-  fs::create_symlink("elsewhere", file());
-  EXPECT_EQ(read(), std::nullopt);
-  fs::remove(file());
-  fs::create_hard_link(dir_.path() / "elsewhere", file());
-  EXPECT_EQ(read(), std::nullopt);
-  fs::remove(file());
-  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
-  EXPECT_EQ(read(), std::nullopt);
-}
-
-TEST_F(JournalFile, TakesThePlaceOfAnEarlierOne) {
-  start();
-  start({5U, std::nullopt, std::nullopt});
-  EXPECT_EQ(read(), (WrittenParts{5U, 0x1234U, std::nullopt}));
 }
 
 // A dead saver's staging folder, and the same save again.

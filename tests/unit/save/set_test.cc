@@ -13,8 +13,7 @@
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "save/manifest.h"
-#include "save/publish_set.h"
-#include "save/set_note.h"
+#include "save/record.h"
 #include "support/loose_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
@@ -394,21 +393,22 @@ class CutOffSet : public Set {
     fs::permissions(out_, fs::perms::owner_all);
     fs::create_directory(staging());
     fs::permissions(staging(), fs::perms::owner_all);
-    SetNote note{"initializers", Overwrite::kAllow, {}};
+    Publication publication{"initializers", "", Overwrite::kAllow, {}, {}};
     for (const std::string& name : Names{"first.onnx", "second.onnx"}) {
-      const std::string& text = new_.at(name);
-      dir_.write(fs::relative(staging() / name, dir_.path()).string(), text);
-      note.models.push_back({name, {text.size(), crc32_of(text)}});
+      const std::string stem = name.substr(0, name.find('.'));
+      dir_.write(fs::relative(staging() / name, dir_.path()).string(), new_.at(name));
+      publication.models.push_back({name, stem + ".1.manifest.json", identity_of(new_.at(name)),
+                                    identity_of(old_.at(name))});
     }
-    dir_.write(fs::relative(staging() / std::string(kSetNoteName), dir_.path()).string(),
-               set_note_text(note));
+    auto record = RecordWriter::start(Directory::open(staging()).value(), "", {});
+    ASSERT_THAT(record, IsOk());
+    ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
+  }
+  static ModelIdentity identity_of(const std::string& text) {
+    return {text.size(), crc32_of(text)};
   }
   fs::path staging() const { return out_ / ".save-external.0123456789abcdef.tmp"; }
-  void commit(const std::string& name) {
-    fs::rename(out_ / name, staging() / "old");
-    fs::rename(staging() / name, out_ / name);
-    fs::rename(staging() / "old", staging() / name);
-  }
+  void commit(const std::string& name) { fs::rename(staging() / name, out_ / name); }
 
   std::map<std::string, std::string> old_;
   std::map<std::string, std::string> new_;
@@ -459,45 +459,6 @@ TEST_F(CutOffSet, IsNotPublishedFromAFolderThatOthersMayWriteInto) {
   fs::permissions(staging(), fs::perms::others_write, fs::perm_options::add);
   EXPECT_THAT(save(graphs(), options()), FailsWith(ErrorCode::kAlreadyExists, "exists"));
   EXPECT_EQ(read_text(out_ / "second.onnx"), old_.at("second.onnx"));
-}
-
-// --- the note ------------------------------------------------------------------------------------
-
-TEST(SetNoteFile, IsReadAsItWasWritten) {
-  TempDir dir;
-  const SetNote note{"my data",
-                     Overwrite::kAllow,
-                     {{"a b.onnx", {12, 0xdeadbeef}, ModelIdentity{7, 1}}, {"c.onnx", {0, 0}}}};
-  dir.write(std::string(kSetNoteName), set_note_text(note));
-  const auto folder = Directory::open(dir.path());
-  ASSERT_THAT(folder, IsOk());
-  const auto read = read_set_note(*folder);
-  ASSERT_THAT(read, IsOk());
-  EXPECT_EQ(*read, note);
-}
-
-TEST(SetNoteFile, IsNothingWhenItIsTornOrForged) {
-  TempDir dir;
-  const auto folder = Directory::open(dir.path());
-  ASSERT_THAT(folder, IsOk());
-  const std::string text =
-      set_note_text({"data", Overwrite::kRefuse, {{"a.onnx", {1, 2}}, {"b.onnx", {3, 4}}}});
-  std::vector<std::string> bad{
-      text + "x",
-      "",
-      set_note_text({"data", {}, {{"../a.onnx", {1, 2}}}}),
-      set_note_text({"data", {}, {{"a.onnx", {1, 2}}, {"A.onnx", {1, 2}}}}),
-      set_note_text({"../x", {}, {{"a.onnx", {1, 2}}}}),
-      set_note_text({"data", {}, {{"a", {1, 2}}, {"b.onnx", {3, 4}}}})};
-  for (std::size_t end = 0; end < text.size(); ++end) {
-    bad.push_back(text.substr(0, end));
-  }
-  for (const std::string& forged : bad) {
-    dir.write(std::string(kSetNoteName), forged);
-    const auto read = read_set_note(*folder);
-    ASSERT_THAT(read, IsOk());
-    EXPECT_FALSE(read->has_value()) << forged;
-  }
 }
 
 }  // namespace

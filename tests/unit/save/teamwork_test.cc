@@ -29,9 +29,6 @@ class ThreadTeam final : public Team {
   ThreadTeam(Board& board, int rank) : board_(board), rank_(rank) {}
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(board_.texts.size()); }
-  [[nodiscard]] std::string from_leader(std::string text) override {
-    return from_all(std::move(text))[0];
-  }
   [[nodiscard]] std::vector<std::string> from_all(std::string text) override {
     board_.texts[static_cast<std::size_t>(rank_)] = std::move(text);
     board_.meeting.arrive_and_wait();
@@ -137,17 +134,10 @@ class TeamWithAStranger : public TeamOfThree {
 TEST_F(TeamWithAStranger, RefusesMembersThatSeeOtherFiles) {
   const fs::path out = dir_.path() / "out";
   for (const Status& end : save(out, {}, options())) {
-    EXPECT_THAT(end, FailsWith(ErrorCode::kInvalidArgument, "process 1 of the team"));
+    EXPECT_THAT(end,
+                FailsWith(ErrorCode::kInvalidArgument, "process 1 of the team: sees other files"));
   }
   EXPECT_FALSE(fs::exists(out));
-}
-
-TEST(Teamwork, OfOneSaysNothing) {
-  Teamwork alone(nullptr);
-  EXPECT_TRUE(alone.is_alone());
-  EXPECT_TRUE(alone.leads());
-  EXPECT_THAT(alone.agree("job"), IsOk());
-  EXPECT_EQ(*alone.broadcast(Result<std::string>("word")), "word");
 }
 
 }  // namespace

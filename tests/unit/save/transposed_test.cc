@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "onnx_external/verify.h"
-#include "save/journal.h"
+#include "save/job_name.h"
 #include "save/make_plan.h"
 #include "save/planned_bytes.h"
 #include "support/result_matchers.h"

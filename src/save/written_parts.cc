@@ -1,4 +1,4 @@
-#include "save/resume.h"
+#include "save/written_parts.h"
 
 #include <algorithm>
 #include <optional>
@@ -84,8 +84,8 @@ class ClaimChecker {
 
 }  // namespace
 
-Result<WrittenParts> resume_parts(const SavePlan& plan, const Directory& data, WrittenParts claimed,
-                                  const WriteOptions& options, ProgressMeter& meter) {
+Result<WrittenParts> sound_parts(const SavePlan& plan, const Directory& data, WrittenParts claimed,
+                                 const WriteOptions& options, ProgressMeter& meter) {
   std::vector<Parts> parts_of(plan.files.size());
   for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {
     parts_of[plan.parts[part].file].push_back(part);

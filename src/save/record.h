@@ -1,0 +1,104 @@
+// The record of a save: the one file that tells a later save what a killed one did and was about to
+// do.
+//
+// It stands in the staging folder and grows line by line. Each line is a JSON object, and its last
+// member is the CRC-32 of the text before it:
+//
+//   {"record": 1, "job": "<64 hex digits>", "check": "..."}
+//   {"part": 7, "crc32": "1a2b3c4d", "check": "..."}
+//   {"publish": {...}, "check": "..."}
+//
+// The first line has the version of the form and the name of the job (save/job_name.h; empty: a job
+// that is never resumed). Each part of the plan gets a line once it is written. These lines are not
+// synced: they are claims, and the bytes are read again before they are believed
+// (save/written_parts.h). The last line is a Publication. It is synced before anything is renamed
+// into the output folder, so if it is missing or damaged, nothing was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/directory.h"
+#include "base/output_file.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+#include "save/generations.h"
+#include "save/written_parts.h"
+
+namespace onnx_external {
+
+// No model and no data file can have this name: check_output_names() refuses the prefix.
+inline constexpr std::string_view kRecordName = ".save-external.record";
+inline constexpr std::uint64_t kRecordVersion = 1;
+
+// Lines wait until they stand for so many bytes of data. Measured with 20,000 tensors of 10 KB: a
+// call for each line would take 3 % more time.
+inline constexpr std::uint64_t kRecordedBytes = std::uint64_t{256} << 10;
+
+struct PublishedModel {
+  std::string name;
+  std::string manifest;                   // TransactionOptions: manifest_entry()
+  ModelIdentity model;                    // the new one
+  std::optional<ModelIdentity> replaced;  // the old one, if there is one
+
+  friend bool operator==(const PublishedModel&, const PublishedModel&) = default;
+};
+
+// What a save renames into the output folder: first `data`, then the models, in this order. The
+// rename of the first model commits the save.
+struct Publication {
+  std::string folder;     // GenerationNames::folder
+  std::string data_name;  // GenerationNames::data
+  Overwrite overwrite = Overwrite::kRefuse;
+  std::vector<std::string> data;  // entries of the output folder, manifests included
+  std::vector<PublishedModel> models;
+
+  friend bool operator==(const Publication&, const Publication&) = default;
+};
+
+struct SaveRecord {
+  std::string job;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> parts;  // number and CRC-32
+  std::optional<Publication> publication;
+
+  // What it claims of a plan with so many parts.
+  [[nodiscard]] WrittenParts written(std::size_t count) const;
+};
+
+// Nothing when there is no regular file of that name, or its first line is damaged. kUnsupported
+// for a record of another version, or of version 0.1 of the tools, which wrote other files; other
+// errors when it cannot be read. Damaged lines say nothing.
+[[nodiscard]] Result<std::optional<SaveRecord>> read_record(const Directory& staging);
+
+// Writes the record of a save.
+class RecordWriter {
+ public:
+  // Replaces an earlier record by one with lines for `written`.
+  [[nodiscard]] static Result<RecordWriter> start(const Directory& staging, std::string_view job,
+                                                  const WrittenParts& written);
+
+  // To be called once all bytes of the part are in its file. Thread-safe.
+  [[nodiscard]] Status add(std::uint32_t part, std::uint32_t crc32, std::uint64_t bytes);
+
+  // The last line. With Sync::kFiles it is on the disk when this returns, if the names in the
+  // staging folder are.
+  [[nodiscard]] Status publish(const Publication& publication, Sync sync);
+
+ private:
+  explicit RecordWriter(OutputFile file);
+  [[nodiscard]] Status write_waiting();
+
+  OutputFile file_;
+  std::unique_ptr<std::mutex> mutex_;
+  std::uint64_t end_ = 0;
+  std::string waiting_;
+  std::uint64_t waiting_bytes_ = 0;
+};
+
+}  // namespace onnx_external

@@ -27,12 +27,13 @@ from ..save import save
 from ..sources import Weights
 from ..transposing import refuse_linked, with_pairs
 from ..validation.randomness import drawing_of_program
-from .checking import Checked, Checking, refuse_broken, why_not
+from .checking import Checked, Checking, WrongGraphError, refuse_broken, why_not
 from .guards import Call
 from .input_sets import calls_of, shapes_of
 from .plain_saving import save_alone
 from .programs import Captured, Target, captured
-from .rewritten import Rewrite, Ways
+from .repeated import NotRepeatedError
+from .rewritten import Rewrite, Ways, may_repeat
 from .skeleton import Skeleton, left_of, make_skeleton
 from .tracing import Tracer
 from .untouched import has_no_data
@@ -133,7 +134,13 @@ def skeleton_of(
         def empty(tensor: Any) -> bool:
             return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
 
-        made = make_skeleton(found.program.model, empty, extra or {}, keep, optimizer)
+        def change(model: onnx_ir.Model) -> onnx_ir.Model:
+            model = optimizer(model) if optimizer is not None else model
+            if found.repetition is not None:
+                found.repetition.repeat(model)
+            return model
+
+        made = make_skeleton(found.program.model, empty, extra or {}, keep, change)
     made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}
     made.guards = [str(each) for each in found.sizes.guards]
     return made
@@ -330,8 +337,13 @@ class _Attempt:
     made: Skeleton
     weights: Weights | nn.Module | None
     options: dict[str, Any]
+    tracer: Tracer
     checked: Checked = field(default_factory=Checked)
     note: str = ""
+
+    def take(self, other: _Attempt) -> None:
+        """Become another attempt."""
+        vars(self).update(vars(other))
 
     def take_weights(self, target: Target, keep: Collection[str]) -> None:
         """Take the weights of a module, and say which are kept or tied."""
@@ -377,6 +389,7 @@ def export(
     keep: Collection[str] = (),
     onnx_options: abc.Mapping[str, Any] | None = None,
     check: bool | None = None,
+    repeat: bool = True,
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
@@ -421,6 +434,8 @@ def export(
             the example and all input sets, or on sizes that are made if there are none. None: if
             onnxruntime is installed, the weights are the module's own, and have no more than
             1 GiB. False: never; sets for which a test on a size was decided otherwise are refused.
+        repeat: trace a module whose lists of layers are alike with few of them, and repeat these in
+            the graph, where it is proved that this gives the same. False: trace all layers.
         rewrite: what is done with tests and loops on tensors, see docs/python-rewriting.md. "auto":
             they are rewritten where the plain export fails or is wrong for a set; True: at once;
             False: never. The module is put back as it was.
@@ -458,21 +473,41 @@ def export(
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
         shapes = dynamic_shapes or shapes_of(target, calls)
 
-        def made_of(tracer: Tracer, optimize: bool) -> _Attempt:
+        def made_of(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:
             example, names = ways.example
-            with captured(target, example, names, shapes, settings, meter, tracer) as found:
+            with captured(target, example, names, shapes, settings, meter, tracer, few) as found:
                 made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
-            return _Attempt(found, made, weights, dict(options))
+            return _Attempt(found, made, weights, dict(options), tracer)
+
+        def made_once(tracer: Tracer, optimize: bool) -> _Attempt:
+            if not (repeat and may_repeat(tracer) and not extra and not keep):
+                return made_of(tracer, optimize, False)
+            try:
+                return made_of(tracer, optimize, True)
+            except ExportError as error:
+                attempt = made_of(tracer, optimize, False)
+                attempt.note = str(error) if isinstance(error, NotRepeatedError) else ""
+                return attempt
 
         def capture(tracer: Tracer) -> _Attempt:
             try:
-                return made_of(tracer, optimize)
+                return made_once(tracer, optimize)
             except OptimizerError as error:  # which leaves a graph that is half-changed
-                attempt = made_of(tracer, False)
+                attempt = made_once(tracer, False)
                 attempt.note = f"the graph is not optimized: {error}"
                 return attempt
 
         def judge(attempt: _Attempt) -> None:
+            try:
+                judge_once(attempt)
+            except WrongGraphError:
+                if attempt.found.repetition is None:
+                    raise
+                attempt.take(made_of(attempt.tracer, optimize, False))
+                attempt.note = "traced in full, since the graph with repeated layers was wrong"
+                judge_once(attempt)
+
+        def judge_once(attempt: _Attempt) -> None:
             attempt.take_weights(target, keep)
             runs = None if extra or options["mapping"].partial else _run_by(target, weights)
             saving = _Saving(attempt.made, attempt.weights, attempt.options)

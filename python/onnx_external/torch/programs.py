@@ -14,6 +14,7 @@ from ..errors import ExportError, InvalidArgumentError
 from ..meter import Meter
 from .converting import converted
 from .guards import Sizes, sizes_of
+from .repeated import NotRepeatedError, Repetition, repetition
 from .skeleton import quiet
 from .tracing import Traced, Tracer, trace
 from .untouched import Untouched, build, stranded
@@ -39,6 +40,8 @@ class Captured:
     """What was converted."""
     note: str = ""
     """What a caller should know of how it was traced; usually nothing."""
+    repetition: Repetition | None = None
+    """How the graph, which is that of a few layers then, becomes that of all."""
 
 
 def first_line(error: BaseException) -> str:
@@ -119,6 +122,16 @@ def _traced(
         raise
 
 
+def _repetition(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[Repetition | None, str]:
+    """How its layers are repeated, if they can be, else why not."""
+    try:
+        return repetition(module, args, kwargs), ""
+    except NotRepeatedError as reason:
+        return None, str(reason)
+
+
 @contextlib.contextmanager
 def captured(
     target: Target,
@@ -128,6 +141,7 @@ def captured(
     onnx_options: Mapping[str, Any],
     meter: Meter,
     tracer: Tracer = trace,
+    repeat: bool = False,
 ) -> Iterator[Captured]:
     """Yield the graph; the module's parameters have storage as long as the caller works with it.
 
@@ -139,13 +153,14 @@ def captured(
         onnx_options: of torch.onnx.export.
         meter: measures the steps.
         tracer: traces a module.
+        repeat: trace a module with few of its layers, if it is proved that they can be repeated.
     """
     if isinstance(target, torch.onnx.ONNXProgram):
         copy = torch.onnx.ONNXProgram(target.model.clone(), target.exported_program)
         yield Captured(copy, traced=target.exported_program)
         return
     ties: dict[str, list[str]] = {}
-    note, tests = "", frozenset[tuple[str, int]]()
+    note, tests, repeated = "", frozenset[tuple[str, int]](), None
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
@@ -155,13 +170,18 @@ def captured(
             check_initialized(target)
             ties = _names_of_tied(target)
             lent = Untouched(target)
-            with meter.step("trace"):
+            if repeat:
+                with meter.step("record"):
+                    repeated, note = _repetition(target, args, kwargs)
+            few = repeated.shallow() if repeated is not None else contextlib.nullcontext()
+            with meter.step("trace"), few:
                 made = _traced(target, tuple(args), kwargs, dynamic_shapes, tracer)
-                target, note, tests = made.program, made.note, made.tests
+            target, tests = made.program, made.tests
+            note = "; ".join(filter(None, (note, made.note)))
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
             program = converted(target, **onnx_options)
-        yield Captured(program, ties, sizes, target, note)
+        yield Captured(program, ties, sizes, target, note, repeated)
     finally:
         if lent is not None:
             lent.take_back()

@@ -19,7 +19,16 @@ from .guards import Call, Guard
 from .tracing import Traced, Tracer, trace
 from .untouched import has_no_data
 
-__all__ = ["MOST_GRAPHS", "Rewrite", "Ways", "check_options", "learn", "not_helped", "refusal_in"]
+__all__ = [
+    "MOST_GRAPHS",
+    "Rewrite",
+    "Ways",
+    "check_options",
+    "learn",
+    "may_repeat",
+    "not_helped",
+    "refusal_in",
+]
 
 Rewrite = Literal["auto"] | bool
 _T = TypeVar("_T")
@@ -191,6 +200,11 @@ def _without_dynamo(
 def _sizes_of_one(call: Call) -> int:
     tensors = [each for each in pytree.tree_leaves(call) if isinstance(each, torch.Tensor)]
     return sum(size <= 1 for each in tensors for size in each.shape)
+
+
+def may_repeat(tracer: Tracer) -> bool:
+    """Whether a tracer runs the module's own code, whose layers can be recorded as they are."""
+    return tracer in (trace, _without_dynamo)
 
 
 def _judged(found: _T, judge: Callable[[_T], None]) -> _T:

@@ -236,16 +236,21 @@ def make_skeleton(
             empty.append(name)
     if empty:
         _refuse_without_data(empty)
-    init = {
-        name
-        for name, value in initializers.items()
-        if value.metadata_props.get(_KIND) in ("BUFFER", "PARAMETER")
-    }
+    init = _of_module(model)
     if optimize is not None:
         with quiet():
             model = optimize(model)
     _fix_dimensions(model)
-    return _described(model, {name: "init" for name in init})
+    return _described(model, dict.fromkeys(init | _of_module(model), "init"))
+
+
+def _of_module(model: onnx_ir.Model) -> set[str]:
+    """The initializers that are tensors of the module."""
+    return {
+        name
+        for name, value in model.graph.initializers.items()
+        if value.metadata_props.get(_KIND) in ("BUFFER", "PARAMETER")
+    }
 
 
 def _fix_dimensions(model: onnx_ir.Model) -> None:

@@ -1,0 +1,157 @@
+"""Which layers of a model are alike: lists of modules, and what tells their elements apart.
+
+Two layers are of one kind if they have the same classes, settings, shapes and tables. That only
+groups them: whether one may stand for the other is proved by what they do (`proof`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+__all__ = ["Stack", "digest", "find_stacks"]
+
+_ORDINARY = 3
+"""Layers of each kind that a shallow model has: the first, which may compute what all of them
+share, and two that show what is repeated."""
+
+HasData: TypeAlias = Callable[[torch.Tensor], bool]
+Place: TypeAlias = tuple[str, str]
+"""A module in a layer, by its name there, and one of its attributes."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A list of layers, many of which are alike."""
+
+    name: str
+    """Of the list in the model, such as "model.layers"."""
+    kinds: tuple[int, ...]
+    """Of each layer: the same number for those that are alike."""
+    indices: frozenset[Place]
+    """The attributes in which a layer has its own index."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The layers that a shallow model has."""
+        found = {len(self.kinds) - 1}
+        for kind in set(self.kinds):
+            found.update(self._places(kind)[:_ORDINARY])
+        return tuple(sorted(found))
+
+    def stand_in(self, layer: int) -> int:
+        """Return the place in `kept` of the layer that stands for one: itself, if it is kept."""
+        if layer in self.kept:
+            return self.kept.index(layer)
+        return self.kept.index(self._places(self.kinds[layer])[_ORDINARY - 1])
+
+    def _places(self, kind: int) -> list[int]:
+        return [place for place, each in enumerate(self.kinds) if each == kind]
+
+
+def find_stacks(model: nn.Module, has_data: HasData) -> list[Stack]:
+    """Return the outermost lists of layers that a shallow model can have fewer of.
+
+    Args:
+        model: the model.
+        has_data: whether a tensor has values that the graph may depend on.
+    """
+    names = Counter(id(each) for _, each in model.named_modules(remove_duplicate=False))
+    found: list[Stack] = []
+
+    def visit(name: str, module: nn.Module) -> None:
+        if names[id(module)] > 1:  # a trace knows one of its names
+            return
+        if isinstance(module, (nn.ModuleList, nn.Sequential)):
+            stack = _stack(name, list(module), has_data)
+            if stack is not None:
+                found.append(stack)
+                return
+        for child, each in module.named_children():
+            visit(f"{name}.{child}" if name else child, each)
+
+    visit("", model)
+    return found
+
+
+def _stack(name: str, layers: list[nn.Module], has_data: HasData) -> Stack | None:
+    if len({id(each) for each in layers}) < len(layers) or not name:
+        return None
+    indices = _own_indices(layers)
+    numbers: dict[Hashable, int] = {}
+    kinds = [
+        numbers.setdefault(_fingerprint(each, indices, has_data), len(numbers)) for each in layers
+    ]
+    stack = Stack(name, tuple(kinds), indices)
+    return stack if len(stack.kept) < len(layers) else None
+
+
+def _own_indices(layers: list[nn.Module]) -> frozenset[Place]:
+    """The attributes that are, in each layer that has them, the layer's own index."""
+    found: dict[Place, list[bool]] = {}
+    for index, layer in enumerate(layers):
+        for name, module in layer.named_modules():
+            for attribute, value in vars(module).items():
+                if type(value) is int:
+                    found.setdefault((name, attribute), []).append(value == index)
+    return frozenset(place for place, same in found.items() if len(same) > 1 and all(same))
+
+
+def _fingerprint(layer: nn.Module, indices: frozenset[Place], has_data: HasData) -> Hashable:
+    return tuple(
+        (name, type(module), _settings(name, module, indices), _tensors(module, has_data))
+        for name, module in layer.named_modules()
+    )
+
+
+def _settings(name: str, module: nn.Module, indices: frozenset[Place]) -> Hashable:
+    """The plain attributes of a module, but not those that only a training uses."""
+    return frozenset(
+        (attribute, _plain(value))
+        for attribute, value in vars(module).items()
+        if (name, attribute) not in indices
+        and "drop" not in attribute
+        and not attribute.startswith("_parameters")
+    )
+
+
+def _plain(value: Any) -> Hashable:
+    """What can be compared of a value: of other objects their class."""
+    if isinstance(value, (bool, int, float, str, type(None), torch.dtype)):
+        return (type(value).__name__, repr(value))
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(_plain, value))
+    if isinstance(value, torch.Tensor):
+        return (str(value.dtype), tuple(value.shape))
+    if isinstance(value, dict):
+        named = ((key if isinstance(key, str) else "", _plain(each)) for key, each in value.items())
+        return (type(value).__name__, *named)  # hooks have numbers of their own
+    return (type(value).__name__, getattr(value, "__qualname__", ""))
+
+
+def _tensors(module: nn.Module, has_data: HasData) -> Hashable:
+    parameters = tuple(
+        (name, None if each is None else (each.dtype, tuple(each.shape)))
+        for name, each in module._parameters.items()
+    )
+    return parameters, tuple(_tables(module, has_data))
+
+
+def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
+    """Buffers and other tensors with their values, of which an optimizer may compute constants."""
+    plain = {name: each for name, each in vars(module).items() if isinstance(each, torch.Tensor)}
+    for name, each in {**module._buffers, **plain}.items():
+        if each is not None:
+            yield name, each.dtype, tuple(each.shape), has_data(each) and digest(each)
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Return a number for the values of a tensor."""
+    data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+    return hashlib.blake2b(data.tobytes(), digest_size=16).hexdigest()

@@ -1,0 +1,236 @@
+"""The layers of a shallow model's graph: which nodes are whose, and what they take from where."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import onnx_ir
+
+from .kinds import Stack
+from .naming import Names, place_in
+from .recording import Segment, Unprovable
+
+__all__ = ["Layers", "Port", "Use"]
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+
+Port: TypeAlias = tuple[Any, int, int]
+"""A value that layers make: of which class of layers, the place of the node, and of its output."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a node takes, seen from its layer.
+
+    kind: "own" (a node of the layer), "before" (of the layer before), "weight", "input" (of the
+    layer), or "fixed": the same for all layers.
+    """
+
+    kind: str
+    key: Any = None
+
+
+@dataclass
+class Layers:
+    """The nodes of a graph by layer, and how the layers are connected."""
+
+    graph: onnx_ir.Graph
+    stacks: Sequence[Stack]
+    names: Names
+    nodes: dict[Segment, list[onnx_ir.Node]] = field(default_factory=dict)
+    _places: dict[int, tuple[Segment, int]] = field(default_factory=dict)
+    """Of nodes, by their id."""
+    _same: dict[Port | tuple[Any, ...], Any] = field(default_factory=dict)
+    """Which ports and uses are connected: each points to another of its set."""
+    _uses: dict[int, list[Use]] = field(default_factory=dict)
+    """Of nodes, by their id, as they were before any layer was repeated."""
+    _forms: dict[int, Any] = field(default_factory=dict)
+    _likeness: dict[Segment, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Sort the nodes.
+
+        Raises:
+            Unprovable: the layers of the graph cannot be told apart.
+        """
+        last: Segment | None = None
+        for node in self.graph:
+            segment = _segment(node, self.stacks)
+            if segment is None:
+                continue
+            if last is not None and segment.stack == last.stack and segment.layer < last.layer:
+                raise Unprovable("in the graph its layers do not follow each other")
+            last = segment
+            found = self.nodes.setdefault(segment, [])
+            self._places[id(node)] = segment, len(found)
+            found.append(node)
+        for nodes in self.nodes.values():
+            for node in nodes:
+                self._uses[id(node)] = [self._use(node, n) for n in range(len(node.inputs))]
+        for segment in self.nodes:
+            self._connect(segment)
+
+    def place(self, node: onnx_ir.Node | None) -> tuple[Segment, int] | None:
+        """Return the layer of a node, and its place in it."""
+        return None if node is None else self._places.get(id(node))
+
+    def use(self, node: onnx_ir.Node, number: int) -> Use:
+        """Return what a node of a layer takes as one of its inputs."""
+        return self._uses[id(node)][number]
+
+    def _use(self, node: onnx_ir.Node, number: int) -> Use:
+        value = node.inputs[number]
+        segment, _ = self._places[id(node)]
+        if value is None:
+            return Use("fixed")
+        if value.is_initializer():
+            return self._weight(value, segment)
+        if value.is_graph_input():
+            alone = (value.name or "") in self.names.shallow_inputs
+            alone = alone and self.names.belongs_to_layer(value.name or "")
+            return Use("input" if alone else "fixed", value.name)
+        made = self.place(value.producer())
+        if made is None:
+            return Use("fixed", id(value))
+        layer, place = made
+        if layer == segment:
+            return Use("own", (place, value.index()))
+        if layer.stack == segment.stack and layer.layer > segment.layer:
+            raise Unprovable("in the graph a layer takes something of a later one")
+        if self._is_passed_on(value, layer, segment):
+            return Use("before", (place, value.index()))
+        return Use("fixed", id(value))
+
+    def _weight(self, value: onnx_ir.Value, segment: Segment) -> Use:
+        name = value.name or ""
+        if place_in(name, self.stacks) == segment:
+            rest = name.removeprefix(f"{self.stacks[segment.stack].name}.{segment.layer}")
+            return Use("weight", rest)
+        constant = value.const_value
+        if constant is None or constant.nbytes > 1 << 16:
+            return Use("fixed", id(value))
+        return Use("fixed", (str(constant.dtype), tuple(constant.shape), constant.tobytes()))
+
+    def _is_passed_on(self, value: onnx_ir.Value, layer: Segment, segment: Segment) -> bool:
+        """Whether a value goes to the next layer, and to no later one."""
+        if layer.stack != segment.stack or layer.layer + 1 != segment.layer:
+            return False
+        users = {self.place(node) for node in value.consumers()}
+        stacks = {user[0] for user in users if user is not None and user[0].stack == layer.stack}
+        return stacks <= {layer, segment}
+
+    # --- kinds
+
+    def is_like(self, one: Segment, other: Segment) -> bool:
+        """Whether two layers have the same nodes, connected in the same way."""
+        mine, its = self.nodes.get(one, []), self.nodes.get(other, [])
+        return len(mine) == len(its) and all(
+            self._form(a) == self._form(b) for a, b in zip(mine, its, strict=True)
+        )
+
+    def _form(self, node: onnx_ir.Node) -> Any:
+        if id(node) not in self._forms:
+            segment, _ = self._places[id(node)]
+            given = [self._seen(use, segment) for use in self._uses[id(node)]]
+            made = [(str(v.type), str(v.shape), v.is_graph_output()) for v in node.outputs]
+            head = node.domain, node.op_type, node.overload
+            self._forms[id(node)] = *head, given, made, _attributes(node)
+        return self._forms[id(node)]
+
+    def _seen(self, use: Use, segment: Segment) -> Any:
+        """What must be the same in a layer that is alike."""
+        if use.kind == "before":
+            return use.kind
+        return use.kind, self._input_rank(use.key, segment) if use.kind == "input" else use.key
+
+    def _input_rank(self, name: str, segment: Segment) -> int:
+        """Which of the inputs of its layer an input is."""
+        taken = dict.fromkeys(
+            value.name
+            for node in self.nodes[segment]
+            for value in node.inputs
+            if value is not None and value.is_graph_input()
+        )
+        return list(taken).index(name)
+
+    def likeness(self, segment: Segment) -> Any:
+        """Return the class of a layer: that of the layer that is repeated, if it is like it."""
+        if segment not in self._likeness:
+            stack = self.stacks[segment.stack]
+            template = Segment(segment.stack, self.template(segment))
+            alike = segment == template or self.is_like(segment, template)
+            kind = "kind", segment.stack, stack.kinds[stack.kept[segment.layer]]
+            self._likeness[segment] = kind if alike else segment
+        return self._likeness[segment]
+
+    def template(self, segment: Segment) -> int:
+        """Return the place of the layer that is repeated for its kind; its own if none is."""
+        stack = self.stacks[segment.stack]
+        kind = stack.kinds[stack.kept[segment.layer]]
+        gone = [n for n, each in enumerate(stack.kinds) if each == kind and n not in stack.kept]
+        return stack.stand_in(gone[0]) if gone else segment.layer
+
+    # --- what goes from layer to layer
+
+    def _connect(self, segment: Segment) -> None:
+        """Note for what a layer takes of the one before that it is the same, whoever takes it."""
+        mine = self.likeness(segment)
+        for place, node in enumerate(self.nodes[segment]):
+            for number in range(len(node.inputs)):
+                use = self.use(node, number)
+                if use.kind == "before":
+                    before = Segment(segment.stack, segment.layer - 1)
+                    self._unite(("use", mine, place, number), (self.likeness(before), *use.key))
+
+    def passed(self, segment: Segment, place: int, number: int, before: Segment) -> tuple[int, int]:
+        """Return which node and output of the layer before gives what a node takes.
+
+        Args:
+            segment: the layer that takes it.
+            place: of the node in it.
+            number: of the node's input.
+            before: the layer of the shallow model that stands for the one before.
+        """
+        wanted = self._root(("use", self.likeness(segment), place, number))
+        likeness = self.likeness(before)
+        found = [port for port in self._same if port[0] == likeness and self._root(port) == wanted]
+        if len(found) != 1:
+            raise Unprovable("in the graph its layers are not connected in one way")
+        return found[0][1], found[0][2]
+
+    def _root(self, port: Any) -> Any:
+        while self._same.setdefault(port, port) != port:
+            port = self._same[port]
+        return port
+
+    def _unite(self, one: Any, other: Any) -> None:
+        self._same[self._root(one)] = self._root(other)
+
+
+def _segment(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
+    for scope in _scopes(node):
+        found = place_in(scope, stacks)
+        if found is not None:
+            return found
+    return None
+
+
+def _scopes(node: onnx_ir.Node) -> Iterator[str]:
+    try:
+        found = ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))
+    except (SyntaxError, ValueError):
+        return
+    yield from (str(each) for each in found)
+
+
+def _attributes(node: onnx_ir.Node) -> Any:
+    kinds = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+    if any(each.type in kinds for each in node.attributes.values()):
+        raise Unprovable("its layers have branches or loops")
+    return sorted(
+        (name, str(onnx_ir.to_proto(each).SerializeToString()))
+        for name, each in node.attributes.items()
+    )

@@ -1,0 +1,162 @@
+"""What the parts of a deep model's graph are called, by the names in a shallow one's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .kinds import Stack
+from .proof import Proof
+from .recording import Segment
+
+__all__ = ["Names", "deep_name", "place_in"]
+
+_NUMBERED = re.compile(r"^(.*_)(\d+)$")
+_TOKEN = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def place_in(name: str, stacks: Sequence[Stack]) -> Segment | None:
+    """Return the layer of the shallow model that a module or weight is in, by its name."""
+    for number, stack in enumerate(stacks):
+        rest = name.removeprefix(f"{stack.name}.")
+        place = rest.partition(".")[0]
+        if rest != name and place.isdigit():
+            return Segment(number, int(place))
+    return None
+
+
+def deep_name(name: str, stacks: Sequence[Stack]) -> str:
+    """Return what a module or weight of the shallow model is called in the deep one."""
+    found = place_in(name, stacks)
+    if found is None:
+        return name
+    stack = stacks[found.stack]
+    return _of_layer(name, stack.name, found.layer, stack.kept[found.layer], ".")
+
+
+def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> str:
+    """The text with the name of a layer wherever it has that of another, followed by no digit."""
+    start = list_name.replace(".", dot) + dot
+    return re.sub(rf"(?<![A-Za-z0-9.]){re.escape(start)}{place}(?!\d)", f"{start}{layer}", text)
+
+
+@dataclass
+class Names:
+    """The names of one graph.
+
+    Attributes:
+        stacks: the lists of layers.
+        proof: which inputs and outputs of the deep model stand for which of the shallow one.
+        inputs: the names of the deep model's inputs; so are `outputs`.
+        outputs: the names of its outputs.
+        shallow_inputs: the names of the shallow model's inputs; so are `shallow_outputs`.
+        shallow_outputs: the names of its outputs.
+        numbered_outputs: outputs are called by the operators that give them, none by its layer.
+    """
+
+    stacks: Sequence[Stack]
+    proof: Proof
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    shallow_inputs: Sequence[str]
+    shallow_outputs: Sequence[str]
+    numbered_outputs: bool = False
+    _used: set[str] = field(default_factory=set)
+
+    def input_of(self, name: str, segment: Segment | None) -> str | None:
+        """Return the deep model's input that a layer takes for one of the shallow model."""
+        return self._of(name, segment, self.shallow_inputs, self.proof.inputs, self.inputs)
+
+    def output_of(self, name: str, segment: Segment | None) -> str | None:
+        """Return the output of a layer that one of the shallow model stands for."""
+        return self._of(name, segment, self.shallow_outputs, self.proof.outputs, self.outputs)
+
+    @staticmethod
+    def _of(
+        name: str,
+        segment: Segment | None,
+        shallow: Sequence[str],
+        slots: Mapping[int, object],
+        deep: Sequence[str],
+    ) -> str | None:
+        if name not in shallow:
+            return None
+        number = shallow.index(name)
+        for place, slot in slots.items():
+            same = slot.segment == segment if segment is not None else slot.segment.stack < 0  # type: ignore[attr-defined]
+            if slot.number == number and same:  # type: ignore[attr-defined]
+                return deep[place]
+        return None
+
+    def all_inputs_of(self, name: str) -> list[str]:
+        """Return the deep model's inputs that one of the shallow model stands for."""
+        number = self.shallow_inputs.index(name)
+        slots = self.proof.inputs.items()
+        return [self.inputs[place] for place, slot in slots if slot.number == number]
+
+    def belongs_to_layer(self, name: str) -> bool:
+        """Whether an input of the shallow model is one that each layer has of its own."""
+        if name not in self.shallow_inputs:
+            return False
+        number = self.shallow_inputs.index(name)
+        found = [slot for slot in self.proof.inputs.values() if slot.number == number]
+        return bool(found) and all(slot.segment.stack >= 0 for slot in found)
+
+    def numbered(self, name: str, old: str, new: str) -> str:
+        """Return torch's name of an input, which ends in its number among those of its argument.
+
+        Args:
+            name: torch's name in the shallow model, such as "cache_2".
+            old: the name of the input in the shallow model.
+            new: its name in the deep one.
+        """
+        found = _NUMBERED.match(name)
+        if found is None or old not in self.shallow_inputs:
+            return name
+        moved = self.inputs.index(new) - self.shallow_inputs.index(old)
+        return f"{found[1]}{int(found[2]) + moved}"
+
+    def is_taken(self, name: str) -> bool:
+        """Whether something has a name."""
+        return name in self._used
+
+    def take(self, name: str) -> None:
+        """Let nothing else have a name."""
+        self._used.add(name)
+
+    def fresh(self, name: str, layer: int, wanted: str | None) -> str:
+        """Return a name for what a repeated layer makes, which nothing else has.
+
+        Args:
+            name: in the layer that is repeated.
+            layer: the layer of the deep model.
+            wanted: what a trace would call it; None if that is not known.
+        """
+        if wanted is None or wanted in self._used:
+            wanted = f"{name}_layer_{layer}"
+        while wanted in self._used:
+            wanted += "_"
+        self._used.add(wanted)
+        return wanted
+
+    def text(self, text: str, segment: Segment, layer: int, renamed: Mapping[str, str]) -> str:
+        """Return what metadata says of a layer, said of another one.
+
+        Args:
+            text: of the shallow model.
+            segment: the layer of the shallow model.
+            layer: that of the deep one.
+            renamed: the values of the shallow model that have other names in the deep one.
+        """
+        name = self.stacks[segment.stack].name
+        for dot in (".", "_"):
+            text = _of_layer(text, name, segment.layer, layer, dot)
+        return self.told(text, renamed)
+
+    @staticmethod
+    def told(text: str, renamed: Mapping[str, str]) -> str:
+        """Return a text in which values are called as in the deep model."""
+        if not renamed:
+            return text
+        return _TOKEN.sub(lambda match: renamed.get(match[0], match[0]), text)

@@ -1,0 +1,134 @@
+"""The numbers that torch gives to what it makes: those of a deep model, by those of a shallow one.
+
+"linear_12" is the thirteenth of its name, so a layer's names differ from those of the layer before
+by how many a layer makes. Where that cannot be told, a name says its layer instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .kinds import Stack
+from .layers import Layers
+from .recording import Segment
+
+__all__ = ["Numbers"]
+
+_NUMBERED = re.compile(r"^(.*?)(?:_(\d+))?$")
+_NEAR = 1e-6
+
+
+def _apart(name: str) -> tuple[str, int]:
+    found = _NUMBERED.match(name)
+    assert found is not None
+    return found[1], int(found[2] or 0)
+
+
+@dataclass
+class Numbers:
+    """How far the names of a deep model's graph are from those of a shallow one's."""
+
+    stacks: Sequence[Stack]
+    layers: Layers
+    _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    """Of a stack and a kind of its layers: how many of each name one of them makes."""
+    _last: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Of a stack: the largest number of each name that a layer which is repeated has."""
+
+    def __post_init__(self) -> None:
+        """Count what layers make."""
+        for number, stack in enumerate(self.stacks):
+            if Segment(number, 0) in self.layers.nodes:
+                self._count(number, stack)
+
+    def _count(self, number: int, stack: Stack) -> None:
+        rows: list[list[float]] = []
+        found: list[dict[str, int]] = []
+        kinds = sorted(set(stack.kinds))
+        gone = [layer for layer in range(len(stack.kinds)) if layer not in stack.kept]
+        last = self._last[number] = {}
+        for template in sorted({stack.stand_in(layer) for layer in gone}):
+            kind = stack.kinds[stack.kept[template]]
+            before = max(
+                place for place in range(template) if stack.kinds[stack.kept[place]] == kind
+            )
+            between = [stack.kinds[kept] for kept in stack.kept[before:template]]
+            rows.append([float(between.count(each)) for each in kinds])
+            found.append(self._differences(Segment(number, before), Segment(number, template)))
+            for name in self._names(Segment(number, template)):
+                base, count = _apart(name)
+                last[base] = max(last.get(base, 0), count)
+        steps = [self._steps.setdefault((number, kind), {}) for kind in kinds]
+        for base in {base for each in found for base in each}:
+            known = [
+                (row, each[base]) for row, each in zip(rows, found, strict=True) if base in each
+            ]
+            matrix = np.array([row for row, _ in known])
+            wanted = np.array([float(value) for _, value in known])
+            solved = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
+            if np.abs(matrix @ solved - wanted).max() < _NEAR:
+                for step, value in zip(steps, solved, strict=True):
+                    step[base] = float(value)
+
+    def _names(self, segment: Segment) -> list[str]:
+        nodes = self.layers.nodes[segment]
+        made = [value.name or "" for node in nodes for value in node.outputs]
+        return made + [node.name or "" for node in nodes]
+
+    def _differences(self, one: Segment, other: Segment) -> dict[str, int]:
+        """For each name how many lie between two layers that are alike."""
+        found: dict[str, set[int]] = {}
+        for before, after in zip(self._names(one), self._names(other), strict=False):
+            (base, first), (same, second) = _apart(before), _apart(after)
+            if base == same:
+                found.setdefault(base, set()).add(second - first)
+        return {base: steps.pop() for base, steps in found.items() if len(steps) == 1}
+
+    def of_layer(self, name: str, segment: Segment, layer: int) -> str | None:
+        """Return what a name of a layer is called in a layer of the deep model; None if unknown."""
+        stack = self.stacks[segment.stack]
+        there = [stack.kinds[kept] for kept in stack.kept[: segment.layer]]
+        return self._moved(name, {segment.stack: (stack.kinds[:layer], there)}, segment.stack)
+
+    def afterwards(self, name: str, stacks: Sequence[int]) -> str | None:
+        """Return what a name is called behind all layers of some stacks; None if unknown."""
+        moves = {
+            number: (
+                self.stacks[number].kinds,
+                [self.stacks[number].kinds[kept] for kept in self.stacks[number].kept],
+            )
+            for number in stacks
+        }
+        return self._moved(name, moves, -1)
+
+    def is_late(self, name: str) -> bool:
+        """Whether a name has a larger number than the layers that are repeated."""
+        base, count = _apart(name)
+        return any(count > last[base] for last in self._last.values() if base in last)
+
+    def _moved(
+        self, name: str, moves: Mapping[int, tuple[Sequence[int], Sequence[int]]], own: int
+    ) -> str | None:
+        base, count = _apart(name)
+        earlier = [number for number in self._last if number < own]
+        if own >= 0:
+            for number in earlier:
+                stack = self.stacks[number]
+                kept = [stack.kinds[each] for each in stack.kept]
+                moves = {**moves, number: (stack.kinds, kept)}
+        moved = float(count)
+        for number, (deep, shallow) in moves.items():
+            for kind in set(self.stacks[number].kinds):
+                more = list(deep).count(kind) - list(shallow).count(kind)
+                step = self._steps.get((number, kind), {}).get(base)
+                if more and step is None:
+                    return None
+                moved += more * (step or 0.0)
+        whole = round(moved)
+        if abs(moved - whole) > _NEAR or whole < 0:
+            return None
+        return f"{base}_{whole}" if whole else base

@@ -1,0 +1,344 @@
+"""Whether a deep model does, layer by layer, what a shallow one does.
+
+The record of the shallow model, in which layers that stand for others are repeated, must be that
+of the deep one: each operator, with what it takes. What a layer takes comes from itself, from the
+layer before, from what is computed once for all layers, or from the model's inputs and weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .kinds import Stack
+from .recording import Leaf, Op, Place, Record, Segment, Unprovable
+
+__all__ = ["Proof", "Slot", "proved"]
+
+
+class Slot(NamedTuple):
+    """An input or an output of the deep model: which of the shallow one's, and of which layer."""
+
+    number: int
+    """Of the shallow model's."""
+    segment: Segment
+    """A layer of the deep model; `stack` is -1 for what does not belong to one layer."""
+
+
+@dataclass
+class Proof:
+    """What corresponds to what: by the numbers of the deep model's inputs and outputs."""
+
+    inputs: dict[int, Slot] = field(default_factory=dict)
+    outputs: dict[int, Slot] = field(default_factory=dict)
+
+    def match_unused(
+        self, stacks: Sequence[Stack], deep: Sequence[str], shallow: Sequence[str]
+    ) -> None:
+        """Match inputs that nothing uses, by the layers in their names.
+
+        Args:
+            stacks: the lists of layers.
+            deep: the names of the deep model's inputs.
+            shallow: those of the shallow one's.
+        """
+        for number, name in enumerate(deep):
+            if number in self.inputs:
+                continue
+            for segment in [slot.segment for slot in self.inputs.values()]:
+                if segment.stack < 0:
+                    continue
+                stood = stacks[segment.stack].stand_in(segment.layer)
+                old = re.sub(rf"(?<!\d){segment.layer}(?!\d)", str(stood), name)
+                layers = [int(each) for each in re.findall(r"\d+", name)]
+                if layers == [segment.layer] and old in shallow:
+                    self.inputs[number] = Slot(shallow.index(old), segment)
+                    break
+
+
+NOWHERE = Segment(-1, 0)
+
+
+def proved(stacks: Sequence[Stack], deep: Record, shallow: Record) -> Proof:
+    """Compare two records.
+
+    Args:
+        stacks: the lists of layers, in the order that segments know them by.
+        deep: what the model does.
+        shallow: what it does with the layers that are kept.
+
+    Raises:
+        Unprovable: the shallow model does not show what the deep one does.
+    """
+    return _Comparing(stacks, deep, shallow).proof()
+
+
+class _Comparing:
+    def __init__(self, stacks: Sequence[Stack], deep: Record, shallow: Record) -> None:
+        self._stacks, self._deep, self._shallow = stacks, deep, shallow
+        self._visits = self._matched_visits()
+        self._deep_visits = {
+            each: place for place, each in enumerate(deep.segments) if each.stack >= 0
+        }
+        self._passing = _passing(shallow)
+        self._proof = Proof()
+
+    def proof(self) -> Proof:
+        for visit, other in enumerate(self._visits):
+            self._compare(visit, other)
+        self._match_outputs()
+        self._check_inputs()
+        return self._proof
+
+    def _matched_visits(self) -> list[int]:
+        """For each segment of the deep model the one of the shallow model that stands for it."""
+        wanted = list(self._expected())
+        found = [segment for segment, _ in wanted]
+        if found != self._deep.segments:
+            raise Unprovable(self._order(found))
+        return [visit for _, visit in wanted]
+
+    def _expected(self) -> Iterator[tuple[Segment, int]]:
+        """The segments that the deep model must have: those of the shallow one, repeated."""
+        seen: set[Segment] = set()
+        for visit, segment in enumerate(self._shallow.segments):
+            if segment.stack < 0:
+                yield segment, visit
+                continue
+            if segment in seen:
+                raise Unprovable(f"{self._name(segment)} runs more than once")
+            seen.add(segment)
+            if segment.layer == 0:
+                yield from self._repeated(segment.stack, visit)
+
+    def _repeated(self, stack: int, first: int) -> Iterator[tuple[Segment, int]]:
+        kept = self._stacks[stack].kept
+        there = self._shallow.segments[first : first + len(kept)]
+        if there != [Segment(stack, place) for place in range(len(kept))]:
+            raise Unprovable(f"something runs between the layers of {self._stacks[stack].name}")
+        for layer in range(len(self._stacks[stack].kinds)):
+            yield Segment(stack, layer), first + self._stacks[stack].stand_in(layer)
+
+    def _order(self, wanted: Sequence[Segment]) -> str:
+        for has, want in zip(self._deep.segments, wanted, strict=False):
+            if has != want:
+                after = has if want.stack < 0 else want
+                return f"its layers do not run one after the other: {self._name(after)}"
+        return "not all of its layers run"
+
+    def _name(self, segment: Segment) -> str:
+        if segment.stack < 0:
+            return "what runs beside the layers"
+        return f"{self._stacks[segment.stack].name}.{segment.layer}"
+
+    # --- operators
+
+    def _compare(self, visit: int, other: int) -> None:
+        mine, its = self._deep.ops[visit], self._shallow.ops[other]
+        for one, two in zip(mine, its, strict=False):
+            self._same(one, two, visit, other)
+        if len(mine) != len(its):
+            raise self._differs(
+                visit, (mine if len(mine) > len(its) else its)[min(len(mine), len(its))]
+            )
+
+    def _differs(self, visit: int, op: Op) -> Unprovable:
+        name = self._name(self._deep.segments[visit])
+        return Unprovable(f"{name} is not what a shallower model shows: {op.name}")
+
+    def _same(self, one: Op, two: Op, visit: int, other: int) -> None:
+        scope = self._lifted_name(two.scope, visit, other)
+        given = self._lifted(two.given, visit, other)
+        if one.name != two.name or one.made != two.made or one.scope != scope:
+            raise self._differs(visit, one)
+        if not self._fits(one.given, given, visit):
+            raise self._differs(visit, one)
+
+    def _fits(self, has: Any, wants: Any, visit: int) -> bool:
+        """Whether an operator is given what the shallow model's is; inputs are matched here."""
+        if isinstance(wants, Leaf) and wants.kind == "input":
+            return (
+                isinstance(has, Leaf)
+                and has.kind == "input"
+                and self._input(has.key, wants.key, visit)
+            )
+        if type(wants) is tuple:
+            return (
+                type(has) is tuple
+                and len(has) == len(wants)
+                and all(self._fits(a, b, visit) for a, b in zip(has, wants, strict=True))
+            )
+        return bool(has == wants)
+
+    def _input(self, has: int, wants: int, visit: int) -> bool:
+        """Match an input with one of the shallow model's: of this layer, unless others take it."""
+        if self._deep.inputs[has] != self._shallow.inputs[wants]:
+            return False
+        segment = self._deep.segments[visit]
+        known = self._proof.inputs.setdefault(has, Slot(wants, segment))
+        if known.number != wants:
+            return False
+        if known.segment != segment:
+            self._proof.inputs[has] = Slot(wants, NOWHERE)
+        return True
+
+    # --- from the shallow model to the deep one
+
+    def _lifted(self, value: Any, visit: int, other: int) -> Any:
+        if isinstance(value, Place):
+            return self._lifted_place(value, visit, other)
+        if isinstance(value, Leaf):
+            if value.kind != "weight":
+                return value
+            names = tuple(sorted(self._lifted_name(name, visit, other) for name in value.key))
+            return Leaf("weight", names)
+        if type(value) is tuple:
+            return tuple(self._lifted(each, visit, other) for each in value)
+        return value
+
+    def _lifted_place(self, place: Place, visit: int, other: int) -> Place:
+        """Where the deep model has what the shallow one has at a place."""
+        if place.visit == other:
+            return place._replace(visit=visit)
+        source = self._shallow.segments[place.visit]
+        if source.stack < 0:
+            return place._replace(visit=self._visits.index(place.visit))
+        here, there = self._deep.segments[visit], self._shallow.segments[other]
+        follows = there.stack == source.stack and there.layer == source.layer + 1
+        if follows and self._passing.get(place) == {other}:
+            layer = here.layer - 1
+        else:
+            layer = self._stacks[source.stack].kept[source.layer]
+        return place._replace(visit=self._deep_visits[Segment(source.stack, layer)])
+
+    def _lifted_name(self, name: str, visit: int, other: int) -> str:
+        """The name that a module or a weight of the shallow model has in the deep one."""
+        here, there = self._deep.segments[visit], self._shallow.segments[other]
+        for number, stack in enumerate(self._stacks):
+            rest = name.removeprefix(f"{stack.name}.")
+            if rest == name:
+                continue
+            place, dot, inner = rest.partition(".")
+            own = there == Segment(number, int(place))
+            layer = here.layer if own else stack.kept[int(place)]
+            return f"{stack.name}.{layer}{dot}{inner}"
+        return name
+
+    # --- inputs and outputs
+
+    def _match_outputs(self) -> None:
+        """Find for each output the one of the shallow model that stands for it."""
+        by_origin: dict[Any, list[int]] = {}
+        for number, origin in enumerate(self._shallow.outputs):
+            by_origin.setdefault(origin, []).append(number)
+        rest = [origin for origin in self._deep.outputs if self._layer_of(origin) is None]
+        others = [
+            number
+            for number, origin in enumerate(self._shallow.outputs)
+            if not (isinstance(origin, Place) and self._shallow.segments[origin.visit].stack >= 0)
+        ]
+        if len(rest) != len(others):
+            raise Unprovable("it returns something else than a shallower model")
+        remaining = iter(others)
+        for number, origin in enumerate(self._deep.outputs):
+            segment = self._layer_of(origin)
+            if segment is None:
+                self._proof.outputs[number] = self._plain_output(origin, next(remaining))
+                continue
+            stood = origin._replace(visit=self._visits[origin.visit])
+            found = by_origin.get(stood, [])
+            if len(found) != 1:
+                raise Unprovable("it returns of a layer what a shallower model does not return")
+            self._proof.outputs[number] = Slot(found[0], segment)
+        self._check_counts()
+
+    def _layer_of(self, origin: Any) -> Segment | None:
+        if not isinstance(origin, Place):
+            return None
+        segment = self._deep.segments[origin.visit]
+        return segment if segment.stack >= 0 else None
+
+    def _plain_output(self, origin: Any, number: int) -> Slot:
+        last = len(self._deep.segments) - 1
+        wanted = self._lifted(self._shallow.outputs[number], last, self._visits[last])
+        if not self._fits(origin, wanted, last):
+            raise Unprovable("it returns something else than a shallower model")
+        return Slot(number, NOWHERE)
+
+    def _check_counts(self) -> None:
+        """Each output of the shallow model stands for one of each layer that its own stands for."""
+        found = {slot for slot in self._proof.outputs.values() if slot.segment.stack >= 0}
+        for number, origin in enumerate(self._shallow.outputs):
+            if not isinstance(origin, Place):
+                continue
+            segment = self._shallow.segments[origin.visit]
+            if segment.stack < 0:
+                continue
+            stack = self._stacks[segment.stack]
+            for layer in range(len(stack.kinds)):
+                if stack.stand_in(layer) == segment.layer:
+                    if Slot(number, Segment(segment.stack, layer)) not in found:
+                        raise Unprovable(
+                            f"{stack.name}.{layer} returns less than a shallower model"
+                        )
+
+    def _check_inputs(self) -> None:
+        """An input that several layers take is one for all of them in both models."""
+        shared: dict[int, bool] = {}
+        users = _users(self._shallow)
+        for number, slot in self._proof.inputs.items():
+            alone = slot.segment.stack >= 0
+            if alone and len(users[slot.number]) > 1:
+                raise Unprovable(f"input {number} is another one for some layers")
+            if shared.setdefault(slot.number, not alone) is alone:
+                raise Unprovable(f"input {number} belongs to one layer, and to others")
+            if not alone and sum(s.number == slot.number for s in self._proof.inputs.values()) > 1:
+                raise Unprovable(f"input {number} is another one for some layers")
+        self._match_unused()
+
+    def _match_unused(self) -> None:
+        """Inputs that nothing uses: they are matched if there are as many in both models."""
+        used = {slot.number for slot in self._proof.inputs.values()}
+        mine = [n for n in range(len(self._deep.inputs)) if n not in self._proof.inputs]
+        its = [n for n in range(len(self._shallow.inputs)) if n not in used]
+        if len(mine) == len(its):
+            self._proof.inputs.update({a: Slot(b, NOWHERE) for a, b in zip(mine, its, strict=True)})
+
+
+def _users(record: Record) -> Mapping[int, set[int]]:
+    """For each input, by its number, the segments that take it."""
+    found: dict[int, set[int]] = {}
+
+    def note(value: Any, visit: int) -> None:
+        if isinstance(value, Leaf):
+            if value.kind == "input":
+                found.setdefault(value.key, set()).add(visit)
+        elif type(value) is tuple:
+            for each in value:
+                note(each, visit)
+
+    for visit, ops in enumerate(record.ops):
+        for op in ops:
+            note(op.given, visit)
+    return found
+
+
+def _passing(record: Record) -> Mapping[Place, set[int]]:
+    """For what layers make: the later layers that take it."""
+    found: dict[Place, set[int]] = {}
+
+    def note(value: Any, visit: int) -> None:
+        if isinstance(value, Place):
+            if value.visit != visit and record.segments[value.visit].stack >= 0:
+                if record.segments[visit].stack == record.segments[value.visit].stack:
+                    found.setdefault(value, set()).add(visit)
+        elif type(value) is tuple:
+            for each in value:
+                note(each, visit)
+
+    for visit, ops in enumerate(record.ops):
+        for op in ops:
+            note(op.given, visit)
+    return found

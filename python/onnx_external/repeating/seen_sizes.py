@@ -1,0 +1,138 @@
+"""Sizes that tell what is asked of them.
+
+A test on a size decides what a trace does, without an operator that would show it. While a model
+is recorded its sizes are numbers that write down the comparisons that they take part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["SizesSeen"]
+
+_note: list[Callable[[str, Any], None]] = []
+"""What the innermost SizesSeen does with a comparison."""
+
+
+def _told(name: str, *values: Any) -> None:
+    if _note:
+        _note[-1](name, tuple(map(_plain, values)))
+
+
+def _plain(value: Any) -> str:
+    kind = int if isinstance(value, int) else float
+    return str(kind.__repr__(value))
+
+
+def _wrapped(value: Any) -> Any:
+    if type(value) is int:
+        return _Size(value)
+    if type(value) is float:
+        return _Ratio(value)
+    return tuple(map(_wrapped, value)) if type(value) is tuple else value
+
+
+def _done(kind: type, name: str, given: Any, *other: Any) -> Any:
+    """What the plain number gives; an int leaves it to a float on its other side."""
+    found = getattr(kind, name)(given, *other)
+    if found is NotImplemented and kind is int and isinstance(other[0], float):
+        return getattr(float, name)(float(int(given)), *other)
+    return found
+
+
+def _comparing(kind: type, name: str) -> Any:
+    def compared(self: Any, *other: Any) -> Any:
+        found = _done(kind, name, self, *other)
+        if found is not NotImplemented:
+            _told(name, self, *other)
+        return found
+
+    return compared
+
+
+def _computing(kind: type, name: str) -> Any:
+    return lambda self, *other: _wrapped(_done(kind, name, self, *other))
+
+
+_COMPARED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__")
+_COMPUTED = (
+    "add", "sub", "mul", "floordiv", "mod", "divmod", "truediv", "pow",
+    "radd", "rsub", "rmul", "rfloordiv", "rmod", "rdivmod", "rtruediv", "rpow",
+    "neg", "pos", "abs", "floor", "ceil", "round", "trunc",
+)  # fmt: skip
+
+
+def _methods(kind: type) -> dict[str, Any]:
+    computed = [f"__{name}__" for name in _COMPUTED if hasattr(kind, f"__{name}__")]
+    return {
+        **{name: _comparing(kind, name) for name in _COMPARED},
+        **{name: _computing(kind, name) for name in computed},
+        "__hash__": kind.__hash__,
+    }
+
+
+_Size: Any = type("_Size", (int,), _methods(int))
+_Ratio: Any = type("_Ratio", (float,), _methods(float))
+
+_SIZES = {
+    torch.Tensor.shape.__get__,
+    torch.Tensor.size,
+    torch.Tensor.numel,
+    torch.Tensor.nelement,
+    torch.numel,
+}
+
+
+class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
+    """While it is entered, code that asks for a tensor's size gets one that is seen."""
+
+    def __init__(
+        self, note: Callable[[str, Any], None], asked: Callable[[torch.Tensor], None]
+    ) -> None:
+        """Make the mode.
+
+        Args:
+            note: gets the name of a comparison and its values.
+            asked: gets each tensor whose size is asked for.
+        """
+        super().__init__()
+        self._compared, self._asked = note, asked
+        self._quiet = 0
+
+    def __enter__(self) -> Any:
+        """Begin to tell."""
+        _note.append(self._compared)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """Tell no more."""
+        _note.pop()
+        super().__exit__(*error)
+
+    @contextmanager
+    def without(self) -> Any:
+        """Within it nothing is told: torch's own code runs."""
+        self._quiet += 1
+        _note.append(lambda name, values: None)
+        try:
+            yield
+        finally:
+            _note.pop()
+            self._quiet -= 1
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Do what was asked for, and make sizes of numbers."""
+        found = func(*args, **(kwargs or {}))
+        if self._quiet or func not in _SIZES:
+            return found
+        self._asked(args[0])
+        if isinstance(found, torch.Size):
+            return torch.Size([_wrapped(each) for each in found])
+        return _wrapped(found)

@@ -1,0 +1,118 @@
+"""A model that has fewer layers for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from torch import nn
+
+from .kinds import Stack
+
+__all__ = ["shallow"]
+
+_COUNTS = re.compile(
+    r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_(\w+_)?blocks$|^num_stages$"
+)
+"""What numbers of layers are called."""
+_PARTS = ("_parameters", "_buffers", "_modules")
+_Undo = Callable[[], None]
+
+
+@contextlib.contextmanager
+def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
+    """Within it a model has the layers of each stack that are kept, and no others.
+
+    The layers are the model's own. What says how many there are, in the modules around them and in
+    their configs, says so meanwhile; so do lists that have an entry for each layer.
+
+    Args:
+        model: the model, which is as before when the context ends.
+        stacks: lists of layers of the model.
+    """
+    undo: list[_Undo] = []
+    try:
+        around = _around(model, stacks)
+        for stack in stacks:
+            _cut(model.get_submodule(stack.name), stack, undo)
+        seen: set[int] = set()
+        for settings in _settings(around, seen):
+            _count(settings, stacks, undo)
+        yield
+    finally:
+        for each in reversed(undo):
+            each()
+
+
+def _around(model: nn.Module, stacks: Sequence[Stack]) -> list[nn.Module]:
+    """The modules that are in no layer of a stack."""
+    inside: set[int] = set()
+    for stack in stacks:
+        inside.update(map(id, model.get_submodule(stack.name).modules()))
+    return [each for each in model.modules() if id(each) not in inside]
+
+
+def _cut(layers: nn.Module, stack: Stack, undo: list[_Undo]) -> None:
+    before = dict(layers._modules)
+
+    def restore() -> None:
+        layers._modules.clear()
+        layers._modules.update(before)
+
+    undo.append(restore)
+    kept = [layers._modules[str(index)] for index in stack.kept]
+    layers._modules.clear()
+    layers._modules.update({str(place): each for place, each in enumerate(kept)})
+    for place, layer in enumerate(kept):
+        assert layer is not None
+        for name, module in layer.named_modules():
+            for inner, attribute in stack.indices:
+                if inner == name and attribute in vars(module):
+                    _set(vars(module), attribute, place, undo)
+
+
+def _set(settings: dict[str, Any], name: str, value: Any, undo: list[_Undo]) -> None:
+    before = settings[name]
+    undo.append(lambda: settings.__setitem__(name, before))
+    settings[name] = value
+
+
+def _settings(around: Sequence[nn.Module], seen: set[int]) -> Iterator[dict[str, Any]]:
+    """The attributes of modules, and those of their configs and of the configs in these."""
+    for module in around:
+        yield {} if id(module) in seen else vars(module)
+        seen.add(id(module))
+        for value in list(vars(module).values()):
+            yield from _configs(value, seen)
+
+
+def _configs(value: Any, seen: set[int]) -> Iterator[dict[str, Any]]:
+    if not type(value).__name__.endswith("Config") or id(value) in seen:
+        return
+    if not hasattr(value, "__dict__"):
+        return
+    seen.add(id(value))
+    yield vars(value)
+    for each in list(vars(value).values()):
+        yield from _configs(each, seen)
+
+
+def _count(settings: dict[str, Any], stacks: Sequence[Stack], undo: list[_Undo]) -> None:
+    """Change the numbers of layers, and the lists with an entry for each."""
+    for name, value in list(settings.items()):
+        if name in _PARTS:
+            continue
+        for stack in stacks:
+            depth = len(stack.kinds)
+            if type(value) is int and value == depth and _COUNTS.search(name):
+                _set(settings, name, len(stack.kept), undo)
+                break
+            if isinstance(value, (list, tuple)) and len(value) == depth and _is_plain(value):
+                _set(settings, name, type(value)(value[place] for place in stack.kept), undo)
+                break
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    return all(isinstance(each, (bool, int, float, str, type(None))) for each in values)

@@ -1,0 +1,413 @@
+"""The layers of a graph repeated: of a shallow model's graph that of a deep one is made."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir
+
+from .kinds import Stack
+from .layers import Layers
+from .naming import Names, deep_name, place_in
+from .numbers import Numbers
+from .recording import Segment, Unprovable
+from .signature import told_signature
+
+__all__ = ["stamp"]
+
+_ORIGINAL = "pkg.torch.onnx.original_node_name"
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+
+
+def stamp(model: onnx_ir.Model, stacks: Sequence[Stack], names: Names) -> None:
+    """Repeat layers.
+
+    Args:
+        model: the graph of the shallow model, which becomes that of the deep one.
+        stacks: the lists of layers.
+        names: what its inputs and outputs are called.
+
+    Raises:
+        Unprovable: the layers of the graph are not alike, though what was traced is.
+    """
+    _Stamping(model.graph, stacks, names).run()
+
+
+@dataclass
+class _Stamping:
+    graph: onnx_ir.Graph
+    stacks: Sequence[Stack]
+    names: Names
+    copies: dict[Segment, dict[tuple[int, int], onnx_ir.Value]] = field(default_factory=dict)
+    """Of each layer of the deep model: its values, by the place of the node and of its output."""
+    renamed: dict[Segment, dict[str, str]] = field(default_factory=dict)
+    """Of each layer of the deep model: what its values are called, and those that it takes of the
+    layer before, by their names in the shallow model."""
+
+    def run(self) -> None:
+        self.layers = Layers(self.graph, self.stacks, self.names)
+        self.numbers = Numbers(self.stacks, self.layers)
+        self._call_what_stays()
+        self.weights: dict[tuple[str, int], onnx_ir.Value] = {}
+        self.inputs: dict[str, onnx_ir.Value] = {}
+        self.outputs: dict[str, onnx_ir.Value] = {}
+        for number, stack in enumerate(self.stacks):
+            there = [segment for segment in self.layers.nodes if segment.stack == number]
+            if there:
+                self._check(number, stack)
+                self._repeat(number, stack)
+        self._repeat_unused()
+        self._rename_kept()
+        self._order()
+        told = self.graph.metadata_props.get(_SIGNATURE)
+        if told is not None:
+            self.graph.metadata_props[_SIGNATURE] = told_signature(told, self.names, self.numbers)
+        self._check_order()
+
+    def _check_order(self) -> None:
+        """What a node takes must have been made before it."""
+        made = {id(value) for value in (*self.graph.inputs, *self.graph.initializers.values())}
+        for node in self.graph:
+            for value in node.inputs:
+                if value is not None and id(value) not in made:
+                    raise Unprovable(f"in the graph {node.name} takes {value.name} too early")
+            made.update(id(value) for value in node.outputs)
+
+    def _call_what_stays(self) -> None:
+        """Decide what the values and nodes that are there will be called, by torch's numbers."""
+        self.called: dict[str, str] = {}
+        ends = {
+            number: self.layers.nodes[Segment(number, len(stack.kept) - 1)][-1]
+            for number, stack in enumerate(self.stacks)
+            if Segment(number, len(stack.kept) - 1) in self.layers.nodes
+        }
+        passed: list[int] = []
+        for value in self.graph.initializers.values():
+            name = value.name or ""
+            self.names.take(name)
+            if value.const_value is not None and "." not in name and self.numbers.is_late(name):
+                self._call(name, self.numbers.afterwards(name, list(ends)))
+        for node in self.graph:
+            for name in (node.name, *(value.name for value in node.outputs)):
+                own = self.layers.place(node)
+                moved = self.numbers.afterwards(name or "", passed)
+                if own is not None:
+                    layer = self.stacks[own[0].stack].kept[own[0].layer]
+                    moved = self.numbers.of_layer(name or "", own[0], layer)
+                self._call(name or "", moved)
+            passed += [number for number, end in ends.items() if end is node]
+
+    def _call(self, name: str, wanted: str | None) -> None:
+        if wanted is not None and wanted != name:
+            while self.names.is_taken(wanted):
+                wanted += "_"
+            self.called[name] = wanted
+        self.names.take(self.called.get(name, name))
+
+    def _check(self, number: int, stack: Stack) -> None:
+        """At least two layers of each kind that is repeated must be alike."""
+        for layer in range(len(stack.kinds)):
+            if layer in stack.kept:
+                continue
+            place = stack.stand_in(layer)
+            others = [
+                other
+                for other, kept in enumerate(stack.kept)
+                if stack.kinds[kept] == stack.kinds[layer] and other not in (0, place)
+            ]
+            template = Segment(number, place)
+            if not any(self.layers.is_like(Segment(number, o), template) for o in others):
+                raise Unprovable(f"in the graph the layers of {stack.name} are not alike")
+
+    # --- copies
+
+    def _repeat(self, number: int, stack: Stack) -> None:
+        before: Segment | None = None
+        for place, kept in enumerate(stack.kept):
+            segment = Segment(number, place)
+            nodes = self.layers.nodes.get(segment)
+            if not nodes:
+                raise Unprovable(f"in the graph {stack.name}.{kept} is not to be found")
+            new: list[onnx_ir.Node] = []
+            for layer in range(stack.kept[place - 1] + 1 if place else 0, kept):
+                assert before is not None
+                template = Segment(number, stack.stand_in(layer))
+                new += self._copy(template, layer, before)
+                before = template
+            if new:
+                self.graph.insert_before(nodes[0], new)
+                assert before is not None
+                self._connect(segment, kept, before)
+            self.copies[Segment(number, kept)] = {
+                (at, value.index() or 0): value
+                for at, node in enumerate(nodes)
+                for value in node.outputs
+            }
+            before = segment
+
+    def _connect(self, segment: Segment, layer: int, before: Segment) -> None:
+        """Let a layer that was there take what the repeated one before it gives."""
+        for place, node in enumerate(self.layers.nodes[segment]):
+            for number in range(len(node.inputs)):
+                old = node.inputs[number]
+                if old is not None and self.layers.use(node, number).kind == "before":
+                    new = self._passed(segment, place, number, layer, before)
+                    told = self.renamed.setdefault(Segment(segment.stack, layer), {})
+                    told[old.name or ""] = new.name or ""
+                    node.replace_input_with(number, new)
+
+    def _passed(
+        self, segment: Segment, place: int, number: int, layer: int, before: Segment
+    ) -> onnx_ir.Value:
+        port = self.layers.passed(segment, place, number, before)
+        return self.copies[Segment(segment.stack, layer - 1)][port]
+
+    def _copy(self, template: Segment, layer: int, before: Segment) -> list[onnx_ir.Node]:
+        """The nodes of a layer, made of those of another."""
+        deep = Segment(template.stack, layer)
+        values = self.copies[deep] = {}
+        renamed = self.renamed[deep] = {}
+        made: list[onnx_ir.Node] = []
+        nodes = self.layers.nodes[template]
+        # Metadata of a node may name what a later one gives.
+        outputs = [[self._output(v, template, layer, renamed) for v in n.outputs] for n in nodes]
+        for place, node in enumerate(nodes):
+            given = [
+                self._given(node, place, number, template, layer, before, values)
+                for number in range(len(node.inputs))
+            ]
+            values.update({(place, at): value for at, value in enumerate(outputs[place])})
+            made.append(self._node(node, given, outputs[place], template, layer, renamed))
+        return made
+
+    def _given(
+        self,
+        node: onnx_ir.Node,
+        place: int,
+        number: int,
+        template: Segment,
+        layer: int,
+        before: Segment,
+        values: Mapping[tuple[int, int], onnx_ir.Value],
+    ) -> onnx_ir.Value | None:
+        use, value = self.layers.use(node, number), node.inputs[number]
+        if use.kind == "own":
+            return values[use.key]
+        if use.kind == "before":
+            passed = self._passed(template, place, number, layer, before)
+            assert value is not None
+            self.renamed[Segment(template.stack, layer)][value.name or ""] = passed.name or ""
+            return passed
+        if use.kind == "weight":
+            assert value is not None
+            return self._weight(value, template, layer)
+        if use.kind == "input":
+            assert value is not None
+            return self._input(value, template, layer)
+        return value
+
+    def _output(
+        self, value: onnx_ir.Value, template: Segment, layer: int, renamed: dict[str, str]
+    ) -> onnx_ir.Value:
+        name = value.name or ""
+        deep = Segment(template.stack, layer)
+        if value.is_graph_output():
+            new = self.names.output_of(name, deep)
+            if new is None:
+                raise Unprovable(f"in the graph a layer gives the output {name}")
+        else:
+            wanted = self.numbers.of_layer(name, template, layer)
+            new = self.names.fresh(name, layer, wanted)
+        renamed[name] = new
+        made = _like(value, new)
+        if value.is_graph_output():
+            self.outputs[new] = made
+        return made
+
+    def _node(
+        self,
+        node: onnx_ir.Node,
+        given: Sequence[onnx_ir.Value | None],
+        outputs: Sequence[onnx_ir.Value],
+        template: Segment,
+        layer: int,
+        renamed: Mapping[str, str],
+    ) -> onnx_ir.Node:
+        texts = {
+            key: self.names.text(text, template, layer, renamed)
+            for key, text in node.metadata_props.items()
+        }
+        name = node.name or ""
+        return onnx_ir.Node(
+            node.domain,
+            node.op_type,
+            given,
+            list(node.attributes.values()),
+            overload=node.overload,
+            outputs=outputs,
+            version=node.version,
+            name=self.names.fresh(name, layer, self.numbers.of_layer(name, template, layer)),
+            doc_string=node.doc_string,
+            metadata_props=texts,
+        )
+
+    def _weight(self, value: onnx_ir.Value, template: Segment, layer: int) -> onnx_ir.Value:
+        name = value.name or ""
+        key = name, layer
+        if key not in self.weights:
+            made = _like(value, self.names.text(name, template, layer, {}))
+            for text in made.metadata_props:
+                made.metadata_props[text] = self.names.text(
+                    made.metadata_props[text], template, layer, {}
+                )
+            if value.const_value is not None:  # alike layers have the same tables
+                made.const_value = copy.copy(value.const_value)
+                made.const_value.name = made.name
+            self.weights[key] = made
+        return self.weights[key]
+
+    def _input(self, value: onnx_ir.Value, template: Segment, layer: int) -> onnx_ir.Value:
+        old = value.name or ""
+        new = self.names.input_of(old, Segment(template.stack, layer))
+        if new is None:
+            raise Unprovable(f"in the graph a layer takes the input {old}")
+        if new not in self.inputs:
+            made = self.inputs[new] = _like(value, new)
+            self._retell_input(made, old, new)
+        return self.inputs[new]
+
+    def _retell_input(self, value: onnx_ir.Value, old: str, new: str) -> None:
+        original = value.metadata_props.get(_ORIGINAL)
+        if original is not None:
+            value.metadata_props[_ORIGINAL] = self.names.numbered(original, old, new)
+
+    def _repeat_unused(self) -> None:
+        """Give each layer the inputs that no node takes."""
+        for value in list(self.graph.inputs):
+            old = value.name or ""
+            if value.uses() or value.is_graph_output() or not self.names.belongs_to_layer(old):
+                continue
+            for new in self.names.all_inputs_of(old):
+                made = self.inputs[new] = _like(value, new)
+                self._retell_input(made, old, new)
+            self.graph.inputs.remove(value)
+
+    # --- what was there
+
+    def _rename_kept(self) -> None:
+        """Call layers that were there, and what they take and give, as in the deep model."""
+        renamed: dict[onnx_ir.Value, str] = {}
+        for value in (*self.graph.inputs, *self.graph.outputs):
+            name = value.name or ""
+            new = self._kept_name(value)
+            if new is None:
+                raise Unprovable(f"in the graph {name} is of no layer")
+            if value.is_graph_input() and new != name:
+                self._retell_input(value, name, new)
+            renamed[value] = new
+        self._retell_nodes(renamed)
+        for value, new in renamed.items():  # one after the other could give two the same name
+            value.name = new
+        for value in self.graph.inputs:
+            self.inputs[value.name or ""] = value
+        for value in self.graph.outputs:
+            self.outputs[value.name or ""] = value
+
+    def _retell_nodes(self, renamed: dict[onnx_ir.Value, str]) -> None:
+        """Call what nodes are and give as in the deep model; add their values to `renamed`."""
+        copied = {id(value) for values in self.copies.values() for value in values.values()}
+        kept = {id(v) for nodes in self.layers.nodes.values() for n in nodes for v in n.outputs}
+        for value in self.graph.initializers.values():
+            if (value.name or "") in self.called:
+                renamed[value] = self.called[value.name or ""]
+        for node in self.graph:
+            if any(id(value) in copied - kept for value in node.outputs):
+                continue
+            own = self.layers.place(node)
+            for key, text in node.metadata_props.items():
+                if own is None:
+                    node.metadata_props[key] = self.names.told(text, self.called)
+                    continue
+                layer = self.stacks[own[0].stack].kept[own[0].layer]
+                told = {**self.called, **self.renamed.get(Segment(own[0].stack, layer), {})}
+                node.metadata_props[key] = self.names.text(text, own[0], layer, told)
+            node.name = self.called.get(node.name or "", node.name)
+            for value in node.outputs:
+                if not value.is_graph_output() and (value.name or "") in self.called:
+                    renamed[value] = self.called[value.name or ""]
+
+    def _kept_name(self, value: onnx_ir.Value) -> str | None:
+        name = value.name or ""
+        if self.names.numbered_outputs and not value.is_graph_input():
+            return self.called.get(name, name)
+        find = self.names.input_of if value.is_graph_input() else self.names.output_of
+        shared = find(name, None)
+        if shared is not None:
+            return shared
+        for segment in self.layers.nodes:
+            layer = self.stacks[segment.stack].kept[segment.layer]
+            found = find(name, Segment(segment.stack, layer))
+            # The layer that stands for itself is the one whose input or output it is.
+            if found is not None and self._is_of(value, segment):
+                return found
+        return None
+
+    def _is_of(self, value: onnx_ir.Value, segment: Segment) -> bool:
+        if value.is_graph_input():
+            places = [self.layers.place(node) for node in value.consumers()]
+            return any(place is not None and place[0] == segment for place in places)
+        place = self.layers.place(value.producer())
+        return place is not None and place[0] == segment
+
+    def _order(self) -> None:
+        """Put inputs, outputs and weights in the order that a trace of the deep model has."""
+        inputs = [self.inputs[name] for name in self.names.inputs if name in self.inputs]
+        self.graph.inputs.clear()
+        self.graph.inputs.extend(inputs)
+        if not self.names.numbered_outputs:
+            outputs = [self.outputs[name] for name in self.names.outputs if name in self.outputs]
+            self.graph.outputs.clear()
+            self.graph.outputs.extend(outputs)
+        before = list(self.graph.initializers.values())
+        for value in before:
+            del self.graph.initializers[value.name or ""]
+        for value in self._weights_in_order(before):
+            self.graph.initializers.add(value)
+
+    def _weights_in_order(self, before: Sequence[onnx_ir.Value]) -> list[onnx_ir.Value]:
+        rows: dict[int, dict[int, list[onnx_ir.Value]]] = {}
+        found: list[onnx_ir.Value | int] = []
+        for value in before:
+            name = value.name or ""
+            place = place_in(name, self.stacks)
+            if place is None:
+                found.append(value)
+                continue
+            if place.stack not in rows:
+                rows[place.stack] = {}
+                found.append(place.stack)
+            kept = self.stacks[place.stack].kept[place.layer]
+            rows[place.stack].setdefault(kept, []).append(value)
+            for (old, layer), made in self.weights.items():
+                if old == name:
+                    rows[place.stack].setdefault(layer, []).append(made)
+            value.name = deep_name(name, self.stacks)
+            for text in value.metadata_props:
+                told = self.names.text(value.metadata_props[text], place, kept, {})
+                value.metadata_props[text] = told
+        ordered: list[onnx_ir.Value] = []
+        for each in found:
+            if isinstance(each, int):
+                ordered += [value for layer in sorted(rows[each]) for value in rows[each][layer]]
+            else:
+                ordered.append(each)
+        return ordered
+
+
+def _like(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
+    shape = None if value.shape is None else onnx_ir.Shape(list(value.shape))
+    made = onnx_ir.Value(name=name, type=value.type, shape=shape, doc_string=value.doc_string)
+    made.metadata_props.update(value.metadata_props)
+    return made

@@ -1,0 +1,492 @@
+"""Deep models whose layers may be repeated, and those that look as if they might be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+from torch import nn  # noqa: E402
+
+import onnx_external as oe  # noqa: E402
+import onnx_external.torch  # noqa: E402
+from onnx_external.repeating.kinds import find_stacks  # noqa: E402
+from onnx_external.repeating.proof import Proof, proved  # noqa: E402
+from onnx_external.repeating.recording import Unprovable, recorded  # noqa: E402
+from onnx_external.repeating.shallow import shallow  # noqa: E402
+
+DEPTH = 8
+ODD = 5  # the layer that is not like the others
+
+
+class Layer(nn.Module):
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+        self.inner = nn.Linear(4, 4)
+        self.register_buffer("table", torch.arange(4.0), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).relu() + self.table
+
+
+class Model(nn.Module):
+    layer: Callable[[int], nn.Module] = Layer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_layers = DEPTH
+        self.layers = nn.ModuleList([type(self).layer(index) for index in range(DEPTH)])
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)
+
+
+def proof_of(model: nn.Module, x: torch.Tensor | None = None) -> Proof:
+    """Prove that the shallow model shows what the deep one does."""
+    given = (torch.ones(3, 4) if x is None else x,)
+    stacks = find_stacks(model.eval(), lambda tensor: True)
+    assert stacks, "no layer can be left out"
+
+    def export() -> None:
+        with torch.no_grad():
+            torch.export.export(model, given, strict=False)
+
+    deep = recorded(model, stacks, export)
+    with shallow(model, stacks):
+        return proved(stacks, deep, recorded(model, stacks, export))
+
+
+def test_layers_that_are_alike_can_be_repeated() -> None:
+    model = Model()
+    (stack,) = find_stacks(model, lambda tensor: True)
+    assert (stack.name, stack.kept) == ("layers", (0, 1, 2, DEPTH - 1))
+    assert [stack.stand_in(layer) for layer in range(DEPTH)] == [0, 1, 2, 2, 2, 2, 2, 3]
+    assert proof_of(model).outputs
+
+
+def test_a_model_is_as_before_when_it_was_shallow() -> None:
+    model = Model()
+    names, layers = list(model.state_dict()), list(model.layers)
+    proof_of(model)
+    assert list(model.state_dict()) == names and list(model.layers) == layers
+    assert [layer.index for layer in layers] == list(range(DEPTH))
+    assert model.num_layers == DEPTH
+
+
+def test_layers_of_two_kinds_can_be_repeated() -> None:
+    class Wide(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).tanh()
+
+    class Two(Model):
+        layer = staticmethod(lambda index: (Wide if index % 3 == 2 else Layer)(index))
+
+        def __init__(self) -> None:
+            global DEPTH
+            before, DEPTH = DEPTH, 14
+            super().__init__()
+            DEPTH = before
+
+    model = Two()
+    (stack,) = find_stacks(model, lambda tensor: True)
+    assert stack.kept == (0, 1, 2, 3, 5, 8, 13)
+    assert proof_of(model).outputs
+
+
+def test_two_lists_of_layers_can_be_repeated() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = Model(), Model()
+            self.between = nn.Linear(2, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.decoder(self.between(self.encoder(x)))
+
+    model = Both()
+    assert [stack.name for stack in find_stacks(model, lambda t: True)] == [
+        "encoder.layers",
+        "decoder.layers",
+    ]
+    assert proof_of(model).outputs
+
+
+def test_what_layers_hand_on_beside_their_result_can_be_repeated() -> None:
+    class Counting(Layer):
+        def forward(self, x: torch.Tensor, sum_: torch.Tensor) -> Any:  # type: ignore[override]
+            x = self.inner(x)
+            return x, sum_ + x
+
+    class Summing(Model):
+        layer = Counting
+
+        def forward(self, x: torch.Tensor) -> Any:
+            sum_ = torch.zeros_like(x)
+            for layer in self.layers:
+                x, sum_ = layer(x, sum_)
+            return self.last(sum_)
+
+    assert proof_of(Summing()).outputs
+
+
+# --- models that look alike in every layer, and are not ------------------------------------------
+
+
+class TimesTwoOnce(Model):
+    """An operation between two layers."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if index == ODD:
+                x = x * 2
+        return self.last(x)
+
+
+class ByOwnIndex(Model):
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = super().forward(x)
+            return x * 2 if self.index == ODD else x
+
+
+class ByNumber(Model):
+    """A number that depends on the index, as in attention that is scaled by it."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) / (self.index + 1)
+
+
+class Hidden:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+
+class ByHiddenAttribute(Model):
+    """A number inside of an object of the user's."""
+
+    class layer(Layer):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.hidden = Hidden(2.0 if index == ODD else 1.0)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * self.hidden.scale
+
+
+class ByCounter(Model):
+    """The sixth call of a function does more than the others."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        calls = [0]
+
+        def count(value: torch.Tensor) -> torch.Tensor:
+            calls[0] += 1
+            return value * 2 if calls[0] == ODD + 1 else value
+
+        for layer in self.layers:
+            layer.count = count
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)
+
+    class layer(Layer):
+        count: Any
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.count(super().forward(x))
+
+
+class SkipsLayers(Model):
+    """What the second layer gives goes into the sixth."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return super().forward(x) + kept
+
+    def forward(self, x: torch.Tensor) -> Any:
+        found = [x]
+        for index, layer in enumerate(self.layers):
+            found.append(layer(found[-1], found[1 if index == ODD else index]))
+        return self.last(found[-1])
+
+
+class TwoBack(Model):
+    """Each layer takes what the layer before the last one gave."""
+
+    layer = SkipsLayers.layer
+
+    def forward(self, x: torch.Tensor) -> Any:
+        found = [x, x]
+        for layer in self.layers:
+            found.append(layer(found[-1], found[-2]))
+        return self.last(found[-1])
+
+
+class SharesCache(Model):
+    """The last layers use the cache of an earlier one."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, cache: Any) -> torch.Tensor:  # type: ignore[override]
+            keys = self.inner(x)
+            cache.append(keys)
+            return keys + cache[3 if self.index > ODD else -1]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        cache: list[torch.Tensor] = []
+        for layer in self.layers:
+            x = layer(x, cache)
+        return self.last(x)
+
+
+class Sliced(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in list(self.layers)[:ODD]:
+            x = layer(x)
+        return self.last(x)
+
+
+class Reversed(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in reversed(list(self.layers)):
+            x = layer(x)
+        return self.last(x)
+
+
+class Shuffled(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        for index in (0, 1, 2, 4, 3, 5, 6, 7):
+            x = list(self.layers)[index % len(self.layers)](x)
+        return self.last(x)
+
+
+class ShuffledBefore(Model):
+    """A list of its own has the layers in another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = [[*self.layers][index] for index in (0, 1, 2, 4, 3, 5, 6, 7)]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in self.order:
+            x = layer(x)
+        return self.last(x)
+
+
+class RunsOneTwice(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if index == ODD:
+                x = layer(x)
+        return self.last(x)
+
+
+class Tied(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[ODD].inner.weight = self.layers[3].inner.weight
+
+
+class ExitsEarly(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if index == ODD:
+                break
+        return self.last(x)
+
+
+class ReturnsOne(Model):
+    """What one of the layers in the middle gives is an output."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        found = []
+        for layer in self.layers:
+            x = layer(x)
+            found.append(x)
+        return self.last(x), found[min(ODD, len(found) - 1)]
+
+
+class SizeTestedOnce(Model):
+    """A test that all layers pass in the same way for the example."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            length = x.shape[0]
+            if self.index == ODD and length > 6:
+                x = x * 2
+            return super().forward(x)
+
+
+class HalfTestedOnce(Model):
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            half = x.shape[0] / 2 + 1
+            if self.index == ODD and half > 6:
+                x = x * 2
+            return super().forward(x)
+
+
+class Hooked(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[ODD].register_forward_hook(lambda module, given, result: result * 2)
+
+
+class OtherForward(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        odd = self.layers[ODD]
+        odd.forward = lambda x: odd.inner(x).relu() - odd.table
+
+
+class UsesDropout(Model):
+    """An attribute that usually counts in a training only."""
+
+    class layer(Layer):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.dropout = 2.0 if index == ODD else 1.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * self.dropout
+
+
+class OtherTable(Model):
+    """All tables have a form and their own values."""
+
+    class layer(Layer):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.table.mul_(index)
+
+
+class CallsPartOfAnother(Model):
+    """One layer runs a part of its neighbour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[ODD].inner.other = [self.layers[ODD - 1].inner]
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(getattr(self.inner, "other", [lambda y: y])[0](x))
+
+
+DECEIVERS = [
+    TimesTwoOnce, ByOwnIndex, ByNumber, ByHiddenAttribute, ByCounter, SkipsLayers, TwoBack,
+    SharesCache, Sliced, Reversed, Shuffled, ShuffledBefore, RunsOneTwice, Tied, ExitsEarly,
+    ReturnsOne, SizeTestedOnce, HalfTestedOnce, Hooked, OtherForward, UsesDropout,
+    CallsPartOfAnother,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("deceiver", DECEIVERS, ids=lambda each: each.__name__)
+def test_a_layer_that_is_not_like_the_others_is_seen(deceiver: type[Model]) -> None:
+    model = deceiver()
+    if not find_stacks(model, lambda tensor: True):
+        return  # all of its layers are traced
+    try:
+        proof_of(model)
+    except Unprovable as reason:
+        assert "\n" not in str(reason)
+    else:
+        # Rightly repeated: only if the odd layer is one that is traced.
+        (stack,) = find_stacks(model, lambda tensor: True)
+        assert ODD in stack.kept
+
+
+def test_layers_with_other_tables_are_of_other_kinds() -> None:
+    assert not find_stacks(OtherTable(), lambda tensor: True)
+    assert find_stacks(OtherTable(), lambda tensor: False)
+
+
+# --- graphs --------------------------------------------------------------------------------------
+
+
+class Summing(Model):
+    """Layers that hand on two tensors, both of which are returned at the end."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, sum_: torch.Tensor) -> Any:  # type: ignore[override]
+            x = self.inner(x)
+            return x, sum_ + x
+
+    def forward(self, x: torch.Tensor) -> Any:
+        sum_ = torch.zeros_like(x)
+        for layer in self.layers:
+            x, sum_ = layer(x, sum_)
+        return self.last(sum_), x
+
+
+class SharesWork(Model):
+    """What all layers compute alike, the optimizer leaves in the first one only."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return self.inner(x) * (mask > 0.5).to(x.dtype)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        mask = x
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.last(x)
+
+
+KINDS = [Model, Summing, SharesWork]
+
+
+def _drop_text_of_torch(node: Any) -> None:
+    kept = [each for each in node.metadata_props if each.key != "pkg.torch.onnx.fx_node"]
+    del node.metadata_props[:]
+    node.metadata_props.extend(kept)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.__name__)
+def test_the_repeated_graph_is_that_of_a_full_trace(kind: type[Model], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = kind().eval(), torch.rand(3, 4)
+    found = []
+    for repeat in (True, False):
+        path = tmp_path / str(repeat) / "model.onnx"
+        rows = ({0: torch.export.Dim.AUTO},)
+        report = oe.torch.export(model, (x,), path, dynamic_shapes=rows, repeat=repeat)
+        assert report.checked > 1 and not report.notes
+        found.append(onnx.load(path).graph)
+    one, other = found
+    for node in (*one.node, *other.node) if kind is SharesWork else ():
+        _drop_text_of_torch(node)  # it has numbers of what the optimizer has taken out
+    assert one.node == other.node  # names and metadata, too
+    assert one.input == other.input and one.output == other.output
+    assert one.initializer == other.initializer
+    assert {each.name: each for each in one.value_info} == {
+        each.name: each for each in other.value_info
+    }
+
+
+def test_a_graph_that_cannot_be_repeated_is_traced_in_full(tmp_path: Path) -> None:
+    report = oe.torch.export(ByOwnIndex().eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
+    (note,) = [note for note in report.notes if "not repeated" in note]
+    assert note.startswith("traced in full, not repeated: layers.5 ")
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    assert len([node for node in graph.node if node.op_type == "Mul"]) == 1
+
+
+def test_a_repeated_graph_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.rand(3, 4)
+    for name in ("one", "other"):
+        oe.torch.export(model, (x,), tmp_path / name / "model.onnx", check=False)
+    one, other = (tmp_path / name / "model.onnx" for name in ("one", "other"))
+    assert one.read_bytes() == other.read_bytes()

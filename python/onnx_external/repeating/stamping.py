@@ -171,15 +171,19 @@ class _Stamping:
         renamed = self.renamed[deep] = {}
         made: list[onnx_ir.Node] = []
         nodes = self.layers.nodes[template]
-        # Metadata of a node may name what a later one gives.
+        # Metadata of a node may name what a later one takes or gives.
         outputs = [[self._output(v, template, layer, renamed) for v in n.outputs] for n in nodes]
-        for place, node in enumerate(nodes):
-            given = [
+        for place, each in enumerate(outputs):
+            values.update({(place, at): value for at, value in enumerate(each)})
+        given = [
+            [
                 self._given(node, place, number, template, layer, before, values)
                 for number in range(len(node.inputs))
             ]
-            values.update({(place, at): value for at, value in enumerate(outputs[place])})
-            made.append(self._node(node, given, outputs[place], template, layer, renamed))
+            for place, node in enumerate(nodes)
+        ]
+        for node, taken, each in zip(nodes, given, outputs, strict=True):
+            made.append(self._node(node, taken, each, template, layer, renamed))
         return made
 
     def _given(

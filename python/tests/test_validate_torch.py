@@ -138,8 +138,8 @@ def test_a_folder_is_exported_and_all_its_graphs_are_compared(tmp_path: Path) ->
         assert {each["set"] for each in graph["outputs"]} == SETS
         assert {each["dtype"] for each in graph["outputs"]} == {"float16"}
     assert {"trace model", "load reference"} <= {each["name"] for each in document["steps"]}
-    assert (tmp_path / "dump/model/test_data_set_1/actual_0.pb").is_file()
-    assert oe.validate(out / "model.onnx", tmp_path / "dump/model").ok
+    assert (tmp_path / "dump/test_data_set_1/actual_0.pb").is_file()
+    assert oe.validate(out / "model.onnx", tmp_path / "dump").ok
     # A weight that is wrong is found, also when the folders are compared later.
     weights = onnx.load(out / "model.onnx", load_external_data=False).graph.initializer
     place = next(each for each in weights if each.name == "model.norm.weight").external_data

@@ -236,12 +236,12 @@ def test_the_command_writes_the_picture_and_replaces_pictures_only(
     line = ["model.onnx", "--against", "folder", "--json", "--svg", str(path)]
     assert main(line) == 1 and path.read_text(encoding="utf-8") == report.svg()
     assert json.loads(capsys.readouterr().out)["first"] == "layers.1.key"
-    assert main(line) == 2 and "exists; --overwrite replaces it" in capsys.readouterr().err
+    assert main(line) == 1 and "exists; --overwrite replaces it" in capsys.readouterr().err
     path.write_text(SVG_START + ">old</svg>")
     assert main([*line, "--overwrite"]) == 1 and path.read_text(encoding="utf-8") == report.svg()
     path.write_text("weights")
-    assert main([*line, "--overwrite"]) == 2 and path.read_text() == "weights"
+    assert main([*line, "--overwrite"]) == 1 and path.read_text() == "weights"
     assert "not a picture of a diagnosis" in capsys.readouterr().err
-    assert main([*line[:-1], str(tmp_path / "nowhere" / "found.svg")]) == 2
+    assert main([*line[:-1], str(tmp_path / "nowhere" / "found.svg")]) == 1
     assert "there is no folder" in capsys.readouterr().err
     assert len(runs) == 2 and [each.name for each in tmp_path.iterdir()] == ["found.svg"]

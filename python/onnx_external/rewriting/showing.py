@@ -22,7 +22,9 @@ from onnx_external.rewriting.passes.building import copy_of
 
 __all__ = ["Change", "dump", "shown", "untaken"]
 
-_KEYED = frozenset("if_ ifexp for_ while_ comprehend comprehend_if raise_".split())
+_KEYED = frozenset(
+    "if_ ifexp for_ while_ comprehend comprehend_if raise_ looked_up decided".split()
+)
 """What the runtime gives, and whose last argument is a key."""
 
 
@@ -291,6 +293,8 @@ class _Words(ast.NodeTransformer):
                     node.args = node.args[:-1]
                     if function.attr == "if_" and not getattr(node.args[-1], "elts", ["names"]):
                         node.args = node.args[:-1]
+                elif function.attr == "taken":
+                    del node.args[1]
                 elif function.attr == "assert_":
                     message = node.args[2]
                     empty = isinstance(message, ast.Constant) and message.value is None

@@ -484,10 +484,13 @@ def export(
                 return made_of(tracer, optimize, False)
             try:
                 return made_of(tracer, optimize, True)
+            except OptimizerError:  # of which the full trace would be no cure
+                raise
             except ExportError as error:
-                attempt = made_of(tracer, optimize, False)
-                attempt.note = str(error) if isinstance(error, NotRepeatedError) else ""
-                return attempt
+                note = str(error) if isinstance(error, NotRepeatedError) else ""
+            attempt = made_of(tracer, optimize, False)
+            attempt.note = note
+            return attempt
 
         def capture(tracer: Tracer) -> _Attempt:
             try:

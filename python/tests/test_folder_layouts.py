@@ -489,8 +489,8 @@ def test_a_folder_is_read_as_transformers_reads_it(name: str, tmp_path: Path) ->
     else:
         assert ours == theirs
     assert len(notes) == bool(layout.note) and layout.note in " ".join(notes)
-    options: Any = dict(variant=layout.variant, fsync=False, progress=False)
-    report = oe.save(graph(), tmp_path / "out", source / layout.subfolder, **options)
+    with oe.open_checkpoint(source / layout.subfolder, variant=layout.variant) as weights:
+        report = oe.save(graph(), tmp_path / "out", weights, fsync=False, progress=False)
     assert report.notes == notes
     saved = onnx.load(tmp_path / "out/model.onnx").graph.initializer
     assert {each.name: float(onnx.numpy_helper.to_array(each).flat[0]) for each in saved} == ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from onnx_external.errors import ExportError
@@ -13,7 +14,8 @@ class RewriteError(ExportError):
     """The control flow cannot be rewritten; the message says why, and the way out."""
 
     def __init__(self, message: str, where: str = "") -> None:
-        super().__init__(f"{where}: {message}" if where else message)
+        place = re.sub(r"(:\d+)-\d+$", r"\1", where)  # the key of a call has its end, too
+        super().__init__(f"{place}: {message}" if where else message)
         self.where = where
 
 

@@ -5,6 +5,7 @@ Work that has steps, not bytes, is told in lines.
 
 from __future__ import annotations
 
+import logging  # noqa: F401  # a fork must take its lock behind ours: see _importing
 import os
 import shutil
 import sys
@@ -27,7 +28,9 @@ Progress = ProgressCallback | bool | None
 
 
 # A process that is forked while a thread imports a module could never import it, because Python's
-# lock of that module stays taken in the child. So a fork waits for our import.
+# lock of that module stays taken in the child. So a fork waits for our import. It takes the locks
+# that were registered last first, and an import may wait for that of logging: a fork that had it
+# before ours would wait for an import that waits for the fork.
 _importing = threading.RLock()
 os.register_at_fork(
     before=_importing.acquire,

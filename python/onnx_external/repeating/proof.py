@@ -307,38 +307,37 @@ class _Comparing:
             self._proof.inputs.update({a: Slot(b, NOWHERE) for a, b in zip(mine, its, strict=True)})
 
 
-def _users(record: Record) -> Mapping[int, set[int]]:
-    """For each input, by its number, the segments that take it."""
-    found: dict[int, set[int]] = {}
+def _taken(record: Record) -> Iterator[tuple[Any, int]]:
+    """What operators take, however it is nested, each with the segment that takes it."""
 
-    def note(value: Any, visit: int) -> None:
-        if isinstance(value, Leaf):
-            if value.kind == "input":
-                found.setdefault(value.key, set()).add(visit)
-        elif type(value) is tuple:
+    def inside(value: Any) -> Iterator[Any]:
+        if type(value) is tuple:
             for each in value:
-                note(each, visit)
+                yield from inside(each)
+        else:
+            yield value
 
     for visit, ops in enumerate(record.ops):
         for op in ops:
-            note(op.given, visit)
+            for value in inside(op.given):
+                yield value, visit
+
+
+def _users(record: Record) -> Mapping[int, set[int]]:
+    """For each input, by its number, the segments that take it."""
+    found: dict[int, set[int]] = {}
+    for value, visit in _taken(record):
+        if isinstance(value, Leaf) and value.kind == "input":
+            found.setdefault(value.key, set()).add(visit)
     return found
 
 
 def _passing(record: Record) -> Mapping[Place, set[int]]:
     """For what layers make: the later layers that take it."""
     found: dict[Place, set[int]] = {}
-
-    def note(value: Any, visit: int) -> None:
-        if isinstance(value, Place):
-            if value.visit != visit and record.segments[value.visit].stack >= 0:
-                if record.segments[visit].stack == record.segments[value.visit].stack:
-                    found.setdefault(value, set()).add(visit)
-        elif type(value) is tuple:
-            for each in value:
-                note(each, visit)
-
-    for visit, ops in enumerate(record.ops):
-        for op in ops:
-            note(op.given, visit)
+    for value, visit in _taken(record):
+        if isinstance(value, Place) and value.visit != visit:
+            stack = record.segments[value.visit].stack
+            if stack >= 0 and record.segments[visit].stack == stack:
+                found.setdefault(value, set()).add(visit)
     return found

@@ -195,8 +195,10 @@ Status Transaction::write_manifest_of(const std::string& model, std::string_view
                     manifest_name(options_, model), text, options_.sync);
 }
 
+// A folder is synced once: only the per-tensor layout has its data in a folder of its own.
 Status Transaction::sync_staging() const {
-  TRY(sync_folder(staging_.data(), options_.sync));
+  TRY(options_.layout == Layout::kPerTensor ? sync_folder(staging_.data(), options_.sync)
+                                            : Status());
   return sync_folder(staging_.folder(), options_.sync);
 }
 

@@ -220,7 +220,7 @@ class Case:
             Subject("the seed's algorithm, Python", lambda out: [*peers, "seed", *files, out], slow),
             Subject("onnx.save_model, Python", lambda out: [*peers, "onnx", *files, out], slow),
         ]
-        if self.tensors > 1000:
+        if self.tensors > 1000 or "C loop" in (arguments.subjects or "").split(";"):
             compile_c("write_files.c", self._folder / "write_files")
             loop = [self._folder / "write_files", self.checkpoint, self._list]
             threads = str(arguments.threads)

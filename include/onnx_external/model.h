@@ -55,7 +55,7 @@ struct Slot {
   std::int32_t elem_type = 0;          // TensorProto.DataType; 0 = not stated
   std::optional<SymbolicShape> shape;  // nothing = not stated
   // If nothing states a shape: the shape that a node which reads the value broadcasts it to.
-  std::optional<SymbolicShape> bound;
+  std::optional<SymbolicShape> broadcast_limit;
   std::uint32_t input_index = 0;  // kGraphInput: position in graph.input
   bool has_data = false;          // kInitializer: bytes (inline or external) are recorded
   std::string merged_into;        // kIdentityOutput: the name that the Identity reads

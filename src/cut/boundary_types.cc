@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "onnx/inferred_forms.h"
+#include "onnx/inferred_types.h"
 #include "onnx/tensor_list.h"
 
 namespace onnx_external {
@@ -55,16 +55,16 @@ onnx::ValueInfoProto BoundaryTypes::of(ValueId value) {
 }
 
 void BoundaryTypes::infer() {
-  std::vector<ValueForm> forms(graph_.values().size());
-  for (ValueId value = 0; value < forms.size(); ++value) {
+  std::vector<ValueType> types(graph_.values().size());
+  for (ValueId value = 0; value < types.size(); ++value) {
     const GraphValue& known = graph_[value];
     const auto stated = stated_.find(known.name);
     if (known.source == ValueSource::kInitializer) {
-      forms[value].elem_type =
+      types[value].elem_type =
           graph_.graph().initializer(static_cast<int>(known.index)).data_type();
     } else if (stated != stated_.end() && stated->second->type().has_tensor_type()) {
-      forms[value].elem_type = stated->second->type().tensor_type().elem_type();
-      forms[value].shape = stated_shape(stated->second->type().tensor_type());
+      types[value].elem_type = stated->second->type().tensor_type().elem_type();
+      types[value].shape = stated_shape(stated->second->type().tensor_type());
     }
   }
   std::vector<NodeValues> nodes;
@@ -73,10 +73,10 @@ void BoundaryTypes::infer() {
     nodes.push_back(
         {&graph_.graph().node(static_cast<int>(node)), graph_.inputs(node), graph_.outputs(node)});
   }
-  infer_forms(nodes, forms);
-  inferred_.reserve(forms.size());
-  for (const ValueForm& form : forms) {
-    inferred_.push_back(form.elem_type);
+  infer_types(nodes, types);
+  inferred_.reserve(types.size());
+  for (const ValueType& type : types) {
+    inferred_.push_back(type.elem_type);
   }
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/name_map.h"
-#include "onnx/value_forms.h"
+#include "onnx/value_types.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/name_refinement.h"
+#include "onnx/value_types.h"
 
 namespace onnx_external {
 namespace {
@@ -196,7 +197,7 @@ void group_slots(MappingTask& task) {
   }
 }
 
-// --- the common form of slots with the same name -------------------------------------------------
+// --- the common type of slots with the same name -------------------------------------------------
 
 // The dimensions that fit both; false if there are none. Requires: equal ranks.
 bool meet_dims(const SymbolicShape& other, SymbolicShape& shape) {
@@ -208,45 +209,34 @@ bool meet_dims(const SymbolicShape& other, SymbolicShape& shape) {
   return possible;
 }
 
-// The dimension that broadcasts to both: if they differ, only 1 does.
-void meet_bound(const SymbolicShape& other, SymbolicShape& bound) {
-  const std::size_t rank = std::min(bound.size(), other.size());
-  bound.erase(bound.begin(), bound.end() - static_cast<std::ptrdiff_t>(rank));
-  for (std::size_t i = 0; i < rank; ++i) {
-    const std::optional<std::int64_t>& dim = other[other.size() - rank + i];
-    const bool differs = bound[i] && dim && *bound[i] != *dim;
-    bound[i] = differs ? std::optional<std::int64_t>(1) : bound[i] ? bound[i] : dim;
-  }
-}
-
-void meet(const Slot& slot, SharedForm& form) {
-  std::vector<std::int32_t>& types = form.elem_types;
+void meet(const Slot& slot, SharedType& type) {
+  std::vector<std::int32_t>& types = type.elem_types;
   if (slot.elem_type != 0 && std::find(types.begin(), types.end(), slot.elem_type) == types.end()) {
     types.push_back(slot.elem_type);
-    form.possible = form.possible && types.size() <= kMaxSharedTypes;
+    type.possible = type.possible && types.size() <= kMaxSharedTypes;
   }
-  if (slot.shape && form.shape) {
-    form.possible = form.possible && slot.shape->size() == form.shape->size() &&
-                    meet_dims(*slot.shape, *form.shape);
+  if (slot.shape && type.shape) {
+    type.possible = type.possible && slot.shape->size() == type.shape->size() &&
+                    meet_dims(*slot.shape, *type.shape);
   } else if (slot.shape) {
-    form.shape = slot.shape;
-  } else if (slot.bound && form.bound) {
-    meet_bound(*slot.bound, *form.bound);
-  } else if (slot.bound) {
-    form.bound = slot.bound;
+    type.shape = slot.shape;
+  } else if (slot.broadcast_limit && type.broadcast_limit) {
+    meet_broadcast_limits(*slot.broadcast_limit, *type.broadcast_limit);
+  } else if (slot.broadcast_limit) {
+    type.broadcast_limit = slot.broadcast_limit;
   }
 }
 
-void share_forms(MappingTask& task) {
+void share_types(MappingTask& task) {
   for (SlotName& name : task.slot_names) {
     if (name.slots.size() < 2) {
       continue;
     }
-    SharedForm& form = task.shared_forms.emplace_back();
-    for (std::size_t i = 0; i < name.slots.size() && form.possible; ++i) {
-      meet(task.graph.slots[name.slots[i]], form);
+    SharedType& type = task.shared_types.emplace_back();
+    for (std::size_t i = 0; i < name.slots.size() && type.possible; ++i) {
+      meet(task.graph.slots[name.slots[i]], type);
     }
-    name.form = &form;
+    name.type = &type;
   }
 }
 
@@ -322,7 +312,7 @@ Status list_slots(MappingTask& task) {
   name_slots(task);
   TRY(check_kept(task));
   group_slots(task);
-  share_forms(task);
+  share_types(task);
   for (SlotName& name : task.slot_names) {
     name.open = name.role == SlotRole::kByName || name.role == SlotRole::kKept;
   }
@@ -387,10 +377,10 @@ bool type_agrees(std::int32_t elem_type, const MappingKey& key, Casts casts) {
   return casts == Casts::kAllow && can_cast_from(key.dtype) && target && can_cast_to(*target);
 }
 
-// True if the shape broadcasts to the bound, dimension by dimension from the last.
-bool broadcasts_to(const Shape& shape, const SymbolicShape& bound) {
-  return shape.size() <= bound.size() &&
-         std::equal(shape.rbegin(), shape.rend(), bound.rbegin(),
+// True if the shape broadcasts to the limit, dimension by dimension from the last.
+bool broadcasts_to(const Shape& shape, const SymbolicShape& limit) {
+  return shape.size() <= limit.size() &&
+         std::equal(shape.rbegin(), shape.rend(), limit.rbegin(),
                     [](std::int64_t size, const std::optional<std::int64_t>& dim) {
                       return size == 1 || !dim || *dim == size;
                     });
@@ -405,16 +395,16 @@ bool dims_agree(const SymbolicShape& wanted, const Shape& shape) {
 
 bool shape_agrees(const Slot& slot, const Shape& shape) {
   return slot.shape ? dims_agree(*slot.shape, shape)
-                    : !slot.bound || broadcasts_to(shape, *slot.bound);
+                    : !slot.broadcast_limit || broadcasts_to(shape, *slot.broadcast_limit);
 }
 
-bool agrees_with_all(const SharedForm& form, const MappingKey& key, const Shape& shape,
+bool agrees_with_all(const SharedType& type, const MappingKey& key, const Shape& shape,
                      Casts casts) {
-  return form.possible &&
-         std::all_of(form.elem_types.begin(), form.elem_types.end(),
-                     [&](std::int32_t type) { return type_agrees(type, key, casts); }) &&
-         (!form.shape || dims_agree(*form.shape, shape)) &&
-         (!form.bound || broadcasts_to(shape, *form.bound));
+  return type.possible &&
+         std::all_of(type.elem_types.begin(), type.elem_types.end(),
+                     [&](std::int32_t elem_type) { return type_agrees(elem_type, key, casts); }) &&
+         (!type.shape || dims_agree(*type.shape, shape)) &&
+         (!type.broadcast_limit || broadcasts_to(shape, *type.broadcast_limit));
 }
 
 Casts casts_of(const MappingTask& task, const Recipe& recipe) {
@@ -454,11 +444,11 @@ bool agrees(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,
             const Recipe& recipe) {
   const SlotName& name = task.slot_names[slot_name];
   const MappingKey& wanted = task.keys.keys[key];
-  if (name.form == nullptr) {
+  if (name.type == nullptr) {
     return agrees(task, task.graph.slots[name.slots.front()], wanted, recipe);
   }
   const auto made = apply_recipe(recipe, wanted.shape);
-  return made && agrees_with_all(*name.form, wanted, *made, casts_of(task, recipe));
+  return made && agrees_with_all(*name.type, wanted, *made, casts_of(task, recipe));
 }
 
 std::string clash_text(const MappingTask& task, std::uint32_t slot_name, std::uint32_t key,

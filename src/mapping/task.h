@@ -24,11 +24,11 @@ struct KeyName {
 
 // The common requirements of several slots with the same name. They are computed once, because a
 // file can give thousands of slots the same name and offer thousands of keys.
-struct SharedForm {
+struct SharedType {
   bool possible = true;                  // false if no key can satisfy all of them
   std::vector<std::int32_t> elem_types;  // those stated
   std::optional<SymbolicShape> shape;
-  std::optional<SymbolicShape> bound;
+  std::optional<SymbolicShape> broadcast_limit;
 };
 
 // The slots with the same name: one, or several in different subgraphs (the branches of an If).
@@ -37,7 +37,7 @@ struct SlotName {
   std::string_view name;  // without wrappers; for a folded copy, the weight's name
   std::string_view refined;
   std::span<const std::uint32_t> slots;
-  const SharedForm* form = nullptr;  // of several slots
+  const SharedType* type = nullptr;  // of several slots
   SlotRole role = SlotRole::kByName;
   bool transposed = false;  // a folded weight, filled by a transposed key
   bool open = true;         // false if it is filled or cannot be filled by name
@@ -63,7 +63,7 @@ struct MappingTask {
   std::vector<KeyName> key_names;  // same index as keys.keys
   std::vector<SlotName> slot_names;
   std::vector<std::uint32_t> slots_of_names;  // SlotName::slots of all
-  std::deque<SharedForm> shared_forms;        // SlotName::form of all
+  std::deque<SharedType> shared_types;        // SlotName::type of all
   std::deque<std::string> changed_names;      // names that are not views of a given one
   NameIndexSet key_by_name;                   // indexes of keys.keys, by the checkpoint's spelling
   NameIndexSet slot_by_name;  // indexes of graph.slots, by the graph's spelling; the first slot

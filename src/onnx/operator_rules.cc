@@ -17,28 +17,28 @@ constexpr std::uint32_t kAllButFifth = ~std::uint32_t{0b10000};
 constexpr std::uint32_t kAll = ~std::uint32_t{0};
 constexpr std::int32_t kAny = onnx::TensorProto::UNDEFINED;
 
-void cast_forms(NodeForms& node) {
+void cast_types(NodeTypes& node) {
   same_shape(node);
   const auto type = static_cast<std::int32_t>(node.number("to", 0));
-  node.forms().learn_type(node.out(0), type);
+  node.types().refine_type(node.out(0), type);
   if (type == onnx::TensorProto::INT64) {
     same_numbers(node);
   }
 }
 
-void cast_like_forms(NodeForms& node) {
+void cast_like_types(NodeTypes& node) {
   same_shape(node);
-  node.forms().learn_type(node.out(0), node.forms()[node.in(1)].elem_type);
-  node.forms().learn_type(node.in(1), node.forms()[node.out(0)].elem_type);
+  node.types().refine_type(node.out(0), node.types()[node.in(1)].elem_type);
+  node.types().refine_type(node.in(1), node.types()[node.out(0)].elem_type);
 }
 
-void filled_forms(NodeForms& node) {
+void filled_types(NodeTypes& node) {
   const onnx::AttributeProto* value = node.attribute("value");
-  node.forms().learn_type(node.out(0), value != nullptr && value->has_t()
-                                           ? value->t().data_type()
-                                           : onnx::TensorProto::FLOAT);
+  node.types().refine_type(node.out(0), value != nullptr && value->has_t()
+                                            ? value->t().data_type()
+                                            : onnx::TensorProto::FLOAT);
   if (const auto& sizes = node.numbers(node.in(0))) {
-    node.forms().learn_shape(node.out(0), SymbolicShape(sizes->begin(), sizes->end()));
+    node.types().refine_shape(node.out(0), SymbolicShape(sizes->begin(), sizes->end()));
   }
 }
 
@@ -57,15 +57,15 @@ constexpr auto kRules = std::to_array<OperatorRule>({
     {"Atanh", kFirst, kFirst, kAny, same_shape},
     {"AveragePool", kFirst, kFirst, kAny, nullptr},
     {"BatchNormalization", kAll, kFirst, kAny, channel_shapes},
-    {"Cast", kNone, kNone, kAny, cast_forms},
-    {"CastLike", kNone, kNone, kAny, cast_like_forms},
+    {"Cast", kNone, kNone, kAny, cast_types},
+    {"CastLike", kNone, kNone, kAny, cast_like_types},
     {"Ceil", kFirst, kFirst, kAny, same_shape},
     {"Celu", kFirst, kFirst, kAny, same_shape},
     {"Clip", kAll, kFirst, kAny, same_shape},
     {"Compress", kFirst, kFirst, kAny, nullptr},
     {"Concat", kAll, kFirst, kAny, concat_shapes},
     {"Constant", kNone, kNone, kAny, constant_numbers},
-    {"ConstantOfShape", kNone, kNone, kAny, filled_forms},
+    {"ConstantOfShape", kNone, kNone, kAny, filled_types},
     {"Conv", kAll, kFirst, kAny, conv_shapes},
     {"ConvTranspose", kAll, kFirst, kAny, conv_transpose_shapes},
     {"Cos", kFirst, kFirst, kAny, same_shape},

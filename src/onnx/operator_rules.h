@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "onnx/value_forms.h"
+#include "onnx/value_types.h"
 
 namespace onnx_external {
 
@@ -14,7 +14,7 @@ struct OperatorRule {
   std::uint32_t same_inputs = 0;   // these have one element type
   std::uint32_t same_outputs = 0;  // and these have it, too
   std::int32_t output_type = 0;    // of the first output, whatever the inputs are; 0 = not fixed
-  void (*shapes)(NodeForms& node) = nullptr;
+  void (*shapes)(NodeTypes& node) = nullptr;
 };
 
 // Returns nullptr for operators of other domains and for unknown ones.

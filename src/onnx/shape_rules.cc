@@ -51,7 +51,7 @@ SymbolicShape without(const SymbolicShape& shape, const std::vector<std::size_t>
 }
 
 // `longer` has the dimensions of `shorter`, and a dimension of 1 at each of the axes.
-void unsqueezed(ValueId shorter, ValueId longer, NodeForms& node) {
+void unsqueezed(ValueId shorter, ValueId longer, NodeTypes& node) {
   const auto axes = node.numbers("axes", 1);
   if (!axes) {
     return;
@@ -59,31 +59,31 @@ void unsqueezed(ValueId shorter, ValueId longer, NodeForms& node) {
   const std::optional<SymbolicShape> small = node.shape(shorter);
   const std::optional<SymbolicShape> large = node.shape(longer);
   if (const auto places = small ? axes_of(*axes, small->size() + axes->size()) : std::nullopt) {
-    node.forms().learn_shape(longer, with_ones(*small, *places));
+    node.types().refine_shape(longer, with_ones(*small, *places));
   }
   if (const auto places = large ? axes_of(*axes, large->size()) : std::nullopt) {
-    node.forms().learn_shape(shorter, without(*large, *places));
+    node.types().refine_shape(shorter, without(*large, *places));
   }
 }
 
 }  // namespace
 
-void same_shape(NodeForms& node) {
+void same_shape(NodeTypes& node) {
   if (const std::optional<SymbolicShape> shape = node.shape(node.in(0))) {
-    node.forms().learn_shape(node.out(0), *shape);
+    node.types().refine_shape(node.out(0), *shape);
   }
   if (const std::optional<SymbolicShape> shape = node.shape(node.out(0))) {
-    node.forms().learn_shape(node.in(0), *shape);
+    node.types().refine_shape(node.in(0), *shape);
   }
 }
 
-void broadcast_shapes(NodeForms& node) {
+void broadcast_shapes(NodeTypes& node) {
   if (node.attribute("broadcast") != nullptr) {
     return;  // it had other rules before operator set 7
   }
   if (const std::optional<SymbolicShape> out = node.shape(node.out(0))) {
     for (const ValueId input : node.inputs()) {
-      node.forms().learn_bound(input, *out);
+      node.types().refine_broadcast_limit(input, *out);
     }
   }
   SymbolicShape result;
@@ -94,48 +94,48 @@ void broadcast_shapes(NodeForms& node) {
     }
     result = broadcast(result, *shape);
   }
-  node.forms().learn_shape(node.out(0), result);
+  node.types().refine_shape(node.out(0), result);
 }
 
 // The sum has the shape of the product, and in torch's own modules the bias has one dimension.
-void add_shapes(NodeForms& node) {
+void add_shapes(NodeTypes& node) {
   arithmetic_shapes(node);
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
-  const NodeValues* product = node.forms().producer(node.in(0));
+  const NodeValues* product = node.types().producer(node.in(0));
   if (!out || out->empty() || product == nullptr || product->node->op_type() != "MatMul" ||
       (node.shape(node.in(0)) == out && node.shape(node.in(1)))) {
     return;
   }
   if (is_linear_of_torch(node.node())) {
-    node.forms().learn_shape(node.in(0), *out);
-    node.forms().learn_shape(node.in(1), {out->back()});
+    node.types().refine_shape(node.in(0), *out);
+    node.types().refine_shape(node.in(1), {out->back()});
   }
 }
 
-void arithmetic_shapes(NodeForms& node) {
+void arithmetic_shapes(NodeTypes& node) {
   broadcast_shapes(node);
   calculated_numbers(node);
 }
 
-void where_shapes(NodeForms& node) {
+void where_shapes(NodeTypes& node) {
   broadcast_shapes(node);
-  node.forms().learn_type(node.in(0), onnx::TensorProto::BOOL);
+  node.types().refine_type(node.in(0), onnx::TensorProto::BOOL);
 }
 
-void slope_shapes(NodeForms& node) {
+void slope_shapes(NodeTypes& node) {
   same_shape(node);
   if (const std::optional<SymbolicShape> data = node.shape(node.in(0))) {
-    node.forms().learn_bound(node.in(1), *data);
+    node.types().refine_broadcast_limit(node.in(1), *data);
   }
 }
 
-void expand_shapes(NodeForms& node) {
+void expand_shapes(NodeTypes& node) {
   if (const std::optional<SymbolicShape> out = node.shape(node.out(0))) {
-    node.forms().learn_bound(node.in(0), *out);
+    node.types().refine_broadcast_limit(node.in(0), *out);
   }
 }
 
-void transpose_shapes(NodeForms& node) {
+void transpose_shapes(NodeTypes& node) {
   const onnx::AttributeProto* perm = node.attribute("perm");
   const auto& known = node.shape(node.out(0)) ? node.shape(node.out(0)) : node.shape(node.in(0));
   const std::size_t rank = perm != nullptr ? static_cast<std::size_t>(perm->ints_size())
@@ -152,31 +152,31 @@ void transpose_shapes(NodeForms& node) {
   if (!axes_of(order, rank)) {
     return;
   }
-  node.forms().learn_shape(node.in(0), SymbolicShape(rank));
-  node.forms().learn_shape(node.out(0), SymbolicShape(rank));
+  node.types().refine_shape(node.in(0), SymbolicShape(rank));
+  node.types().refine_shape(node.out(0), SymbolicShape(rank));
   for (std::size_t i = 0; i < rank; ++i) {
     const std::size_t from = *axis_of(order[i], rank);
-    node.forms().learn_dim(node.in(0), from, node.dim(node.out(0), i));
-    node.forms().learn_dim(node.out(0), i, node.dim(node.in(0), from));
+    node.types().refine_dim(node.in(0), from, node.dim(node.out(0), i));
+    node.types().refine_dim(node.out(0), i, node.dim(node.in(0), from));
   }
 }
 
-void unsqueeze_shapes(NodeForms& node) {
+void unsqueeze_shapes(NodeTypes& node) {
   same_numbers(node);
   unsqueezed(node.in(0), node.out(0), node);
 }
 
-void squeeze_shapes(NodeForms& node) {
+void squeeze_shapes(NodeTypes& node) {
   same_numbers(node);
   unsqueezed(node.out(0), node.in(0), node);
 }
 
-void reshape_shapes(NodeForms& node) {
+void reshape_shapes(NodeTypes& node) {
   same_numbers(node);
-  const ValueForm& data = node.forms()[node.in(0)];
-  if (data.is_open && !data.shape && !data.bound &&
+  const ValueType& data = node.types()[node.in(0)];
+  if (data.is_open && !data.shape && !data.broadcast_limit &&
       is_made_for(node.node(), "aten.prelu.default")) {
-    node.forms().learn_bound(node.in(0), SymbolicShape(1));  // torch accepts no other
+    node.types().refine_broadcast_limit(node.in(0), SymbolicShape(1));  // torch accepts no other
   }
   const auto wanted = node.numbers("shape", 1);
   if (!wanted) {
@@ -191,11 +191,11 @@ void reshape_shapes(NodeForms& node) {
                     : size < 0 ? std::nullopt
                                : std::optional(size));
   }
-  node.forms().learn_shape(node.out(0), shape);
+  node.types().refine_shape(node.out(0), shape);
 }
 
 // In the output the shape of the indices replaces the axis.
-void gather_shapes(NodeForms& node) {
+void gather_shapes(NodeTypes& node) {
   const std::optional<SymbolicShape> data = node.shape(node.in(0));
   const std::optional<SymbolicShape> indices = node.shape(node.in(1));
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
@@ -219,8 +219,8 @@ void gather_shapes(NodeForms& node) {
   }
   std::copy(indices->begin(), indices->end(),
             gathered.begin() + static_cast<std::ptrdiff_t>(*axis));
-  node.forms().learn_shape(node.out(0), gathered);
-  node.forms().learn_shape(node.in(0), source);
+  node.types().refine_shape(node.out(0), gathered);
+  node.types().refine_shape(node.in(0), source);
 }
 
 }  // namespace onnx_external

@@ -9,7 +9,7 @@
 #include "base/name_map.h"
 #include "onnx/exporter_marks.h"
 #include "onnx/external_data.h"
-#include "onnx/inferred_forms.h"
+#include "onnx/inferred_types.h"
 #include "onnx/node_facts.h"
 
 namespace onnx_external {
@@ -205,38 +205,39 @@ class Collector {
     if (all_stated) {
       return;
     }
-    std::vector<ValueForm> forms = stated_forms();
+    std::vector<ValueType> types = stated_types();
     const std::vector<ValueId> outputs = list_outputs();
-    infer_forms(list_nodes(outputs), forms);
+    infer_types(list_nodes(outputs), types);
     for (std::size_t value = 0; value < values_.size(); ++value) {
       Slot* slot = slot_of(static_cast<ValueId>(value));
       if (slot != nullptr && slot->kind == SlotKind::kUndefinedName) {
-        slot->elem_type = forms[value].elem_type;
-        slot->shape = std::move(forms[value].shape);
-        slot->bound = slot->shape ? std::nullopt : std::move(forms[value].bound);
+        slot->elem_type = types[value].elem_type;
+        slot->shape = std::move(types[value].shape);
+        slot->broadcast_limit =
+            slot->shape ? std::nullopt : std::move(types[value].broadcast_limit);
       }
     }
   }
 
-  std::vector<ValueForm> stated_forms() {
-    std::vector<ValueForm> forms(values_.size());
+  std::vector<ValueType> stated_types() {
+    std::vector<ValueType> types(values_.size());
     for (std::size_t value = 0; value < values_.size(); ++value) {
       if (const Slot* slot = slot_of(static_cast<ValueId>(value))) {
-        forms[value].is_open = slot->kind == SlotKind::kUndefinedName;
-        forms[value].elem_type = slot->elem_type;
-        forms[value].shape = slot->shape;
+        types[value].is_open = slot->kind == SlotKind::kUndefinedName;
+        types[value].elem_type = slot->elem_type;
+        types[value].shape = slot->shape;
       }
     }
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       for (const auto& [name, type] : infos_of(g)) {
         const auto value = places_[g].find(name);
         if (value && slot_of(*value) == nullptr && type->has_tensor_type()) {
-          forms[*value].elem_type = type->tensor_type().elem_type();
-          forms[*value].shape = stated_shape(type->tensor_type());
+          types[*value].elem_type = type->tensor_type().elem_type();
+          types[*value].shape = stated_shape(type->tensor_type());
         }
       }
     }
-    return forms;
+    return types;
   }
 
   // The outputs of all nodes, in order.

@@ -15,15 +15,15 @@ std::optional<std::int64_t> dim_from_end(const SymbolicShape& shape, std::size_t
 }
 
 // Spatial sizes of a kernel, when the node states them.
-void learn_kernel(ValueId weight, NodeForms& node) {
+void refine_kernel(ValueId weight, NodeTypes& node) {
   const onnx::AttributeProto* kernel = node.attribute("kernel_shape");
   for (int i = 0; kernel != nullptr && i < kernel->ints_size(); ++i) {
-    node.forms().learn_dim(weight, static_cast<std::size_t>(i) + 2, kernel->ints(i));
+    node.types().refine_dim(weight, static_cast<std::size_t>(i) + 2, kernel->ints(i));
   }
 }
 
 // The rank of data and weights of a convolution.
-std::size_t conv_rank(const NodeForms& node) {
+std::size_t conv_rank(const NodeTypes& node) {
   const onnx::AttributeProto* kernel = node.attribute("kernel_shape");
   const std::size_t stated =
       kernel != nullptr ? static_cast<std::size_t>(kernel->ints_size()) + 2 : 0;
@@ -37,31 +37,31 @@ std::size_t conv_rank(const NodeForms& node) {
 }
 
 // The rank of the second operand where those of the others leave one possibility.
-void learn_matmul_rank(NodeForms& node) {
+void refine_matmul_rank(NodeTypes& node) {
   const auto& data = node.shape(node.in(0));
   const auto& out = node.shape(node.out(0));
   if (data && out && data->size() == 2 && out->size() == 2) {
-    node.forms().learn_shape(node.in(1), SymbolicShape(2));
+    node.types().refine_shape(node.in(1), SymbolicShape(2));
   }
 }
 
 // Of a second operand of unknown rank: it has the rank of the output, or less.
-void bound_matmul(NodeForms& node) {
+void limit_matmul(NodeTypes& node) {
   const auto& data = node.shape(node.in(0));
   const auto& out = node.shape(node.out(0));
   if (node.shape(node.in(1)) || rank_of(data) < 2 || rank_of(out) < data->size()) {
     return;
   }
-  SymbolicShape bound = *out;
-  bound[bound.size() - 2] = dim_from_end(*data, 1);
-  node.forms().learn_bound(node.in(1), bound);
+  SymbolicShape broadcast_limit = *out;
+  broadcast_limit[broadcast_limit.size() - 2] = dim_from_end(*data, 1);
+  node.types().refine_broadcast_limit(node.in(1), broadcast_limit);
 }
 
 }  // namespace
 
-void matmul_shapes(NodeForms& node) {
-  learn_matmul_rank(node);
-  bound_matmul(node);
+void matmul_shapes(NodeTypes& node) {
+  refine_matmul_rank(node);
+  limit_matmul(node);
   const ValueId a = node.in(0);
   const ValueId b = node.in(1);
   const std::size_t left = rank_of(node.shape(a));
@@ -69,123 +69,123 @@ void matmul_shapes(NodeForms& node) {
   if (left < 2 || right < 2) {
     return;
   }
-  ValueForms& forms = node.forms();
-  forms.learn_dim(a, left - 1, dim_from_end(*node.shape(b), 2));
-  forms.learn_dim(b, right - 2, dim_from_end(*node.shape(a), 1));
+  ValueTypes& types = node.types();
+  types.refine_dim(a, left - 1, dim_from_end(*node.shape(b), 2));
+  types.refine_dim(b, right - 2, dim_from_end(*node.shape(a), 1));
   if (right == 2) {  // what stands before the rows is the first operand's
     SymbolicShape shape = *node.shape(a);
     shape.back() = node.shape(b)->back();
-    forms.learn_shape(node.out(0), shape);
+    types.refine_shape(node.out(0), shape);
   }
   if (const auto out = node.shape(node.out(0)); rank_of(out) >= 2) {
-    forms.learn_dim(b, right - 1, dim_from_end(*out, 1));
-    forms.learn_dim(a, left - 2, dim_from_end(*out, 2));
+    types.refine_dim(b, right - 1, dim_from_end(*out, 1));
+    types.refine_dim(a, left - 2, dim_from_end(*out, 2));
   }
 }
 
-void gemm_shapes(NodeForms& node) {
-  ValueForms& forms = node.forms();
+void gemm_shapes(NodeTypes& node) {
+  ValueTypes& types = node.types();
   const ValueId a = node.in(0);
   const ValueId b = node.in(1);
   const std::size_t inner_a = node.number("transA", 0) != 0 ? 0 : 1;
   const std::size_t inner_b = node.number("transB", 0) != 0 ? 1 : 0;
   for (const ValueId each : {a, b, node.out(0)}) {
-    forms.learn_shape(each, SymbolicShape(2));
+    types.refine_shape(each, SymbolicShape(2));
   }
   const auto dim = [&](ValueId value, std::size_t axis) {
     const auto& shape = node.shape(value);
     return rank_of(shape) == 2 ? (*shape)[axis] : std::nullopt;
   };
-  forms.learn_dim(a, inner_a, dim(b, inner_b));
-  forms.learn_dim(b, inner_b, dim(a, inner_a));
-  forms.learn_dim(a, 1 - inner_a, dim(node.out(0), 0));
-  forms.learn_dim(b, 1 - inner_b, dim(node.out(0), 1));
-  forms.learn_dim(node.out(0), 0, dim(a, 1 - inner_a));
-  forms.learn_dim(node.out(0), 1, dim(b, 1 - inner_b));
+  types.refine_dim(a, inner_a, dim(b, inner_b));
+  types.refine_dim(b, inner_b, dim(a, inner_a));
+  types.refine_dim(a, 1 - inner_a, dim(node.out(0), 0));
+  types.refine_dim(b, 1 - inner_b, dim(node.out(0), 1));
+  types.refine_dim(node.out(0), 0, dim(a, 1 - inner_a));
+  types.refine_dim(node.out(0), 1, dim(b, 1 - inner_b));
   if (const auto& out = node.shape(node.out(0)); rank_of(out) == 2 && node.in(2) != kNoValue) {
-    forms.learn_bound(node.in(2), *out);
+    types.refine_broadcast_limit(node.in(2), *out);
     if (!node.shape(node.in(2)) && is_linear_of_torch(node.node())) {
-      forms.learn_shape(node.in(2), {out->back()});
+      types.refine_shape(node.in(2), {out->back()});
     }
   }
 }
 
 // Weights are [channels out, channels in / groups, kernel...], a bias is [channels out].
-void conv_shapes(NodeForms& node) {
+void conv_shapes(NodeTypes& node) {
   const std::size_t rank = conv_rank(node);
   if (rank == 0) {
     return;
   }
-  ValueForms& forms = node.forms();
+  ValueTypes& types = node.types();
   const ValueId weight = node.in(1);
   for (const ValueId each : {node.in(0), weight, node.out(0)}) {
-    forms.learn_shape(each, SymbolicShape(rank));
+    types.refine_shape(each, SymbolicShape(rank));
   }
-  forms.learn_shape(node.in(2), SymbolicShape(1));
-  learn_kernel(weight, node);
+  types.refine_shape(node.in(2), SymbolicShape(1));
+  refine_kernel(weight, node);
   const std::int64_t groups = node.number("group", 1);
   const auto& data = node.shape(node.in(0));
   if (rank_of(data) == rank && (*data)[1] && groups > 0 && *(*data)[1] % groups == 0) {
-    forms.learn_dim(weight, 1, *(*data)[1] / groups);
+    types.refine_dim(weight, 1, *(*data)[1] / groups);
   }
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
   if (rank_of(out) == rank) {
-    forms.learn_dim(weight, 0, (*out)[1]);
-    forms.learn_dim(node.in(2), 0, (*out)[1]);
+    types.refine_dim(weight, 0, (*out)[1]);
+    types.refine_dim(node.in(2), 0, (*out)[1]);
   }
   if (rank_of(node.shape(weight)) == rank) {
-    forms.learn_dim(node.out(0), 1, node.shape(weight)->front());
+    types.refine_dim(node.out(0), 1, node.shape(weight)->front());
   }
 }
 
 // Weights are [channels in, channels out / groups, kernel...], a bias is [channels out].
-void conv_transpose_shapes(NodeForms& node) {
+void conv_transpose_shapes(NodeTypes& node) {
   const std::size_t rank = conv_rank(node);
   if (rank == 0) {
     return;
   }
-  ValueForms& forms = node.forms();
+  ValueTypes& types = node.types();
   for (const ValueId each : {node.in(0), node.in(1), node.out(0)}) {
-    forms.learn_shape(each, SymbolicShape(rank));
+    types.refine_shape(each, SymbolicShape(rank));
   }
-  forms.learn_shape(node.in(2), SymbolicShape(1));
-  learn_kernel(node.in(1), node);
+  types.refine_shape(node.in(2), SymbolicShape(1));
+  refine_kernel(node.in(1), node);
   const auto& data = node.shape(node.in(0));
   if (rank_of(data) == rank) {
-    forms.learn_dim(node.in(1), 0, (*data)[1]);
+    types.refine_dim(node.in(1), 0, (*data)[1]);
   }
   const auto& out = node.shape(node.out(0));
   const std::int64_t groups = node.number("group", 1);
   if (rank_of(out) == rank && (*out)[1] && groups > 0 && *(*out)[1] % groups == 0) {
-    forms.learn_dim(node.in(1), 1, *(*out)[1] / groups);
-    forms.learn_dim(node.in(2), 0, (*out)[1]);
+    types.refine_dim(node.in(1), 1, *(*out)[1] / groups);
+    types.refine_dim(node.in(2), 0, (*out)[1]);
   }
 }
 
 // All but the data have one number a channel.
-void channel_shapes(NodeForms& node) {
+void channel_shapes(NodeTypes& node) {
   same_shape(node);
   const auto& data = node.shape(node.in(0));
   const std::optional<std::int64_t> channels = rank_of(data) > 1 ? (*data)[1] : std::nullopt;
   for (std::size_t i = 1; i < node.inputs().size(); ++i) {
-    node.forms().learn_shape(node.in(i), {channels});
+    node.types().refine_shape(node.in(i), {channels});
   }
 }
 
-void layer_norm_shapes(NodeForms& node) {
+void layer_norm_shapes(NodeTypes& node) {
   same_shape(node);
   const std::optional<SymbolicShape> data = node.shape(node.in(0));
   const auto axis = data ? axis_of(node.number("axis", -1), data->size()) : std::nullopt;
   if (axis) {
     const SymbolicShape normalized(data->begin() + static_cast<std::ptrdiff_t>(*axis), data->end());
-    node.forms().learn_shape(node.in(1), normalized);
-    node.forms().learn_shape(node.in(2), normalized);
+    node.types().refine_shape(node.in(1), normalized);
+    node.types().refine_shape(node.in(2), normalized);
   }
 }
 
 // W [directions, gates * hidden, input], R [directions, gates * hidden, hidden],
 // B [directions, 2 * gates * hidden], P [directions, 3 * hidden].
-void recurrent_shapes(NodeForms& node) {
+void recurrent_shapes(NodeTypes& node) {
   const std::string& op = node.node().op_type();
   const std::int64_t gates = op == "LSTM" ? 4 : op == "GRU" ? 3 : 1;
   const onnx::AttributeProto* direction = node.attribute("direction");
@@ -195,25 +195,25 @@ void recurrent_shapes(NodeForms& node) {
   if (hidden <= 0 || hidden > kMaxHidden) {
     return;
   }
-  ValueForms& forms = node.forms();
-  forms.learn_shape(node.in(0), SymbolicShape(3));
+  ValueTypes& types = node.types();
+  types.refine_shape(node.in(0), SymbolicShape(3));
   const auto width = [&](ValueId value) {
     const auto& shape = node.shape(value);
     return rank_of(shape) == 3 ? shape->back() : std::nullopt;
   };
-  forms.learn_shape(node.in(1), {directions, gates * hidden, width(node.in(0))});
-  forms.learn_dim(node.in(0), 2, width(node.in(1)));
-  forms.learn_shape(node.in(2), {directions, gates * hidden, hidden});
-  forms.learn_shape(node.in(3), {directions, 2 * gates * hidden});
+  types.refine_shape(node.in(1), {directions, gates * hidden, width(node.in(0))});
+  types.refine_dim(node.in(0), 2, width(node.in(1)));
+  types.refine_shape(node.in(2), {directions, gates * hidden, hidden});
+  types.refine_shape(node.in(3), {directions, 2 * gates * hidden});
   if (op == "LSTM") {
-    forms.learn_shape(node.in(7), {directions, 3 * hidden});
+    types.refine_shape(node.in(7), {directions, 3 * hidden});
   }
   if (node.number("layout", 0) == 0) {
     const auto& data = node.shape(node.in(0));
     const bool known = rank_of(data) == 3;
     const SymbolicShape out = {known ? data->front() : std::nullopt, directions,
                                known ? (*data)[1] : std::nullopt, hidden};
-    forms.learn_shape(node.out(0), out);
+    types.refine_shape(node.out(0), out);
   }
 }
 

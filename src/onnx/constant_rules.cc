@@ -32,13 +32,13 @@ std::optional<std::vector<std::int64_t>> integers_of(const onnx::TensorProto& te
   return numbers;
 }
 
-void learn_constant(ValueId value, const onnx::TensorProto& tensor, NodeForms& node) {
-  node.forms().learn_type(value, tensor.data_type());
+void refine_constant(ValueId value, const onnx::TensorProto& tensor, NodeTypes& node) {
+  node.types().refine_type(value, tensor.data_type());
   if (static_cast<std::size_t>(tensor.dims_size()) <= kMaxInferredRank) {
-    node.forms().learn_shape(value, SymbolicShape(tensor.dims().begin(), tensor.dims().end()));
+    node.types().refine_shape(value, SymbolicShape(tensor.dims().begin(), tensor.dims().end()));
   }
   if (auto numbers = integers_of(tensor)) {
-    node.forms().learn_numbers(value, *std::move(numbers));
+    node.types().refine_constant_value(value, *std::move(numbers));
   }
 }
 
@@ -48,34 +48,34 @@ std::int64_t calculate(const std::string& op, std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-void constant_numbers(NodeForms& node) {
+void constant_numbers(NodeTypes& node) {
   const ValueId out = node.out(0);
   for (const auto& attribute : node.node().attribute()) {
     if (attribute.name() == "value" && attribute.has_t()) {
-      learn_constant(out, attribute.t(), node);
+      refine_constant(out, attribute.t(), node);
     } else if (attribute.name() == "value_int") {
-      node.forms().learn_type(out, onnx::TensorProto::INT64);
-      node.forms().learn_shape(out, {});
-      node.forms().learn_numbers(out, {attribute.i()});
+      node.types().refine_type(out, onnx::TensorProto::INT64);
+      node.types().refine_shape(out, {});
+      node.types().refine_constant_value(out, {attribute.i()});
     } else if (attribute.name() == "value_ints") {
-      node.forms().learn_type(out, onnx::TensorProto::INT64);
-      node.forms().learn_shape(out, {attribute.ints_size()});
+      node.types().refine_type(out, onnx::TensorProto::INT64);
+      node.types().refine_shape(out, {attribute.ints_size()});
       if (static_cast<std::size_t>(attribute.ints_size()) <= kMaxNumbers) {
-        node.forms().learn_numbers(out, {attribute.ints().begin(), attribute.ints().end()});
+        node.types().refine_constant_value(out, {attribute.ints().begin(), attribute.ints().end()});
       }
     } else if (attribute.name() == "value_float" || attribute.name() == "value_floats") {
-      node.forms().learn_type(out, onnx::TensorProto::FLOAT);
+      node.types().refine_type(out, onnx::TensorProto::FLOAT);
     }
   }
 }
 
-void same_numbers(NodeForms& node) {
+void same_numbers(NodeTypes& node) {
   if (const auto& numbers = node.numbers(node.in(0))) {
-    node.forms().learn_numbers(node.out(0), *numbers);
+    node.types().refine_constant_value(node.out(0), *numbers);
   }
 }
 
-void calculated_numbers(NodeForms& node) {
+void calculated_numbers(NodeTypes& node) {
   const auto& one = node.numbers(node.in(0));
   const auto& other = node.numbers(node.in(1));
   if (!one || !other || one->empty() || other->empty() ||
@@ -91,10 +91,10 @@ void calculated_numbers(NodeForms& node) {
     }
     result.push_back(calculate(node.node().op_type(), a, b));
   }
-  node.forms().learn_numbers(node.out(0), std::move(result));
+  node.types().refine_constant_value(node.out(0), std::move(result));
 }
 
-void concat_numbers(NodeForms& node) {
+void concat_numbers(NodeTypes& node) {
   std::vector<std::int64_t> result;
   for (const ValueId input : node.inputs()) {
     const auto& numbers = node.numbers(input);
@@ -103,10 +103,10 @@ void concat_numbers(NodeForms& node) {
     }
     result.insert(result.end(), numbers->begin(), numbers->end());
   }
-  node.forms().learn_numbers(node.out(0), std::move(result));
+  node.types().refine_constant_value(node.out(0), std::move(result));
 }
 
-void shape_numbers(NodeForms& node) {
+void shape_numbers(NodeTypes& node) {
   const auto& shape = node.shape(node.in(0));
   if (!shape) {
     return;
@@ -124,7 +124,7 @@ void shape_numbers(NodeForms& node) {
     }
     numbers.push_back(*dim);
   }
-  node.forms().learn_numbers(node.out(0), std::move(numbers));
+  node.types().refine_constant_value(node.out(0), std::move(numbers));
 }
 
 }  // namespace onnx_external

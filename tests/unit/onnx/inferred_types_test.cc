@@ -1,4 +1,4 @@
-#include "onnx/inferred_forms.h"
+#include "onnx/inferred_types.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ class GraphCase {
     stated_[name] = shape;
     return *this;
   }
-  [[nodiscard]] ValueForm infer(const std::string& name) {
+  [[nodiscard]] ValueType infer(const std::string& name) {
     for (const onnx::NodeProto& node : nodes_) {
       for (const std::string& input : node.input()) {
         inputs_.push_back(id(input));
@@ -99,7 +99,7 @@ class GraphCase {
       input += count;
     }
     const ValueId wanted = id(name);
-    std::vector<ValueForm> forms(ids_.size());
+    std::vector<ValueType> forms(ids_.size());
     for (const auto& [each, place] : ids_) {
       const auto stated = stated_.find(each);
       forms[place].is_open = stated == stated_.end();
@@ -108,7 +108,7 @@ class GraphCase {
         forms[place].shape = stated->second;
       }
     }
-    infer_forms(nodes, forms);
+    infer_types(nodes, forms);
     return forms[wanted];
   }
 
@@ -124,7 +124,7 @@ class GraphCase {
   std::vector<ValueId> outputs_;
 };
 
-TEST(InferredForms, ATransposeTellsAll) {
+TEST(InferredTypes, ATransposeTellsAll) {
   const auto form = GraphCase().add("Transpose", {"w"}, "y").value("y", {2, 3}).infer("w");
   EXPECT_EQ(form.elem_type, kFloat);
   EXPECT_EQ(form.shape, dims({3, 2}));
@@ -142,19 +142,19 @@ TEST(InferredForms, ATransposeTellsAll) {
   EXPECT_EQ(wrong.shape, std::nullopt);
 }
 
-TEST(InferredForms, AGatherTellsAllButTheRows) {
+TEST(InferredTypes, AGatherTellsAllButTheRows) {
   GraphCase c;
   c.add("Gather", {"w", "ids"}, "y").value("y", {std::nullopt, 7, 16});
   c.value("ids", {std::nullopt, 7});
   EXPECT_EQ(c.infer("w").shape, dims({std::nullopt, 16}));
 }
 
-TEST(InferredForms, WeightsOfGemmConvAndNormsHaveTheirChannels) {
+TEST(InferredTypes, WeightsOfGemmConvAndNormsHaveTheirChannels) {
   GraphCase gemm;
   gemm.add("Gemm", {"x", "w", "b"}, "y").attribute("transB", {1});
   gemm.value("x", {5, 4}).value("y", {5, 3});
   EXPECT_EQ(gemm.infer("w").shape, dims({3, 4}));
-  EXPECT_EQ(gemm.infer("b").bound, dims({5, 3}));
+  EXPECT_EQ(gemm.infer("b").broadcast_limit, dims({5, 3}));
   GraphCase conv;
   conv.add("Conv", {"x", "w", "b"}, "y").attribute("kernel_shape", {3, 3});
   conv.value("x", {1, 6, 7, 7}).value("y", {1, 8, 5, 5});
@@ -168,7 +168,7 @@ TEST(InferredForms, WeightsOfGemmConvAndNormsHaveTheirChannels) {
   EXPECT_EQ(batch.infer("m").shape, dims({8}));
 }
 
-TEST(InferredForms, ATransposedConvolutionHasItsChannelsTheOtherWayAround) {
+TEST(InferredTypes, ATransposedConvolutionHasItsChannelsTheOtherWayAround) {
   GraphCase conv;
   conv.add("ConvTranspose", {"x", "w", "b"}, "y").attribute("group", {2});
   conv.value("x", {1, 6, 7}).value("y", {1, 8, 15});
@@ -176,40 +176,40 @@ TEST(InferredForms, ATransposedConvolutionHasItsChannelsTheOtherWayAround) {
   EXPECT_EQ(conv.infer("b").shape, dims({8}));
 }
 
-TEST(InferredForms, WhatIsAddedMustBroadcast) {
+TEST(InferredTypes, WhatIsAddedMustBroadcast) {
   const auto form = GraphCase().add("Add", {"x", "w"}, "y").value("y", {3, 6}).infer("w");
   EXPECT_EQ(form.shape, std::nullopt);
-  EXPECT_EQ(form.bound, dims({3, 6}));
+  EXPECT_EQ(form.broadcast_limit, dims({3, 6}));
 }
 
-TEST(InferredForms, WhatIsAddedTwiceMustBroadcastToBoth) {
+TEST(InferredTypes, WhatIsAddedTwiceMustBroadcastToBoth) {
   GraphCase c;
   c.add("Add", {"x", "w"}, "y").value("y", {3, 6}).add("Mul", {"z", "w"}, "v").value("v", {6});
-  EXPECT_EQ(c.infer("w").bound, dims({6}));
+  EXPECT_EQ(c.infer("w").broadcast_limit, dims({6}));
 }
 
-TEST(InferredForms, NothingIsToldByOtherDomainsOrWithoutStatedForms) {
+TEST(InferredTypes, NothingIsToldByOtherDomainsOrWithoutStatedForms) {
   EXPECT_EQ(GraphCase().add("Transpose", {"w"}, "y").infer("w").shape, std::nullopt);
   GraphCase c;
   c.add("Transpose", {"w"}, "y").value("y", {2, 3}).domain("com.example");
-  const ValueForm form = c.infer("w");
+  const ValueType form = c.infer("w");
   EXPECT_EQ(form.elem_type, 0);
   EXPECT_EQ(form.shape, std::nullopt);
 }
 
-TEST(InferredForms, AMatrixBehindATransposeMeetsTheDataAndTheProduct) {
+TEST(InferredTypes, AMatrixBehindATransposeMeetsTheDataAndTheProduct) {
   GraphCase c;
   c.add("Transpose", {"w"}, "t").attribute("perm", {1, 0}).add("MatMul", {"x", "t"}, "y");
   c.value("x", {2, 4, 6}).value("y", {2, 4, 3});
-  const ValueForm form = c.infer("w");
+  const ValueType form = c.infer("w");
   EXPECT_EQ(form.elem_type, kFloat);
   EXPECT_EQ(form.shape, dims({3, 6}));
 }
 
-TEST(InferredForms, AMatrixOfUnknownRankIsBoundByTheData) {
+TEST(InferredTypes, AMatrixOfUnknownRankIsBoundByTheData) {
   GraphCase c;
   c.add("MatMul", {"x", "w"}, "y").value("x", {2, 4, 6}).value("y", {2, 4, 3});
-  EXPECT_EQ(c.infer("w").bound, dims({2, 6, 3}));
+  EXPECT_EQ(c.infer("w").broadcast_limit, dims({2, 6, 3}));
   GraphCase flat;
   flat.add("MatMul", {"x", "w"}, "y").value("x", {4, 6}).value("y", {4, 3});
   EXPECT_EQ(flat.infer("w").shape, dims({6, 3}));
@@ -230,14 +230,14 @@ GraphCase lstm_of_slices() {
   return c.value("x", {4, 2, 6});
 }
 
-TEST(InferredForms, TheGatesOfAnLstmTellTypeAndShapeOfItsWeights) {
-  const ValueForm w = lstm_of_slices().infer("w");
+TEST(InferredTypes, TheGatesOfAnLstmTellTypeAndShapeOfItsWeights) {
+  const ValueType w = lstm_of_slices().infer("w");
   EXPECT_EQ(w.elem_type, kFloat);
   EXPECT_EQ(w.shape, dims({20, 6}));
   EXPECT_EQ(lstm_of_slices().infer("r").shape, dims({20, 5}));
 }
 
-TEST(InferredForms, WeightsOfRecurrentOperatorsHaveTheirGates) {
+TEST(InferredTypes, WeightsOfRecurrentOperatorsHaveTheirGates) {
   GraphCase gru;
   gru.add("GRU", {"x", "w", "r", "b"}, "y").attribute("hidden_size", {5});
   gru.text("direction", "bidirectional").value("x", {4, 2, 6});
@@ -247,14 +247,14 @@ TEST(InferredForms, WeightsOfRecurrentOperatorsHaveTheirGates) {
   EXPECT_EQ(gru.infer("b").elem_type, kFloat);
 }
 
-TEST(InferredForms, SlicesWithAGapTellNothingOfTheWhole) {
+TEST(InferredTypes, SlicesWithAGapTellNothingOfTheWhole) {
   GraphCase c;
   c.slice("w", 0, 2, "a").slice("w", 3, 5, "b").add("Concat", {"a", "b"}, "y");
   c.attribute("axis", {0}).value("y", {4, 6});
   EXPECT_EQ(c.infer("w").shape, dims({std::nullopt, 6}));
 }
 
-TEST(InferredForms, TypesGoForwardsAndBackThroughManyNodes) {
+TEST(InferredTypes, TypesGoForwardsAndBackThroughManyNodes) {
   GraphCase c;
   std::string last = "w";
   for (int i = 0; i < 100; ++i) {
@@ -266,21 +266,21 @@ TEST(InferredForms, TypesGoForwardsAndBackThroughManyNodes) {
   EXPECT_EQ(c.infer("w").elem_type, kFloat);
 }
 
-TEST(InferredForms, ACastCutsTheTypes) {
+TEST(InferredTypes, ACastCutsTheTypes) {
   GraphCase c;
   c.add("Cast", {"w"}, "c").attribute("to", {kFloat}).add("Add", {"x", "c"}, "y");
   c.value("x", {2, 3}).value("y", {2, 3});
   EXPECT_EQ(c.infer("w").elem_type, 0);
 }
 
-TEST(InferredForms, AConditionIsBoolean) {
+TEST(InferredTypes, AConditionIsBoolean) {
   GraphCase c;
   c.add("Not", {"mask"}, "m").add("Where", {"m", "a", "x"}, "y").value("x", {2});
   EXPECT_EQ(c.infer("mask").elem_type, onnx::TensorProto::BOOL);
   EXPECT_EQ(c.infer("a").elem_type, kFloat);
 }
 
-TEST(InferredForms, AShapeOfSeveralConstantsTellsWhatAReshapeMakes) {
+TEST(InferredTypes, AShapeOfSeveralConstantsTellsWhatAReshapeMakes) {
   GraphCase c;
   c.numbers("a", {2}).numbers("b", {3}).add("Mul", {"a", "b"}, "ab").numbers("rest", {4});
   c.add("Concat", {"ab", "rest"}, "shape").attribute("axis", {0});
@@ -296,28 +296,28 @@ GraphCase linear(const std::string& module_class) {
   return c.mark("fx_node", "%linear : call_function[target=torch.ops.aten.linear.default](args)");
 }
 
-TEST(InferredForms, ALinearLayerOfTorchHasABiasOfOneDimension) {
+TEST(InferredTypes, ALinearLayerOfTorchHasABiasOfOneDimension) {
   EXPECT_EQ(linear("torch.nn.modules.linear.Linear").infer("b").shape, dims({3}));
   EXPECT_EQ(linear("torch.nn.modules.linear.Linear").infer("w").shape, dims({3, 6}));
   EXPECT_EQ(linear("mine.Linear").infer("b").shape, std::nullopt);
 }
 
-TEST(InferredForms, TheSlopesOfTorchHaveOneDimension) {
+TEST(InferredTypes, TheSlopesOfTorchHaveOneDimension) {
   GraphCase c;
   c.numbers("shape", {-1, 1}).add("Reshape", {"w", "shape"}, "slope");
   c.mark("fx_node", "%prelu : call_function[target=torch.ops.aten.prelu.default](args)");
   c.add("PRelu", {"x", "slope"}, "y").value("x", {2, 4, 8});
-  EXPECT_EQ(c.infer("w").bound, dims({std::nullopt}));
+  EXPECT_EQ(c.infer("w").broadcast_limit, dims({std::nullopt}));
 }
 
-TEST(InferredForms, WhatContradictsTheStatedIsNotLearned) {
+TEST(InferredTypes, WhatContradictsTheStatedIsNotLearned) {
   GraphCase c;
   c.add("Transpose", {"w"}, "y").attribute("perm", {1, 0});
   c.value("w", {5, 5}).value("y", {2, 3});
   EXPECT_EQ(c.infer("w").shape, dims({5, 5}));
 }
 
-TEST(InferredForms, LongShapesAreNotSpread) {
+TEST(InferredTypes, LongShapesAreNotSpread) {
   GraphCase c;
   c.add("Identity", {"w"}, "y").value("y", SymbolicShape(kMaxInferredRank + 1, 1));
   EXPECT_EQ(c.infer("w").shape, std::nullopt);

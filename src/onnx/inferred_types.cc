@@ -1,4 +1,4 @@
-#include "onnx/inferred_forms.h"
+#include "onnx/inferred_types.h"
 
 #include <algorithm>
 #include <vector>
@@ -18,20 +18,20 @@ bool is_among(std::size_t i, std::uint32_t mask) {
 }
 
 // All of them have the type that one of them has.
-void share_type(const OperatorRule& rule, const NodeValues& node, ValueForms& forms) {
+void share_type(const OperatorRule& rule, const NodeValues& node, ValueTypes& types) {
   if (rule.output_type != 0 && !node.outputs.empty()) {
-    forms.learn_type(node.outputs.front(), rule.output_type);
+    types.refine_type(node.outputs.front(), rule.output_type);
   }
   std::int32_t type = 0;
   const auto look = [&](std::span<const ValueId> values, std::uint32_t mask) {
     for (std::size_t i = 0; i < values.size() && type == 0; ++i) {
-      type = is_among(i, mask) ? forms[values[i]].elem_type : 0;
+      type = is_among(i, mask) ? types[values[i]].elem_type : 0;
     }
   };
   const auto spread = [&](std::span<const ValueId> values, std::uint32_t mask) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (is_among(i, mask)) {
-        forms.learn_type(values[i], type);
+        types.refine_type(values[i], type);
       }
     }
   };
@@ -43,25 +43,25 @@ void share_type(const OperatorRule& rule, const NodeValues& node, ValueForms& fo
 
 }  // namespace
 
-void infer_forms(std::span<const NodeValues> nodes, std::span<ValueForm> all) {
+void infer_types(std::span<const NodeValues> nodes, std::span<ValueType> all) {
   std::vector<const OperatorRule*> rules;
   rules.reserve(nodes.size());
   for (const NodeValues& node : nodes) {
     rules.push_back(rule_of(*node.node));
   }
-  ValueForms forms(nodes, all);
+  ValueTypes types(nodes, all);
   const auto apply = [&](std::size_t i) {
     if (rules[i] == nullptr) {
       return;
     }
-    share_type(*rules[i], nodes[i], forms);
+    share_type(*rules[i], nodes[i], types);
     if (rules[i]->shapes != nullptr) {
-      NodeForms node(nodes[i], forms);
+      NodeTypes node(nodes[i], types);
       rules[i]->shapes(node);
     }
   };
-  for (int round = 0; round < kMaxRounds && (round == 0 || forms.changed()); ++round) {
-    forms.forget_changes();
+  for (int round = 0; round < kMaxRounds && (round == 0 || types.changed()); ++round) {
+    types.forget_changes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       apply(i);
     }

@@ -11,11 +11,11 @@ namespace {
 constexpr std::int64_t kMaxDim = std::int64_t{1} << 40;
 
 // Two values share all dimensions but one.
-void same_but_for(std::size_t axis, ValueId one, ValueId other, NodeForms& node) {
+void same_but_for(std::size_t axis, ValueId one, ValueId other, NodeTypes& node) {
   for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
     if (std::optional<SymbolicShape> shape = node.shape(from); shape && axis < shape->size()) {
       (*shape)[axis] = std::nullopt;
-      node.forms().learn_shape(to, *shape);
+      node.types().refine_shape(to, *shape);
     }
   }
 }
@@ -28,12 +28,12 @@ struct Piece {
 };
 
 // A slice along one axis, with steps of 1 and known ends that are counted from the start.
-std::optional<Piece> piece_of(ValueId value, NodeForms& concat) {
-  const NodeValues* slice = concat.forms().producer(value);
+std::optional<Piece> piece_of(ValueId value, NodeTypes& concat) {
+  const NodeValues* slice = concat.types().producer(value);
   if (slice == nullptr || slice->node->op_type() != "Slice") {
     return std::nullopt;
   }
-  const NodeForms node(*slice, concat.forms());
+  const NodeTypes node(*slice, concat.types());
   const auto starts = node.numbers("starts", 1);
   const auto ends = node.numbers("ends", 2);
   const auto axes = node.numbers("axes", 3);
@@ -50,7 +50,7 @@ std::optional<Piece> piece_of(ValueId value, NodeForms& concat) {
 // Slices of one value that a Concat joins in another order, as exporters do with the gates of an
 // LSTM. If there is no gap between them, they are the whole value; otherwise the model would not
 // use a part of the weight.
-void learn_whole(std::size_t axis, NodeForms& node) {
+void refine_whole(std::size_t axis, NodeTypes& node) {
   if (node.inputs().size() < 2 || node.inputs().size() > kMaxNumbers) {
     return;
   }
@@ -71,17 +71,17 @@ void learn_whole(std::size_t axis, NodeForms& node) {
     }
     end = piece.end;
   }
-  node.forms().learn_dim(pieces.front().data, axis, end);
+  node.types().refine_dim(pieces.front().data, axis, end);
 }
 
 }  // namespace
 
-void concat_shapes(NodeForms& node) {
+void concat_shapes(NodeTypes& node) {
   concat_numbers(node);
   const ValueId out = node.out(0);
   for (const ValueId input : node.inputs()) {  // one input with a known rank gives it to all
     if (const auto& shape = node.shape(input); shape && !node.shape(out)) {
-      node.forms().learn_shape(out, SymbolicShape(shape->size()));
+      node.types().refine_shape(out, SymbolicShape(shape->size()));
     }
   }
   const auto& shape = node.shape(out);
@@ -101,14 +101,14 @@ void concat_shapes(NodeForms& node) {
     open_count += fits ? 0 : 1;
   }
   if (open_count == 0) {
-    node.forms().learn_dim(out, *axis, total);
+    node.types().refine_dim(out, *axis, total);
   } else if (const auto whole = node.dim(out, *axis); open_count == 1 && whole) {
-    node.forms().learn_dim(open, *axis, *whole - total);
+    node.types().refine_dim(open, *axis, *whole - total);
   }
-  learn_whole(*axis, node);
+  refine_whole(*axis, node);
 }
 
-void split_shapes(NodeForms& node) {
+void split_shapes(NodeTypes& node) {
   const auto& data = node.shape(node.in(0));
   const auto& first = node.shape(node.out(0));
   const std::size_t rank = data ? data->size() : first ? first->size() : 0;
@@ -122,21 +122,21 @@ void split_shapes(NodeForms& node) {
   for (std::size_t i = 0; i < node.outputs().size(); ++i) {
     same_but_for(*axis, node.in(0), node.out(i), node);
     if (sizes && i < sizes->size()) {
-      node.forms().learn_dim(node.out(i), *axis, (*sizes)[i]);
+      node.types().refine_dim(node.out(i), *axis, (*sizes)[i]);
     }
     const auto size = node.dim(node.out(i), *axis);
     all_known = all_known && size && *size <= kMaxDim && total <= kMaxDim;
     total += all_known ? *size : 0;
   }
   if (all_known) {
-    node.forms().learn_dim(node.in(0), *axis, total);
+    node.types().refine_dim(node.in(0), *axis, total);
   }
 }
 
 namespace {
 
 // The axes that a Slice cuts, in the order of its list; without a list, the first axes.
-std::optional<std::vector<std::int64_t>> sliced_axes(const NodeForms& node) {
+std::optional<std::vector<std::int64_t>> sliced_axes(const NodeTypes& node) {
   const auto starts = node.numbers("starts", 1);
   if (node.attribute("axes") != nullptr || node.in(3) != kNoValue || !starts) {
     return node.numbers("axes", 3);
@@ -147,7 +147,7 @@ std::optional<std::vector<std::int64_t>> sliced_axes(const NodeForms& node) {
 }
 
 // The lengths of the pieces whose dimensions are known. Requires: the axes are in range.
-void learn_slice_sizes(const std::vector<std::int64_t>& axes, std::size_t rank, NodeForms& node) {
+void refine_slice_sizes(const std::vector<std::int64_t>& axes, std::size_t rank, NodeTypes& node) {
   const auto starts = node.numbers("starts", 1);
   const auto ends = node.numbers("ends", 2);
   if (!starts || !ends || starts->size() != axes.size() || ends->size() != axes.size() ||
@@ -160,15 +160,15 @@ void learn_slice_sizes(const std::vector<std::int64_t>& axes, std::size_t rank, 
       const auto place = [size = *size](std::int64_t at) {
         return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
       };
-      node.forms().learn_dim(node.out(0), axis,
-                             std::max<std::int64_t>(place((*ends)[i]) - place((*starts)[i]), 0));
+      node.types().refine_dim(node.out(0), axis,
+                              std::max<std::int64_t>(place((*ends)[i]) - place((*starts)[i]), 0));
     }
   }
 }
 
 }  // namespace
 
-void slice_shapes(NodeForms& node) {
+void slice_shapes(NodeTypes& node) {
   const std::optional<SymbolicShape> data = node.shape(node.in(0));
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
   const std::size_t rank = data ? data->size() : out ? out->size() : 0;
@@ -182,9 +182,9 @@ void slice_shapes(NodeForms& node) {
     for (std::size_t i = 0; others.size() == rank && i < cut->size(); ++i) {
       others[(*cut)[i]] = std::nullopt;
     }
-    node.forms().learn_shape(to, others);
+    node.types().refine_shape(to, others);
   }
-  learn_slice_sizes(*axes, rank, node);
+  refine_slice_sizes(*axes, rank, node);
 }
 
 }  // namespace onnx_external

@@ -22,11 +22,11 @@ inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input or outp
 inline constexpr std::size_t kMaxInferredRank = 8;
 inline constexpr std::size_t kMaxNumbers = 64;  // of a value whose numbers are followed
 
-struct ValueForm {
-  bool is_open = false;                // nothing defines it, so its bound matters
+struct ValueType {
+  bool is_open = false;                // nothing defines it, so its broadcast_limit matters
   std::int32_t elem_type = 0;          // 0 = not known
   std::optional<SymbolicShape> shape;  // with the dimensions that are known
-  std::optional<SymbolicShape> bound;  // is_open: what the value must broadcast to
+  std::optional<SymbolicShape> broadcast_limit;  // is_open: what the value must broadcast to
   // The integers of a small constant, such as a shape, axes or ends of slices. A scalar has one.
   std::optional<std::vector<std::int64_t>> numbers;
 };
@@ -37,42 +37,42 @@ struct NodeValues {
   std::span<const ValueId> outputs;
 };
 
-// All nodes and values of a model. Nothing that contradicts what is known is learned: either the
-// model is wrong, or its operators are not what they seem.
-class ValueForms {
+// The types of all values of a model. A refinement that contradicts what is known is ignored:
+// either the model is wrong, or its operators are not what they seem.
+class ValueTypes {
  public:
-  ValueForms(std::span<const NodeValues> nodes, std::span<ValueForm> forms);
+  ValueTypes(std::span<const NodeValues> nodes, std::span<ValueType> types);
 
   [[nodiscard]] std::span<const NodeValues> nodes() const { return nodes_; }
-  [[nodiscard]] const ValueForm& operator[](ValueId value) const {
-    return value == kNoValue ? none_ : forms_[value];
+  [[nodiscard]] const ValueType& operator[](ValueId value) const {
+    return value == kNoValue ? none_ : types_[value];
   }
   // The node that makes the value, or nullptr.
   [[nodiscard]] const NodeValues* producer(ValueId value) const;
   [[nodiscard]] bool changed() const { return changed_; }
   void forget_changes() { changed_ = false; }
 
-  void learn_type(ValueId value, std::int32_t elem_type);
-  void learn_shape(ValueId value, const SymbolicShape& shape);
-  void learn_dim(ValueId value, std::size_t axis, std::optional<std::int64_t> size);
-  void learn_bound(ValueId value, const SymbolicShape& bound);
-  void learn_numbers(ValueId value, std::vector<std::int64_t> numbers);
+  void refine_type(ValueId value, std::int32_t elem_type);
+  void refine_shape(ValueId value, const SymbolicShape& shape);
+  void refine_dim(ValueId value, std::size_t axis, std::optional<std::int64_t> size);
+  void refine_broadcast_limit(ValueId value, const SymbolicShape& limit);
+  void refine_constant_value(ValueId value, std::vector<std::int64_t> numbers);
 
  private:
   std::span<const NodeValues> nodes_;
-  std::span<ValueForm> forms_;
+  std::span<ValueType> types_;
   std::vector<std::uint32_t> producers_;  // of each value: index into nodes_
-  ValueForm none_;
+  ValueType none_;
   bool changed_ = false;
 };
 
 // What the rule of an operator reads and changes.
-class NodeForms {
+class NodeTypes {
  public:
-  NodeForms(const NodeValues& node, ValueForms& forms) : node_(node), forms_(forms) {}
+  NodeTypes(const NodeValues& node, ValueTypes& types) : node_(node), types_(types) {}
 
   [[nodiscard]] const onnx::NodeProto& node() const { return *node_.node; }
-  [[nodiscard]] ValueForms& forms() { return forms_; }
+  [[nodiscard]] ValueTypes& types() { return types_; }
   [[nodiscard]] std::span<const ValueId> inputs() const { return node_.inputs; }
   [[nodiscard]] std::span<const ValueId> outputs() const { return node_.outputs; }
   [[nodiscard]] ValueId in(std::size_t i) const {
@@ -82,12 +82,12 @@ class NodeForms {
     return i < node_.outputs.size() ? node_.outputs[i] : kNoValue;
   }
   [[nodiscard]] const std::optional<SymbolicShape>& shape(ValueId value) const {
-    return forms_[value].shape;
+    return types_[value].shape;
   }
   // Nothing if it is not known, or if the value has no such axis.
   [[nodiscard]] std::optional<std::int64_t> dim(ValueId value, std::size_t axis) const;
   [[nodiscard]] const std::optional<std::vector<std::int64_t>>& numbers(ValueId value) const {
-    return forms_[value].numbers;
+    return types_[value].numbers;
   }
   // Returns nullptr if the node has no such attribute.
   [[nodiscard]] const onnx::AttributeProto* attribute(std::string_view name) const;
@@ -98,8 +98,12 @@ class NodeForms {
 
  private:
   const NodeValues& node_;
-  ValueForms& forms_;
+  ValueTypes& types_;
 };
+
+// Leaves in `limit` what a shape must broadcast to if it has to broadcast to both. Of two different
+// sizes of a dimension only 1 does.
+void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
 
 // Turns an axis that is counted from the end into one from the start. Nothing if out of range.
 [[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);

@@ -1,4 +1,4 @@
-#include "onnx/value_forms.h"
+#include "onnx/value_types.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,8 +10,8 @@ constexpr std::uint32_t kNoNode = 0xFFFFFFFF;
 
 }  // namespace
 
-ValueForms::ValueForms(std::span<const NodeValues> nodes, std::span<ValueForm> forms)
-    : nodes_(nodes), forms_(forms), producers_(forms.size(), kNoNode) {
+ValueTypes::ValueTypes(std::span<const NodeValues> nodes, std::span<ValueType> types)
+    : nodes_(nodes), types_(types), producers_(types.size(), kNoNode) {
   for (std::uint32_t i = 0; i < nodes.size(); ++i) {
     for (const ValueId output : nodes[i].outputs) {
       if (output != kNoValue) {
@@ -21,72 +21,64 @@ ValueForms::ValueForms(std::span<const NodeValues> nodes, std::span<ValueForm> f
   }
 }
 
-const NodeValues* ValueForms::producer(ValueId value) const {
+const NodeValues* ValueTypes::producer(ValueId value) const {
   const std::uint32_t node = value == kNoValue ? kNoNode : producers_[value];
   return node == kNoNode ? nullptr : &nodes_[node];
 }
 
-void ValueForms::learn_type(ValueId value, std::int32_t elem_type) {
-  if (value != kNoValue && elem_type != 0 && forms_[value].elem_type == 0) {
-    forms_[value].elem_type = elem_type;
+void ValueTypes::refine_type(ValueId value, std::int32_t elem_type) {
+  if (value != kNoValue && elem_type != 0 && types_[value].elem_type == 0) {
+    types_[value].elem_type = elem_type;
     changed_ = true;
   }
 }
 
-void ValueForms::learn_shape(ValueId value, const SymbolicShape& shape) {
+void ValueTypes::refine_shape(ValueId value, const SymbolicShape& shape) {
   if (value == kNoValue || shape.size() > kMaxInferredRank) {
     return;
   }
-  if (!forms_[value].shape) {
-    forms_[value].shape = shape;
+  if (!types_[value].shape) {
+    types_[value].shape = shape;
     changed_ = true;
     return;
   }
-  for (std::size_t i = 0; forms_[value].shape->size() == shape.size() && i < shape.size(); ++i) {
-    learn_dim(value, i, shape[i]);
+  for (std::size_t i = 0; types_[value].shape->size() == shape.size() && i < shape.size(); ++i) {
+    refine_dim(value, i, shape[i]);
   }
 }
 
-void ValueForms::learn_dim(ValueId value, std::size_t axis, std::optional<std::int64_t> size) {
-  if (value == kNoValue || !size || *size < 0 || !forms_[value].shape) {
+void ValueTypes::refine_dim(ValueId value, std::size_t axis, std::optional<std::int64_t> size) {
+  if (value == kNoValue || !size || *size < 0 || !types_[value].shape) {
     return;
   }
-  SymbolicShape& shape = *forms_[value].shape;
+  SymbolicShape& shape = *types_[value].shape;
   if (axis < shape.size() && !shape[axis]) {
     shape[axis] = size;
     changed_ = true;
   }
 }
 
-// Of two different sizes only 1 broadcasts to both.
-void ValueForms::learn_bound(ValueId value, const SymbolicShape& bound) {
-  if (value == kNoValue || !forms_[value].is_open || forms_[value].shape ||
-      bound.size() > kMaxInferredRank) {
+void ValueTypes::refine_broadcast_limit(ValueId value, const SymbolicShape& limit) {
+  if (value == kNoValue || !types_[value].is_open || types_[value].shape ||
+      limit.size() > kMaxInferredRank) {
     return;
   }
-  std::optional<SymbolicShape>& known = forms_[value].bound;
-  if (!known) {
-    known = bound;
-    return;
-  }
-  if (bound.size() < known->size()) {
-    known->erase(known->begin(), known->end() - static_cast<std::ptrdiff_t>(bound.size()));
-  }
-  auto other = bound.rbegin();
-  for (auto dim = known->rbegin(); dim != known->rend(); ++dim, ++other) {
-    const bool differs = *dim && *other && **dim != **other;
-    *dim = differs ? std::optional<std::int64_t>(1) : *dim ? *dim : *other;
+  std::optional<SymbolicShape>& known = types_[value].broadcast_limit;
+  if (known) {
+    meet_broadcast_limits(limit, *known);
+  } else {
+    known = limit;
   }
 }
 
-void ValueForms::learn_numbers(ValueId value, std::vector<std::int64_t> numbers) {
-  if (value != kNoValue && numbers.size() <= kMaxNumbers && !forms_[value].numbers) {
-    forms_[value].numbers = std::move(numbers);
+void ValueTypes::refine_constant_value(ValueId value, std::vector<std::int64_t> numbers) {
+  if (value != kNoValue && numbers.size() <= kMaxNumbers && !types_[value].numbers) {
+    types_[value].numbers = std::move(numbers);
     changed_ = true;
   }
 }
 
-const onnx::AttributeProto* NodeForms::attribute(std::string_view name) const {
+const onnx::AttributeProto* NodeTypes::attribute(std::string_view name) const {
   for (const auto& each : node().attribute()) {
     if (each.name() == name) {
       return &each;
@@ -95,12 +87,12 @@ const onnx::AttributeProto* NodeForms::attribute(std::string_view name) const {
   return nullptr;
 }
 
-std::int64_t NodeForms::number(std::string_view name, std::int64_t otherwise) const {
+std::int64_t NodeTypes::number(std::string_view name, std::int64_t otherwise) const {
   const onnx::AttributeProto* found = attribute(name);
   return found != nullptr ? found->i() : otherwise;
 }
 
-std::optional<std::vector<std::int64_t>> NodeForms::numbers(std::string_view attribute_name,
+std::optional<std::vector<std::int64_t>> NodeTypes::numbers(std::string_view attribute_name,
                                                             std::size_t input) const {
   if (const onnx::AttributeProto* found = attribute(attribute_name)) {
     const bool is_long = static_cast<std::size_t>(found->ints_size()) > kMaxNumbers;
@@ -111,7 +103,7 @@ std::optional<std::vector<std::int64_t>> NodeForms::numbers(std::string_view att
   return numbers(in(input));
 }
 
-std::optional<std::int64_t> NodeForms::dim(ValueId value, std::size_t axis) const {
+std::optional<std::int64_t> NodeTypes::dim(ValueId value, std::size_t axis) const {
   const std::optional<SymbolicShape>& known = shape(value);
   return known && axis < known->size() ? (*known)[axis] : std::nullopt;
 }
@@ -135,6 +127,16 @@ std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>&
   std::sort(found.begin(), found.end());
   const bool twice = std::adjacent_find(found.begin(), found.end()) != found.end();
   return twice ? std::nullopt : std::optional(std::move(found));
+}
+
+void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit) {
+  const std::size_t rank = std::min(limit.size(), other.size());
+  limit.erase(limit.begin(), limit.end() - static_cast<std::ptrdiff_t>(rank));
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::optional<std::int64_t>& dim = other[other.size() - rank + i];
+    const bool differs = limit[i] && dim && *limit[i] != *dim;
+    limit[i] = differs ? std::optional<std::int64_t>(1) : limit[i] ? limit[i] : dim;
+  }
 }
 
 }  // namespace onnx_external

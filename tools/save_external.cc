@@ -319,12 +319,12 @@ Result<SaveReport> save(const Command& command, Arguments& arguments) {
 
 void note_details(const Command& command, const Arguments& arguments, const SaveReport& report) {
   const int threads = arguments.options.save.write.threads;
-  const std::string alignment =
-      report.models.size() == 1 ? report.models.front().alignment : std::string();
+  const std::string key_prefix =
+      report.models.size() == 1 ? report.models.front().key_prefix : std::string();
   command.note(fmt::format(
       "verify {}, fsync {}, threads {}{}", arguments.verifies() ? "on" : "off",
       arguments.syncs() ? "on" : "off", threads == 0 ? "one per CPU" : std::to_string(threads),
-      alignment.empty() ? "" : ", names aligned by " + quote(shown(alignment))));
+      key_prefix.empty() ? "" : ", names aligned by " + quote(shown(key_prefix))));
   if (report.bytes_resumed > 0) {
     command.note(fmt::format("resumed a killed save: {} of {} were already written",
                              size_text(report.bytes_resumed), size_text(report.bytes)));

@@ -11,7 +11,7 @@ namespace onnx_external {
 // returned functions. Keys are indices into mapping_keys(checkpoint), slots are indices into
 // model.facts() before anything is attached.
 //
-// Two tensors are read side by side, in pieces of at most 1 MiB, up to the first difference. To
+// Two tensors are read side by side, in chunks of at most 1 MiB, up to the first difference. To
 // compare a transposed tensor, each side is read in full once, even if it is asked about again.
 // Answers are cached. Types must be equal and bits are compared: 0.0 differs from -0.0, and a NaN
 // equals itself. A slot holds nothing if it has no data, or if several graphs define its name.

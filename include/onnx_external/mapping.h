@@ -155,7 +155,7 @@ struct Mapping {
   std::vector<std::string> left_old;
   // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
   // the mapping found another to add.
-  std::string alignment;
+  std::string key_prefix;
   // The options that the mapping was made with, without those that the pairs already show: `map`,
   // `learned` and `casts`.
   MappingOptions asked;
@@ -192,7 +192,7 @@ struct GraphToMap {
 // of several graphs, only one needs to have the slots, inputs and initializers that they name.
 //
 // Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or element type differ
-// within the chosen alignment), kNotFound (a weight is missing, a key is unused, nothing matches,
+// within the chosen key_prefix), kNotFound (a weight is missing, a key is unused, nothing matches,
 // an option names something that does not exist), kInvalidArgument (a bad regular expression, ...,
 // and Unmatched::kKeep with several graphs, which does not say whose initializers the keys become).
 // A message shows at most kMaxListed names of each list; Error::details has the lists in full and

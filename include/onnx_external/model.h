@@ -133,7 +133,7 @@ enum class DataRemark : std::uint8_t {
   kZeroLength,     // for a tensor with elements: onnx refuses it; meant is no length
   kPrepacked,      // keys prepacked_N: what ONNX Runtime has packed for itself
   kBasepath,       // onnx ignores it, ONNX Runtime refuses it
-  kTwinKeys,       // a key twice with one value: ONNX Runtime refuses some of them
+  kDuplicateKeys,  // a key twice with one value: ONNX Runtime refuses some of them
   kOtherChecksum,  // it is no SHA-1, so that nothing is checked by it
   kDots,           // the file's name has "..", which onnx refuses
   kHardLinks,      // the file has several names, which onnx refuses

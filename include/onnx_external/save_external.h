@@ -108,8 +108,8 @@ struct SavedModel {
   // What stays without data. No runtime opens such a model; it needs Partial::kAllow.
   std::vector<std::string> slots_left;
   std::vector<std::string> left_old;  // Mapping::left_old; only with Partial::kAllow
-  bool complete = true;   // every weight has its value: slots_left and left_old are empty
-  std::string alignment;  // Mapping::alignment
+  bool complete = true;    // every weight has its value: slots_left and left_old are empty
+  std::string key_prefix;  // Mapping::key_prefix
   // Of the ranges of data files that the model refers to, whoever else does; with Layout::kInline,
   // of data in the model.
   std::uint64_t bytes = 0;

@@ -26,7 +26,7 @@ using GiveBytes =
     std::function<Result<std::span<const std::byte>>(std::uint64_t at, std::span<std::byte> room)>;
 
 // Receives bytes for a digest, or to report progress.
-using TakeBytes = std::function<Status(std::span<const std::byte> piece)>;
+using TakeBytes = std::function<Status(std::span<const std::byte> chunk)>;
 
 [[nodiscard]] GiveBytes bytes_read_by(ReadBytes read);
 // Of which `bytes`, in memory, are those from `first` on.

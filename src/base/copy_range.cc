@@ -152,15 +152,15 @@ Status RangeCopier::copy_buffered(CopyRange& range, Crc32* crc, Sha* sha) {
   while (range.length > 0) {
     const std::span<std::byte> room =
         buffer_.first(std::min<std::uint64_t>(range.length, kCopyBufferBytes));
-    TRY_ASSIGN(const auto piece, range.source.give(range.source_offset, room));
+    TRY_ASSIGN(const auto chunk, range.source.give(range.source_offset, room));
     if (crc != nullptr) {
-      crc->update(piece);
+      crc->update(chunk);
     }
     if (sha != nullptr) {
-      sha->update(piece);
+      sha->update(chunk);
     }
-    TRY(range.target.write(range.target_offset, piece));
-    TRY(range.advance(piece.size()));
+    TRY(range.target.write(range.target_offset, chunk));
+    TRY(range.advance(chunk.size()));
   }
   return {};
 }

@@ -14,7 +14,7 @@
 
 namespace onnx_external {
 
-// Called after every copied piece (at most 1 MiB; 16 MiB if the file system copies). Returning
+// Called after every copied chunk (at most 1 MiB; 16 MiB if the file system copies). Returning
 // false stops the copy with kCancelled.
 using StepFn = std::function<bool(std::uint64_t bytes)>;
 

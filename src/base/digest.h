@@ -1,4 +1,4 @@
-// Checksums that are computed piece by piece.
+// Checksums that are computed chunk by chunk.
 #pragma once
 
 #include <openssl/sha.h>

@@ -60,9 +60,9 @@ class DirectRange {
     while (range_.length >= block_) {
       const std::uint64_t whole = range_.length - range_.length % block_;
       const auto count =
-          static_cast<std::size_t>(std::min<std::uint64_t>(whole, kDirectPieceBytes));
-      TRY(in_memory ? write_piece(out.get(), count, moved)
-                    : copy_piece(in.get(), out.get(), count, blocks, moved));
+          static_cast<std::size_t>(std::min<std::uint64_t>(whole, kDirectChunkBytes));
+      TRY(in_memory ? write_chunk(out.get(), count, moved)
+                    : copy_chunk(in.get(), out.get(), count, blocks, moved));
     }
     return copy_cached(range_.length, blocks);
   }
@@ -70,33 +70,33 @@ class DirectRange {
  private:
   Status copy_cached(std::uint64_t count, IoBuffer& buffer) {
     while (count > 0) {
-      const auto room = buffer.first(std::min<std::uint64_t>(count, kDirectPieceBytes));
-      TRY_ASSIGN(const auto piece, range_.source.give(range_.source_offset, room));
-      TRY(range_.target.write(range_.target_offset, piece));
-      TRY(advance(piece));
-      count -= piece.size();
+      const auto room = buffer.first(std::min<std::uint64_t>(count, kDirectChunkBytes));
+      TRY_ASSIGN(const auto chunk, range_.source.give(range_.source_offset, room));
+      TRY(range_.target.write(range_.target_offset, chunk));
+      TRY(advance(chunk));
+      count -= chunk.size();
     }
     return {};
   }
 
   // Requires: the target offset and `count` are whole blocks.
-  Status copy_piece(int in, int out, std::size_t count, IoBuffer& blocks, IoBuffer& moved) {
+  Status copy_chunk(int in, int out, std::size_t count, IoBuffer& blocks, IoBuffer& moved) {
     const auto skew = static_cast<std::size_t>(range_.source_offset % block_);
-    const auto window = blocks.first(kDirectPieceBytes + block_).first(round_up(skew + count));
+    const auto window = blocks.first(kDirectChunkBytes + block_).first(round_up(skew + count));
     TRY(read_blocks(in, range_.source_offset - skew, window, skew + count, range_.source.name()));
-    std::span<std::byte> piece = window.subspan(skew, count);
+    std::span<std::byte> chunk = window.subspan(skew, count);
     if (skew != 0) {
-      const auto aligned = moved.first(kDirectPieceBytes).first(count);
-      std::memcpy(aligned.data(), piece.data(), count);
-      piece = aligned;
+      const auto aligned = moved.first(kDirectChunkBytes).first(count);
+      std::memcpy(aligned.data(), chunk.data(), count);
+      chunk = aligned;
     }
-    TRY(write_all(out, range_.target_offset, piece, range_.target.name()));
-    return advance(piece);
+    TRY(write_all(out, range_.target_offset, chunk, range_.target.name()));
+    return advance(chunk);
   }
 
   // From memory, which may begin anywhere.
-  Status write_piece(int out, std::size_t count, IoBuffer& moved) {
-    const auto aligned = moved.first(kDirectPieceBytes).first(count);
+  Status write_chunk(int out, std::size_t count, IoBuffer& moved) {
+    const auto aligned = moved.first(kDirectChunkBytes).first(count);
     TRY(range_.source.read(range_.source_offset, aligned));
     TRY(write_all(out, range_.target_offset, aligned, range_.target.name()));
     return advance(aligned);
@@ -104,12 +104,12 @@ class DirectRange {
 
   std::size_t round_up(std::size_t bytes) const { return (bytes + block_ - 1) / block_ * block_; }
 
-  Status advance(std::span<const std::byte> piece) {
-    crc_.update(piece);
+  Status advance(std::span<const std::byte> chunk) {
+    crc_.update(chunk);
     if (sha_ != nullptr) {
-      sha_->update(piece);
+      sha_->update(chunk);
     }
-    return range_.advance(piece.size());
+    return range_.advance(chunk.size());
   }
 
   CopyRange range_;

@@ -17,8 +17,8 @@ namespace onnx_external {
 // O_DIRECT needs memory, offsets and lengths aligned to this. Disks require 512 or 4096 bytes.
 inline constexpr std::size_t kDirectBlock = 4096;
 
-// Bytes per read or write. Larger pieces were no faster (virtio disk, 64 KiB to 16 MiB).
-inline constexpr std::size_t kDirectPieceBytes = std::size_t{1} << 20;
+// Bytes per read or write. Larger chunks were no faster (virtio disk, 64 KiB to 16 MiB).
+inline constexpr std::size_t kDirectChunkBytes = std::size_t{1} << 20;
 
 // Shorter ranges go through the cache, as their partial blocks at both ends must anyway.
 inline constexpr std::uint64_t kMinDirectBytes = std::uint64_t{256} << 10;

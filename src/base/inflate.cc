@@ -54,11 +54,11 @@ class Input {
       return {};
     }
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(left_, buffer_.size()));
-    const auto piece = std::span(buffer_).first(count);
-    TRY(file_.read(offset_, piece));
+    const auto chunk = std::span(buffer_).first(count);
+    TRY(file_.read(offset_, chunk));
     offset_ += count;
     left_ -= count;
-    stream.next_in = reinterpret_cast<Bytef*>(piece.data());
+    stream.next_in = reinterpret_cast<Bytef*>(chunk.data());
     stream.avail_in = static_cast<uInt>(count);
     return {};
   }
@@ -117,8 +117,8 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
 
 Result<std::string> inflate_to_string(const SourceFile& file, const DeflatedRange& range) {
   std::string text;
-  TRY(inflate_range(file, range, [&](std::span<const std::byte> piece) -> Status {
-    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  TRY(inflate_range(file, range, [&](std::span<const std::byte> chunk) -> Status {
+    text.append(reinterpret_cast<const char*>(chunk.data()), chunk.size());
     return {};
   }));
   return text;

@@ -27,7 +27,7 @@ struct DeflatedRange {
 // False if no deflate stream of `stored` bytes can inflate to `size` bytes.
 [[nodiscard]] bool inflate_ratio_possible(std::uint64_t stored, std::uint64_t size);
 
-// Passes the inflated bytes to `sink` in order, in pieces of at most 256 KiB, and stops at the
+// Passes the inflated bytes to `sink` in order, in chunks of at most 256 KiB, and stops at the
 // sink's first error. Needs about 600 KiB whatever the sizes. Thread-safe. kCorrupt if the stream
 // is damaged, ends early, or does not inflate to exactly `size` bytes.
 [[nodiscard]] Status inflate_range(const SourceFile& file, const DeflatedRange& range,

@@ -56,13 +56,13 @@ Status OutputFile::grow(std::uint64_t bytes) const {
 
 Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> bytes) const {
   // The page cache stores a long write in large pages, for which a kernel with fragmented memory
-  // must first make room: 4 MB took 1 ms in pieces, and up to 18 ms at once.
+  // must first make room: 4 MB took 1 ms in chunks, and up to 18 ms at once.
   constexpr std::size_t kWrittenAtOnce = std::size_t{256} << 10;
   while (!bytes.empty()) {
-    const auto piece = bytes.first(std::min(bytes.size(), kWrittenAtOnce));
-    TRY(write_all(fd(), offset, piece, name_));
-    offset += piece.size();
-    bytes = bytes.subspan(piece.size());
+    const auto chunk = bytes.first(std::min(bytes.size(), kWrittenAtOnce));
+    TRY(write_all(fd(), offset, chunk, name_));
+    offset += chunk.size();
+    bytes = bytes.subspan(chunk.size());
   }
   return {};
 }

@@ -19,10 +19,10 @@ Result<std::uint32_t> range_crc32(const SourceFile& file, std::uint64_t offset,
   IoBuffer buffer;
   Crc32 crc;
   for (std::uint64_t done = 0; done < length;) {
-    TRY_ASSIGN(const auto piece,
+    TRY_ASSIGN(const auto chunk,
                file.give(offset + done, buffer.first(std::min(kStepBytes, length - done))));
-    crc.update(piece);
-    done += piece.size();
+    crc.update(chunk);
+    done += chunk.size();
   }
   return crc.value();
 }

@@ -212,9 +212,9 @@ Status Checkpoint::read_as(const TensorView& view, DType dtype, std::uint64_t fi
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < count; done += step) {
     const std::uint64_t elements = std::min(step, count - done);
-    const auto piece = buffer.first(elements * byte_size(from));
-    TRY(read(view, (first / unit + done) * byte_size(from), piece));
-    cast_elements(from, dtype, piece,
+    const auto chunk = buffer.first(elements * byte_size(from));
+    TRY(read(view, (first / unit + done) * byte_size(from), chunk));
+    cast_elements(from, dtype, chunk,
                   out.subspan(static_cast<std::size_t>(done * unit),
                               static_cast<std::size_t>(elements * unit)));
   }

@@ -53,11 +53,11 @@ Status check_names(CheckpointAccess::Contents& contents, std::span<const std::st
   for (std::size_t i = 0; i < contents.all.tensors.size(); ++i) {
     const std::string& name = contents.all.tensors[i].name;
     const std::uint32_t argument = contents.arguments[i];
-    const auto [twin, is_new] = argument_of.emplace(name, argument);
+    const auto [duplicate, is_new] = argument_of.emplace(name, argument);
     if (!is_new) {
       return fail_with(ErrorCode::kAmbiguous,
-                       "tensor " + quote(name) + " is in " + arguments[twin->second] + " and in " +
-                           arguments[argument] + "; give only one of them",
+                       "tensor " + quote(name) + " is in " + arguments[duplicate->second] +
+                           " and in " + arguments[argument] + "; give only one of them",
                        {{"overlay", "", "takes the tensors of the later one"}});
     }
   }

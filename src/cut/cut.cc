@@ -160,7 +160,7 @@ class StagedPiece {
 
 Result<Piece> cut_model(const Model& model, const CutOptions& options) {
   TRY_ASSIGN(auto made, make_piece_model(model, options, ""));
-  TRY_ASSIGN(auto text, join_pieces(std::move(made.pieces), ModelAccess::cuts(model)));
+  TRY_ASSIGN(auto text, join_segments(std::move(made.pieces), ModelAccess::cuts(model)));
   return Piece{std::move(text), std::move(made.report)};
 }
 

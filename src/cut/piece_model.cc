@@ -12,7 +12,7 @@
 #include "onnx/external_data.h"
 #include "onnx/model_access.h"
 #include "onnx/model_edits.h"
-#include "onnx/model_pieces.h"
+#include "onnx/model_segments.h"
 #include "onnx/model_source.h"
 #include "onnx/tensor_list.h"
 
@@ -54,7 +54,7 @@ class PieceMaker {
     remove_infos();
     replace_metadata(note);
     TRY(describe());
-    TRY_ASSIGN(auto pieces, model_pieces(model_, std::move(edits_)));
+    TRY_ASSIGN(auto pieces, model_segments(model_, std::move(edits_)));
     report_.model_bytes = pieces.bytes;
     return PieceModel{std::move(pieces), std::move(report_)};
   }

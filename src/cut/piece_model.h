@@ -11,7 +11,7 @@
 namespace onnx_external {
 
 struct PieceModel {
-  ModelPieces pieces;  // of its file; given ranges are in the file of the parent
+  ModelSegments pieces;  // of its file; given ranges are in the file of the parent
   CutReport report;
 };
 

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "cut/captures.h"
-#include "cut/known_names.h"
+#include "cut/name_errors.h"
 #include "cut/selection.h"
 
 namespace onnx_external {

@@ -7,7 +7,7 @@
 #include "base/try.h"
 #include "cut/captures.h"
 #include "cut/constant_nodes.h"
-#include "cut/known_names.h"
+#include "cut/name_errors.h"
 #include "cut/selection.h"
 #include "onnx/exporter_marks.h"
 

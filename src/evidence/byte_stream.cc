@@ -55,16 +55,16 @@ ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor, DType dt
           is_made};
 }
 
-Status for_each_piece(const ByteStream& stream,
-                      const std::function<bool(std::span<const std::byte> piece)>& take) {
+Status for_each_chunk(const ByteStream& stream,
+                      const std::function<bool(std::span<const std::byte> chunk)>& take) {
   IoBuffer buffer;
   for (std::uint64_t done = 0; done < stream.nbytes;) {
-    const auto piece = buffer.first(std::min(kReadStepBytes, stream.nbytes - done));
-    TRY(stream.next(piece));
-    if (!take(piece)) {
+    const auto chunk = buffer.first(std::min(kReadStepBytes, stream.nbytes - done));
+    TRY(stream.next(chunk));
+    if (!take(chunk)) {
       return {};
     }
-    done += piece.size();
+    done += chunk.size();
   }
   return {};
 }

@@ -28,12 +28,12 @@ struct ByteStream {
 // A stream of values converted as by Checkpoint::read_as(). Requires: the types can be converted.
 [[nodiscard]] ByteStream key_stream(const Checkpoint& checkpoint, std::size_t tensor, DType dtype);
 
-// Calls `take` with successive pieces of at most kReadStepBytes until it returns false. A piece
+// Calls `take` with successive chunks of at most kReadStepBytes until it returns false. A chunk
 // holds whole elements of up to 16 bytes.
-[[nodiscard]] Status for_each_piece(
-    const ByteStream& stream, const std::function<bool(std::span<const std::byte> piece)>& take);
+[[nodiscard]] Status for_each_chunk(
+    const ByteStream& stream, const std::function<bool(std::span<const std::byte> chunk)>& take);
 
-// Reads both streams up to the first piece that differs. The first pieces are small.
+// Reads both streams up to the first chunk that differs. The first chunks are small.
 [[nodiscard]] Result<bool> equal_streams(const ByteStream& a, const ByteStream& b);
 
 }  // namespace onnx_external

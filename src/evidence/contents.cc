@@ -133,17 +133,17 @@ class Search {
     }
     std::vector<std::byte> first;
     bool cancelled = false;
-    Status status = for_each_piece(stream, [&](std::span<const std::byte> piece) {
-      own.add(piece);
+    Status status = for_each_chunk(stream, [&](std::span<const std::byte> chunk) {
+      own.add(chunk);
       if (job.turns) {
-        turned.add(piece);
+        turned.add(chunk);
       }
       if (first.empty()) {
-        first.assign(piece.begin(), piece.begin() + unit);
+        first.assign(chunk.begin(), chunk.begin() + unit);
       }
-      digest.uniform = digest.uniform && std::equal(first.begin(), first.end(), piece.begin()) &&
-                       std::memcmp(piece.data(), piece.data() + unit, piece.size() - unit) == 0;
-      cancelled = !meter.add(piece.size());
+      digest.uniform = digest.uniform && std::equal(first.begin(), first.end(), chunk.begin()) &&
+                       std::memcmp(chunk.data(), chunk.data() + unit, chunk.size() - unit) == 0;
+      cancelled = !meter.add(chunk.size());
       return !cancelled;
     });
     digest.own = own.value();

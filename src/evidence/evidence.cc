@@ -114,14 +114,14 @@ class Evidence {
     const auto bytes = static_cast<std::size_t>(element_bytes);
     bool uniform = true;
     std::vector<std::byte> first;
-    TRY(for_each_piece(stream, [&](std::span<const std::byte> piece) {
+    TRY(for_each_chunk(stream, [&](std::span<const std::byte> chunk) {
       if (first.empty()) {
-        first.assign(piece.begin(),
-                     piece.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, piece.size())));
+        first.assign(chunk.begin(),
+                     chunk.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, chunk.size())));
       }
-      uniform = std::memcmp(piece.data(), first.data(), first.size()) == 0 &&
-                std::equal(piece.begin() + static_cast<std::ptrdiff_t>(first.size()), piece.end(),
-                           piece.begin());
+      uniform = std::memcmp(chunk.data(), first.data(), first.size()) == 0 &&
+                std::equal(chunk.begin() + static_cast<std::ptrdiff_t>(first.size()), chunk.end(),
+                           chunk.begin());
       return uniform;
     }));
     return uniform;

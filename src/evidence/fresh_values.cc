@@ -98,9 +98,9 @@ Result<bool> FreshValues::is_symmetric(std::uint32_t key) const {
   }
   PlaceSum own(byte_size(view->dtype), view->shape, PlaceSum::Places::kOwn);
   PlaceSum turned(byte_size(view->dtype), view->shape, PlaceSum::Places::kTransposed);
-  TRY(for_each_piece(key_stream(fresh_, *places_[key]), [&](std::span<const std::byte> piece) {
-    own.add(piece);
-    turned.add(piece);
+  TRY(for_each_chunk(key_stream(fresh_, *places_[key]), [&](std::span<const std::byte> chunk) {
+    own.add(chunk);
+    turned.add(chunk);
     return true;
   }));
   return own.value() == turned.value();

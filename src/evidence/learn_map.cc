@@ -50,7 +50,7 @@ class Learner {
     TRY(decide_slots());
     TRY(decide_slotless());
     TRY(decide_keys());
-    refuse_twins();
+    refuse_shared();
     TRY(refuse_broken_ties());
     TRY(refusals_.status());
     return result();
@@ -237,24 +237,24 @@ class Learner {
 
   // Slots of one name (in two branches) are filled together, and an Identity that stays has the
   // value of what it reads.
-  void refuse_twins() {
+  void refuse_shared() {
     NameMap<const Pair*> by_name;
     std::set<std::uint32_t> replaced;  // of task_.held
     for (const Pair& pair : pairs_) {
       const Slot& slot = task_.graph.slots[pair.slot];
       const auto [first, fresh] = by_name.emplace(slot.name, &pair);
       if (!fresh && (first->second->key != pair.key || first->second->recipe != pair.recipe)) {
-        refusals_.add(Doubt::kTwins, slot, {std::string(task_.names[pair.key])});
+        refusals_.add(Doubt::kSeveralSlots, slot, {std::string(task_.names[pair.key])});
       }
       if (pair.changed) {
         replaced.insert(*task_.held_of_slot[pair.slot]);
       }
     }
     for (const std::uint32_t slot : kept_) {
-      const auto twin = by_name.find(task_.graph.slots[slot].name);
+      const auto duplicate = by_name.find(task_.graph.slots[slot].name);
       if (replaced.contains(*task_.held_of_slot[slot]) ||
-          (twin != by_name.end() && twin->second->changed)) {
-        refusals_.add(Doubt::kTwins, task_.graph.slots[slot], {});
+          (duplicate != by_name.end() && duplicate->second->changed)) {
+        refusals_.add(Doubt::kSeveralSlots, task_.graph.slots[slot], {});
       }
     }
   }

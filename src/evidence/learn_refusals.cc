@@ -88,7 +88,7 @@ const char* LearnRefusals::right_way() const {
 // be ignored: the model would be wrong, and nobody would say so.
 std::vector<Remedy> LearnRefusals::remedies() const {
   std::vector<Remedy> found;
-  if (are_all({Doubt::kEqualBytes, Doubt::kMerged, Doubt::kTwins, Doubt::kCoincidence})) {
+  if (are_all({Doubt::kEqualBytes, Doubt::kMerged, Doubt::kSeveralSlots, Doubt::kCoincidence})) {
     found.push_back({"map", "FILE", "to say which key fills which slot"});
   }
   if (are_all({Doubt::kCoincidence, Doubt::kLikeChanged})) {

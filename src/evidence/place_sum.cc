@@ -87,8 +87,8 @@ void PlaceSum::add(std::span<const std::byte> elements) {
 }
 
 Result<std::uint64_t> place_sum(const ByteStream& stream, PlaceSum sum) {
-  TRY(for_each_piece(stream, [&](std::span<const std::byte> piece) {
-    sum.add(piece);
+  TRY(for_each_chunk(stream, [&](std::span<const std::byte> chunk) {
+    sum.add(chunk);
     return true;
   }));
   return sum.value();

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kParallelPrefix = "module.";  // DataParallel's, before every name
 
-// Tensors by name; of twins (in two subgraphs of a model) the first goes with the first.
+// Tensors by name; of duplicates (in two subgraphs of a model) the first goes with the first.
 using Place = std::pair<std::string, std::size_t>;
 
 std::map<Place, std::size_t> places_of(const Inspection& inspection, const NameFilter& filter) {

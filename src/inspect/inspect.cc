@@ -22,9 +22,9 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
+#include "onnx/duplicate_names.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
-#include "onnx/twin_names.h"
 #include "onnx_external/dtype.h"
 #include "tensor/strided_gather.h"
 #include "verify/external_entry.h"
@@ -374,13 +374,13 @@ std::vector<InspectedTensor> list_node_tensors(const ModelFile& model,
   return found;
 }
 
-Status note_twins(const onnx::ModelProto& model, std::span<const ListedTensor> listed,
-                  Inspection& inspection) {
+Status note_duplicate(const onnx::ModelProto& model, std::span<const ListedTensor> listed,
+                      Inspection& inspection) {
   TRY_ASSIGN(const auto graphs, list_graphs(model.graph()));
-  for (const TwinName& twin : find_twins(graphs)) {
+  for (const DuplicateName& duplicate : find_duplicate_names(graphs)) {
     for (std::size_t i = 0; i < listed.size(); ++i) {
-      if (listed[i].graph == twin.graph && listed[i].name == twin.name) {
-        inspection.tensors[i].problem = twin.message;
+      if (listed[i].graph == duplicate.graph && listed[i].name == duplicate.name) {
+        inspection.tensors[i].problem = duplicate.message;
       }
     }
   }
@@ -398,7 +398,7 @@ Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptio
     inspection.tensors.push_back(inspect_initializer(tensor, *model.cuts));
     inspection.bytes = add_bytes(inspection.bytes, inspection.tensors.back().nbytes);
   }
-  TRY(note_twins(*model.proto, listed, inspection));
+  TRY(note_duplicate(*model.proto, listed, inspection));
   const StoredBytes stored = add_model_facts(model, inspection);
   const auto digest = [&](std::size_t i, ProgressMeter& meter) {
     return digest_initializer(model, listed[i], inspection.tensors[i], meter);

@@ -28,12 +28,13 @@ bool is_left_out_weight(const Slot& slot) {
 // A mapping that fills nothing: open slots stay open. Inputs that have the names of weights count
 // as such, unless the options name them as the caller's.
 Mapping unmapped(const GraphFacts& graph, const MappingOptions& options) {
-  const NameSet callers(options.inputs.begin(), options.inputs.end());
+  const NameSet user_inputs(options.inputs.begin(), options.inputs.end());
   Mapping mapping;
   mapping.asked.partial = options.partial;
   for (const Slot& slot : graph.slots) {
     const bool is_input = slot.kind == SlotKind::kGraphInput;
-    if (is_open(slot) || (is_input && !callers.contains(slot.name) && is_left_out_weight(slot))) {
+    if (is_open(slot) ||
+        (is_input && !user_inputs.contains(slot.name) && is_left_out_weight(slot))) {
       mapping.slots_left.push_back(slot.name);
     } else if (is_input) {
       mapping.inputs_left.push_back(slot.name);

@@ -208,7 +208,7 @@ SavedModel report_model(const SaveJob& job, std::uint32_t member, const Mapping&
   report.slots_left = names_left_open(model, mapping);
   report.left_old = mapping.left_old;
   report.complete = report.slots_left.empty() && report.left_old.empty();
-  report.alignment = mapping.alignment;
+  report.key_prefix = mapping.key_prefix;
   report.bytes = bytes_of_model(job.plan, member);
   report.remarks = remarks_of(model);
   return report;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "mapping/known_names.h"
+#include "mapping/buffer_names.h"
 #include "mapping/slot_roles.h"
 
 namespace onnx_external {

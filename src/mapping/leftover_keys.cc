@@ -13,7 +13,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "mapping/known_names.h"
+#include "mapping/buffer_names.h"
 #include "mapping/name_refinement.h"
 
 namespace onnx_external {
@@ -35,9 +35,9 @@ bool is_empty(const Shape& shape) {
 
 class KeySorter {
  public:
-  KeySorter(const MappingTask& task, const Alignment& alignment, const MappingEvidence& evidence,
+  KeySorter(const MappingTask& task, const KeyPrefix& key_prefix, const MappingEvidence& evidence,
             Leftovers& leftovers)
-      : task_(task), alignment_(alignment), evidence_(evidence), leftovers_(leftovers) {}
+      : task_(task), key_prefix_(key_prefix), evidence_(evidence), leftovers_(leftovers) {}
 
   Status sort() {
     const std::vector<bool>& used = task_.key_used;
@@ -52,7 +52,7 @@ class KeySorter {
         TRY(sort_one(key, weights));
       }
     }
-    tie_twins(weights);
+    tie_modules(weights);
     sort_weights(weights);
     return {};
   }
@@ -125,7 +125,7 @@ class KeySorter {
     TRY_ASSIGN(auto copy, find_copy(key));
     if (copy) {
       leftovers_.tied.push_back({key, *copy});
-      twins_.insert(without_shared_end(key, *copy));
+      tied_modules_.insert(without_shared_end(key, *copy));
     } else {
       weights.push_back(key);
     }
@@ -134,16 +134,16 @@ class KeySorter {
 
   // If one weight proves that a module occurs twice in the state dict, its other keys are ties as
   // well, even those whose equal bytes alone prove nothing.
-  void tie_twins(std::vector<std::uint32_t>& weights) {
+  void tie_modules(std::vector<std::uint32_t>& weights) {
     std::erase_if(weights, [&](std::uint32_t key) {
       const auto [first, last] = alike_.equal_range(key);
-      const auto twin = std::find_if(first, last, [&](const auto& alike) {
-        return twins_.contains(without_shared_end(key, alike.second));
+      const auto tied = std::find_if(first, last, [&](const auto& alike) {
+        return tied_modules_.contains(without_shared_end(key, alike.second));
       });
-      if (twin != last) {
-        leftovers_.tied.push_back({key, twin->second});
+      if (tied != last) {
+        leftovers_.tied.push_back({key, tied->second});
       }
-      return twin != last;
+      return tied != last;
     });
     std::sort(leftovers_.tied.begin(), leftovers_.tied.end(),
               [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
@@ -169,8 +169,8 @@ class KeySorter {
   // True for a key outside the prefix that was found and removed, which does not belong to the
   // graph.
   [[nodiscard]] bool outside_prefix(std::uint32_t key) const {
-    return alignment_.kind == Alignment::Kind::kRemove &&
-           !task_.key_names[key].name.starts_with(alignment_.prefix);
+    return key_prefix_.kind == KeyPrefix::Kind::kRemove &&
+           !task_.key_names[key].name.starts_with(key_prefix_.prefix);
   }
 
   // Finds a used key with the same bytes, which means that a tied weight was cloned. If all
@@ -290,18 +290,18 @@ class KeySorter {
     });
   }
 
-  // The name of the key's module in the graph; options, wrappers and the alignment change names.
+  // The name of the key's module in the graph; options, wrappers and the key_prefix change names.
   [[nodiscard]] std::string name_in_graph(std::string_view module, std::uint32_t key) const {
     const std::string_view inside =
         std::string_view(task_.keys.keys[key].name).substr(module.size());
     std::string_view name = task_.key_names[key].name;
     name = name.ends_with(inside) ? name.substr(0, name.size() - inside.size()) : module_of(name);
-    if (alignment_.kind == Alignment::Kind::kAdd) {
-      return alignment_.prefix + std::string(name);
+    if (key_prefix_.kind == KeyPrefix::Kind::kAdd) {
+      return key_prefix_.prefix + std::string(name);
     }
     const bool is_under =
-        alignment_.kind == Alignment::Kind::kRemove && name.starts_with(alignment_.prefix);
-    return std::string(is_under ? name.substr(alignment_.prefix.size()) : name);
+        key_prefix_.kind == KeyPrefix::Kind::kRemove && name.starts_with(key_prefix_.prefix);
+    return std::string(is_under ? name.substr(key_prefix_.prefix.size()) : name);
   }
 
   [[nodiscard]] bool has_nodes_of(const std::string& name) const {
@@ -313,12 +313,12 @@ class KeySorter {
   }
 
   const MappingTask& task_;
-  const Alignment& alignment_;
+  const KeyPrefix& key_prefix_;
   const MappingEvidence& evidence_;
   Leftovers& leftovers_;
   std::unique_ptr<RE2::Set> ignored_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
-  std::set<std::pair<std::string_view, std::string_view>> twins_;  // modules that are tied
+  std::set<std::pair<std::string_view, std::string_view>> tied_modules_;  // modules that are tied
   std::multimap<std::uint32_t, std::uint32_t> alike_;  // keys whose equal bytes prove nothing
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   std::vector<std::string_view> used_names_;
@@ -329,9 +329,9 @@ class KeySorter {
 
 }  // namespace
 
-Status sort_keys(const MappingTask& task, const Alignment& alignment,
+Status sort_keys(const MappingTask& task, const KeyPrefix& key_prefix,
                  const MappingEvidence& evidence, Leftovers& leftovers) {
-  return KeySorter(task, alignment, evidence, leftovers).sort();
+  return KeySorter(task, key_prefix, evidence, leftovers).sort();
 }
 
 }  // namespace onnx_external

@@ -10,11 +10,11 @@
 
 #include "base/name_map.h"
 #include "base/try.h"
-#include "mapping/callers.h"
+#include "mapping/buffer_names.h"
 #include "mapping/folded_sources.h"
-#include "mapping/known_names.h"
 #include "mapping/leftover_keys.h"
 #include "mapping/name_refinement.h"
+#include "mapping/user_inputs.h"
 
 namespace onnx_external {
 namespace {
@@ -32,10 +32,10 @@ std::uint64_t elements_of(const Slot& slot) {
 
 class SlotSorter {
  public:
-  SlotSorter(const MappingTask& task, const Alignment& alignment, const MappingEvidence& evidence,
+  SlotSorter(const MappingTask& task, const KeyPrefix& key_prefix, const MappingEvidence& evidence,
              Leftovers& leftovers)
       : task_(task),
-        alignment_(alignment),
+        key_prefix_(key_prefix),
         evidence_(evidence),
         leftovers_(leftovers),
         sources_(task.graph) {
@@ -181,11 +181,11 @@ class SlotSorter {
       }
     }
     std::string own = drop_wrappers(name);
-    if (alignment_.kind == Alignment::Kind::kAdd && own.starts_with(alignment_.prefix)) {
-      own.erase(0, alignment_.prefix.size());
+    if (key_prefix_.kind == KeyPrefix::Kind::kAdd && own.starts_with(key_prefix_.prefix)) {
+      own.erase(0, key_prefix_.prefix.size());
     }
-    return keys_.contains(alignment_.kind == Alignment::Kind::kRemove ? alignment_.prefix + own
-                                                                      : own);
+    return keys_.contains(key_prefix_.kind == KeyPrefix::Kind::kRemove ? key_prefix_.prefix + own
+                                                                       : own);
   }
 
   // True if a single number depends on no key. Requires: it has one element.
@@ -260,7 +260,7 @@ class SlotSorter {
   }
 
   const MappingTask& task_;
-  const Alignment& alignment_;
+  const KeyPrefix& key_prefix_;
   const MappingEvidence& evidence_;
   Leftovers& leftovers_;
   FoldedSources sources_;
@@ -284,9 +284,9 @@ std::vector<std::uint32_t> Leftovers::without_slot() const {
   return keys;
 }
 
-Status find_leftover_slots(const MappingTask& task, const Alignment& alignment,
+Status find_leftover_slots(const MappingTask& task, const KeyPrefix& key_prefix,
                            const MappingEvidence& evidence, Leftovers& leftovers) {
-  TRY(SlotSorter(task, alignment, evidence, leftovers).sort());
+  TRY(SlotSorter(task, key_prefix, evidence, leftovers).sort());
   sort_inputs(task, leftovers);
   return {};
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mapping/alignment.h"
+#include "mapping/key_prefix.h"
 #include "mapping/task.h"
 #include "onnx_external/mapping.h"
 
@@ -35,14 +35,14 @@ struct Leftovers {
   std::vector<std::string> constants;  // Constant nodes with the elements of a key in `aside`
 
   // Inputs of the graph.
-  std::vector<std::string> callers;        // the caller's
+  std::vector<std::string> user_inputs;    // inputs that the user gives
   std::vector<std::uint32_t> unconfirmed;  // the caller's or weights; this is not known
   std::vector<std::uint32_t> suspects;     // filled by a key of that name, but perhaps the caller's
 };
 
 // Fills the lists of slots and inputs. Requires: the lists of keys are complete
 // (mapping/leftover_keys.h). Errors of the evidence are passed on.
-[[nodiscard]] Status find_leftover_slots(const MappingTask& task, const Alignment& alignment,
+[[nodiscard]] Status find_leftover_slots(const MappingTask& task, const KeyPrefix& key_prefix,
                                          const MappingEvidence& evidence, Leftovers& leftovers);
 
 }  // namespace onnx_external

@@ -47,7 +47,7 @@ struct GraphState {
   const GraphToMap& graph;
   MappingOptions options;
   std::optional<MappingTask> task = {};
-  Alignment alignment = {};
+  KeyPrefix key_prefix = {};
   Leftovers leftovers = {};
 };
 
@@ -259,14 +259,14 @@ Status for_each(std::deque<GraphState>& graphs, const Step& step) {
 // counts for all graphs. So the slots of several graphs are looked at twice.
 Status find_leftovers(std::deque<GraphState>& graphs, const MappingKeys& keys) {
   TRY(for_each(graphs, [](GraphState& graph) {
-    return sort_keys(*graph.task, graph.alignment, graph.graph.evidence, graph.leftovers);
+    return sort_keys(*graph.task, graph.key_prefix, graph.graph.evidence, graph.leftovers);
   }));
   const int passes = graphs.size() == 1 ? 1 : 2;
   for (int pass = 0; pass < passes; ++pass) {
     share_leftover_keys(graphs, keys);
     TRY(for_each(graphs, [](GraphState& graph) {
       graph.leftovers = keys_alone(graph.leftovers);
-      return find_leftover_slots(*graph.task, graph.alignment, graph.graph.evidence,
+      return find_leftover_slots(*graph.task, graph.key_prefix, graph.graph.evidence,
                                  graph.leftovers);
     }));
   }
@@ -309,7 +309,7 @@ Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graph
   TRY(for_each(states, [&](GraphState& state) -> Status {
     TRY_ASSIGN(auto task, make_task(*state.graph.facts, keys, state.options));
     state.task.emplace(std::move(task));
-    TRY_ASSIGN(state.alignment, apply_rules(state.graph.evidence, *state.task));
+    TRY_ASSIGN(state.key_prefix, apply_rules(state.graph.evidence, *state.task));
     return {};
   }));
   share_used_keys(states, used_elsewhere);
@@ -317,7 +317,7 @@ Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graph
   TRY(check_all_refusals(states));
   std::vector<Mapping> mappings;
   for (GraphState& state : states) {
-    mappings.push_back(make_mapping(*state.task, std::move(state.leftovers), state.alignment));
+    mappings.push_back(make_mapping(*state.task, std::move(state.leftovers), state.key_prefix));
   }
   return mappings;
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mapping/alignment.h"
+#include "mapping/key_prefix.h"
 #include "mapping/leftovers.h"
 #include "mapping/task.h"
 #include "onnx_external/mapping.h"
@@ -13,11 +13,11 @@
 namespace onnx_external {
 
 // Fills slots by all rules, in their order.
-[[nodiscard]] Result<Alignment> apply_rules(const MappingEvidence& evidence, MappingTask& task);
+[[nodiscard]] Result<KeyPrefix> apply_rules(const MappingEvidence& evidence, MappingTask& task);
 
 // Requires: check_refusals() has nothing against it.
 [[nodiscard]] Mapping make_mapping(const MappingTask& task, Leftovers leftovers,
-                                   const Alignment& alignment);
+                                   const KeyPrefix& key_prefix);
 
 // As map_graphs(); `used_elsewhere` are keys that graphs of the same set use that are not mapped
 // now. They count as used.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/try.h"
-#include "mapping/alignment.h"
+#include "mapping/key_prefix.h"
 #include "mapping/leftovers.h"
 #include "mapping/map_steps.h"
 #include "mapping/rules.h"
@@ -26,7 +26,7 @@ MappingOptions without_pairs(MappingOptions options) {
 
 }  // namespace
 
-Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignment& alignment) {
+Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const KeyPrefix& key_prefix) {
   Mapping mapping;
   mapping.asked = without_pairs(task.options);
   for (std::uint32_t slot = 0; slot < task.fills.size(); ++slot) {
@@ -59,7 +59,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
     mapping.baked_keys = std::move(leftovers.baked);
   }
   mapping.tied_keys = std::move(leftovers.tied);
-  mapping.inputs_left = std::move(leftovers.callers);
+  mapping.inputs_left = std::move(leftovers.user_inputs);
   for (const std::uint32_t slot : leftovers.unconfirmed) {
     mapping.inputs_left.push_back(task.graph.slots[slot].name);
   }
@@ -81,24 +81,24 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const Alignme
   }
   mapping.left_old.insert(mapping.left_old.end(), leftovers.constants.begin(),
                           leftovers.constants.end());
-  const std::string found = alignment_text(alignment);
+  const std::string found = key_prefix_text(key_prefix);
   const bool both = !task.option_alignment.empty() && !found.empty();
-  mapping.alignment = task.option_alignment + (both ? " " : "") + found;
+  mapping.key_prefix = task.option_alignment + (both ? " " : "") + found;
   return mapping;
 }
 
-Result<Alignment> apply_rules(const MappingEvidence& evidence, MappingTask& task) {
+Result<KeyPrefix> apply_rules(const MappingEvidence& evidence, MappingTask& task) {
   TRY(fill_explicit(task));
-  TRY_ASSIGN(auto aligned, choose_alignment(task));
-  const Alignment& alignment = aligned.alignment;
+  TRY_ASSIGN(auto aligned, choose_key_prefix(task));
+  const KeyPrefix& key_prefix = aligned.key_prefix;
   TRY(fill_aligned(aligned, task));
   if (aligned.score == 0 && !task.keys_have_own_names()) {
     fill_by_suffix(task);
   }
-  TRY(fill_metadata_ties(alignment, task));
-  fill_renamed(alignment, task);
-  TRY(fill_graph_ties(alignment, evidence, task));
-  return alignment;
+  TRY(fill_metadata_ties(key_prefix, task));
+  fill_renamed(key_prefix, task);
+  TRY(fill_graph_ties(key_prefix, evidence, task));
+  return key_prefix;
 }
 
 std::string_view rule_name(Rule rule) {

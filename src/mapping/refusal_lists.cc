@@ -13,9 +13,9 @@
 #include "base/name_map.h"
 #include "base/nearest_names.h"
 #include "base/text.h"
-#include "mapping/callers.h"
-#include "mapping/known_names.h"
+#include "mapping/buffer_names.h"
 #include "mapping/name_refinement.h"
+#include "mapping/user_inputs.h"
 
 namespace onnx_external {
 namespace {
@@ -318,7 +318,7 @@ namespace {
 // arguments, an integer input with a name of its own may be a buffer. If nothing is certain, the
 // first input is taken.
 std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
-  NameSet wanted(leftovers.callers.begin(), leftovers.callers.end());
+  NameSet wanted(leftovers.user_inputs.begin(), leftovers.user_inputs.end());
   bool only_made_up = false;
   for (const std::uint32_t slot : leftovers.unconfirmed) {
     const std::string& name = task.graph.slots[slot].name;
@@ -353,7 +353,7 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
       others.push_back(slot.name);
     }
   };
-  for (const std::string& caller : leftovers.callers) {
+  for (const std::string& caller : leftovers.user_inputs) {
     if (!pasted.contains(caller)) {
       others.push_back(caller);
     }
@@ -370,9 +370,9 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   const bool input_missing =
       std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
         const Slot& slot = task.graph.slots[i];
-        const bool may_be_callers =
+        const bool may_be_user_input =
             is_made_up(slot.name) || slot.name.find('.') == std::string::npos;
-        return slot.kind == SlotKind::kGraphInput && may_be_callers;
+        return slot.kind == SlotKind::kGraphInput && may_be_user_input;
       });
   if (task.options.inputs.empty() &&
       (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing)) {

@@ -9,8 +9,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/advice.h"
+#include "mapping/buffer_names.h"
 #include "mapping/causes.h"
-#include "mapping/known_names.h"
 #include "mapping/refusal_lists.h"
 
 namespace onnx_external {

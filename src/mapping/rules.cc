@@ -86,13 +86,13 @@ Status fill_entry(const MapEntry& entry, std::string_view option, Rule rule, Map
   return {};
 }
 
-Rule rule_of(const AlignedPair& pair, const Alignment& alignment, const MappingTask& task) {
-  switch (alignment.kind) {
-    case Alignment::Kind::kAdd:
+Rule rule_of(const AlignedPair& pair, const KeyPrefix& key_prefix, const MappingTask& task) {
+  switch (key_prefix.kind) {
+    case KeyPrefix::Kind::kAdd:
       return Rule::kPrefixAdded;
-    case Alignment::Kind::kRemove:
+    case KeyPrefix::Kind::kRemove:
       return Rule::kPrefixRemoved;
-    case Alignment::Kind::kNone:
+    case KeyPrefix::Kind::kNone:
       break;
   }
   if (!task.option_alignment.empty()) {
@@ -101,7 +101,7 @@ Rule rule_of(const AlignedPair& pair, const Alignment& alignment, const MappingT
   return pair.exact ? Rule::kExact : Rule::kRefined;
 }
 
-Status refuse_conflict(const AlignmentConflict& conflict, const MappingTask& task) {
+Status refuse_conflict(const PrefixConflict& conflict, const MappingTask& task) {
   std::vector<std::string> slots;
   std::vector<std::string> keys;
   for (const std::uint32_t slot : conflict.slot_names) {
@@ -228,7 +228,7 @@ Status fill_aligned(const Aligned& aligned, MappingTask& task) {
     return refuse_clashes(aligned, task);
   }
   for (const AlignedPair& pair : aligned.fits) {
-    task.fill_by_name(pair.slot_name, pair.key, rule_of(pair, aligned.alignment, task));
+    task.fill_by_name(pair.slot_name, pair.key, rule_of(pair, aligned.key_prefix, task));
   }
   return {};
 }

@@ -1,9 +1,9 @@
-// The rules apart from the alignment; each works on the slots that are still open.
+// The rules apart from the key_prefix; each works on the slots that are still open.
 #pragma once
 
 #include <cstdint>
 
-#include "mapping/alignment.h"
+#include "mapping/key_prefix.h"
 #include "mapping/task.h"
 
 namespace onnx_external {
@@ -12,7 +12,7 @@ namespace onnx_external {
 // same slot, kInvalidArgument for a slot that belongs to the caller; kMismatch.
 [[nodiscard]] Status fill_explicit(MappingTask& task);
 
-// Rule 3: the pairs of the chosen alignment. kAmbiguous for two keys for the same slot; kMismatch.
+// Rule 3: the pairs of the chosen key_prefix. kAmbiguous for two keys for the same slot; kMismatch.
 [[nodiscard]] Status fill_aligned(const Aligned& aligned, MappingTask& task);
 
 // Rule 4: the longest suffix at a component boundary, unique both ways.

@@ -131,10 +131,10 @@ Status list_keys(MappingTask& task) {
   task.key_by_name = NameIndexSet(
       [&keys](std::uint32_t place) { return std::string_view(keys[place].name); }, keys.size());
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    if (const std::uint32_t twin = task.key_by_name.add(i); twin != i) {
+    if (const std::uint32_t duplicate = task.key_by_name.add(i); duplicate != i) {
       return fail(ErrorCode::kAmbiguous,
                   "key " + quote(keys[i].name) + " is in checkpoint " +
-                      std::to_string(keys[twin].argument + 1) + " and in checkpoint " +
+                      std::to_string(keys[duplicate].argument + 1) + " and in checkpoint " +
                       std::to_string(keys[i].argument + 1) + "; give only one of them");
     }
     task.key_names[i].name = keys[i].name;
@@ -249,13 +249,13 @@ void add_role(const SlotUse& use, SlotName& name) {
 }
 
 void name_slots(MappingTask& task) {
-  const NameSet callers(task.options.inputs.begin(), task.options.inputs.end());
+  const NameSet user_inputs(task.options.inputs.begin(), task.options.inputs.end());
   const NameSet keep(task.options.keep.begin(), task.options.keep.end());
   const bool with_origins = states_origins(task.graph);
   const std::vector<Slot>& slots = task.graph.slots;
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
     SlotUse use = use_of(slots[i], with_origins);
-    if (!callers.empty() && callers.contains(slots[i].name)) {
+    if (!user_inputs.empty() && user_inputs.contains(slots[i].name)) {
       use.role = SlotRole::kCallers;
     } else if (!keep.empty() && keep.contains(slots[i].name)) {
       use.role = SlotRole::kKept;

@@ -17,8 +17,8 @@ constexpr std::size_t kMaxTieCandidates = 16;     // of one slot
 constexpr std::size_t kMaxTieComparisons = 4096;  // pairs of tensors that are read
 constexpr std::size_t kMaxModuleName = 1024;  // a file can have a million slots used in one module
 
-// The slot that a dropped name stands for under the alignment; nothing when it is no slot.
-std::optional<std::string> aligned_name(const std::string& name, const Alignment& alignment,
+// The slot that a dropped name stands for under the key_prefix; nothing when it is no slot.
+std::optional<std::string> aligned_name(const std::string& name, const KeyPrefix& key_prefix,
                                         const MappingTask& task) {
   std::string own = drop_wrappers(name);
   const auto take = [&own](std::string_view prefix) {
@@ -28,13 +28,13 @@ std::optional<std::string> aligned_name(const std::string& name, const Alignment
   if (!task.option_alignment.empty()) {
     take(std::string_view(task.option_alignment).substr(1));
   }
-  if (alignment.kind == Alignment::Kind::kRemove) {
-    take(alignment.prefix);
+  if (key_prefix.kind == KeyPrefix::Kind::kRemove) {
+    take(key_prefix.prefix);
   }
   if (own.empty()) {
     return std::nullopt;
   }
-  return alignment.kind == Alignment::Kind::kAdd ? alignment.prefix + own : own;
+  return key_prefix.kind == KeyPrefix::Kind::kAdd ? key_prefix.prefix + own : own;
 }
 
 bool is_open_weight(const MappingTask& task, std::uint32_t slot) {
@@ -42,9 +42,9 @@ bool is_open_weight(const MappingTask& task, std::uint32_t slot) {
 }
 
 // By their names below the prefix that the graph does not have.
-NameMap<std::uint32_t> unused_keys(const MappingTask& task, const Alignment& alignment) {
+NameMap<std::uint32_t> unused_keys(const MappingTask& task, const KeyPrefix& key_prefix) {
   const std::string_view prefix =
-      alignment.kind == Alignment::Kind::kRemove ? alignment.prefix : std::string_view();
+      key_prefix.kind == KeyPrefix::Kind::kRemove ? key_prefix.prefix : std::string_view();
   NameMap<std::uint32_t> keys;
   for (std::uint32_t key = 0; key < task.key_names.size(); ++key) {
     const std::string_view name = task.key_names[key].name;
@@ -57,8 +57,8 @@ NameMap<std::uint32_t> unused_keys(const MappingTask& task, const Alignment& ali
 
 class GraphTies {
  public:
-  GraphTies(const Alignment& alignment, const MappingEvidence& evidence, MappingTask& task)
-      : alignment_(alignment), evidence_(evidence), task_(task) {}
+  GraphTies(const KeyPrefix& key_prefix, const MappingEvidence& evidence, MappingTask& task)
+      : key_prefix_(key_prefix), evidence_(evidence), task_(task) {}
 
   Status fill() {
     const std::vector<Slot>& slots = task_.graph.slots;
@@ -91,7 +91,7 @@ class GraphTies {
         continue;
       }
       if (keys.empty()) {
-        keys = unused_keys(task_, alignment_);
+        keys = unused_keys(task_, key_prefix_);
       }
       for (const std::uint32_t module : task_.graph.slots[slot].used_in) {
         fill_from_module(slot, task_.graph.modules[module], keys);
@@ -107,8 +107,8 @@ class GraphTies {
     const std::uint32_t name = task_.name_of_slot[slot];
     const std::string_view own = task_.slot_names[name].name;
     std::string wanted = module + "." + std::string(own.substr(own.rfind('.') + 1));
-    if (alignment_.kind == Alignment::Kind::kAdd && wanted.starts_with(alignment_.prefix)) {
-      wanted.erase(0, alignment_.prefix.size());
+    if (key_prefix_.kind == KeyPrefix::Kind::kAdd && wanted.starts_with(key_prefix_.prefix)) {
+      wanted.erase(0, key_prefix_.prefix.size());
     }
     const auto key = keys.find(wanted);
     if (key != keys.end() && !task_.fills[slot] && !task_.key_used[key->second] &&
@@ -241,7 +241,7 @@ class GraphTies {
       }
     }
     const NameMap<std::uint32_t> keys =
-        tied_layers.empty() ? NameMap<std::uint32_t>() : unused_keys(task_, alignment_);
+        tied_layers.empty() ? NameMap<std::uint32_t>() : unused_keys(task_, key_prefix_);
     for (std::uint32_t slot = 0; slot < task_.fills.size() && !keys.empty(); ++slot) {
       const std::string_view name = task_.slot_names[task_.name_of_slot[slot]].name;
       const std::string_view layer = name.substr(0, name.rfind('.'));
@@ -253,7 +253,7 @@ class GraphTies {
     }
   }
 
-  const Alignment& alignment_;
+  const KeyPrefix& key_prefix_;
   const MappingEvidence& evidence_;
   MappingTask& task_;
   std::size_t comparisons_ = 0;
@@ -275,14 +275,14 @@ Status fill_metadata_tie(std::uint32_t slot_name, std::uint32_t key, const std::
 
 }  // namespace
 
-Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
+Status fill_metadata_ties(const KeyPrefix& key_prefix, MappingTask& task) {
   if (task.keys.tied_names.empty()) {
     return {};
   }
   NameIndex slots(open_slots(task));
   for (const auto& [dropped, kept] : task.keys.tied_names) {
     const auto key = task.key_by_name.find(kept);
-    const std::optional<std::string> name = aligned_name(dropped, alignment, task);
+    const std::optional<std::string> name = aligned_name(dropped, key_prefix, task);
     if (!key || !name || task.key_by_name.contains(dropped)) {
       continue;
     }
@@ -298,13 +298,13 @@ Status fill_metadata_ties(const Alignment& alignment, MappingTask& task) {
   return {};
 }
 
-Status fill_graph_ties(const Alignment& alignment, const MappingEvidence& evidence,
+Status fill_graph_ties(const KeyPrefix& key_prefix, const MappingEvidence& evidence,
                        MappingTask& task) {
-  return GraphTies(alignment, evidence, task).fill();
+  return GraphTies(key_prefix, evidence, task).fill();
 }
 
-void fill_renamed(const Alignment& alignment, MappingTask& task) {
-  if (alignment.kind == Alignment::Kind::kAdd) {
+void fill_renamed(const KeyPrefix& key_prefix, MappingTask& task) {
+  if (key_prefix.kind == KeyPrefix::Kind::kAdd) {
     return;
   }
   std::vector<std::pair<std::uint32_t, std::string_view>> numbered;
@@ -317,7 +317,7 @@ void fill_renamed(const Alignment& alignment, MappingTask& task) {
   if (numbered.empty()) {
     return;
   }
-  const NameMap<std::uint32_t> keys = unused_keys(task, alignment);
+  const NameMap<std::uint32_t> keys = unused_keys(task, key_prefix);
   const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
   for (const auto& [slot_name, base] : numbered) {
     const auto key = keys.find(base);

@@ -24,7 +24,7 @@ class CutTensors {
  public:
   CutTensors() = default;  // for a model from memory, which has none
 
-  // The pieces of a tensor are its data fields in `file`, in the order of the file.
+  // The segments of a tensor are its data fields in `file`, in the order of the file.
   CutTensors(std::shared_ptr<const SourceFile> file, WireScan scan, Placeholders placeholders)
       : file_(std::move(file)), scan_(std::move(scan)), placeholders_(placeholders) {
     scan_.messages = {};
@@ -36,15 +36,15 @@ class CutTensors {
   [[nodiscard]] bool empty() const { return scan_.tensors.empty(); }
 
   // Requires: a placeholder has this number.
-  [[nodiscard]] std::span<const WirePiece> pieces(std::uint32_t number) const {
-    return scan_.pieces_of(scan_.tensors[number]);
+  [[nodiscard]] std::span<const WireSegment> segments(std::uint32_t number) const {
+    return scan_.segments_of(scan_.tensors[number]);
   }
 
   // The data fields of a tensor of the model; nothing if its data, if any, is in the message.
-  [[nodiscard]] std::optional<std::span<const WirePiece>> find(
+  [[nodiscard]] std::optional<std::span<const WireSegment>> find(
       const onnx::TensorProto& tensor) const {
     const auto number = placeholders_.read(tensor.raw_data());
-    return number ? std::optional(pieces(*number)) : std::nullopt;
+    return number ? std::optional(segments(*number)) : std::nullopt;
   }
 
  private:

@@ -102,7 +102,7 @@ class EntryReader {
         return bad_key(key, "has no value", kExportAgain);
       }
       if (value) {
-        entry_.remarks.add(DataRemark::kTwinKeys);
+        entry_.remarks.add(DataRemark::kDuplicateKeys);
       }
       value = pair.value();
     }

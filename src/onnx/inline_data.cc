@@ -90,36 +90,36 @@ tl::unexpected<Error> wrong_size(std::uint64_t found, std::uint64_t wanted) {
                                        " bytes, its type and dims need " + std::to_string(wanted));
 }
 
-// The pieces that hold the value of a cut tensor: the last raw_data, as protobuf would take it, or
-// else all pieces of the typed field for its element type.
+// The segments that hold the value of a cut tensor: the last raw_data, as protobuf would take it,
+// or else all segments of the typed field for its element type.
 struct CutValue {
   Encoding encoding;
-  std::vector<WirePiece> pieces;
+  std::vector<WireSegment> segments;
 };
 
-CutValue value_of(std::int32_t data_type, std::span<const WirePiece> pieces) {
+CutValue value_of(std::int32_t data_type, std::span<const WireSegment> segments) {
   CutValue value;
-  for (const WirePiece& piece : pieces) {
-    if (piece.field == kRawData) {
-      value.pieces = {piece};
+  for (const WireSegment& segment : segments) {
+    if (segment.field == kRawData) {
+      value.segments = {segment};
     }
   }
-  if (value.pieces.empty()) {
+  if (value.segments.empty()) {
     value.encoding = typed_encoding(data_type);
-    std::copy_if(pieces.begin(), pieces.end(), std::back_inserter(value.pieces),
-                 [&](const WirePiece& piece) { return piece.field == value.encoding.field; });
+    std::copy_if(segments.begin(), segments.end(), std::back_inserter(value.segments),
+                 [&](const WireSegment& segment) { return segment.field == value.encoding.field; });
   }
   return value;
 }
 
 // True if its bytes are in the file as raw_data would hold them.
 bool is_plain(const CutValue& value) {
-  return value.pieces.size() == 1 && value.pieces.front().packed &&
+  return value.segments.size() == 1 && value.segments.front().packed &&
          (value.encoding.field == kRawData || is_fixed(value.encoding.field));
 }
 
-std::uint64_t payload_bytes(const WirePiece& piece) {
-  return piece.end - piece.payload;
+std::uint64_t payload_bytes(const WireSegment& segment) {
+  return segment.end - segment.payload;
 }
 
 }  // namespace
@@ -147,8 +147,8 @@ class InlineReader::Decoder {
     return {};
   }
 
-  // True when all pieces are used up.
-  [[nodiscard]] bool at_end() const { return reader_.at_end() && next_ == value_.pieces.size(); }
+  // True when all segments are used up.
+  [[nodiscard]] bool at_end() const { return reader_.at_end() && next_ == value_.segments.size(); }
 
  private:
   Status read_plain(std::span<std::byte> out) {
@@ -159,19 +159,19 @@ class InlineReader::Decoder {
   }
 
   void enter_next() {
-    const WirePiece& piece = value_.pieces[next_++];
-    reader_.enter(piece.packed ? piece.payload : piece.begin, piece.end);
+    const WireSegment& segment = value_.segments[next_++];
+    reader_.enter(segment.packed ? segment.payload : segment.begin, segment.end);
   }
 
   bool next_number(std::span<std::byte> out) {
     while (reader_.at_end()) {
-      if (next_ == value_.pieces.size()) {
+      if (next_ == value_.segments.size()) {
         return false;
       }
       enter_next();
     }
     WireTag tag;
-    if (!value_.pieces[next_ - 1].packed && !reader_.tag(tag)) {
+    if (!value_.segments[next_ - 1].packed && !reader_.tag(tag)) {
       return false;
     }
     if (is_fixed(value_.encoding.field)) {
@@ -188,7 +188,7 @@ class InlineReader::Decoder {
   WireInput input_;
   WireReader reader_;
   CutValue value_;
-  std::size_t next_ = 0;  // piece
+  std::size_t next_ = 0;  // segment
 };
 
 InlineReader::InlineReader(InlineReader&& other) noexcept {
@@ -212,10 +212,10 @@ Result<InlineReader> InlineReader::open(const onnx::TensorProto& tensor, const C
              onnx_nbytes(tensor.data_type(), Shape(tensor.dims().begin(), tensor.dims().end())));
   InlineReader reader;
   reader.nbytes_ = wanted;
-  if (const auto pieces = cuts.find(tensor)) {
-    CutValue value = value_of(tensor.data_type(), *pieces);
-    if (is_plain(value) && payload_bytes(value.pieces.front()) != wanted) {
-      return wrong_size(payload_bytes(value.pieces.front()), wanted);
+  if (const auto segments = cuts.find(tensor)) {
+    CutValue value = value_of(tensor.data_type(), *segments);
+    if (is_plain(value) && payload_bytes(value.segments.front()) != wanted) {
+      return wrong_size(payload_bytes(value.segments.front()), wanted);
     }
     reader.decoder_ = std::make_unique<Decoder>(cuts.file(), std::move(value));
     return reader;
@@ -254,15 +254,15 @@ Status InlineReader::read(std::span<std::byte> out) {
 }
 
 std::optional<InlineRange> inline_range(const onnx::TensorProto& tensor, const CutTensors& cuts) {
-  const auto pieces = cuts.find(tensor);
-  if (!pieces) {
+  const auto segments = cuts.find(tensor);
+  if (!segments) {
     return std::nullopt;
   }
-  const CutValue value = value_of(tensor.data_type(), *pieces);
+  const CutValue value = value_of(tensor.data_type(), *segments);
   if (!is_plain(value)) {
     return std::nullopt;
   }
-  return InlineRange{value.pieces.front().payload, payload_bytes(value.pieces.front())};
+  return InlineRange{value.segments.front().payload, payload_bytes(value.segments.front())};
 }
 
 std::optional<InlineRange> inline_range(const Model& model, std::size_t i) {

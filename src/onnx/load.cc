@@ -127,11 +127,11 @@ std::vector<WireEdit> cuts_of(const WireScan& scan) {
   constexpr std::uint64_t kFieldBytes = Placeholders::kBytes + 2;
   static_assert(Placeholders::kBytes < 0x80, "its length takes one byte");
   std::vector<WireEdit> edits;
-  edits.reserve(scan.pieces.size());
+  edits.reserve(scan.segments.size());
   for (const WireTensor& tensor : scan.tensors) {
     std::uint64_t bytes = kFieldBytes;
-    for (const WirePiece& piece : scan.pieces_of(tensor)) {
-      edits.push_back({tensor.message, piece.begin, piece.end, bytes});
+    for (const WireSegment& segment : scan.segments_of(tensor)) {
+      edits.push_back({tensor.message, segment.begin, segment.end, bytes});
       bytes = 0;
     }
   }

@@ -8,17 +8,17 @@
 
 #include "base/text.h"
 #include "base/try.h"
+#include "onnx/duplicate_names.h"
 #include "onnx/external_data.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx/load.h"
 #include "onnx/model_access.h"
-#include "onnx/model_pieces.h"
+#include "onnx/model_segments.h"
 #include "onnx/open_places.h"
 #include "onnx/side_files.h"
 #include "onnx/slots.h"
 #include "onnx/tensor_list.h"
-#include "onnx/twin_names.h"
 
 namespace onnx_external {
 namespace {
@@ -76,11 +76,12 @@ struct Model::Parts {
       TRY(parts->add(tensor));
     }
     parts->open = open_places(*parts->proto, tensors, graphs.size());
-    bool has_twins = false;
-    parts->facts = collect_facts(graphs, parts->proto->ir_version(), &has_twins);
-    if (has_twins) {
-      const TwinName twin = find_twins(graphs).front();
-      return fail(ErrorCode::kCorrupt, "initializer " + quote(twin.name) + ": " + twin.message);
+    bool has_duplicates = false;
+    parts->facts = collect_facts(graphs, parts->proto->ir_version(), &has_duplicates);
+    if (has_duplicates) {
+      const DuplicateName duplicate = find_duplicate_names(graphs).front();
+      return fail(ErrorCode::kCorrupt,
+                  "initializer " + quote(duplicate.name) + ": " + duplicate.message);
     }
     parts->facts.side_files = list_side_files(*parts->proto);
     return parts;
@@ -138,8 +139,8 @@ const std::vector<InlineTensor>& Model::inline_tensors() const {
 }
 
 Result<std::string> Model::serialize() const {
-  TRY_ASSIGN(auto pieces, model_pieces(*this));
-  return join_pieces(std::move(pieces), *parts_->cuts);
+  TRY_ASSIGN(auto segments, model_segments(*this));
+  return join_segments(std::move(segments), *parts_->cuts);
 }
 
 const onnx::TensorProto& ModelAccess::external_proto(const Model& model, std::size_t i) {

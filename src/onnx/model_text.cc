@@ -16,16 +16,16 @@ void ModelText::add(std::string_view text) {
 
 void ModelText::add(const ModelText& other) {
   for (const Gap& gap : other.gaps_) {
-    gaps_.push_back({text_.size() + gap.at, gap.piece});
+    gaps_.push_back({text_.size() + gap.at, gap.segment});
   }
   text_ += other.text_;
   bytes_ += other.bytes_;
 }
 
-void ModelText::add_gap(const ModelPiece& piece) {
-  assert(piece.from != ModelPiece::From::kText);
-  gaps_.push_back({text_.size(), piece});
-  bytes_ += piece.bytes;
+void ModelText::add_gap(const ModelSegment& segment) {
+  assert(segment.from != ModelSegment::From::kText);
+  gaps_.push_back({text_.size(), segment});
+  bytes_ += segment.bytes;
 }
 
 void ModelText::wrap(const Mark& begin, std::uint32_t field) {
@@ -38,19 +38,19 @@ void ModelText::wrap(const Mark& begin, std::uint32_t field) {
   }
 }
 
-ModelPieces ModelText::take() && {
-  ModelPieces out;
-  out.pieces.reserve(2 * gaps_.size() + 1);
+ModelSegments ModelText::take() && {
+  ModelSegments out;
+  out.segments.reserve(2 * gaps_.size() + 1);
   std::size_t position = 0;
   const auto add_text = [&](std::size_t end) {
     if (end > position) {
-      out.pieces.push_back({ModelPiece::From::kText, 0, position, end - position});
+      out.segments.push_back({ModelSegment::From::kText, 0, position, end - position});
       position = end;
     }
   };
   for (const Gap& gap : gaps_) {
     add_text(gap.at);
-    out.pieces.push_back(gap.piece);
+    out.segments.push_back(gap.segment);
   }
   add_text(text_.size());
   out.bytes = bytes_;
@@ -58,19 +58,19 @@ ModelPieces ModelText::take() && {
   return out;
 }
 
-Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts) {
-  if (pieces.bytes == pieces.text.size()) {
-    return std::move(pieces.text);
+Result<std::string> join_segments(ModelSegments segments, const CutTensors& cuts) {
+  if (segments.bytes == segments.text.size()) {
+    return std::move(segments.text);
   }
-  std::string whole(static_cast<std::size_t>(pieces.bytes), '\0');
+  std::string whole(static_cast<std::size_t>(segments.bytes), '\0');
   std::size_t at = 0;
-  for (const ModelPiece& piece : pieces.pieces) {
-    assert(piece.from != ModelPiece::From::kDeferred);
-    const auto bytes = static_cast<std::size_t>(piece.bytes);
-    if (piece.from == ModelPiece::From::kText) {
-      pieces.text.copy(whole.data() + at, bytes, static_cast<std::size_t>(piece.offset));
+  for (const ModelSegment& segment : segments.segments) {
+    assert(segment.from != ModelSegment::From::kDeferred);
+    const auto bytes = static_cast<std::size_t>(segment.bytes);
+    if (segment.from == ModelSegment::From::kText) {
+      segments.text.copy(whole.data() + at, bytes, static_cast<std::size_t>(segment.offset));
     } else {
-      TRY(cuts.file().read(piece.offset,
+      TRY(cuts.file().read(segment.offset,
                            std::as_writable_bytes(std::span(whole)).subspan(at, bytes)));
     }
     at += bytes;

@@ -13,9 +13,9 @@
 namespace onnx_external {
 
 // A run of bytes of a model file.
-struct ModelPiece {
+struct ModelSegment {
   enum class From : std::uint8_t {
-    kText,      // ModelPieces::text, from `offset` on
+    kText,      // ModelSegments::text, from `offset` on
     kGiven,     // the file that the model was loaded from, from `offset` on
     kDeferred,  // the caller writes them; `number` is the caller's
   };
@@ -25,15 +25,15 @@ struct ModelPiece {
   std::uint64_t bytes = 0;
 };
 
-struct ModelPieces {
+struct ModelSegments {
   std::string text;
-  std::vector<ModelPiece> pieces;  // in the order of the file
-  std::uint64_t bytes = 0;         // of the file
+  std::vector<ModelSegment> segments;  // in the order of the file
+  std::uint64_t bytes = 0;             // of the file
 };
 
-// Returns the whole file. `cuts` are those of the model that the pieces were made from. Requires:
-// no piece is deferred.
-[[nodiscard]] Result<std::string> join_pieces(ModelPieces pieces, const CutTensors& cuts);
+// Returns the whole file. `cuts` are those of the model that the segments were made from. Requires:
+// no segment is deferred.
+[[nodiscard]] Result<std::string> join_segments(ModelSegments segments, const CutTensors& cuts);
 
 // Text that grows at its end. The body of a message is written first; then wrap() puts the header
 // before it, because only then the length is known.
@@ -49,8 +49,8 @@ class ModelText {
   void reserve(std::size_t text_bytes) { text_.reserve(text_bytes); }
   void add(std::string_view text);
   void add(const ModelText& other);
-  // Leaves a gap for the bytes that `piece` names. Requires: the piece is no text.
-  void add_gap(const ModelPiece& piece);
+  // Leaves a gap for the bytes that `segment` names. Requires: the segment is no text.
+  void add_gap(const ModelSegment& segment);
   // Appends what `write`, a function of std::string&, appends.
   template <typename Write>
   void add_by(const Write& write) {
@@ -65,12 +65,12 @@ class ModelText {
 
   [[nodiscard]] std::size_t text_bytes() const { return text_.size(); }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // with those of the gaps
-  [[nodiscard]] ModelPieces take() &&;
+  [[nodiscard]] ModelSegments take() &&;
 
  private:
   struct Gap {
     std::size_t at = 0;  // in the text
-    ModelPiece piece;
+    ModelSegment segment;
   };
 
   std::string text_;

@@ -58,7 +58,7 @@ class Collector {
     return std::move(facts_);
   }
 
-  [[nodiscard]] bool has_twins() const { return has_twins_; }
+  [[nodiscard]] bool has_duplicates() const { return has_duplicates_; }
 
  private:
   void for_each_graph(void (Collector::*step)(std::uint32_t)) {
@@ -91,7 +91,7 @@ class Collector {
     const std::size_t first_value = values_.size();
     for (const auto& tensor : graph.initializer()) {
       // First, so that an input of this name is no slot too.
-      note_twin(!define(g, tensor.name()) && !tensor.name().empty());
+      note_duplicate(!define(g, tensor.name()) && !tensor.name().empty());
     }
     const std::size_t first_input = values_.size();
     for (int i = 0; i < graph.input_size(); ++i) {
@@ -105,17 +105,17 @@ class Collector {
     };
     for (const auto& sparse : graph.sparse_initializer()) {
       const std::string& name = sparse.values().name();
-      note_twin(!define(g, name) && is_initializer(name, values_.size()));
+      note_duplicate(!define(g, name) && is_initializer(name, values_.size()));
     }
     const std::size_t first_output = values_.size();
     for (const auto& node : graph.node()) {
       for (const std::string& output : node.output()) {
-        note_twin(!define(g, output) && is_initializer(output, first_output));
+        note_duplicate(!define(g, output) && is_initializer(output, first_output));
       }
     }
   }
 
-  void note_twin(bool is_twin) { has_twins_ = has_twins_ || is_twin; }
+  void note_duplicate(bool is_duplicate) { has_duplicates_ = has_duplicates_ || is_duplicate; }
 
   // True if the graph did not define the name before.
   bool define(std::uint32_t g, const std::string& name) {
@@ -479,7 +479,7 @@ class Collector {
   std::vector<NameIndexSet> places_;  // into values_, one a graph
   std::vector<ValueId> inputs_;       // of all nodes of all graphs, in order
   std::size_t next_input_ = 0;        // in `inputs_`, during a walk over all graphs
-  bool has_twins_ = false;
+  bool has_duplicates_ = false;
   std::vector<std::optional<Infos>> infos_;  // one a graph
   std::vector<NameSet> inline_names_;  // one a graph; names point into the model, or into slots
   GraphFacts facts_;
@@ -488,11 +488,11 @@ class Collector {
 }  // namespace
 
 GraphFacts collect_facts(std::span<const GraphNode> graphs, std::int64_t ir_version,
-                         bool* has_twins) {
+                         bool* has_duplicates) {
   Collector collector(graphs);
   GraphFacts facts = collector.collect(ir_version);
-  if (has_twins != nullptr) {
-    *has_twins = collector.has_twins();
+  if (has_duplicates != nullptr) {
+    *has_duplicates = collector.has_duplicates();
   }
   return facts;
 }

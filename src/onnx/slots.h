@@ -11,8 +11,8 @@ namespace onnx_external {
 
 // Lists slots in this order: graph inputs, initializers (graph by graph), undefined names by first
 // use, Identity outputs (graph by graph). `graphs` comes from list_graphs. Linear in the model.
-// Stores whether find_twins() would find some, which costs nothing here.
+// Stores whether find_duplicate_names() would find some, which costs nothing here.
 [[nodiscard]] GraphFacts collect_facts(std::span<const GraphNode> graphs, std::int64_t ir_version,
-                                       bool* has_twins = nullptr);
+                                       bool* has_duplicates = nullptr);
 
 }  // namespace onnx_external

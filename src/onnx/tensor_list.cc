@@ -123,9 +123,9 @@ class TensorLister {
 
   // Bodies of functions see no outer names, so several of them may use the same names.
   void tell_apart(std::string& name) {
-    const std::size_t twins = seen_[name]++;
-    if (twins > 0) {
-      name.append("#").append(std::to_string(twins + 1));
+    const std::size_t duplicates = seen_[name]++;
+    if (duplicates > 0) {
+      name.append("#").append(std::to_string(duplicates + 1));
     }
   }
 

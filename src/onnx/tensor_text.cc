@@ -34,16 +34,16 @@ void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out) {
   } else {
     const auto& deferred = std::get<DeferredBytes>(data);
     append_raw_data_header(deferred.length, out);
-    out.add_gap({ModelPiece::From::kDeferred, deferred.number, 0, deferred.length});
+    out.add_gap({ModelSegment::From::kDeferred, deferred.number, 0, deferred.length});
   }
   append_message(bare.tail, out);
   clear_tensor_data(bare.tail);
 }
 
-void append_tensor(const BareTensor& bare, std::span<const WirePiece> data, ModelText& out) {
+void append_tensor(const BareTensor& bare, std::span<const WireSegment> data, ModelText& out) {
   append_message(bare.head, out);
-  for (const WirePiece& piece : data) {
-    out.add_gap({ModelPiece::From::kGiven, 0, piece.begin, piece.end - piece.begin});
+  for (const WireSegment& segment : data) {
+    out.add_gap({ModelSegment::From::kGiven, 0, segment.begin, segment.end - segment.begin});
   }
   append_message(bare.tail, out);
 }

@@ -43,7 +43,7 @@ struct BareTensor {
 void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out);
 
 // Appends the tensor with data fields that stay in the file that the model was loaded from.
-void append_tensor(const BareTensor& bare, std::span<const WirePiece> data, ModelText& out);
+void append_tensor(const BareTensor& bare, std::span<const WireSegment> data, ModelText& out);
 
 // Appends a whole message, or the fields of one, as protobuf writes it.
 void append_message(const google::protobuf::MessageLite& message, ModelText& out);

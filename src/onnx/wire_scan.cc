@@ -29,7 +29,7 @@ struct Child {
   Kind parent;
   std::uint32_t field;
   Kind kind;
-  bool once;  // not repeated: protobuf merges twins
+  bool once;  // not repeated: protobuf merges duplicates
 };
 
 // Every way to a TensorProto (tests/unit/onnx/schema_test.cc compares it with the schema). Twins of
@@ -179,7 +179,7 @@ class Scanner {
   }
 
   bool scan_tensor(std::uint64_t end, int depth) {
-    const std::size_t first = scan_.pieces.size();
+    const std::size_t first = scan_.segments.size();
     std::uint64_t bytes = 0;
     while (reader_.position() < end) {
       const std::uint64_t begin = reader_.position();
@@ -198,44 +198,46 @@ class Scanner {
       }
     }
     if (bytes < filter_.least_bytes || bytes > filter_.most_bytes || bytes == 0) {
-      scan_.pieces.resize(first);
+      scan_.segments.resize(first);
       return true;
     }
-    scan_.tensors.push_back({list_open(), place(first), place(scan_.pieces.size() - first)});
+    scan_.tensors.push_back({list_open(), place(first), place(scan_.segments.size() - first)});
     return true;
   }
 
-  // Adds the field to the pieces of the tensor, which start at `first`, and its payload to `bytes`.
+  // Adds the field to the segments of the tensor, which start at `first`, and its payload to
+  // `bytes`.
   bool scan_data(WireTag tag, std::uint64_t begin, std::size_t first, std::uint64_t& bytes) {
-    WirePiece piece{place(begin), 0, 0, static_cast<std::uint8_t>(tag.field),
-                    tag.type == WireType::kLength};
-    piece.payload = place(reader_.position());
-    if (piece.packed) {
+    WireSegment segment{place(begin), 0, 0, static_cast<std::uint8_t>(tag.field),
+                        tag.type == WireType::kLength};
+    segment.payload = place(reader_.position());
+    if (segment.packed) {
       std::uint64_t length = 0;
       if (!reader_.length(length)) {
         return false;
       }
-      piece.payload = place(reader_.position());
+      segment.payload = place(reader_.position());
       if (!reader_.skip(length)) {
         return false;
       }
     } else if (!reader_.skip_value(tag, 0)) {
       return false;
     }
-    piece.end = place(reader_.position());
-    bytes += piece.end - piece.payload;
-    if (!piece.packed && scan_.pieces.size() > first) {
-      WirePiece& last = scan_.pieces.back();
-      if (!last.packed && last.field == piece.field && last.end == piece.begin) {
-        last.end = piece.end;
+    segment.end = place(reader_.position());
+    bytes += segment.end - segment.payload;
+    if (!segment.packed && scan_.segments.size() > first) {
+      WireSegment& last = scan_.segments.back();
+      if (!last.packed && last.field == segment.field && last.end == segment.begin) {
+        last.end = segment.end;
         return true;
       }
     }
-    if (scan_.pieces.size() - first == kMaxWirePieces) {
+    if (scan_.segments.size() - first == kMaxWireSegments) {
       return reader_.stop(ErrorCode::kUnsupported, "the data of a tensor stands in more than " +
-                                                       std::to_string(kMaxWirePieces) + " pieces");
+                                                       std::to_string(kMaxWireSegments) +
+                                                       " segments");
     }
-    scan_.pieces.push_back(piece);
+    scan_.segments.push_back(segment);
     return true;
   }
 

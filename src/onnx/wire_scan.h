@@ -31,7 +31,7 @@ void append_raw_data_header(std::string& out, std::uint64_t bytes);
 
 // A data field, or a run of adjacent single values of one. Places are offsets in the input, which
 // has at most kMaxMessageBytes.
-struct WirePiece {
+struct WireSegment {
   std::uint32_t begin = 0;    // of its tag
   std::uint32_t payload = 0;  // packed: of its bytes
   std::uint32_t end = 0;
@@ -58,10 +58,10 @@ struct WireTensor {
 struct WireScan {
   std::vector<WireMessage> messages;
   std::vector<WireTensor> tensors;
-  std::vector<WirePiece> pieces;
+  std::vector<WireSegment> segments;
 
-  [[nodiscard]] std::span<const WirePiece> pieces_of(const WireTensor& tensor) const {
-    return std::span(pieces).subspan(tensor.first_piece, tensor.piece_count);
+  [[nodiscard]] std::span<const WireSegment> segments_of(const WireTensor& tensor) const {
+    return std::span(segments).subspan(tensor.first_piece, tensor.piece_count);
   }
 };
 
@@ -72,12 +72,12 @@ struct WireFilter {
 };
 
 // Of one tensor. No known writer splits the data of a tensor at all.
-inline constexpr std::size_t kMaxWirePieces = 64;
+inline constexpr std::size_t kMaxWireSegments = 64;
 
 // Takes time linear in the bytes that are not data, and memory for the listed tensors. Skips
 // messages of fewer bytes than the filter asks for. kCorrupt, with the place, for anything that is
-// no protobuf message. kUnsupported past kMaxMessageDepth and kMaxWirePieces, and if a message has
-// a tensor field twice that may be there once (protobuf would merge the two).
+// no protobuf message. kUnsupported past kMaxMessageDepth and kMaxWireSegments, and if a message
+// has a tensor field twice that may be there once (protobuf would merge the two).
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
 // Puts `bytes` other bytes in the place of [begin, end) of a message.

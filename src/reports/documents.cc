@@ -216,7 +216,7 @@ Document model_object(const SavedModel& report) {
   Document document{{"model", report.model.string()},
                     {"tensors", list_of(report.tensors, saved_tensor)}};
   add_slots(report, document);
-  document["alignment"] = report.alignment;
+  document["alignment"] = report.key_prefix;
   document["complete"] = report.complete;
   document["bytes"] = report.bytes;
   add_remarks(report, document);
@@ -266,7 +266,7 @@ std::string save_document(const SaveReport& report, RunMode mode) {
   document["complete"] = report.complete;
   document["oversized"] = report.oversized;
   if (alone != nullptr) {
-    document["alignment"] = alone->alignment;
+    document["alignment"] = alone->key_prefix;
   }
   document["bytes"] = report.bytes;
   document["seconds"] = report.seconds;

@@ -93,12 +93,12 @@ class StepPlanner {
       out_.items.push_back({number, first, length});
       first += length;
     } while (first < part.bytes);
-    const std::size_t pieces = out_.items.size() - before;
+    const std::size_t chunks = out_.items.size() - before;
     if (split) {
-      out_.split.emplace(number, pieces);
+      out_.split.emplace(number, chunks);
     }
     if (split || !has_own_file(number)) {
-      out_.shared[part.file] += pieces;
+      out_.shared[part.file] += chunks;
     }
   }
 
@@ -112,7 +112,7 @@ class StepPlanner {
 std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part) {
   const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
   const auto tiles = planned_tiles(job.checkpoint, tensor);
-  return tiles ? tiles->piece_bytes(kCopyChunkBytes) : kCopyChunkBytes;
+  return tiles ? tiles->chunk_bytes(kCopyChunkBytes) : kCopyChunkBytes;
 }
 
 bool is_decoded(const CopyJob& job, std::uint32_t part) {

@@ -1,4 +1,4 @@
-// Decides which pieces of parts are copied, and in which order, before anything is copied. Plain
+// Decides which chunks of parts are copied, and in which order, before anything is copied. Plain
 // values; safe from any thread.
 #pragma once
 
@@ -39,7 +39,7 @@ struct CopyJob {
   std::vector<bool> sparse = {};
 };
 
-// A part or a piece of one.
+// A part or a chunk of one.
 struct CopyItem {
   std::uint32_t part = 0;
   std::uint64_t first = 0;  // counted from the start of the part
@@ -56,7 +56,7 @@ struct CopySteps {
   std::vector<CopyItem> items;                  // each is a step, in this order
   std::vector<FileParts> files;                 // index = SavePlan::files
   std::map<std::uint32_t, std::size_t> shared;  // files that several items write: how many do
-  std::map<std::uint32_t, std::size_t> split;   // parts in pieces of chunk_bytes(): how many
+  std::map<std::uint32_t, std::size_t> split;   // parts in chunks of chunk_bytes(): how many
   std::uint64_t bytes = 0;                      // to be copied
 };
 
@@ -65,7 +65,7 @@ struct CopySteps {
 // done.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
 
-// The pieces that a part is split into: kCopyChunkBytes, or as many as whole tiles make.
+// The chunks that a part is split into: kCopyChunkBytes, or as many as whole tiles make.
 [[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part);
 
 // Numbers of the model that become raw bytes one after the other.

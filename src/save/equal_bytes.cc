@@ -90,10 +90,10 @@ class EqualParts {
     TRY_ASSIGN(const auto read, planned_reader(source(part), models_, checkpoint_));
     IoBuffer buffer;
     return for_each_step(plan_.parts[part].bytes, buffer,
-                         [&](std::uint64_t first, std::span<std::byte> piece) -> Status {
-                           TRY(read(first, piece));
-                           take(piece);
-                           return meter.step(piece.size());
+                         [&](std::uint64_t first, std::span<std::byte> chunk) -> Status {
+                           TRY(read(first, chunk));
+                           take(chunk);
+                           return meter.step(chunk.size());
                          });
   }
 
@@ -111,13 +111,13 @@ class EqualParts {
       return std::to_string(crc);
     }
     Crc32 crc;
-    TRY(read(part, meter, [&](std::span<const std::byte> piece) { crc.update(piece); }));
+    TRY(read(part, meter, [&](std::span<const std::byte> chunk) { crc.update(chunk); }));
     return std::to_string(crc.value());
   }
 
   Result<std::string> sha_of(std::uint32_t part, ProgressMeter& meter) {
     Sha sha(Sha::Kind::kSha256);
-    TRY(read(part, meter, [&](std::span<const std::byte> piece) { sha.update(piece); }));
+    TRY(read(part, meter, [&](std::span<const std::byte> chunk) { sha.update(chunk); }));
     return sha.hex();
   }
 

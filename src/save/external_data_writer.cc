@@ -312,9 +312,9 @@ struct ExternalDataWriter::State {
     }
     const Checkpoint no_keys = CheckpointAccess::make_empty();
     ModelBuilder builder(plan, model, no_keys);
-    TRY_ASSIGN(const auto pieces, builder.build(MatchedInputs::kKeep, {}));
+    TRY_ASSIGN(const auto segments, builder.build(MatchedInputs::kKeep, {}));
     TRY_ASSIGN(const auto identity,
-               write_model_file({transaction.staging(), plan.models.front().name, pieces,
+               write_model_file({transaction.staging(), plan.models.front().name, segments,
                                  ModelAccess::cuts(model), crcs, write}));
     const std::string manifest = builder.manifest_for({&identity, 1}, crcs, {});
     TRY(transaction.write_manifests({&manifest, 1}, {&identity, 1}));

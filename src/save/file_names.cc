@@ -83,12 +83,12 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
-// `twin`: how many equal names came before; equal names still get distinct files.
-std::string hashed(std::string_view name, std::size_t twin) {
+// `duplicate`: how many equal names came before; equal names still get distinct files.
+std::string hashed(std::string_view name, std::size_t duplicate) {
   Sha sha(Sha::Kind::kSha256);
   sha.update(std::as_bytes(std::span(name)));
-  if (twin != 0) {
-    const std::string mark = '\0' + std::to_string(twin);
+  if (duplicate != 0) {
+    const std::string mark = '\0' + std::to_string(duplicate);
     sha.update(std::as_bytes(std::span(mark)));
   }
   return escaped(name) + "-" + sha.hex().substr(0, kHashDigits);
@@ -122,22 +122,22 @@ std::vector<std::string> data_file_names(const std::vector<std::string>& names) 
     const auto found = folded.empty() ? folded.end() : folded.find(place);
     return std::string_view(found == folded.end() ? names[place] : found->second);
   };
-  std::vector<bool> has_twin(names.size());
+  std::vector<bool> has_duplicate(names.size());
   NameIndexSet first_of(lower_name, names.size());
   for (std::uint32_t i = 0; i < names.size(); ++i) {
     if (has_capitals(names[i])) {
       folded.emplace_hint(folded.end(), i, ascii_lower(names[i]));
     }
     if (const std::uint32_t first = first_of.add(i); first != i) {
-      has_twin[i] = true;
-      has_twin[first] = true;
+      has_duplicate[i] = true;
+      has_duplicate[first] = true;
     }
   }
   NameMap<std::size_t> seen;
   std::vector<std::string> files;
   files.reserve(names.size());
   for (std::uint32_t i = 0; i < names.size(); ++i) {
-    if (!has_twin[i] && is_safe(names[i], lower_name(i))) {
+    if (!has_duplicate[i] && is_safe(names[i], lower_name(i))) {
       files.push_back(names[i]);
     } else {
       files.push_back(hashed(names[i], seen[names[i]]++));

@@ -401,16 +401,16 @@ bool remove_manifest(const Directory& out, const GenerationNames& names, const s
 
 }  // namespace
 
-bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
-                           const ModelIdentity& model, const std::string& newest) {
-  struct Twin {
+bool remove_duplicate_manifests(const Directory& out, const GenerationNames& names,
+                                const ModelIdentity& model, const std::string& newest) {
+  struct Duplicate {
     std::string entry;
     std::set<std::string> files;
   };
   const auto entries = out.entries();
   bool all_gone = entries.has_value();
   // By generation, but `newest` last.
-  std::map<std::pair<std::uint64_t, std::string>, Twin> twins;
+  std::map<std::pair<std::uint64_t, std::string>, Duplicate> duplicates;
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
     const std::string& entry = (*entries)[i];
     const auto manifest = manifest_of(out, names, entry, model);
@@ -418,13 +418,14 @@ bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
     if (manifest) {
       const std::uint64_t number = entry == newest ? std::numeric_limits<std::uint64_t>::max()
                                                    : generation_of_manifest(names, entry);
-      twins.emplace(std::pair(number, entry),
-                    Twin{entry, files_of(located(*manifest, names, entry), {})});
+      duplicates.emplace(std::pair(number, entry),
+                         Duplicate{entry, files_of(located(*manifest, names, entry), {})});
     }
   }
-  for (auto twin = twins.begin(); twins.size() > 1; twin = twins.erase(twin)) {
-    if (twin->second.files == twins.rbegin()->second.files) {
-      all_gone = remove_manifest(out, names, twin->second.entry) && all_gone;
+  for (auto duplicate = duplicates.begin(); duplicates.size() > 1;
+       duplicate = duplicates.erase(duplicate)) {
+    if (duplicate->second.files == duplicates.rbegin()->second.files) {
+      all_gone = remove_manifest(out, names, duplicate->second.entry) && all_gone;
     }
   }
   return all_gone;

@@ -94,8 +94,9 @@ struct ModelIdentity {
 // Removes manifests that know this model and say that its data is in the same files, but for that
 // of `newest`, an entry of `out`, or else of the last generation: a model that links, or has no
 // data, is the same file when it is saved again. False when something could not be read or removed.
-[[nodiscard]] bool remove_twin_manifests(const Directory& out, const GenerationNames& names,
-                                         const ModelIdentity& model, const std::string& newest);
+[[nodiscard]] bool remove_duplicate_manifests(const Directory& out, const GenerationNames& names,
+                                              const ModelIdentity& model,
+                                              const std::string& newest);
 
 // What became of a replaced model's data.
 struct RemovedData {

@@ -7,15 +7,15 @@
 #include "base/file.h"
 #include "base/try.h"
 #include "onnx/model_edits.h"
-#include "onnx/model_pieces.h"
+#include "onnx/model_segments.h"
 #include "onnx/model_source.h"
 #include "save/known_bytes.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
 
-Result<ModelPieces> ModelBuilder::build(MatchedInputs inputs,
-                                        const std::vector<std::string>& sha1s) {
+Result<ModelSegments> ModelBuilder::build(MatchedInputs inputs,
+                                          const std::vector<std::string>& sha1s) {
   Placement placed;
   placed.attachments.reserve(plan_.tensors.size());
   for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
@@ -26,7 +26,7 @@ Result<ModelPieces> ModelBuilder::build(MatchedInputs inputs,
   }
   TRY(attach(model_, placed.attachments, inputs, placed.edits));
   remove_parent_note(model_, placed.edits);
-  return model_pieces(model_, std::move(placed.edits));
+  return model_segments(model_, std::move(placed.edits));
 }
 
 Result<TensorData> ModelBuilder::data_of(std::size_t number,

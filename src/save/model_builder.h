@@ -35,8 +35,8 @@ class ModelBuilder {
   // The model file. `sha1s`: of each file of the plan; empty where no checksums are recorded. With
   // Layout::kInline the bytes of the parts are deferred, numbered by part. Reads the tensors that
   // the plan has without a part.
-  [[nodiscard]] Result<ModelPieces> build(MatchedInputs inputs,
-                                          const std::vector<std::string>& sha1s);
+  [[nodiscard]] Result<ModelSegments> build(MatchedInputs inputs,
+                                            const std::vector<std::string>& sha1s);
 
   // The CRC-32 of each planned tensor without a part, by index into SavePlan::tensors. Requires:
   // build() succeeded.

@@ -14,8 +14,8 @@
 namespace onnx_external {
 namespace {
 
-bool is_deferred(const ModelPiece& piece) {
-  return piece.from == ModelPiece::From::kDeferred;
+bool is_deferred(const ModelSegment& segment) {
+  return segment.from == ModelSegment::From::kDeferred;
 }
 
 class ModelFileWriter {
@@ -25,8 +25,8 @@ class ModelFileWriter {
 
   Result<std::uint32_t> write() {
     meter_.begin(Phase::kCopy, given_bytes());
-    for (const ModelPiece& piece : job_.pieces.pieces) {
-      TRY(write_piece(piece));
+    for (const ModelSegment& segment : job_.segments.segments) {
+      TRY(write_segment(segment));
     }
     if (given_bytes() > 0) {
       TRY(job_.cuts.file().check_unchanged());
@@ -38,40 +38,40 @@ class ModelFileWriter {
  private:
   std::uint64_t given_bytes() const {
     std::uint64_t bytes = 0;
-    for (const ModelPiece& piece : job_.pieces.pieces) {
-      bytes += piece.from == ModelPiece::From::kGiven ? piece.bytes : 0;
+    for (const ModelSegment& segment : job_.segments.segments) {
+      bytes += segment.from == ModelSegment::From::kGiven ? segment.bytes : 0;
     }
     return bytes;
   }
 
-  Status write_piece(const ModelPiece& piece) {
+  Status write_segment(const ModelSegment& segment) {
     Status status;
     std::uint32_t crc = 0;
-    if (is_deferred(piece)) {
-      crc = job_.deferred_crcs[piece.number];
+    if (is_deferred(segment)) {
+      crc = job_.deferred_crcs[segment.number];
     } else {
       Crc32 digest;
-      status = piece.from == ModelPiece::From::kText ? write_text(piece, digest)
-                                                     : copy_given(piece, digest);
+      status = segment.from == ModelSegment::From::kText ? write_text(segment, digest)
+                                                         : copy_given(segment, digest);
       crc = digest.value();
     }
-    crc_ = crc32_concat(crc_, crc, piece.bytes);
-    position_ += piece.bytes;
+    crc_ = crc32_concat(crc_, crc, segment.bytes);
+    position_ += segment.bytes;
     return status;
   }
 
-  Status write_text(const ModelPiece& piece, Crc32& crc) {
-    const auto text =
-        std::string_view(job_.pieces.text)
-            .substr(static_cast<std::size_t>(piece.offset), static_cast<std::size_t>(piece.bytes));
+  Status write_text(const ModelSegment& segment, Crc32& crc) {
+    const auto text = std::string_view(job_.segments.text)
+                          .substr(static_cast<std::size_t>(segment.offset),
+                                  static_cast<std::size_t>(segment.bytes));
     crc.update(std::as_bytes(std::span(text)));
     return file_.write(position_, std::as_bytes(std::span(text)));
   }
 
-  Status copy_given(const ModelPiece& piece, Crc32& crc) {
+  Status copy_given(const ModelSegment& segment, Crc32& crc) {
     const StepFn step = [this](std::uint64_t bytes) { return meter_.add(bytes); };
     return copier_.copy_with_digests(
-        {job_.cuts.file(), piece.offset, piece.bytes, file_, position_, step}, crc, nullptr);
+        {job_.cuts.file(), segment.offset, segment.bytes, file_, position_, step}, crc, nullptr);
   }
 
   const ModelFileJob& job_;
@@ -83,24 +83,24 @@ class ModelFileWriter {
 };
 
 Result<OutputFile> open_model_file(const ModelFileJob& job) {
-  const auto& pieces = job.pieces.pieces;
-  if (std::any_of(pieces.begin(), pieces.end(), is_deferred)) {
+  const auto& segments = job.segments.segments;
+  if (std::any_of(segments.begin(), segments.end(), is_deferred)) {
     return OutputFile::reopen(job.folder, job.name);
   }
-  return create_file(job.folder, job.name, job.pieces.bytes);
+  return create_file(job.folder, job.name, job.segments.bytes);
 }
 
 }  // namespace
 
-std::vector<std::uint64_t> deferred_offsets(const ModelPieces& pieces) {
+std::vector<std::uint64_t> deferred_offsets(const ModelSegments& segments) {
   std::vector<std::uint64_t> offsets;
   std::uint64_t position = 0;
-  for (const ModelPiece& piece : pieces.pieces) {
-    if (is_deferred(piece)) {
-      offsets.resize(std::max<std::size_t>(offsets.size(), piece.number + 1));
-      offsets[piece.number] = position;
+  for (const ModelSegment& segment : segments.segments) {
+    if (is_deferred(segment)) {
+      offsets.resize(std::max<std::size_t>(offsets.size(), segment.number + 1));
+      offsets[segment.number] = position;
     }
-    position += piece.bytes;
+    position += segment.bytes;
   }
   return offsets;
 }
@@ -110,7 +110,7 @@ Result<ModelIdentity> write_model_file(const ModelFileJob& job) {
   TRY_ASSIGN(const auto crc, ModelFileWriter(job, file).write());
   TRY(job.options.sync == Sync::kFiles ? file.sync() : Status());
   TRY(file.close());
-  return ModelIdentity{job.pieces.bytes, crc};
+  return ModelIdentity{job.segments.bytes, crc};
 }
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Writes a model file from its pieces.
+// Writes a model file from its segments.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@
 namespace onnx_external {
 
 // The place of each DeferredBytes in the file; index = its number.
-[[nodiscard]] std::vector<std::uint64_t> deferred_offsets(const ModelPieces& pieces);
+[[nodiscard]] std::vector<std::uint64_t> deferred_offsets(const ModelSegments& segments);
 
 struct ModelFileJob {
   const Directory& folder;
   const std::string& name;
-  const ModelPieces& pieces;
-  const CutTensors& cuts;  // of the model that the pieces make
+  const ModelSegments& segments;
+  const CutTensors& cuts;  // of the model that the segments make
   // CRC-32 of each DeferredBytes; index = its number. If the model has some, the file exists
   // already and contains them.
   std::span<const std::uint32_t> deferred_crcs;
   const WriteOptions& options;
 };
 
-// Writes all pieces that are not deferred, and returns the identity of the model. Memory: a buffer
-// of kCopyBufferBytes. kIo; kCorrupt when the given model's file changed; kCancelled.
+// Writes all segments that are not deferred, and returns the identity of the model. Memory: a
+// buffer of kCopyBufferBytes. kIo; kCorrupt when the given model's file changed; kCancelled.
 [[nodiscard]] Result<ModelIdentity> write_model_file(const ModelFileJob& job);
 
 }  // namespace onnx_external

@@ -251,11 +251,11 @@ Status check_set_names(std::span<const std::string> model_names, std::string_vie
                                                    "later saves look for such models before they "
                                                    "remove data");
     }
-    if (const auto [twin, is_new] = folded.emplace(lower, name); !is_new) {
+    if (const auto [duplicate, is_new] = folded.emplace(lower, name); !is_new) {
       return fail(ErrorCode::kInvalidArgument,
-                  twin->second == name
+                  duplicate->second == name
                       ? "two models are called " + quote(name) + "; give them different names"
-                      : "the model names " + quote(twin->second) + " and " + quote(name) +
+                      : "the model names " + quote(duplicate->second) + " and " + quote(name) +
                             " are one on some file systems; give different ones");
     }
   }

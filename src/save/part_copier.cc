@@ -20,9 +20,9 @@ namespace onnx_external {
 
 Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t bytes, Sha& sha) {
   IoBuffer buffer;
-  return for_each_step(bytes, buffer, [&](std::uint64_t at, std::span<std::byte> piece) -> Status {
-    TRY(read_exact(file.fd(), first + at, piece, file.name()));
-    sha.update(piece);
+  return for_each_step(bytes, buffer, [&](std::uint64_t at, std::span<std::byte> chunk) -> Status {
+    TRY(read_exact(file.fd(), first + at, chunk, file.name()));
+    sha.update(chunk);
     return {};
   });
 }
@@ -44,14 +44,14 @@ Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tool
     const std::uint64_t start = copy.source.offset + copy.item.first;
     for (std::uint64_t done = 0; done < copy.item.length;) {
       const FileRun run = next_run(*copy.source.file, start + done, start + copy.item.length);
-      ItemCopy piece = copy;
-      piece.item = {copy.item.part, copy.item.first + done, run.bytes};
+      ItemCopy chunk = copy;
+      chunk.item = {copy.item.part, copy.item.first + done, run.bytes};
       std::uint32_t added = 0;
       if (run.is_hole) {
-        TRY(pass_hole(piece));
+        TRY(pass_hole(chunk));
         added = crc32_of_zeros(run.bytes);
       } else {
-        TRY_ASSIGN(added, copy_run(piece, tools));
+        TRY_ASSIGN(added, copy_run(chunk, tools));
       }
       crc = crc32_concat(crc, added, run.bytes);
       done += run.bytes;
@@ -64,9 +64,9 @@ Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tool
 Status PartCopier::pass_hole(const ItemCopy& copy) const {
   static constexpr std::array<std::byte, kCopyBufferBytes> kZeros{};
   for (std::uint64_t left = copy.sha == nullptr ? 0 : copy.item.length; left > 0;) {
-    const auto piece = std::span(kZeros).first(std::min<std::uint64_t>(left, kZeros.size()));
-    copy.sha->update(piece);
-    left -= piece.size();
+    const auto chunk = std::span(kZeros).first(std::min<std::uint64_t>(left, kZeros.size()));
+    copy.sha->update(chunk);
+    left -= chunk.size();
   }
   return step_(copy.item.length) ? Status() : cancelled();
 }
@@ -117,8 +117,8 @@ Result<std::uint32_t> PartCopier::rearrange(const ItemCopy& copy) {
   if (const auto tiles = planned_tiles(job_.checkpoint, tensor)) {
     return write_tiles(copy, *tiles);
   }
-  return write_pieces(copy, [&](std::uint64_t done, std::span<std::byte> piece) {
-    return read_planned(job_.checkpoint, tensor, copy.item.first + done, piece);
+  return write_segments(copy, [&](std::uint64_t done, std::span<std::byte> chunk) {
+    return read_planned(job_.checkpoint, tensor, copy.item.first + done, chunk);
   });
 }
 
@@ -158,8 +158,8 @@ Result<std::uint32_t> PartCopier::decode(const ItemCopy& copy) {
   const PlannedTensor& tensor = tensor_of(copy);
   const auto write = [&]() -> Result<std::uint32_t> {
     TRY_ASSIGN(auto reader, InlineReader::open(job_.models.of(tensor), tensor.source_index));
-    return write_pieces(
-        copy, [&](std::uint64_t, std::span<std::byte> piece) { return reader.read(piece); });
+    return write_segments(
+        copy, [&](std::uint64_t, std::span<std::byte> chunk) { return reader.read(chunk); });
   };
   auto crc = write();
   if (crc || crc.error().code == ErrorCode::kCancelled) {
@@ -168,21 +168,21 @@ Result<std::uint32_t> PartCopier::decode(const ItemCopy& copy) {
   return fail_in("tensor " + quote(tensor.name), std::move(crc).error());
 }
 
-// read(done, piece) fills the piece with the item's bytes from `done` on.
+// read(done, chunk) fills the chunk with the item's bytes from `done` on.
 template <typename Read>
-Result<std::uint32_t> PartCopier::write_pieces(const ItemCopy& copy, const Read& read) {
+Result<std::uint32_t> PartCopier::write_segments(const ItemCopy& copy, const Read& read) {
   BufferPool::Lease buffer(buffers_);
   Crc32 crc;
   for (std::uint64_t done = 0; done < copy.item.length;) {
     const std::uint64_t count = std::min(kRearrangeBytes, copy.item.length - done);
-    const std::span<std::byte> piece = (*buffer).first(count);
-    TRY(read(done, piece));
-    look_for_infinities(copy, piece);
-    crc.update(piece);
+    const std::span<std::byte> chunk = (*buffer).first(count);
+    TRY(read(done, chunk));
+    look_for_infinities(copy, chunk);
+    crc.update(chunk);
     if (copy.sha != nullptr) {
-      copy.sha->update(piece);
+      copy.sha->update(chunk);
     }
-    TRY(copy.output.write(place_of(copy) + done, piece));
+    TRY(copy.output.write(place_of(copy) + done, chunk));
     done += count;
     if (!step_(count)) {
       return cancelled();

@@ -22,7 +22,7 @@
 namespace onnx_external {
 
 // Tensors that must be rearranged are read in tiles (checkpoint/storage/tiled_view.h), or in order
-// and in pieces of this size; by at most kMaxTiles threads at once.
+// and in chunks of this size; by at most kMaxTiles threads at once.
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
 
 // The copy of one item into an open file.
@@ -66,7 +66,7 @@ class PartCopier {
   [[nodiscard]] Result<std::uint32_t> decode(const ItemCopy& copy);
   void look_for_infinities(const ItemCopy& copy, std::span<const std::byte> elements);
   template <typename Read>
-  [[nodiscard]] Result<std::uint32_t> write_pieces(const ItemCopy& copy, const Read& read);
+  [[nodiscard]] Result<std::uint32_t> write_segments(const ItemCopy& copy, const Read& read);
 
   const CopyJob& job_;
   StepFn step_;

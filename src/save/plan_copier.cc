@@ -31,7 +31,7 @@ struct SharedFile {
   std::atomic<std::size_t> items_left{0};
 };
 
-// The pieces of a part that was split.
+// The chunks of a part that was split.
 struct Chunks {
   std::vector<std::uint32_t> crcs;
   std::atomic<std::size_t> left{0};
@@ -78,9 +78,9 @@ class PlanCopier {
     for (const auto& [file, items] : steps_.shared) {
       shared_[file].items_left = items;
     }
-    for (const auto& [part, pieces] : steps_.split) {
-      chunks_[part].crcs.resize(pieces);
-      chunks_[part].left = pieces;
+    for (const auto& [part, chunks] : steps_.split) {
+      chunks_[part].crcs.resize(chunks);
+      chunks_[part].left = chunks;
     }
   }
 

@@ -193,8 +193,8 @@ RemovedData remove_stale_data(const Directory& out, const Publication& publicati
   for (std::size_t i = 0; i < models.size(); ++i) {
     const PublishedModel& model = publication.models[i];
     if (model.replaced == model.model) {
-      removed.all_gone =
-          remove_twin_manifests(out, models[i], model.model, model.manifest) && removed.all_gone;
+      removed.all_gone = remove_duplicate_manifests(out, models[i], model.model, model.manifest) &&
+                         removed.all_gone;
       continue;
     }
     const auto current = identity_in_place(out, model.name);

@@ -146,21 +146,22 @@ Result<WrittenParts> resumed_parts(const SavePlan& plan, Transaction& transactio
 }
 
 // The plan of a kInline save with the places that the parts have in the model file.
-SavePlan placed_in(const ModelPieces& pieces, SavePlan plan) {
-  const std::vector<std::uint64_t> offsets = deferred_offsets(pieces);
+SavePlan placed_in(const ModelSegments& segments, SavePlan plan) {
+  const std::vector<std::uint64_t> offsets = deferred_offsets(segments);
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     plan.parts[i].offset = offsets[i];
   }
   if (!plan.files.empty()) {
-    plan.files[0].bytes = pieces.bytes;
+    plan.files[0].bytes = segments.bytes;
   }
   return plan;
 }
 
 // What is written beside the model.
 struct DataPlan {
-  std::optional<SavePlan> own;       // nothing: the given plan
-  std::optional<ModelPieces> model;  // kInline: the model is the data file, so its form comes first
+  std::optional<SavePlan> own;  // nothing: the given plan
+  std::optional<ModelSegments>
+      model;  // kInline: the model is the data file, so its form comes first
 };
 
 Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& builders,
@@ -192,17 +193,17 @@ std::vector<ModelBuilder> builders_for(const SavePlan& plan, const SourceModels&
 }
 
 // Writes the models, then their manifests, which name all of them.
-Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelPieces> inline_model,
+Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelSegments> inline_model,
                     const CopiedFiles& copied, const std::map<std::size_t, Overflow>& overflows,
                     const WriteOptions& options, Transaction& transaction) {
   std::vector<ModelIdentity> written;
   for (ModelBuilder& builder : builders) {
-    std::optional<ModelPieces> pieces = std::exchange(inline_model, std::nullopt);
-    if (!pieces) {
-      TRY_ASSIGN(pieces, builder.build(options.inputs, copied.sha1s));
+    std::optional<ModelSegments> segments = std::exchange(inline_model, std::nullopt);
+    if (!segments) {
+      TRY_ASSIGN(segments, builder.build(options.inputs, copied.sha1s));
     }
     TRY_ASSIGN(const auto identity,
-               write_model_file({transaction.staging(), builder.name(), *pieces,
+               write_model_file({transaction.staging(), builder.name(), *segments,
                                  ModelAccess::cuts(builder.model()), copied.crcs, options}));
     written.push_back(identity);
   }

@@ -64,13 +64,13 @@ class ClaimChecker {
                        IoBuffer& buffer) {
     Crc32 crc;
     for (std::uint64_t done = 0; done < part.bytes;) {
-      const auto piece = buffer.first(std::min(kStep, part.bytes - done));
-      if (!read_exact(file.fd(), part.offset + done, piece, file.name())) {
+      const auto chunk = buffer.first(std::min(kStep, part.bytes - done));
+      if (!read_exact(file.fd(), part.offset + done, chunk, file.name())) {
         return false;
       }
-      crc.update(piece);
-      done += piece.size();
-      TRY(meter_.step(piece.size()));
+      crc.update(chunk);
+      done += chunk.size();
+      TRY(meter_.step(chunk.size()));
     }
     return crc.value() == wanted;
   }

@@ -85,25 +85,25 @@ Status BlockScatter::read_elements(std::uint64_t first, std::span<std::byte> out
       std::lower_bound(placed_.begin(), placed_.end(), first / block_bytes_, of_block);
   const auto end = std::lower_bound(begin, placed_.end(), last_block + 1, of_block);
   const auto last = static_cast<std::size_t>(end - placed_.begin());
-  std::vector<std::byte> piece;
+  std::vector<std::byte> chunk;
   for (auto at = static_cast<std::size_t>(begin - placed_.begin()); at < last;) {
     const std::size_t run = run_length(at, last);
-    // A block larger than a piece is read in several pieces, and only the part that `out` needs.
+    // A block larger than a chunk is read in several chunks, and only the part that `out` needs.
     const std::uint64_t start = placed_[at].block * block_bytes_;
     const bool alone = run == 1;
     std::uint64_t skipped = alone && start < first ? first - start : 0;
     const std::uint64_t wanted =
         alone ? std::min(block_bytes_, first + out.size() - start) : run * block_bytes_;
     while (skipped < wanted) {
-      piece.resize(static_cast<std::size_t>(std::min(wanted - skipped, kPieceBytes)));
-      TRY(values_(placed_[at].value * block_bytes_ + skipped, piece));
+      chunk.resize(static_cast<std::size_t>(std::min(wanted - skipped, kChunkBytes)));
+      TRY(values_(placed_[at].value * block_bytes_ + skipped, chunk));
       if (alone) {
-        place(at, piece, skipped, first, out);
+        place(at, chunk, skipped, first, out);
       }
       for (std::size_t i = 0; !alone && i < run; ++i) {
-        place(at + i, std::span(piece).subspan(i * block_bytes_, block_bytes_), 0, first, out);
+        place(at + i, std::span(chunk).subspan(i * block_bytes_, block_bytes_), 0, first, out);
       }
-      skipped += piece.size();
+      skipped += chunk.size();
     }
     at += run;
   }
@@ -111,7 +111,7 @@ Status BlockScatter::read_elements(std::uint64_t first, std::span<std::byte> out
 }
 
 std::size_t BlockScatter::run_length(std::size_t begin, std::size_t end) const {
-  const auto most = std::max<std::uint64_t>(kPieceBytes / block_bytes_, 1);
+  const auto most = std::max<std::uint64_t>(kChunkBytes / block_bytes_, 1);
   std::size_t run = 1;
   while (begin + run < end && run < most &&
          placed_[begin + run].value == placed_[begin].value + run) {

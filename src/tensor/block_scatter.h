@@ -32,15 +32,15 @@ class BlockScatter {
                ReadSource values);
 
   // Reads the bytes from `first` on, with zeros where there is no block. Values that do not go
-  // straight into `out` are read in pieces of at most kPieceBytes.
+  // straight into `out` are read in chunks of at most kChunkBytes.
   [[nodiscard]] Status read(std::uint64_t first, std::span<std::byte> out) const;
-  static constexpr std::uint64_t kPieceBytes = std::uint64_t{256} << 10;
+  static constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 
  private:
   // Whole elements only.
   [[nodiscard]] Status read_elements(std::uint64_t first, std::span<std::byte> out) const;
   // How many of the blocks [begin, end) are contiguous in `values`; at most those that fit into a
-  // piece.
+  // chunk.
   [[nodiscard]] std::size_t run_length(std::size_t begin, std::size_t end) const;
   void place(std::size_t index, std::span<const std::byte> block, std::uint64_t skipped,
              std::uint64_t first, std::span<std::byte> out) const;

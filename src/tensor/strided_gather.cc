@@ -343,7 +343,7 @@ class Gatherer {
   Gatherer(std::uint32_t element_bytes, const ReadSource& read)
       : element_bytes_(element_bytes), read_(read) {}
 
-  // Reads a box whose element 0 lies at `offset`, in pieces whose scratch fits.
+  // Reads a box whose element 0 lies at `offset`, in chunks whose scratch fits.
   [[nodiscard]] Status gather(const Box& whole, std::uint64_t offset, std::byte* out) {
     Box box = simplified(whole);
     ReadPlan plan = plan_reads(box, element_bytes_);

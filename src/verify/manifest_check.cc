@@ -138,14 +138,14 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
   facts.records.resize(tensors, nullptr);
   for (const ManifestTensor& record : manifest.tensors) {
     const auto found = index.find({record.graph, record.place, record.slot});
-    const bool twin = found != index.end() && facts.records[found->second] != nullptr;
-    if (found != index.end() && !twin) {
+    const bool duplicate = found != index.end() && facts.records[found->second] != nullptr;
+    if (found != index.end() && !duplicate) {
       facts.records[found->second] = &record;
     } else {
       facts.unplaced.push_back(
           {FindingCode::kManifest, name_in_finding(record.slot), name_in_finding(location),
-           twin ? "the manifest has it twice"
-                : "the manifest has it, but the model has no such initializer"});
+           duplicate ? "the manifest has it twice"
+                     : "the manifest has it, but the model has no such initializer"});
     }
   }
   return facts;

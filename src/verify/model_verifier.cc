@@ -7,10 +7,10 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "onnx/duplicate_names.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
 #include "onnx/side_files.h"
-#include "onnx/twin_names.h"
 #include "save/generations.h"
 #include "save/planned_bytes.h"
 #include "verify/set_check.h"
@@ -103,13 +103,13 @@ Status ModelVerifier::read_names() {
     }
   }
   TRY_ASSIGN(const auto graphs, list_graphs(model_.proto->graph()));
-  for (TwinName& twin : find_twins(graphs)) {
-    Subject* subject = subject_of(twin.graph, std::string(twin.name));
+  for (DuplicateName& duplicate : find_duplicate_names(graphs)) {
+    Subject* subject = subject_of(duplicate.graph, std::string(duplicate.name));
     subject = subject != nullptr
                   ? subject
-                  : subject_of(twin.graph, std::string(twin.name), TensorPlace::kSparse);
+                  : subject_of(duplicate.graph, std::string(duplicate.name), TensorPlace::kSparse);
     if (subject != nullptr) {
-      report(*subject, FindingCode::kDuplicateName, std::move(twin.message));
+      report(*subject, FindingCode::kDuplicateName, std::move(duplicate.message));
     }
   }
   return {};

@@ -29,7 +29,7 @@ namespace {
 // Stays in a core's L2 cache between reading, comparing and the CRC.
 constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 // A tensor larger than this is shared by several threads.
-constexpr std::uint64_t kPieceBytes = std::uint64_t{32} << 20;
+constexpr std::uint64_t kChunkBytes = std::uint64_t{32} << 20;
 
 constexpr std::uint64_t kMaxPieces = 4096;
 
@@ -96,29 +96,29 @@ std::set<std::string_view> overused_files(const Directory& folder,
 
 std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks,
                        const Checkpoint* checkpoint) {
-  std::vector<Piece> pieces;
+  std::vector<Piece> chunks;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const bool is_made =
         checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
     // What is made is made once for all of it; of what is not there its reader says so.
-    if (is_made || (checks[i].length > kPieceBytes && !is_in_file(folder, checks[i]))) {
-      pieces.push_back({i, 0, checks[i].length});
+    if (is_made || (checks[i].length > kChunkBytes && !is_in_file(folder, checks[i]))) {
+      chunks.push_back({i, 0, checks[i].length});
       continue;
     }
-    // Sparse files can have any size, so their number of pieces has a limit of its own.
-    std::uint64_t step = std::max(kPieceBytes, checks[i].length / kMaxPieces);
+    // Sparse files can have any size, so their number of chunks has a limit of its own.
+    std::uint64_t step = std::max(kChunkBytes, checks[i].length / kMaxPieces);
     if (const auto tiles =
             checks[i].equals ? planned_tiles(*checkpoint, *checks[i].equals) : std::nullopt) {
-      step = tiles->piece_bytes(step);
+      step = tiles->chunk_bytes(step);
     }
     std::uint64_t first = 0;
     do {  // an empty range still has a file to look at
       const std::uint64_t length = std::min(step, checks[i].length - first);
-      pieces.push_back({i, first, length});
+      chunks.push_back({i, first, length});
       first += length;
     } while (first < checks[i].length);
   }
-  return pieces;
+  return chunks;
 }
 
 // What a range is compared with.
@@ -139,11 +139,11 @@ WantedBytes find_wanted(const Checkpoint* checkpoint, const RangeCheck& check) {
 
 class PieceReader {
  public:
-  PieceReader(const RangeCheck& check, const Piece& piece, const Checkpoint* checkpoint,
+  PieceReader(const RangeCheck& check, const Piece& chunk, const Checkpoint* checkpoint,
               const VerifyOptions& options, BufferPool& tiles)
-      : check_(check), piece_(piece), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
+      : check_(check), piece_(chunk), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
 
-  // Reads the piece; an error of the data file becomes answer.fault.
+  // Reads the chunk; an error of the data file becomes answer.fault.
   [[nodiscard]] Status run(const Directory& folder, ByteComparer& comparer, ProgressMeter& meter,
                            RangeAnswer& answer) const {
     auto file = open_data_file(folder, check_.location, &answer.hub_link);
@@ -197,12 +197,12 @@ class PieceReader {
                             RangeAnswer& answer) const {
     SparseCrc32 crc;
     std::uint64_t done = 0;
-    ComparedBytes bytes{found_in(file), {}, [&](std::span<const std::byte> piece) {
+    ComparedBytes bytes{found_in(file), {}, [&](std::span<const std::byte> chunk) {
                           if (check_.wants_crc || answer.own) {
-                            crc.update(piece);
+                            crc.update(chunk);
                           }
-                          done += piece.size();
-                          return meter.step(piece.size());
+                          done += chunk.size();
+                          return meter.step(chunk.size());
                         }};
     if (wanted.file != nullptr) {
       bytes.wanted = [&](std::uint64_t at, std::span<std::byte> room) {
@@ -261,9 +261,9 @@ class PieceReader {
     BufferPool::Lease tile(tiles_);
     std::uint64_t done = 0;
     const auto compare = [&](std::uint64_t first, std::span<const std::byte> run) -> Status {
-      const auto take = [&](std::span<const std::byte> piece) {
-        done += piece.size();
-        return meter.step(piece.size());
+      const auto take = [&](std::span<const std::byte> chunk) {
+        done += chunk.size();
+        return meter.step(chunk.size());
       };
       TRY_ASSIGN(
           const auto compared,
@@ -308,7 +308,7 @@ class PieceReader {
 };
 
 // Pieces of one range come in order: the first fault and the first difference are the range's.
-void join(RangeAnswer& range, const Piece& piece, RangeAnswer answer) {
+void join(RangeAnswer& range, const Piece& chunk, RangeAnswer answer) {
   if (!range.fault) {
     range.fault = std::move(answer.fault);
   }
@@ -318,7 +318,7 @@ void join(RangeAnswer& range, const Piece& piece, RangeAnswer answer) {
   range.own = range.own || answer.own;
   range.hard_links = range.hard_links || answer.hard_links;
   range.hub_link = range.hub_link || answer.hub_link;
-  range.crc32 = crc32_concat(range.crc32, answer.crc32, piece.length);
+  range.crc32 = crc32_concat(range.crc32, answer.crc32, chunk.length);
 }
 
 Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder,
@@ -327,24 +327,24 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
                                              const VerifyOptions& options, ProgressMeter& meter) {
   TRY_ASSIGN(const auto directory, Directory::open(folder));
   const std::set<std::string_view> overused = overused_files(directory, checks);
-  std::vector<Piece> pieces = cut(directory, checks, checkpoint);
+  std::vector<Piece> chunks = cut(directory, checks, checkpoint);
   std::erase_if(
-      pieces, [&](const Piece& piece) { return overused.contains(checks[piece.check].location); });
-  std::vector<RangeAnswer> answers(pieces.size());
+      chunks, [&](const Piece& chunk) { return overused.contains(checks[chunk.check].location); });
+  std::vector<RangeAnswer> answers(chunks.size());
   std::uint64_t bytes = 0;
-  for (const Piece& piece : pieces) {
-    bytes += piece.length;
+  for (const Piece& chunk : chunks) {
+    bytes += chunk.length;
   }
   const int threads = thread_count(options.threads, bytes);
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   const auto read = [&](std::size_t i, int thread) {
-    const PieceReader reader(checks[pieces[i].check], pieces[i], checkpoint, options, tiles);
+    const PieceReader reader(checks[chunks[i].check], chunks[i], checkpoint, options, tiles);
     return reader.run(directory, comparers[static_cast<std::size_t>(thread)], meter, answers[i]);
   };
   // To compare places takes less time than an OpenMP region (2 GB, linked: 3 % of the save).
-  TRY(options.compare == Compare::kPlaces ? parallel_tasks(pieces.size(), threads, read)
-                                          : parallel_for(pieces.size(), threads, read));
+  TRY(options.compare == Compare::kPlaces ? parallel_tasks(chunks.size(), threads, read)
+                                          : parallel_for(chunks.size(), threads, read));
   std::vector<RangeAnswer> ranges(checks.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (overused.contains(checks[i].location)) {
@@ -353,8 +353,8 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
                              std::to_string(kMaxTimesRead) + " times its size; not read"};
     }
   }
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    join(ranges[pieces[i].check], pieces[i], std::move(answers[i]));
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    join(ranges[chunks[i].check], chunks[i], std::move(answers[i]));
   }
   return ranges;
 }

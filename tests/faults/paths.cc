@@ -519,8 +519,8 @@ class Walk {
 
   // A file may have several links: caches and backups have them.
   static Wanted wanted_of(const Kind& kind) {
-    const bool is_twin = std::string_view(kind.name) == "a hard link to a good file";
-    return kind.plain || is_twin ? Wanted::kSuccess : Wanted::kRefusal;
+    const bool is_duplicate = std::string_view(kind.name) == "a hard link to a good file";
+    return kind.plain || is_duplicate ? Wanted::kSuccess : Wanted::kRefusal;
   }
 
   void walk_kinds_of_data() {

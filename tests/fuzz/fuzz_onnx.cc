@@ -55,7 +55,7 @@ void scan(std::string_view bytes) {
     return;
   }
   for (const WireTensor& tensor : found->tensors) {
-    for (const WirePiece& piece : found->pieces_of(tensor)) {
+    for (const WireSegment& piece : found->segments_of(tensor)) {
       require(piece.begin < piece.payload && piece.payload <= piece.end &&
               piece.end <= bytes.size());
     }

@@ -201,7 +201,7 @@ void add_texts(Seeds& seeds) {
   seeds.add("safetensors", safetensors_file(std::string("{}\0}", 4), ""));
   seeds.add("safetensors", safetensors_file("\xEF\xBB\xBF{}", ""));
   seeds.add_fixture("safetensors", "bad/overlapping.safetensors");
-  seeds.add_fixture("safetensors", "bad/twin_names.safetensors");
+  seeds.add_fixture("safetensors", "bad/duplicate_names.safetensors");
   seeds.add("index", R"({"metadata":{"total_size":16},"weight_map":{"a":"a.safetensors",)"
                      R"("b":"b.safetensors"}})");
   seeds.add("index", R"({"weight_map":{"w":"c.bin"}})");

@@ -25,7 +25,7 @@ REFUSED_FIXTURES = (
     "expand_bomb.pt",
     "out_of_storage.pt",
     "overlapping.safetensors",
-    "twin_names.safetensors",
+    "duplicate_names.safetensors",
     "huge_header.safetensors",
 )
 

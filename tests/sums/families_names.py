@@ -35,7 +35,7 @@ def added_prefix(draw, size):
     return pair([f"{i}." + ".".join(tail) for i in range(count)], [".".join(tail[i:]) for i in range(depth)])
 
 
-def twin_names(bits, count, letter="a"):
+def duplicate_names(bits, count, letter="a"):
     """Different names that are one when dots are underscores."""
     return ["".join(letter + ("." if i >> bit & 1 else "_") for bit in range(bits)) + "z" for i in range(count)]
 
@@ -44,21 +44,21 @@ def refined_ties(draw, size):
     """One bucket of names that refine alike meets as many prefixes."""
     count = max(2, size // 150)
     bits = max(3, count.bit_length())
-    slots = twin_names(bits, count)
+    slots = duplicate_names(bits, count)
     keys = [f"{i}.{draw.choice(slots)}" for i in range(count)]
     return pair(slots, keys, dims=draw.choice([(1,), None]))
 
 
 def refined_ties_added(draw, size):
     count = max(2, size // 150)
-    keys = twin_names(max(3, count.bit_length()), count)
+    keys = duplicate_names(max(3, count.bit_length()), count)
     return pair([f"{i}.{draw.choice(keys)}" for i in range(count)], keys)
 
 
 def refined_bucket(draw, size):
     """All slots and all keys are one name when dots are underscores, equal or not."""
     count = max(2, size // 150)
-    names = twin_names(max(3, count.bit_length() + 1), 2 * count)
+    names = duplicate_names(max(3, count.bit_length() + 1), 2 * count)
     draw.shuffle(names)
     return pair(names[:count], names[draw.randrange(count) : draw.randrange(count, 2 * count) + 1])
 
@@ -66,7 +66,7 @@ def refined_bucket(draw, size):
 def metadata_ties(draw, size):
     """Each dropped name stands for a slot of a large bucket."""
     count = max(2, size // 120)
-    slots = twin_names(max(3, count.bit_length()), count)
+    slots = duplicate_names(max(3, count.bit_length()), count)
     return pair(slots + ["kept"], ["kept"], metadata=dict.fromkeys(slots, "kept"))
 
 

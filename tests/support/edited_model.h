@@ -6,14 +6,14 @@
 
 #include "base/try.h"
 #include "onnx/model_access.h"
-#include "onnx/model_pieces.h"
+#include "onnx/model_segments.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
 
 inline Result<std::string> edited_file(const Model& model, ModelEdits edits) {
-  TRY_ASSIGN(auto pieces, model_pieces(model, std::move(edits)));
-  return join_pieces(std::move(pieces), ModelAccess::cuts(model));
+  TRY_ASSIGN(auto pieces, model_segments(model, std::move(edits)));
+  return join_segments(std::move(pieces), ModelAccess::cuts(model));
 }
 
 inline Result<Model> edited_model(const Model& model, ModelEdits edits) {

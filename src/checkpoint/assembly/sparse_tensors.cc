@@ -25,25 +25,25 @@ std::uint64_t product(std::span<const std::int64_t> sizes) {
   return all;
 }
 
-// Calls use(i, value) for the integers [first, first + count) of a part, read in pieces.
+// Calls use(i, value) for the integers [first, first + count) of a part, read in chunks.
 template <typename Use>
 Status for_each_integer(const SparsePart& part, std::uint64_t first, std::uint64_t count,
                         const Use& use) {
-  constexpr std::uint64_t kPiece = 8192;
+  constexpr std::uint64_t kChunk = 8192;
   const std::uint32_t unit = byte_size(part.dtype);
-  std::vector<std::byte> piece;
+  std::vector<std::byte> chunk;
   for (std::uint64_t done = 0; done < count;) {
-    const auto some = static_cast<std::size_t>(std::min(kPiece, count - done));
-    piece.resize(some * unit);
-    TRY(part.read((first + done) * unit, piece));
+    const auto some = static_cast<std::size_t>(std::min(kChunk, count - done));
+    chunk.resize(some * unit);
+    TRY(part.read((first + done) * unit, chunk));
     for (std::size_t i = 0; i < some; ++i, ++done) {
       std::int64_t value = 0;
       if (unit == sizeof(std::int32_t)) {
         std::int32_t narrow = 0;
-        std::memcpy(&narrow, piece.data() + i * unit, unit);
+        std::memcpy(&narrow, chunk.data() + i * unit, unit);
         value = narrow;
       } else {
-        std::memcpy(&value, piece.data() + i * unit, unit);
+        std::memcpy(&value, chunk.data() + i * unit, unit);
       }
       TRY(use(done, value));
     }
@@ -215,11 +215,11 @@ Result<Placed> place_compressed(const SparseTensor& tensor, const Blocks& blocks
   return placed;
 }
 
-bool has_twins(const Placed& placed) {
-  const auto twin = std::adjacent_find(
+bool has_duplicates(const Placed& placed) {
+  const auto duplicate = std::adjacent_find(
       placed.begin(), placed.end(),
       [](const PlacedBlock& a, const PlacedBlock& b) { return a.block == b.block; });
-  return twin != placed.end();
+  return duplicate != placed.end();
 }
 
 // The scatter stores whole blocks one after the other, but rows of the matrix run across blocks.
@@ -237,7 +237,7 @@ ReadSource rows_of_blocks(std::shared_ptr<const BlockScatter> scatter, const Blo
     const auto gather = [&](std::uint64_t offset, std::span<std::byte> whole) {
       return gather_strided(
           view, offset / view.element_bytes, whole,
-          [&](std::uint64_t at, std::span<std::byte> piece) { return scatter->read(at, piece); });
+          [&](std::uint64_t at, std::span<std::byte> chunk) { return scatter->read(at, chunk); });
     };
     return read_whole_elements(view.element_bytes, first, out, gather);
   };
@@ -253,11 +253,11 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
   if (!std::is_sorted(placed.begin(), placed.end())) {
     std::sort(placed.begin(), placed.end());
   }
-  const bool twins = has_twins(placed);
-  if (twins && !coo) {
+  const bool duplicates = has_duplicates(placed);
+  if (duplicates && !coo) {
     return corrupt_sparse("two of its values have the same place");
   }
-  if (twins && !can_add(tensor.values.dtype)) {
+  if (duplicates && !can_add(tensor.values.dtype)) {
     return fail(ErrorCode::kUnsupported,
                 "it is sparse with several " + std::string(torch_name(tensor.values.dtype)) +
                     " values at one place; save tensor.coalesce() instead");
@@ -272,7 +272,7 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
     return ReadSource([](std::uint64_t, std::span<std::byte>) { return Status(); });
   }
   // Blocks with the same index are not bounded by the dense tensor, and take time on every read.
-  TRY(twins ? budget.take(placed.size(), block_bytes) : Status());
+  TRY(duplicates ? budget.take(placed.size(), block_bytes) : Status());
   auto scatter = std::make_shared<const BlockScatter>(std::move(placed), block_bytes,
                                                       tensor.values.dtype, tensor.values.read);
   if (has_blocks(tensor.layout)) {

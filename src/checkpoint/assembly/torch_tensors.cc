@@ -50,8 +50,9 @@ Status check_unique_names(std::span<const TensorView> tensors) {
     names.push_back(tensor.name);
   }
   std::sort(names.begin(), names.end());
-  const auto twin = std::adjacent_find(names.begin(), names.end());
-  return twin == names.end() ? Status() : corrupt("two tensors have the name " + quote(*twin));
+  const auto duplicate = std::adjacent_find(names.begin(), names.end());
+  return duplicate == names.end() ? Status()
+                                  : corrupt("two tensors have the name " + quote(*duplicate));
 }
 
 }  // namespace onnx_external

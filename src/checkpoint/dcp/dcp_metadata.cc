@@ -142,12 +142,13 @@ class MetadataReader {
     }
     std::sort(places_.begin(), places_.end(),
               [](const Place& a, const Place& b) { return a.key() < b.key(); });
-    const auto twin =
+    const auto duplicate =
         std::adjacent_find(places_.begin(), places_.end(),
                            [](const Place& a, const Place& b) { return a.key() == b.key(); });
-    return twin == places_.end() ? Status()
-                                 : corrupt("tensor " + quote(twin->name) + ": two places for its " +
-                                           "chunk at " + shape_text(twin->offsets));
+    return duplicate == places_.end()
+               ? Status()
+               : corrupt("tensor " + quote(duplicate->name) + ": two places for its " +
+                         "chunk at " + shape_text(duplicate->offsets));
   }
 
   [[nodiscard]] Status read_items() {
@@ -168,11 +169,12 @@ class MetadataReader {
     }
     std::sort(by_name_.begin(), by_name_.end(),
               [&](std::uint32_t a, std::uint32_t b) { return items_[a].name < items_[b].name; });
-    const auto twin = std::adjacent_find(
+    const auto duplicate = std::adjacent_find(
         by_name_.begin(), by_name_.end(),
         [&](std::uint32_t a, std::uint32_t b) { return items_[a].name == items_[b].name; });
-    return twin == by_name_.end() ? Status()
-                                  : corrupt("two items have the name " + quote(items_[*twin].name));
+    return duplicate == by_name_.end()
+               ? Status()
+               : corrupt("two items have the name " + quote(items_[*duplicate].name));
   }
 
   [[nodiscard]] Status read_item(NodeId value, DcpItem& item) {

@@ -75,8 +75,8 @@ Status ElementReader::read_whole(std::uint64_t element, std::span<std::byte> out
   const std::uint64_t start = view_.storage_offset;
   TRY(contiguous_ ? read_storage_(start + element * unit_, out)
                   : gather_strided(strided_, element, out,
-                                   [&](std::uint64_t offset, std::span<std::byte> piece) {
-                                     return read_storage_(start + offset, piece);
+                                   [&](std::uint64_t offset, std::span<std::byte> chunk) {
+                                     return read_storage_(start + offset, chunk);
                                    }));
   put_right(out);
   return {};
@@ -84,8 +84,8 @@ Status ElementReader::read_whole(std::uint64_t element, std::span<std::byte> out
 
 Status ElementReader::read_rows(std::uint64_t pitch, std::span<std::byte> out) const {
   TRY(gather_matrix(strided(view_), pitch, out.data(),
-                    [&](std::uint64_t offset, std::span<std::byte> piece) {
-                      return read_storage_(view_.storage_offset + offset, piece);
+                    [&](std::uint64_t offset, std::span<std::byte> chunk) {
+                      return read_storage_(view_.storage_offset + offset, chunk);
                     }));
   put_right(out);
   return {};

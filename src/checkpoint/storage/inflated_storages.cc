@@ -22,10 +22,10 @@ Status inflate_to_file(int fd, std::uint64_t offset, const std::filesystem::path
   std::uint64_t written = 0;
   TRY(inflate_range(
       file, {.offset = storage.offset, .stored = storage.stored_bytes, .size = storage.bytes},
-      [&](std::span<const std::byte> piece) -> Status {
-        crc.update(piece);
-        auto wrote = write_all(fd, offset + written, piece, name);
-        written += piece.size();
+      [&](std::span<const std::byte> chunk) -> Status {
+        crc.update(chunk);
+        auto wrote = write_all(fd, offset + written, chunk, name);
+        written += chunk.size();
         return wrote;
       }));
   if (storage.crc32 && *storage.crc32 != crc.value()) {

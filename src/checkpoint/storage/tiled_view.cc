@@ -15,7 +15,7 @@ namespace {
 
 // Smaller matrices are read directly.
 constexpr std::uint64_t kMinTiledBytes = std::uint64_t{1} << 20;
-// Values are converted in pieces that stay in the L2 cache.
+// Values are converted in chunks that stay in the L2 cache.
 constexpr std::uint64_t kCastBytes = std::uint64_t{128} << 10;
 
 // Room for any tile, with the lines between its rows (spread_rows). It is taken at once: tiles of
@@ -95,7 +95,7 @@ void TiledView::choose_tile() {
   }
 }
 
-std::uint64_t TiledView::piece_bytes(std::uint64_t least) const {
+std::uint64_t TiledView::chunk_bytes(std::uint64_t least) const {
   const std::uint64_t band = tile_rows_ * columns_.size * out_unit_;
   return (least + band - 1) / band * band;
 }

@@ -33,15 +33,15 @@ class TiledView {
                                                    const TensorView& view,
                                                    std::optional<DType> cast_to);
 
-  // The size of a piece of whole tiles that has at least `least` bytes; pieces of this size,
+  // The size of a chunk of whole tiles that has at least `least` bytes; chunks of this size,
   // counted from the start of the tensor, are read as efficiently as the whole.
-  [[nodiscard]] std::uint64_t piece_bytes(std::uint64_t least) const;
+  [[nodiscard]] std::uint64_t chunk_bytes(std::uint64_t least) const;
 
   // Passes the bytes [first, first + length) of the row-major tensor to `take`, each row in order
   // but several rows interleaved, and returns their CRC-32. `tile` grows to the largest tile, plus
   // up to 127 bytes between rows of 1 KiB and more. Stops at the first error of `take`. Errors as
-  // for Checkpoint::read(). Requires: both are multiples of piece_bytes(1), except that the last
-  // piece is shorter.
+  // for Checkpoint::read(). Requires: both are multiples of chunk_bytes(1), except that the last
+  // chunk is shorter.
   [[nodiscard]] Result<std::uint32_t> read(std::uint64_t first, std::uint64_t length,
                                            IoBuffer& tile, const TakeRun& take) const;
 

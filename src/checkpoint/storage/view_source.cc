@@ -22,13 +22,13 @@ Status with_reader(const StorageSource& source, InflatedStorages& inflated, cons
   }
   const SourceFile& file = *source.file;
   if (storage.compression == Compression::kNone) {
-    return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
-      return file.read(storage.offset + offset, piece);
+    return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> chunk) {
+      return file.read(storage.offset + offset, chunk);
     }));
   }
   TRY_ASSIGN(const auto place, inflated.get(source.index, storage, file));
-  return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> piece) {
-    return read_exact(place.fd, place.offset + offset, piece, "inflated record of " + file.name());
+  return use(ElementReader(view, storage, [&](std::uint64_t offset, std::span<std::byte> chunk) {
+    return read_exact(place.fd, place.offset + offset, chunk, "inflated record of " + file.name());
   }));
 }
 

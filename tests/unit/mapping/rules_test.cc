@@ -41,12 +41,12 @@ TEST(MappingRules, OnePrefixIsAddedOrRemoved) {
   removed.open("fc.weight");
   removed.key("module.fc.weight");
   EXPECT_THAT(removed.pairs(), ElementsAre("fc.weight<-module.fc.weight (prefix-removed)"));
-  EXPECT_EQ(removed.map()->alignment, "-module.");
+  EXPECT_EQ(removed.map()->key_prefix, "-module.");
   MappingCase added;
   added.open("model_fc_weight");
   added.key("fc.weight");
   EXPECT_THAT(added.pairs(), ElementsAre("model_fc_weight<-fc.weight (prefix-added)"));
-  EXPECT_EQ(added.map()->alignment, "+model_");
+  EXPECT_EQ(added.map()->key_prefix, "+model_");
 }
 
 TEST(MappingRules, AKeyUnderAnotherModuleWithAFittingNameIsNoRival) {
@@ -67,7 +67,7 @@ TEST(MappingRules, TeacherAndStudentNeedAPrefix) {
   for (const char* prefix : {"student", "student."}) {
     c.options.prefix = prefix;
     EXPECT_THAT(c.pairs(), ElementsAre("fc.weight<-student.fc.weight (prefix-removed)"));
-    EXPECT_EQ(c.map()->alignment, "-student.");
+    EXPECT_EQ(c.map()->key_prefix, "-student.");
   }
 }
 

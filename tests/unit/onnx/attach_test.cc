@@ -8,7 +8,7 @@
 
 #include "onnx/external_data.h"
 #include "onnx/model_edits.h"
-#include "onnx/model_pieces.h"
+#include "onnx/model_segments.h"
 #include "onnx_external/model.h"
 #include "support/edited_model.h"
 #include "support/graph_builder.h"
@@ -308,13 +308,13 @@ TEST(Attach, DefersBytesThatComeLater) {
       external(model, "b", {2, 2})};
   auto edits = edits_of(model, all);
   ASSERT_THAT(edits, IsOk());
-  const auto pieces = model_pieces(model, *std::move(edits));
+  const auto pieces = model_segments(model, *std::move(edits));
   ASSERT_THAT(pieces, IsOk());
-  ASSERT_EQ(pieces->pieces.size(), 3U);
-  EXPECT_EQ(pieces->pieces[1].from, ModelPiece::From::kDeferred);
-  EXPECT_EQ(pieces->pieces[1].number, 7U);
+  ASSERT_EQ(pieces->segments.size(), 3U);
+  EXPECT_EQ(pieces->segments[1].from, ModelSegment::From::kDeferred);
+  EXPECT_EQ(pieces->segments[1].number, 7U);
   std::string file = pieces->text;
-  file.insert(pieces->pieces[0].bytes, "0123456789abcdef");
+  file.insert(pieces->segments[0].bytes, "0123456789abcdef");
   EXPECT_EQ(file.size(), pieces->bytes);
   onnx::ModelProto read;
   ASSERT_TRUE(read.ParseFromString(file));

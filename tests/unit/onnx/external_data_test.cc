@@ -77,7 +77,7 @@ TEST(ExternalData, TakesWhatLoadersTakeAndRemarksWhatOneOfThemRefuses) {
   EXPECT_TRUE(remarks_on({{"location", "a"}, {"length", "0"}}).has(DataRemark::kZeroLength));
   EXPECT_TRUE(remarks_on(with({{"prepacked_0", "k|0;8;1"}})).has(DataRemark::kPrepacked));
   EXPECT_TRUE(remarks_on(with({{"basepath", "/else"}})).has(DataRemark::kBasepath));
-  EXPECT_TRUE(remarks_on(with({{"location", "a"}})).has(DataRemark::kTwinKeys));
+  EXPECT_TRUE(remarks_on(with({{"location", "a"}})).has(DataRemark::kDuplicateKeys));
   EXPECT_TRUE(remarks_on(with({{"checksum", "md5"}})).has(DataRemark::kOtherChecksum));
   EXPECT_TRUE(remarks_on({{"location", "w..bin"}, {"length", "8"}}).has(DataRemark::kDots));
 }

@@ -101,8 +101,8 @@ bool is_listed(const onnx::ModelProto& model) {
 bool is_scanned(const onnx::ModelProto& model) {
   const std::string bytes = model.SerializeAsString();
   const auto scan = scan_model(WireInput(bytes), {});
-  return scan && scan->pieces.size() == 1 &&
-         bytes.substr(scan->pieces[0].payload, kMark.size()) == kMark;
+  return scan && scan->segments.size() == 1 &&
+         bytes.substr(scan->segments[0].payload, kMark.size()) == kMark;
 }
 
 // The model with `change` in the place of the mark, by the edits of a save.

@@ -43,8 +43,8 @@ TEST(WireScan, FindsDataFieldsWithoutTheirNeighbours) {
   const auto found = scan(bytes);
   ASSERT_THAT(found, IsOk());
   ASSERT_EQ(found->tensors.size(), 1U);
-  ASSERT_EQ(found->pieces.size(), 1U);
-  const WirePiece& piece = found->pieces[0];
+  ASSERT_EQ(found->segments.size(), 1U);
+  const WireSegment& piece = found->segments[0];
   EXPECT_EQ(bytes.substr(piece.begin, piece.end - piece.begin), field(9, "abcd"));
   EXPECT_EQ(bytes.substr(piece.payload, piece.end - piece.payload), "abcd");
   EXPECT_TRUE(piece.packed);
@@ -56,9 +56,9 @@ TEST(WireScan, NeighbouringSingleValuesAreOnePiece) {
   const std::string one = "\x25" + std::string(4, 'f');  // float_data, fixed32
   const auto found = scan(model_of(one + one + field(8, "w") + one));
   ASSERT_THAT(found, IsOk());
-  ASSERT_EQ(found->pieces.size(), 2U);
-  EXPECT_EQ(found->pieces[0].end - found->pieces[0].begin, 10U);
-  EXPECT_FALSE(found->pieces[0].packed);
+  ASSERT_EQ(found->segments.size(), 2U);
+  EXPECT_EQ(found->segments[0].end - found->segments[0].begin, 10U);
+  EXPECT_FALSE(found->segments[0].packed);
 }
 
 TEST(WireScan, ListsOnlyWhatTheFilterAsksFor) {
@@ -149,12 +149,12 @@ TEST(WireScan, RefusesATensorThatItsParentHasTwice) {
   expect_refused(field(7, field(15, values + values)), ErrorCode::kUnsupported, "twice");
 }
 
-TEST(WireScan, RefusesDataInTooManyPieces) {
+TEST(WireScan, RefusesDataInTooManySegments) {
   std::string tensor;
-  for (std::size_t i = 0; i <= kMaxWirePieces; ++i) {
+  for (std::size_t i = 0; i <= kMaxWireSegments; ++i) {
     tensor += field(4, std::string(16, 'f')) + field(12, "");
   }
-  expect_refused(model_of(tensor), ErrorCode::kUnsupported, "more than 64 pieces");
+  expect_refused(model_of(tensor), ErrorCode::kUnsupported, "more than 64 segments");
 }
 
 TEST(WireScan, EveryCutOfAModelIsRefusedOrEndsBetweenFields) {
@@ -192,7 +192,7 @@ TEST(WireRewrite, PutsTheLengthsOfAllEnclosingMessagesRight) {
     const std::string filling = field(9, std::string(size, 'z'));
     const auto found = scan(before);
     ASSERT_THAT(found, IsOk());
-    const WirePiece& piece = found->pieces[0];
+    const WireSegment& piece = found->segments[0];
     const std::vector<WireEdit> edits{
         {found->tensors[0].message, piece.begin, piece.end, filling.size()}};
     const auto steps = rewrite(*found, edits, before.size());
@@ -204,7 +204,7 @@ TEST(WireRewrite, PutsTheLengthsOfAllEnclosingMessagesRight) {
 TEST(WireRewrite, RefusesAModelThatProtobufCouldNotRead) {
   const std::string bytes = model_of(field(9, "abcd"));
   const auto found = scan(bytes);
-  const WirePiece& piece = found->pieces[0];
+  const WireSegment& piece = found->segments[0];
   const auto edit = [&](std::uint64_t size) {
     const std::vector<WireEdit> edits{{found->tensors[0].message, piece.begin, piece.end, size}};
     return rewrite(*found, edits, bytes.size());

@@ -49,7 +49,7 @@ TEST(BlockScatter, ReadsAnyRangeOfBytesAsItReadsTheWhole) {
 
 TEST(BlockScatter, ReadsBlocksLargerThanAPiece) {
   std::string values;
-  for (std::uint64_t i = 0; i < BlockScatter::kPieceBytes + 1000; ++i) {
+  for (std::uint64_t i = 0; i < BlockScatter::kChunkBytes + 1000; ++i) {
     values += static_cast<char>('a' + i % 23);
   }
   const BlockScatter scatter({{2, 0}}, values.size(), DType::kUInt8, source_of(values));

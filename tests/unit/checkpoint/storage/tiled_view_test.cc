@@ -45,8 +45,8 @@ class Tiled : public testing::Test {
     const std::uint64_t bytes = *contiguous_nbytes(cast_to.value_or(view().dtype), view().shape);
     std::string out(bytes, '\0');
     IoBuffer tile;
-    for (std::uint64_t first = 0; first < bytes; first += tiles->piece_bytes(piece)) {
-      const std::uint64_t length = std::min(tiles->piece_bytes(piece), bytes - first);
+    for (std::uint64_t first = 0; first < bytes; first += tiles->chunk_bytes(piece)) {
+      const std::uint64_t length = std::min(tiles->chunk_bytes(piece), bytes - first);
       const auto crc =
           tiles->read(first, length, tile, [&](std::uint64_t at, std::span<const std::byte> run) {
             shortest_ = std::min(shortest_, run.size());
@@ -131,7 +131,7 @@ TEST_F(Tiled, StopsAtTheFirstErrorOfTheTaker) {
         .strides = Strides{1, 1500}});
   const auto tiles = TiledView::of(*checkpoint_, view(), {});
   IoBuffer tile;
-  EXPECT_THAT(tiles->read(0, tiles->piece_bytes(1), tile,
+  EXPECT_THAT(tiles->read(0, tiles->chunk_bytes(1), tile,
                           [](std::uint64_t, std::span<const std::byte>) -> Status {
                             return fail(ErrorCode::kIo, "full disk");
                           }),

@@ -1,4 +1,4 @@
-#include "cut/known_names.h"
+#include "cut/name_errors.h"
 
 #include <cstddef>
 #include <vector>

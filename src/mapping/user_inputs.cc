@@ -1,4 +1,4 @@
-#include "mapping/callers.h"
+#include "mapping/user_inputs.h"
 
 #include <algorithm>
 #include <limits>
@@ -54,7 +54,7 @@ class InputSorter {
                       [](InputState state) { return state != InputState::kFilled; }));
     for (std::size_t i = 0; i < states_.size(); ++i) {
       if (states_[i] == InputState::kCallers) {
-        leftovers_.callers.push_back(task_.graph.graph_inputs[i]);
+        leftovers_.user_inputs.push_back(task_.graph.graph_inputs[i]);
       } else if (states_[i] == InputState::kOpen) {
         sort_open(i, left == 1);
       } else if (is_suspect(i)) {
@@ -150,7 +150,7 @@ class InputSorter {
     if (!task_.options.inputs.empty() || is_weight) {
       leftovers_.missing.push_back(slot);
     } else if ((holds_weights_ || is_only_one) && !fits_left_key(slot)) {
-      leftovers_.callers.push_back(name);
+      leftovers_.user_inputs.push_back(name);
     } else {
       leftovers_.unconfirmed.push_back(slot);
     }

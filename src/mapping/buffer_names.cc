@@ -1,4 +1,4 @@
-#include "mapping/known_names.h"
+#include "mapping/buffer_names.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "onnx/twin_names.h"
+#include "onnx/duplicate_names.h"
 
 #include <cstddef>
 #include <string>
@@ -60,15 +60,15 @@ struct Named {
   }
 };
 
-class TwinFinder {
+class DuplicateFinder {
  public:
-  explicit TwinFinder(std::span<const GraphNode> graphs) : graphs_(graphs) {}
+  explicit DuplicateFinder(std::span<const GraphNode> graphs) : graphs_(graphs) {}
 
-  std::vector<TwinName> find() {
+  std::vector<DuplicateName> find() {
     for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
       visit(g);
     }
-    return std::move(twins_);
+    return std::move(duplicates_);
   }
 
  private:
@@ -106,21 +106,22 @@ class TwinFinder {
   }
 
   void report(std::uint32_t g, const Named& first, const Named& second) {
-    twins_.push_back({g, first.name,
-                      "the name is there twice in " + graph_text(graphs_, g) + ": " + first.text() +
-                          ", and " + second.text() +
-                          ", of which runtimes take one or none; remove the wrong one, or give the "
-                          "model that this one was made from"});
+    duplicates_.push_back(
+        {g, first.name,
+         "the name is there twice in " + graph_text(graphs_, g) + ": " + first.text() + ", and " +
+             second.text() +
+             ", of which runtimes take one or none; remove the wrong one, or give the "
+             "model that this one was made from"});
   }
 
   std::span<const GraphNode> graphs_;
-  std::vector<TwinName> twins_;
+  std::vector<DuplicateName> duplicates_;
 };
 
 }  // namespace
 
-std::vector<TwinName> find_twins(std::span<const GraphNode> graphs) {
-  return TwinFinder(graphs).find();
+std::vector<DuplicateName> find_duplicate_names(std::span<const GraphNode> graphs) {
+  return DuplicateFinder(graphs).find();
 }
 
 }  // namespace onnx_external

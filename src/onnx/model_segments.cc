@@ -1,4 +1,4 @@
-#include "onnx/model_pieces.h"
+#include "onnx/model_segments.h"
 
 #include <array>
 #include <cstdint>
@@ -246,8 +246,8 @@ class EditedCopy {
 
   // A tensor whose data is in the model's file has a placeholder in the text.
   bool replace(const onnx::TensorProto& tensor, const Place& place) {
-    if (const auto pieces = cuts_.find(tensor); pieces && !edits_.replaced.contains(&tensor)) {
-      append_tensor(BareTensor(tensor), *pieces, edits_.replaced[&tensor]);
+    if (const auto segments = cuts_.find(tensor); segments && !edits_.replaced.contains(&tensor)) {
+      append_tensor(BareTensor(tensor), *segments, edits_.replaced[&tensor]);
     }
     return replace(static_cast<const google::protobuf::MessageLite&>(tensor), place);
   }
@@ -329,7 +329,7 @@ Result<LooseAttributes> edit_loose_attributes(const Model& model, ModelEdits& ed
 
 }  // namespace
 
-Result<ModelPieces> model_pieces(const Model& model, ModelEdits edits) {
+Result<ModelSegments> model_segments(const Model& model, ModelEdits edits) {
   const onnx::ModelProto& proto = model.proto();
   if (const std::uint64_t bytes = proto.ByteSizeLong(); bytes > kMaxMessageBytes) {
     return message_too_large(bytes);
@@ -340,7 +340,7 @@ Result<ModelPieces> model_pieces(const Model& model, ModelEdits edits) {
   out.reserve(text.size() + edits.text_bytes());
   TRY(EditedCopy(ModelAccess::cuts(model), loose, edits, text, out).copy(proto));
   return out.bytes() > kMaxMessageBytes ? message_too_large(out.bytes())
-                                        : Result<ModelPieces>(std::move(out).take());
+                                        : Result<ModelSegments>(std::move(out).take());
 }
 
 }  // namespace onnx_external

@@ -10,8 +10,8 @@ namespace onnx_external {
 
 // What protobuf would write for a model that was changed in this way: fields in the order of their
 // numbers, unknown ones last. Data that was left in the file of the model, and deferred data, are
-// pieces of their own. Memory: the text, twice. kUnsupported if the file, or what protobuf writes
+// segments of their own. Memory: the text, twice. kUnsupported if the file, or what protobuf writes
 // for the unchanged model, would exceed kMaxMessageBytes.
-[[nodiscard]] Result<ModelPieces> model_pieces(const Model& model, ModelEdits edits = {});
+[[nodiscard]] Result<ModelSegments> model_segments(const Model& model, ModelEdits edits = {});
 
 }  // namespace onnx_external

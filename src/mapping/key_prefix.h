@@ -1,4 +1,4 @@
-// The alignment of the whole file: no prefix, one added to the keys, or one removed from them.
+// The key_prefix of the whole file: no prefix, one added to the keys, or one removed from them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace onnx_external {
 
-struct Alignment {
+struct KeyPrefix {
   enum class Kind : std::uint8_t { kNone, kRemove, kAdd };
   Kind kind = Kind::kNone;
   std::string prefix;  // with its separator: "module."
@@ -23,26 +23,26 @@ struct AlignedPair {
 };
 
 // Names with the same refined form, so that no pair can be preferred.
-struct AlignmentConflict {
+struct PrefixConflict {
   std::vector<std::uint32_t> slot_names;
   std::vector<std::uint32_t> keys;
 };
 
-// What an alignment achieves for the slots that are still open.
+// What an key_prefix achieves for the slots that are still open.
 struct Aligned {
-  Alignment alignment;
+  KeyPrefix key_prefix;
   std::vector<AlignedPair> fits;     // names match; types and shapes agree as far as stated
   std::vector<AlignedPair> clashes;  // names match; types or shapes differ
-  std::vector<AlignmentConflict> conflicts;
+  std::vector<PrefixConflict> conflicts;
   std::uint64_t score = 0;  // number of slots that `fits` fills
 };
 
-// The alignment that fills most open slots. If none fills any, the one under which most names
+// The key_prefix that fills most open slots. If none fills any, the one under which most names
 // match; its clashes say why it fails. kAmbiguous if a second one fits about as well
 // (docs/mapping.md). With an empty --prefix, only Kind::kNone is tried.
-[[nodiscard]] Result<Aligned> choose_alignment(const MappingTask& task);
+[[nodiscard]] Result<Aligned> choose_key_prefix(const MappingTask& task);
 
 // "", "+prefix", "-prefix".
-[[nodiscard]] std::string alignment_text(const Alignment& alignment);
+[[nodiscard]] std::string key_prefix_text(const KeyPrefix& key_prefix);
 
 }  // namespace onnx_external

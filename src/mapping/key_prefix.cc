@@ -1,4 +1,4 @@
-#include "mapping/alignment.h"
+#include "mapping/key_prefix.h"
 
 #include <algorithm>
 #include <map>
@@ -19,7 +19,7 @@
 namespace onnx_external {
 namespace {
 
-using Kind = Alignment::Kind;
+using Kind = KeyPrefix::Kind;
 
 // A prefix that makes names match, and the evidence for it.
 struct Candidate {
@@ -32,7 +32,7 @@ struct Candidate {
 // How many pairs of a bucket are looked at to find out whether any of them fits.
 constexpr std::size_t kMaxLookedAt = 8;
 
-// How much to find out about an alignment. Every prefix under which two names match is tried, so
+// How much to find out about an key_prefix. Every prefix under which two names match is tried, so
 // kFits takes time proportional to the names that match.
 enum class Detail : std::uint8_t {
   kFits,        // Aligned::fits and its score
@@ -84,21 +84,21 @@ class Aligner {
     return all;
   }
 
-  [[nodiscard]] Aligned apply(const Alignment& alignment, Detail detail) {
+  [[nodiscard]] Aligned apply(const KeyPrefix& key_prefix, Detail detail) {
     Aligned aligned;
-    aligned.alignment = alignment;
-    const bool add = alignment.kind == Kind::kAdd;
+    aligned.key_prefix = key_prefix;
+    const bool add = key_prefix.kind == Kind::kAdd;
     NameIndex& walked = add ? slots_ : keys_;
     NameIndex& met = add ? keys_ : slots_;
     // Grouped by the bucket that they match: names with the same refined form are paired together.
     std::vector<std::pair<std::span<const std::uint32_t>, std::uint32_t>> hits;
-    const std::span<const NameIndex::Entry> under = walked.under(alignment.prefix);
+    const std::span<const NameIndex::Entry> under = walked.under(key_prefix.prefix);
     hits.reserve(under.size());
     for (const NameIndex::Entry& entry : under) {
-      if (entry.name.size() == alignment.prefix.size()) {
+      if (entry.name.size() == key_prefix.prefix.size()) {
         continue;
       }
-      const auto bucket = met.refined_as(entry.refined.substr(alignment.prefix.size()));
+      const auto bucket = met.refined_as(entry.refined.substr(key_prefix.prefix.size()));
       if (!bucket.empty()) {
         hits.emplace_back(bucket, entry.id);
       }
@@ -127,7 +127,7 @@ class Aligner {
     return aligned;
   }
   [[nodiscard]] Aligned apply(const Candidate& candidate, Detail detail) {
-    return apply(Alignment{candidate.kind, std::string(candidate.prefix)}, detail);
+    return apply(KeyPrefix{candidate.kind, std::string(candidate.prefix)}, detail);
   }
 
   // True if every open slot gets the key of its own name, so that no prefix can be meant.
@@ -169,12 +169,12 @@ class Aligner {
 
   void settle_bucket(const std::vector<std::uint32_t>& members,
                      std::span<const std::uint32_t> bucket, Detail detail, Aligned& aligned) {
-    const bool add = aligned.alignment.kind == Kind::kAdd;
+    const bool add = aligned.key_prefix.kind == Kind::kAdd;
     if (bucket.size() == 1 && members.size() == 1) {
       const std::uint32_t slot_name = add ? members[0] : bucket[0];
       const std::uint32_t key = add ? bucket[0] : members[0];
       pair(slot_name, key,
-           tail(true, slot_name, aligned.alignment) == tail(false, key, aligned.alignment),
+           tail(true, slot_name, aligned.key_prefix) == tail(false, key, aligned.key_prefix),
            aligned);
     } else if (detail == Detail::kFits && bucket.size() > members.size()) {
       settle_few(members, bucket, aligned);
@@ -184,26 +184,27 @@ class Aligner {
     }
   }
 
-  // The name after the alignment has removed or added its prefix.
+  // The name after the key_prefix has removed or added its prefix.
   [[nodiscard]] std::string_view tail(bool is_slot, std::uint32_t id,
-                                      const Alignment& alignment) const {
+                                      const KeyPrefix& key_prefix) const {
     const std::string_view name = is_slot ? task_.slot_names[id].name : task_.key_names[id].name;
-    const bool shortened = is_slot ? alignment.kind == Kind::kAdd : alignment.kind == Kind::kRemove;
-    return shortened ? name.substr(alignment.prefix.size()) : name;
+    const bool shortened =
+        is_slot ? key_prefix.kind == Kind::kAdd : key_prefix.kind == Kind::kRemove;
+    return shortened ? name.substr(key_prefix.prefix.size()) : name;
   }
 
   // Pairs names with the same refined form: first those that are spelled as in the graph, then
   // equal names, then the last slot and the last key if only these two are left.
   void settle(std::vector<std::uint32_t> slots, std::vector<std::uint32_t> keys,
               Aligned& aligned) const {
-    const Alignment& alignment = aligned.alignment;
+    const KeyPrefix& key_prefix = aligned.key_prefix;
     pair_equal(
         slots, keys, aligned,
         [&](std::uint32_t s) { return std::string_view(task_.first_slot(s).name); },
         [&](std::uint32_t k) { return std::string_view(task_.keys.keys[k].name); });
     pair_equal(
-        slots, keys, aligned, [&](std::uint32_t s) { return tail(true, s, alignment); },
-        [&](std::uint32_t k) { return tail(false, k, alignment); });
+        slots, keys, aligned, [&](std::uint32_t s) { return tail(true, s, key_prefix); },
+        [&](std::uint32_t k) { return tail(false, k, key_prefix); });
     if (slots.size() == 1 && keys.size() == 1) {
       pair(slots[0], keys[0], false, aligned);
     } else if (!slots.empty() && !keys.empty()) {
@@ -215,7 +216,7 @@ class Aligner {
   // entries, so the last step of settle() never applies.
   void settle_few(const std::vector<std::uint32_t>& members, std::span<const std::uint32_t> bucket,
                   Aligned& aligned) {
-    const bool add = aligned.alignment.kind == Kind::kAdd;
+    const bool add = aligned.key_prefix.kind == Kind::kAdd;
     NameMap<std::vector<std::uint32_t>> taken;  // paired ids of the bucket, by name
     NameMap<std::vector<std::uint32_t>> left;   // unpaired members, by name without the prefix
     const auto pair_met = [&](std::uint32_t member, std::uint32_t met) {
@@ -225,10 +226,10 @@ class Aligner {
       const auto same = add ? task_.key_by_name.find(task_.first_slot(member).name)
                             : task_.slot_name_called(task_.keys.keys[member].name);
       if (same && std::binary_search(bucket.begin(), bucket.end(), *same)) {
-        taken[tail(!add, *same, aligned.alignment)].push_back(*same);
+        taken[tail(!add, *same, aligned.key_prefix)].push_back(*same);
         pair_met(member, *same);
       } else {
-        left[tail(add, member, aligned.alignment)].push_back(member);
+        left[tail(add, member, aligned.key_prefix)].push_back(member);
       }
     }
     for (const auto& [name, own] : left) {
@@ -287,46 +288,47 @@ class Aligner {
   NameIndex slots_;
 };
 
-std::string spoken(const Alignment& alignment) {
-  switch (alignment.kind) {
+std::string spoken(const KeyPrefix& key_prefix) {
+  switch (key_prefix.kind) {
     case Kind::kNone:
       return "the keys as they are";
     case Kind::kRemove:
-      return "the keys without their prefix " + quote(alignment.prefix);
+      return "the keys without their prefix " + quote(key_prefix.prefix);
     case Kind::kAdd:
-      return "the keys with the prefix " + quote(alignment.prefix) + " added";
+      return "the keys with the prefix " + quote(key_prefix.prefix) + " added";
   }
   return "";
 }
 
-void add_choice(const Alignment& alignment, std::vector<Remedy>& remedies) {
-  const std::string when = "to take " + spoken(alignment);
-  switch (alignment.kind) {
+void add_choice(const KeyPrefix& key_prefix, std::vector<Remedy>& remedies) {
+  const std::string when = "to take " + spoken(key_prefix);
+  switch (key_prefix.kind) {
     case Kind::kNone:
       remedies.push_back({"prefix", "", when});
       break;
     case Kind::kRemove:
-      remedies.push_back({"prefix", alignment.prefix.substr(0, alignment.prefix.size() - 1), when});
+      remedies.push_back(
+          {"prefix", key_prefix.prefix.substr(0, key_prefix.prefix.size() - 1), when});
       break;
     case Kind::kAdd:
-      remedies.push_back({"rename", "s|^|" + alignment.prefix + "|", when});
+      remedies.push_back({"rename", "s|^|" + key_prefix.prefix + "|", when});
       break;
   }
 }
 
-// Tells whether another alignment fits about as well as the best one.
+// Tells whether another key_prefix fits about as well as the best one.
 class Rivalry {
  public:
   Rivalry(const MappingTask& task, const Aligned& best)
-      : task_(task), score_(best.score), adds_(best.alignment.kind == Kind::kAdd) {
+      : task_(task), score_(best.score), adds_(best.key_prefix.kind == Kind::kAdd) {
     for (const AlignedPair& pair : best.fits) {
       keys_.insert(pair.key);
       slots_.insert(pair.slot_name);
     }
   }
 
-  // Returns a slot that both alignments fill, if `other` fills at least half as many slots from
-  // keys that the best one leaves over. A key that the best alignment pairs with a slot of its own
+  // Returns a slot that both prefixes fill, if `other` fills at least half as many slots from
+  // keys that the best one leaves over. A key that the best key_prefix pairs with a slot of its own
   // name is no evidence for `other`. But if both add a prefix, `other` may use the same keys for
   // slots that the best one leaves open; then one of these is returned.
   [[nodiscard]] std::optional<std::uint32_t> contested(const Aligned& other) const {
@@ -341,7 +343,7 @@ class Rivalry {
         if (!shared && slots_.contains(pair.slot_name)) {
           shared = pair.slot_name;
         }
-      } else if (adds_ && other.alignment.kind == Kind::kAdd && !slots_.contains(pair.slot_name)) {
+      } else if (adds_ && other.key_prefix.kind == Kind::kAdd && !slots_.contains(pair.slot_name)) {
         filled_elsewhere += slots;
         elsewhere = elsewhere ? elsewhere : pair.slot_name;
       }
@@ -363,12 +365,12 @@ class Rivalry {
 std::string example(const MappingTask& task, const Aligned& aligned, std::uint32_t slot_name) {
   for (const AlignedPair& pair : aligned.fits) {
     if (pair.slot_name == slot_name) {
-      return spoken(aligned.alignment) + " (" + quote(task.keys.keys[pair.key].name) + " for " +
+      return spoken(aligned.key_prefix) + " (" + quote(task.keys.keys[pair.key].name) + " for " +
              quote(task.first_slot(slot_name).name) + ", " + std::to_string(aligned.score) +
              " slots)";
     }
   }
-  return spoken(aligned.alignment);
+  return spoken(aligned.key_prefix);
 }
 
 struct Comparison {
@@ -402,8 +404,8 @@ Status refuse_rivals(const MappingTask& task, Aligner& aligner,
   std::vector<Remedy> choices;
   std::size_t listed = 0;
   for (std::size_t i = 0; i < candidates.size() && listed < kMaxListed; ++i) {
-    if (candidates[i].kind == best.alignment.kind &&
-        candidates[i].prefix == best.alignment.prefix) {
+    if (candidates[i].kind == best.key_prefix.kind &&
+        candidates[i].prefix == best.key_prefix.prefix) {
       continue;
     }
     const Aligned other = aligner.apply(candidates[i], Detail::kFits);
@@ -413,10 +415,10 @@ Status refuse_rivals(const MappingTask& task, Aligner& aligner,
     }
     if (listed++ == 0) {
       fits = example(task, best, *slot);
-      add_choice(best.alignment, choices);
+      add_choice(best.key_prefix, choices);
     }
     fits += ", or " + example(task, other, *slot);
-    add_choice(other.alignment, choices);
+    add_choice(other.key_prefix, choices);
   }
   if (listed == 0) {
     return {};
@@ -427,15 +429,15 @@ Status refuse_rivals(const MappingTask& task, Aligner& aligner,
 
 }  // namespace
 
-std::string alignment_text(const Alignment& alignment) {
-  return alignment.kind == Kind::kNone
+std::string key_prefix_text(const KeyPrefix& key_prefix) {
+  return key_prefix.kind == Kind::kNone
              ? ""
-             : (alignment.kind == Kind::kRemove ? "-" : "+") + alignment.prefix;
+             : (key_prefix.kind == Kind::kRemove ? "-" : "+") + key_prefix.prefix;
 }
 
-Result<Aligned> choose_alignment(const MappingTask& task) {
+Result<Aligned> choose_key_prefix(const MappingTask& task) {
   Aligner aligner(task);
-  if (auto plain = aligner.apply(Alignment{}, Detail::kEverything); aligner.fills_all(plain)) {
+  if (auto plain = aligner.apply(KeyPrefix{}, Detail::kEverything); aligner.fills_all(plain)) {
     return plain;
   }
   const std::vector<Candidate> candidates = aligner.candidates();

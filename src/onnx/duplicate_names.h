@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-struct TwinName {
+struct DuplicateName {
   std::uint32_t graph = 0;  // index into the list of graphs
   std::string_view name;    // points into the model
   std::string message;      // both places, and what to do
@@ -21,6 +21,6 @@ struct TwinName {
 
 // Those of all graphs, once each, in the order of the graphs. An initializer may have the name of
 // an input of its graph, whose default value it is then. Linear in the model.
-[[nodiscard]] std::vector<TwinName> find_twins(std::span<const GraphNode> graphs);
+[[nodiscard]] std::vector<DuplicateName> find_duplicate_names(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

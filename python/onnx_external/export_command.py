@@ -88,6 +88,13 @@ def parser() -> Parser:
         "where a graph fails, or is wrong for other sizes than the example's)",
     )
     parser.add_argument(
+        "--repeat",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="trace a model with few layers in the place of a deep one, and repeat them in the "
+        "graph, where it is proved that this gives the same (the default); else trace all layers",
+    )
+    parser.add_argument(
         "--asserts",
         choices=("omit", "refuse"),
         default="omit",
@@ -218,6 +225,7 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
             optimize=not given.no_optimize,
             dry_run=given.dry_run,
             check=given.check,
+            repeat=given.repeat,
             rewrite="auto" if given.rewrite is None else given.rewrite,
             asserts=given.asserts,
             max_iterations=given.max_iterations,

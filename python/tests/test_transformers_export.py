@@ -43,7 +43,7 @@ def random_weights(model: Any) -> Any:
 def saved(folder: Path, name: str, **more: Any) -> Any:
     """Save a small model, and return it."""
     made = getattr(transformers, name)
-    model = random_weights(made(made.config_class(**SIZES, **more)))
+    model = random_weights(made(made.config_class(**{**SIZES, **more})))
     model.save_pretrained(folder)
     return model
 
@@ -105,6 +105,35 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
     assert report.peak_memory is None or report.peak_memory > 0
     assert {"torch", "transformers", "onnx-ir"} <= report.versions.keys()
     json.dumps(report.to_dict())
+
+
+def test_layers_of_a_deep_folder_are_repeated(tmp_path: Path) -> None:
+    model = saved(tmp_path, "BertForMaskedLM", num_hidden_layers=6)
+    report = oe.transformers.export(tmp_path, tmp_path / "out", dynamic=False, fsync=False)
+    assert report.repeated == ["model"] and report.checked == {"model": 1}
+    assert [step.name for step in report.steps].count("record model") == 2
+    layers = {name.split(".")[3] for name in report.sources["model"] if ".layer." in name}
+    assert layers == set("012345")
+    assert difference(tmp_path / "out/model.onnx", model, text(2, 8)) < 1e-4
+
+
+def test_a_folder_with_an_odd_layer_is_traced_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.models.bert.modeling_bert import BertSelfAttention
+
+    plain = BertSelfAttention.forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found, *rest = plain(self, *args, **kwargs)
+        return (found * 2 if self.layer_idx == 4 else found, *rest)
+
+    monkeypatch.setattr(BertSelfAttention, "forward", forward)
+    saved(tmp_path, "BertForMaskedLM", num_hidden_layers=6)
+    report = oe.transformers.export(tmp_path, tmp_path / "out", dynamic=False, fsync=False)
+    assert report.repeated == [] and report.checked == {"model": 1}
+    (note,) = report.notes
+    assert note.startswith("model: traced in full, not repeated: bert.encoder.layer.4 is not")
 
 
 @pytest.mark.parametrize("graphs", ["model", "prefill decode"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import onnx_ir
 
@@ -14,24 +15,33 @@ from .naming import Names, deep_name, place_in
 from .numbers import Numbers
 from .recording import Segment, Unprovable
 from .signature import told_signature
+from .users import counted, more_users
 
 __all__ = ["stamp"]
 
 _ORIGINAL = "pkg.torch.onnx.original_node_name"
+_FX_NODE = "pkg.torch.onnx.fx_node"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 
 
-def stamp(model: onnx_ir.Model, stacks: Sequence[Stack], names: Names) -> None:
+def stamp(
+    model: onnx_ir.Model, stacks: Sequence[Stack], names: Names, exported: Any = None
+) -> None:
     """Repeat layers.
 
     Args:
         model: the graph of the shallow model, which becomes that of the deep one.
         stacks: the lists of layers.
         names: what its inputs and outputs are called.
+        exported: the program that the graph was converted of, which knows who uses what.
 
     Raises:
         Unprovable: the layers of the graph are not alike, though what was traced is.
     """
+    more = more_users(exported, stacks)
+    for node in model.graph:
+        if _FX_NODE in node.metadata_props:
+            node.metadata_props[_FX_NODE] = counted(node.metadata_props[_FX_NODE], more)
     _Stamping(model.graph, stacks, names).run()
 
 

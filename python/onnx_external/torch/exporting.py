@@ -137,7 +137,7 @@ def skeleton_of(
         def change(model: onnx_ir.Model) -> onnx_ir.Model:
             model = optimizer(model) if optimizer is not None else model
             if found.repetition is not None:
-                found.repetition.repeat(model)
+                found.repetition.repeat(model, found.program.exported_program)
             return model
 
         made = make_skeleton(found.program.model, empty, extra or {}, keep, change)

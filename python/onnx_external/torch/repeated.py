@@ -46,8 +46,12 @@ class Repetition:
         with shallow(self.module, self.stacks):
             yield
 
-    def repeat(self, model: onnx_ir.Model) -> None:
+    def repeat(self, model: onnx_ir.Model, exported: Any) -> None:
         """Make of the graph that of all layers.
+
+        Args:
+            model: the graph of few layers.
+            exported: the program that it was converted of.
 
         Raises:
             ExportError: the graph does not show its layers as the module does.
@@ -61,7 +65,7 @@ class Repetition:
             if (len(inputs), len(outputs)) != counts:
                 raise Unprovable("the graph has not the inputs and outputs of the module")
             names = Names(self.stacks, self.proof, inputs, outputs, inputs, outputs, True)
-            stamp(model, self.stacks, names)
+            stamp(model, self.stacks, names, exported)
         except Exception as error:  # the graph is dropped then, whatever it is
             raise NotRepeatedError(f"traced in full, not repeated: {error}") from error
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import transformers
 
 from ..diagnosis.exporter_reasons import reason_of
@@ -25,6 +26,9 @@ Run = Callable[[Callable[[], Any]], Any]
 
 def exporter(run: Run) -> Any:
     """An exporter of transformers, which has `exported` and `sizes` of what it converted last.
+
+    Its `decomposed` is the program whose nodes became those of the graph. Its `names` are lists to
+    which each run of a model adds: the names of its inputs, of its outputs, and what it returned.
 
     Args:
         run: calls the trace, which torch.export does, without the conversion that follows.
@@ -55,7 +59,9 @@ def _keeping(exporter: type, run: Run) -> Any:
 
     class Keeper(DynamoExporter):  # type: ignore[misc]
         exported: Any
+        decomposed: Any
         sizes: Sizes
+        names: list[list[Any]]
 
         def export_program(self, model: Any, sample_inputs: Any, config: Any) -> Any:
             given = dict(sample_inputs)
@@ -80,12 +86,20 @@ def _keeping(exporter: type, run: Run) -> Any:
 
     class Retrying(exporter):  # type: ignore[misc]
         def export_program(self, *args: Any, **kwargs: Any) -> Any:
-            with _lists_of_names(exporter_onnx, lists):
+            plain = torch.onnx.export
+
+            def export(*given: Any, **options: Any) -> Any:
+                graph = plain(*given, **options)
+                self.decomposed = None if graph is None else graph.exported_program
+                return graph
+
+            with _lists_of_names(exporter_onnx, lists), exchanged(torch.onnx, "export", export):
                 return super().export_program(*args, **kwargs)
 
     # Keeper stands between the exporter and what it inherits from, whose method it calls.
-    made = type(exporter.__name__, (Retrying, Keeper), {"__doc__": exporter.__doc__})
-    return made()
+    made = type(exporter.__name__, (Retrying, Keeper), {"__doc__": exporter.__doc__})()
+    made.names = lists
+    return made
 
 
 @contextlib.contextmanager

@@ -77,6 +77,8 @@ class ModelReport(Stepwise):
     """By graph: input sets on which it gave what transformers' model gives."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
     """By graph that was rewritten: `ExportReport.rewriting`."""
+    repeated: list[str] = field(default_factory=list)
+    """The graphs that were made by repeating the layers of a shallow model's."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
@@ -118,6 +120,7 @@ def export(
     files: Layout | None = None,
     optimize: bool = True,
     check: bool | None = None,
+    repeat: bool = True,
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
@@ -155,6 +158,8 @@ def export(
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
             sizes, and compare them with transformers' model and its weights. None: if onnxruntime
             is installed, and the weights have no more than 512 MiB. False: never.
+        repeat: trace a model with few layers in the place of a deep one, and repeat them in the
+            graph, where it is proved that this gives the same. False: trace all layers.
         rewrite: as for oe.torch.export(); the code is run on a small model of the same class, so
             that no weights are read. So are `asserts` and `max_iterations`.
         asserts: as for oe.torch.export().
@@ -198,9 +203,8 @@ def export(
             given = stack.enter_context(merged(source, base, target, options))
             source, options["variant"] = given.folder, given.variant
             loaded = load(source, task, dtype, given.variant)
-        ways = Ways(
-            Tracing(loaded, dynamic, optimize, meter), inputs, rewrite, asserts, max_iterations
-        )
+        tracing = Tracing(loaded, dynamic, optimize, meter)
+        ways = Ways(tracing, inputs, rewrite, asserts, max_iterations, repeat)
         choice = Choice(ways, inputs, graphs)
         choice.trace()
         options["progress"] = callback or False
@@ -263,6 +267,7 @@ def export(
         ],
         checked=checked.sets,
         rewriting=ways.done,
+        repeated=sorted(ways.repeating.done),
     )
 
 

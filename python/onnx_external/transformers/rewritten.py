@@ -26,6 +26,7 @@ from ..validation.running import Session
 from .checking import Checked, judge
 from .decoders import Graphs
 from .exporter import silently
+from .repeated import Repeating
 from .saving import Graph
 from .tracing import Part, Tracing, has_length, name_graph
 from .twins import Twin, twins
@@ -60,6 +61,7 @@ class Ways:
         rewrite: "auto": where the plain trace fails or is wrong; True: always; False: never.
         asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
         max_iterations: the most rounds of loops whose state grows.
+        repeat: make graphs of deep models from those of shallow ones, where that is proved.
     """
 
     tracing: Tracing
@@ -67,6 +69,7 @@ class Ways:
     rewrite: Rewrite = "auto"
     asserts: Literal["omit", "refuse"] = "omit"
     max_iterations: int | None = None
+    repeat: bool = True
     done: dict[str, Rewriting] = field(default_factory=dict)
     """By graph: what was rewritten."""
     notes: list[str] = field(default_factory=list)
@@ -77,6 +80,7 @@ class Ways:
     def __post_init__(self) -> None:
         """Check the options."""
         check_options(self.rewrite, self.asserts)
+        self.repeating = Repeating(self.tracing, self.inputs)
 
     def graph(self, name: str, part: Part) -> Graph:
         """Trace a part: plainly if that works.
@@ -92,6 +96,9 @@ class Ways:
 
     def _first(self, name: str, part: Part) -> Graph:
         if self.rewrite is not True:
+            made = self.repeating.graph(name, part) if self.repeat else None
+            if made is not None:
+                return made
             try:
                 return self.tracing.graph(name, part)
             except ExportError as error:
@@ -111,6 +118,9 @@ class Ways:
         Raises:
             ExportError: that does not help; it says what was tried.
         """
+        if name in self.repeating.done:
+            self.repeating.refuse(name)
+            return self._first(name, part)
         if self.rewrite is False:
             assert error is not None
             raise error
@@ -215,12 +225,13 @@ class Ways:
             self._observed[new] = self._observed.pop(old)
         if old in self._plain:
             self._plain[new] = self._plain.pop(old)
+        self.repeating.rename(old, new)
         self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
 
     def all_notes(self) -> list[str]:
         """Return how graphs were rewritten, and what they leave out."""
         left = [f"{name}: {note}" for name, each in self.done.items() for note in each.notes]
-        return [*self.notes, *left]
+        return [*self.repeating.notes, *self.notes, *left]
 
     def prove(self, checked: Checked) -> None:
         """Compare rewritten graphs with their code on the twins, where no weights were read.
@@ -257,7 +268,7 @@ class Ways:
         found = Checked({name: 0})
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{name}.onnx"
-            program, sizes = self.tracing.converted(name, example, observed.twin.model, run)
+            program, sizes, _ = self.tracing.converted(name, example, observed.twin.model, run)
             name_graph(program, name, example)
             onnx_ir.save(program, path, external_data=f"{name}.data")
             session = Session(path, ["CPUExecutionProvider"], path.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -23,7 +23,17 @@ from .loading import Loaded, told
 from .naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
 from .saving import Graph
 
-__all__ = ["Part", "Tracing", "fixed_dimensions", "graph_modules", "has_length", "name_graph"]
+__all__ = [
+    "Part",
+    "Tracing",
+    "fixed_dimensions",
+    "graph_modules",
+    "has_length",
+    "made_of",
+    "name_graph",
+    "refuse_one_step",
+    "tensors_of",
+]
 
 
 class Part(NamedTuple):
@@ -84,8 +94,27 @@ def graph_modules(
     return {name: Part(*each) for name, each in found.items()}
 
 
+class Converted(NamedTuple):
+    """The graph of a part as torch.onnx made it."""
+
+    graph: Any
+    """Of onnx_ir."""
+    sizes: Sizes
+    """What it assumes of sizes."""
+    program: Any
+    """What was converted, node by node."""
+
+
+Change: TypeAlias = Callable[[Any], Any]
+"""Makes a graph of onnx_ir of another."""
+
+
 def _plainly(trace: Any) -> Any:
     return trace()
+
+
+def _as_it_is(model: Any) -> Any:
+    return model
 
 
 @dataclass
@@ -111,21 +140,18 @@ class Tracing:
             ExportError: torch or transformers cannot do it.
         """
         what = _what(name, part)
+        recipes = made_of(self.loaded, part.module)
+        keep = [each for each, _ in tensors_of(part.module) if each not in recipes]
         with self.meter.step(f"trace {name}"):
-            program, sizes = self.converted(name, part, self.loaded.model, run)
-        optimized_by = silently(f"torch cannot optimize {what}", "optimize=False leaves that out")
-        with self.meter.step(f"optimize {name}"), optimized_by:
-            made = self._skeleton(part.module, program)
+            program, sizes, _ = self.converted(name, part, self.loaded.model, run)
+        made = self.skeleton(name, part, program, keep)
         name_graph(made.model, name, part)
         if self.dynamic:
-            _refuse_one_step(what, made)
-        recipes = _made_of(self.loaded, part.module)
+            refuse_one_step(what, made)
         return Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
 
-    def converted(
-        self, name: str, part: Part, model: Any, run: Run = _plainly
-    ) -> tuple[Any, Sizes]:
-        """Return the graph of a part, which nothing has optimized, and what it assumes of sizes.
+    def converted(self, name: str, part: Part, model: Any, run: Run = _plainly) -> Converted:
+        """Return the graph of a part, which nothing has optimized.
 
         Args:
             name: of the graph.
@@ -145,20 +171,33 @@ class Tracing:
                 program = exporting.export(part.module, part.given, config).program
             mend(program)
             fix_bound_dimensions(program, exporting.exported)
-        return program, exporting.sizes
+        return Converted(program, exporting.sizes, exporting.decomposed)
 
-    def _skeleton(self, module: Any, program: Any) -> Skeleton:
-        """The skeleton of a graph; `ties` stays empty, since the map has every slot."""
+    def skeleton(
+        self, name: str, part: Part, program: Any, keep: Sequence[str], then: Change = _as_it_is
+    ) -> Skeleton:
+        """Optimize a graph; `ties` stays empty, since the map has every slot.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            program: the graph.
+            keep: tensors of the module that the checkpoint does not fill.
+            then: changes the optimized graph.
+        """
 
         def empty(tensor: Any) -> bool:
             return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
 
+        def change(model: Any) -> Any:
+            return then(optimized(model) if self.optimize else model)
+
         from transformers.exporters.utils import apply_patches
 
-        known = _made_of(self.loaded, module)
-        keep = [name for name, _ in _tensors(module) if name not in known]
-        with apply_patches("onnx"):
-            return make_skeleton(program, empty, {}, keep, optimized if self.optimize else None)
+        what = f"torch cannot optimize {_what(name, part)}"
+        optimized_by = silently(what, "optimize=False leaves that out")
+        with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
+            return make_skeleton(program, empty, {}, keep, change)
 
 
 def name_graph(model: Any, name: str, part: Part) -> None:
@@ -181,22 +220,25 @@ def _what(name: str, part: Part) -> str:
     return f"{type(part.module).__name__} ({name})"
 
 
-def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
+def tensors_of(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters and buffers of a module, by each of their names."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
 
 
-def _made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
+def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
     """How the tensors of a module, which is a part of the model, are made, by its own names."""
     if module is loaded.model:
         return loaded.made
     by_tensor = {
         id(tensor): loaded.made[name]
-        for name, tensor in _tensors(loaded.model)
+        for name, tensor in tensors_of(loaded.model)
         if name in loaded.made
     }
     return {
-        name: by_tensor[id(tensor)] for name, tensor in _tensors(module) if id(tensor) in by_tensor
+        name: by_tensor[id(tensor)]
+        for name, tensor in tensors_of(module)
+        if id(tensor) in by_tensor
     }
 
 
@@ -241,8 +283,8 @@ def has_length(model: Any, part: Part) -> bool:
     return bool(getattr(model, "_is_stateful", False)) and _words(part.given) > 1
 
 
-def _refuse_one_step(what: str, made: Skeleton) -> None:
-    """A cache that grows, and whose length the trace has fixed, would fit once."""
+def refuse_one_step(what: str, made: Skeleton) -> None:
+    """Refuse a graph that would run once: the trace has fixed the length of a growing cache."""
     outputs = {value.name: value for value in made.model.graph.outputs}
     for value in made.model.graph.inputs:
         longer = outputs.get(output_of(value.name or ""))

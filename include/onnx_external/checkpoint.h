@@ -33,8 +33,8 @@ enum class Selection {
   kRecordedInputs,
 };
 
-// Tensors may always expand to this many bytes: a small checkpoint of zeros, for example, deflates
-// 1000:1.
+// OpenOptions::max_expand never refuses tensors of fewer bytes than this in all: a small checkpoint
+// of zeros, for example, deflates 1000:1.
 inline constexpr std::uint64_t kAlwaysExpandedBytes = std::uint64_t{64} << 20;
 
 struct OpenOptions {
@@ -47,13 +47,14 @@ struct OpenOptions {
   // fails with kAmbiguous and the message lists them.
   std::string key = {};
 
-  // Of a folder, files of this variant are opened, such as model.fp16.safetensors for "fp16".
+  // Selects the files of a folder by their variant: "fp16" opens model.fp16.safetensors.
   // kInvalidArgument if no path is a folder.
   std::string variant = {};
 
-  // Views may be larger than the bytes behind them (stride 0, overlaps, compressed records). The
-  // contiguous size of all tensors together, shared bytes counted once, may be at most this many
-  // times the size of the files, or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
+  // Limits how large the tensors may be in comparison with the files, because a view may be larger
+  // than its storage (stride 0, overlaps, compressed records). The contiguous size of all tensors
+  // together, with shared bytes counted once, may be at most this many times the size of the files,
+  // or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
   // If several paths have a tensor of the same name, the last one is taken. Refused by default.
@@ -67,30 +68,30 @@ struct OpenOptions {
   bool widen_complex32 = false;
 
   // How objects of custom classes flatten to named tensors. If null, their tensors are left out of
-  // state dicts. Not owned; used only while opening.
+  // state dicts. Not owned; must live until open_checkpoint() returns.
   const ClassFlattening* classes = nullptr;
 
-  // The files of a sharded checkpoint are opened at the same time. With `classes` one thread does
-  // it.
+  // How many threads open the files of a sharded checkpoint. With `classes` it is always one.
   int threads = 0;  // 0 = one per CPU available to the process
 
-  // The folder for the unnamed temporary files that compressed records are inflated into when their
-  // bytes are read.
+  // The folder for temporary files. Compressed records are inflated into them, when their bytes are
+  // read; the files have no names, so nothing is left behind.
   std::filesystem::path scratch_dir = "/tmp";
 };
 
 enum class Compression : std::uint8_t { kNone, kDeflate };
 enum class ByteOrder : std::uint8_t { kLittle, kBig };
 
-// Where the bytes of a storage are (loose_tensors.h has the latter two).
+// Where the bytes of a storage are. kMemory and kMade occur only for the tensors of
+// loose_tensors.h.
 enum class StorageKind : std::uint8_t {
   kFile,
-  kMemory,  // in memory of the caller's
-  kMade,    // made by a function of the caller's, once, when they are written
+  kMemory,  // in the caller's memory
+  kMade,    // produced on demand: a function of the caller returns them when they are written
 };
 
 // Contiguous bytes that one or more tensors view: a range of a file, unless `computed` is set.
-// Those that are in no file count as ranges of a file without a name.
+// Storages that are in no file belong to a CheckpointFile with an empty path.
 struct Storage {
   std::uint32_t file = 0;          // index into Checkpoint::files()
   std::uint64_t offset = 0;        // of its first (possibly compressed) byte in the file
@@ -109,7 +110,7 @@ struct Storage {
 
 // One of the files that a checkpoint consists of.
 struct CheckpointFile {
-  std::filesystem::path path;  // as it was opened; empty: tensors in memory, or made
+  std::filesystem::path path;  // as it was opened; empty for tensors that are in no file
   std::uint64_t bytes = 0;     // its size when it was opened
 
   friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
@@ -130,7 +131,7 @@ struct OpaqueObject {
   std::string type;  // "module.name" as the pickle spells it
 };
 
-// A tensor that the file declares but that cannot be read (sparse, nested, meta, of an unknown
+// A tensor that a file declares but the library cannot read (sparse, nested, meta, of an unknown
 // element type, ...). With Selection::kStateDict, opening fails instead.
 struct RefusedTensor {
   std::string path;
@@ -145,7 +146,8 @@ struct OverlaidTensor {
   std::uint32_t by = 0;        // the path whose tensor is listed
 };
 
-// What files state about their own format; for several files, what they agree on.
+// The versions that a file records of its own format. For several files, a field is set only if all
+// of them agree.
 struct FormatFacts {
   std::string version;                 // torch's record `version`; empty if there is none
   std::optional<int> pickle_protocol;  // of the pickle that names the tensors
@@ -178,17 +180,19 @@ class Checkpoint {
   // comes from.
   [[nodiscard]] std::uint32_t argument_of(std::size_t tensor) const;
 
-  // The tensors that a derived one (derived.h) is made of; of others, nothing.
+  // The tensors from which a derived tensor (derived.h) is computed, as indices into tensors().
+  // Empty for any other tensor.
   [[nodiscard]] std::span<const std::uint32_t> made_of(std::size_t tensor) const;
 
-  // With OpenOptions::overlay: the tensors that those of later paths replaced, in order.
+  // With OpenOptions::overlay: the tensors that are hidden by one of the same name in a later path,
+  // in order.
   [[nodiscard]] const std::vector<OverlaidTensor>& overlaid() const;
 
   // Names of tied tensors that safetensors' __metadata__ records as dropped: (dropped name, name of
   // the tensor in the file). Pairs whose second name is not in the file are left out.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
 
-  // Sentences about what was opened and may surprise, such as a file of a folder that was not read.
+  // Sentences for the user about surprises, such as a file of the folder that was not read.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   // Bytes of the contiguous tensor.
@@ -211,8 +215,8 @@ class Checkpoint {
   // row-major tensor, whatever its form in the file. Uses at most kReadScratchBytes of memory
   // besides `out`; steps of 1 MiB or more are fastest. Thread-safe.
   // kIo; kCorrupt if the file has shrunk or an inflated record is damaged; kUnsupported for a
-  // tensor that is made (MadeBytes in loose_tensors.h), except while a save writes it. Requires:
-  // first + out.size() <= nbytes(tensor).
+  // tensor whose bytes are produced on demand (MadeBytes in loose_tensors.h), except while a save
+  // writes it. Requires: first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
                             std::span<std::byte> out) const;
   [[nodiscard]] Status read(const TensorView& view, std::uint64_t first,
@@ -254,9 +258,10 @@ class Checkpoint {
 [[nodiscard]] Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                                  const OpenOptions& options = {});
 
-// One checkpoint of the tensors of several, in order. The parts stay as they are; files are shared
-// with them and stay open. Reads nothing. Of the options, `overlay` and `scratch_dir` apply: a name
-// that two parts have is kAmbiguous, or the last one's tensor is taken.
+// Returns one checkpoint with the tensors of all `parts`, in order. The parts do not change; the
+// result shares their open files. Reads nothing. Only the options `overlay` and `scratch_dir`
+// apply: if two parts have a tensor of the same name, the last one is taken with `overlay`, and
+// kAmbiguous is returned without it.
 [[nodiscard]] Result<Checkpoint> join_checkpoints(std::span<const Checkpoint* const> parts,
                                                   const OpenOptions& options = {});
 
@@ -266,8 +271,9 @@ struct SelectedTensor {
   std::string name;
 };
 
-// A checkpoint of some tensors of another, in the order of `selected`. Files are shared with it.
-// Reads nothing. kInvalidArgument for an index that it does not have and a name that occurs twice.
+// Returns a checkpoint with only the tensors in `selected`, in this order. It shares the files of
+// the original. Reads nothing. kInvalidArgument for an index out of range or a name that occurs
+// twice.
 [[nodiscard]] Result<Checkpoint> select_tensors(const Checkpoint& checkpoint,
                                                 std::span<const SelectedTensor> selected,
                                                 const OpenOptions& options = {});

@@ -2,9 +2,8 @@
 // extend, mainly for caches (exporters call such classes pytree nodes).
 //
 // There is no global state: fill a table and point OpenOptions::classes to it. Nothing that a
-// pickle names is imported or called. A registered function sees the recorded parts of an object
-// and returns those that are its children, with their names. Children are flattened by the same
-// rule in turn.
+// pickle names is imported or called. A registered function gets the pickled parts of an object and
+// returns the object's children, with their names. The children are flattened in the same way.
 //
 //   ClassFlattening classes;
 //   classes.register_cache_classes();
@@ -74,8 +73,9 @@ struct FlattenedPart {
 };
 
 // Lists the children of one object in the order in which they are flattened. If it returns an error
-// or throws a std::exception, opening fails and the message names the object's path. It may be
-// called from another thread than open_checkpoint(), but never from two at once for one call.
+// or throws a std::exception, opening fails and the message names the object's path. It may run on
+// another thread than the one that called open_checkpoint(), but one call of open_checkpoint()
+// never runs it on two threads at once.
 using FlattenFunction =
     std::function<Result<std::vector<FlattenedPart>>(const PickledValue& object)>;
 

@@ -1,8 +1,9 @@
-// Tensors that no file has: made of the keys of a checkpoint, by recipes and by joining several.
+// Derived tensors: tensors that are in no file, but are computed from tensors of a checkpoint by
+// recipes (recipe.h), concatenation and stacking.
 //
 // A derived tensor has a name and is a key like any other: every rule of the mapping may use it.
-// Its bytes are read from those of its keys when they are needed, through buffers of fixed size.
-// The definitions are plain values.
+// Its bytes are computed whenever they are read, through buffers of fixed size. The definitions are
+// plain values.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +24,12 @@ enum class DerivationKind : std::uint8_t {
   kStack,   // as torch.stack(parts, dim): equal shapes; `dim` is a new dimension
 };
 
-// How a tensor is made. All parts have one element type.
+// How a tensor is computed. All parts have the same element type.
 struct Derivation {
   DerivationKind kind = DerivationKind::kKey;
-  std::string key = {};                // of kKey
-  std::vector<Derivation> parts = {};  // of the others, at least one
-  std::int64_t dim = 0;                // of the others; negative ones count from the end
+  std::string key = {};                // kKey only
+  std::vector<Derivation> parts = {};  // kConcat and kStack: at least one
+  std::int64_t dim = 0;                // kConcat and kStack; a negative one counts from the end
   Recipe recipe = {};                  // applied to the result; without a cast
 
   friend bool operator==(const Derivation&, const Derivation&) = default;
@@ -41,7 +42,8 @@ struct DerivedTensor {
   friend bool operator==(const DerivedTensor&, const DerivedTensor&) = default;
 };
 
-// Definitions may use each other, in any order, but not go deeper than this; a key has depth 0.
+// Definitions may refer to each other, in any order, but may not be nested deeper than this; a key
+// has depth 0.
 inline constexpr std::size_t kMaxDerivedDepth = 8;
 // Parts of all definitions together.
 inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
@@ -52,9 +54,9 @@ inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
 //
 // `max_expand`: as OpenOptions::max_expand; derived tensors count as well. kNotFound for a key that
 // does not exist; kAmbiguous for a name that exists already; kMismatch for shapes and element types
-// that do not fit each other or a recipe; kInvalidArgument for definitions that are too deep (as in
-// a circle), too many parts, or a form that makes no sense; kUnsupported if the result expands too
-// far, and for keys whose bytes are made on demand.
+// that do not fit each other or a recipe; kInvalidArgument for definitions that are nested too
+// deeply (as in a circle), too many parts, or an invalid definition; kUnsupported if the result
+// expands too far, and for keys whose bytes are produced on demand (MadeBytes).
 [[nodiscard]] Status add_derived_tensors(Checkpoint& checkpoint,
                                          std::span<const DerivedTensor> derived,
                                          std::uint64_t max_expand = OpenOptions{}.max_expand);

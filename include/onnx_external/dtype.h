@@ -37,8 +37,8 @@ enum class DType : std::uint8_t {
   kFloat8E8M0FnU,
   kFloat4E2M1FnX2,  // one byte holds two values, the first in the low nibble; shapes count bytes
 
-  // ONNX's types of less than a byte, packed as ONNX packs them: the first value in the lowest
-  // bits, no gap between rows. Shapes count values. Only loose tensors have them (loose_tensors.h).
+  // ONNX's sub-byte types, packed as in ONNX: the first value in the lowest bits, no gap between
+  // rows. Shapes count values. Only tensors of loose_tensors.h have these types.
   kInt4,
   kUInt4,
   kFloat4E2M1,
@@ -47,15 +47,15 @@ enum class DType : std::uint8_t {
 };
 inline constexpr std::size_t kDTypeCount = 27;
 
-// Bytes of one element, 1 to 16. An element of kFloat4E2M1FnX2 is a byte that holds two values. 1
-// for types of less than a byte, whose tensors contiguous_nbytes() measures.
+// Bytes of one element, 1 to 16. An element of kFloat4E2M1FnX2 is a byte that holds two values.
+// Returns 1 for sub-byte types; contiguous_nbytes() gives the size of their tensors.
 [[nodiscard]] std::uint32_t byte_size(DType dtype);
 
-// Bits of one element: 2 or 4 for types of less than a byte, otherwise 8 times byte_size().
+// Bits of one element: 2 or 4 for sub-byte types, otherwise 8 times byte_size().
 [[nodiscard]] std::uint32_t bit_size(DType dtype);
 
-// Whether a byte can hold several values, so that they cannot be moved one by one: types of less
-// than a byte, and kFloat4E2M1FnX2.
+// True for sub-byte types and kFloat4E2M1FnX2: a byte holds several values, so they cannot be moved
+// one by one.
 [[nodiscard]] bool shares_byte(DType dtype);
 
 // The number of bytes to reverse as one group when the byte order changes: half an element for

@@ -21,8 +21,8 @@ struct LearnedMap {
   // Initializers and outputs of Constant nodes whose floats match no tensor: they are constants of
   // the graph and keep their data.
   std::vector<std::string> constants;
-  // Tensors that are equal in both checkpoints and have no slot of their own; whatever the graph
-  // computed from them stays right. In the order of the old checkpoint.
+  // Tensors that are equal in both checkpoints and have no slot of their own; values that the graph
+  // computed from them stay valid. In the order of the old checkpoint.
   std::vector<std::string> settled;
 };
 
@@ -30,14 +30,14 @@ struct LearnedMap {
 // exporter merged with a constant of the same bytes.
 inline constexpr std::uint64_t kMaxMergedElements = 1024;
 
-// Pairs the floating-point data that the graph holds (and integers of several elements) with the
-// tensors of `old`: equal, transposed, or converted to the graph's type. Where several tensors have
-// equal bytes, their names and the module whose node uses the slot decide. Slots in options.map,
-// ties and keep are skipped, and so are keys that match options.ignore or lie outside
-// options.prefix.
+// Pairs the graph's floating-point tensors (and integer tensors of several elements) with the
+// tensors of `old` that have the same values, perhaps transposed or converted to the graph's type.
+// Where several tensors have equal bytes, their names and the module whose node uses the slot
+// decide. Slots in options.map, ties and keep are skipped, and so are keys that match
+// options.ignore or lie outside options.prefix.
 //
-// An open choice is an error only where it matters: where the tensors in question differ between
-// `old` and `fresh`.
+// An ambiguous choice is an error only where it matters: where the candidates differ between `old`
+// and `fresh`.
 // kNotFound: the graph holds nothing of `old`, or `fresh` lacks tensors that are needed.
 // kAmbiguous: tensors are equal in `old` but not in `fresh`, a matrix is symmetric in `old` only,
 // data may have been computed from tensors that differ (a folded BatchNorm), and the like; the
@@ -47,7 +47,8 @@ inline constexpr std::uint64_t kMaxMergedElements = 1024;
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});
 
-// Adds what was learned to the options; entries of options.map and options.ties take precedence.
+// Returns `options` with the learned pairs added; entries of options.map and options.ties take
+// precedence.
 [[nodiscard]] MappingOptions with_learned(MappingOptions options, const LearnedMap& learned);
 
 }  // namespace onnx_external

@@ -1,6 +1,7 @@
-// Tensors that are in no checkpoint file: in the caller's memory, in ranges of files that the
-// caller names, or made by a function of the caller. They become a Checkpoint like any other, so
-// mapping, ties, layouts, conversions, verification and transactions are the same for all.
+// Loose tensors: tensors that are in no checkpoint file, but in the caller's memory, in ranges of
+// files that the caller names, or produced on demand by the caller's function. They become a
+// Checkpoint like any other, so mapping, ties, layouts, conversions, verification and transactions
+// work as for files.
 //
 //   std::vector<LooseTensor> tensors;
 //   tensors.push_back({.info = {"fc.weight", DType::kFloat32, {10, 4}},
@@ -9,13 +10,13 @@
 //
 // (save_external.h saves it. A real program checks the Result before it uses the value.)
 //
-// The element order of all three is little-endian. Tensors are tied if they view the same bytes in
-// the same way: equal addresses (or places of one file), element sizes, shapes and strides. A
-// matrix and its transpose share an address, but are not tied.
+// All three kinds hold little-endian elements. Tensors are tied if they view the same bytes in the
+// same way: equal addresses (or places of one file), element sizes, shapes and strides. A matrix
+// and its transpose share an address, but are not tied.
 //
-// Memory and made bytes have no file, whose times would tell that it has changed. A save that uses
-// them is therefore never resumed and never split among processes, and the layout kLink refuses
-// them. If memory changes during a save, verification finds it and nothing is published.
+// Memory and bytes produced on demand have no modification time that would show a change. A save
+// that uses them is therefore never resumed and never split among processes, and the layout kLink
+// refuses them. If memory changes during a save, verification finds it and nothing is published.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +34,10 @@
 
 namespace onnx_external {
 
-// Bytes in memory. They are written from where they are, without a copy, and compared with what was
-// written before it is published. They must stay readable during the lifetime of the checkpoint,
-// which keeps `owner` alive; with a null `owner` the caller sees to that. Blocks may overlap;
-// tensors of equal addresses in different blocks are tied all the same.
+// Bytes in memory. A save writes them without a copy, and compares them with the written file
+// before it publishes. They must stay readable for the lifetime of the checkpoint, which keeps
+// `owner` alive; if `owner` is null, the caller must keep the bytes alive. Blocks may overlap;
+// tensors at equal addresses are tied even if they are in different blocks.
 struct MemoryBytes {
   const std::byte* data = nullptr;  // may be null if `size` is 0
   std::uint64_t size = 0;
@@ -45,27 +46,26 @@ struct MemoryBytes {
 
 // A range of a file. It is copied inside the kernel where possible, and kLink can refer to it. Each
 // file is opened once, when the checkpoint is made, and stays open. A file that changes afterwards
-// is an error. At most 128 different files stay open; ranges of further ones are MadeBytes, which
-// open their file, see that it has not changed, and read.
+// is an error. At most 128 different files stay open. Further files are opened for each read, after
+// a check that they have not changed; their ranges count as MadeBytes.
 struct FileBytes {
   std::filesystem::path path;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// Bytes that do not exist yet. `make` fills `out`, of `size` bytes, and is called once for each
-// part that a save writes (plan.h): once for each tensor, unless tied names are stored apart. It is
-// called once more for each question of the mapping that only these bytes can answer (evidence.h,
-// learn.h). It may be called from several threads at once, up to LooseOptions::max_made_at_once. An
-// error that it returns, or an exception, ends the save, and nothing is published.
+// Bytes that are produced on demand. `make` fills `out`, of `size` bytes, and is called once for
+// each part that a save writes (plan.h): once for each tensor, unless tied names are stored apart.
+// It is called once more whenever the mapping must compare these bytes (evidence.h, learn.h). It
+// may be called from several threads at once, up to LooseOptions::max_made_at_once. An error that
+// it returns, or an exception, ends the save, and nothing is published.
 //
-// What is written is verified by the CRC-32 of what `make` delivered. Whatever else would need the
+// The written bytes are verified by the CRC-32 of those that `make` returned. Any other use of the
 // bytes is refused: Checkpoint::read(), Dedup::kContent.
 struct MadeBytes {
   std::uint64_t size = 0;
   std::function<Status(std::span<std::byte> out)> make;
-  // Tensors of equal `identity`, unless it is 0, have the same bytes if their views are equal, too:
-  // they are tied.
+  // Tensors with the same `identity` (not 0) and equal views have the same bytes: they are tied.
   std::uint64_t identity = 0;
 };
 
@@ -81,15 +81,15 @@ struct LooseTensor {
 };
 
 struct LooseOptions {
-  // The bytes of at most so many tensors that are made exist at a time, whatever the number of
-  // threads; at least 1. A thread holds those of one tensor and waits for no second one.
+  // How many tensors of MadeBytes may be in memory at a time, whatever the number of threads; at
+  // least 1. Each thread holds at most one.
   int max_made_at_once = 2;
 };
 
-// A checkpoint of these tensors, in their order; its format() is "loose". Nothing is read, and no
-// bytes are made. kInvalidArgument if a tensor has no name, a name that is not UTF-8 or one that
-// another has, a shape or strides that are negative, too many or overflow, conj or neg of a type
-// that has no such bits, bytes that its view leaves, or null data; kCorrupt if a range is not
+// Returns a checkpoint of these tensors, in their order; its format() is "loose". Nothing is read,
+// and `make` is not called. kInvalidArgument if a name is missing, not UTF-8 or used twice, if a
+// shape or strides are negative, too many or overflow, if conj or neg is set for a type that has no
+// such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a range is not
 // inside its file; kNotFound, kIo. The message names the tensor.
 [[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<LooseTensor> tensors,
                                                const LooseOptions& options = {});

@@ -25,7 +25,7 @@ class Checkpoint;     // checkpoint.h
 struct LooseOptions;  // loose_tensors.h
 struct LooseTensor;
 
-// The forms in which exporters leave weights open (docs/mapping.md, "What is a slot").
+// The ways in which a graph can refer to a weight (docs/mapping.md, "What is a slot").
 enum class SlotKind : std::uint8_t {
   kGraphInput,      // a graph input without an initializer
   kUndefinedName,   // a name that nodes use and nothing defines
@@ -47,41 +47,44 @@ enum class SlotOrigin : std::uint8_t {
 // A shape whose dimensions are numbers, or nothing if they are symbolic or unstated.
 using SymbolicShape = std::vector<std::optional<std::int64_t>>;
 
-// One place that a tensor can fill. A plain value.
+// A value of a graph that a tensor of a checkpoint can supply. A plain value.
 struct Slot {
   std::string name;
   SlotKind kind = SlotKind::kGraphInput;
   std::uint32_t graph = 0;             // 0 = main graph, else index into Model's list of subgraphs
   std::int32_t elem_type = 0;          // TensorProto.DataType; 0 = not stated
   std::optional<SymbolicShape> shape;  // nothing = not stated
-  // If nothing states a shape: the shape that a node which reads the value broadcasts it to.
+  // If no shape is stated: the shape to which a node that reads the value broadcasts it.
   std::optional<SymbolicShape> broadcast_limit;
   std::uint32_t input_index = 0;  // kGraphInput: position in graph.input
   bool has_data = false;          // kInitializer: bytes (inline or external) are recorded
   std::string merged_into;        // kIdentityOutput: the name that the Identity reads
   SlotOrigin origin = SlotOrigin::kUnstated;
-  // The values from which an optimizer computed this one, directly or through others
-  // (pkg.onnxscript.optimizer.folded_from), under the names that they had then.
+  // The original names of the values from which an optimizer computed this one, directly or
+  // indirectly (pkg.onnxscript.optimizer.folded_from).
   std::vector<std::string> folded_from;
-  // It was folded from one value by a Transpose and nothing else, as our Python package states.
+  // A Transpose of a single value, and nothing else, was folded into it. Our Python package records
+  // this.
   bool transposed = false;
-  // kUndefinedName: an operation of torch that uses it names it as a buffer or a constant.
+  // kUndefinedName: a torch operation that uses the value records that it is a buffer or a
+  // constant.
   bool read_as_buffer = false;
   // The optimizer multiplied a BatchNorm into the value but left its name unchanged.
   bool batch_norm_fused = false;
   bool graph_output = false;         // it is an output of the main graph
   std::uint32_t consumer_count = 0;  // node inputs (in any graph) and graph outputs that use it
   std::uint32_t matmul_second_count = 0;  // of these, second inputs of a MatMul
-  // Consumers whose operation in torch reads a parameter, and consumers whose operation reads none.
-  // If there are both, the optimizer may have merged the value with an equal constant.
+  // The number of consumers whose torch operation reads a parameter, and of those whose operation
+  // reads none. If both are above 0, the optimizer may have merged the value with an equal
+  // constant.
   std::uint32_t parameter_uses = 0;
   std::uint32_t other_uses = 0;
-  // It is the data of a Gather; it is an input of a MatMul, Gemm or Transpose. A tied embedding is
-  // both.
+  // Whether a Gather reads it as data, and whether a MatMul, Gemm or Transpose reads it. Both are
+  // true for a tied embedding.
   bool is_gathered = false;
   bool is_multiplied = false;
-  // Other modules than the one in its name whose nodes use it: the first few, as indices into
-  // GraphFacts::modules. torch lists a parameter that two modules share under both.
+  // Modules whose nodes use the value, except the module in its own name: the first few, as indices
+  // into GraphFacts::modules. torch lists a parameter that two modules share under both names.
   std::vector<std::uint32_t> used_in;
   std::string consumer_op;    // op_type of the first node that uses it; empty = there is none
   std::string consumer_name;  // that node's name
@@ -94,24 +97,26 @@ struct ConstantTensor {
   Shape shape;
 };
 
-// In place of an index into GraphFacts::slots: the tensor fills no slot.
+// Stands for an index into GraphFacts::slots when the tensor fills no slot.
 inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
 
 // What the mapping needs to know about a graph; a plain value that tests build by hand.
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
   std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order
-  // Every other name that some graph defines (inputs, outputs of nodes), in no order. A new
-  // initializer must have none of these names.
+  // All other names that any graph defines (inputs, outputs of nodes), unordered. A new initializer
+  // must not have one of these names.
   std::vector<std::string> defined_names;
   // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline().
   std::vector<std::string> inline_names;
-  // Of any graph; only those of two or more elements.
+  // The constants of all graphs that have two or more elements.
   std::vector<ConstantTensor> constants;
-  // Modules whose nodes the graph has, as torch's exporters state: "layer1.0.conv1". Sorted.
+  // Modules whose nodes are in the graph, as torch's exporters record them: "layer1.0.conv1".
+  // Sorted.
   std::vector<std::string> modules;
-  // Files beside the model that nodes name, and that are no external data: contexts that ONNX
-  // Runtime compiled (EPContext). Sorted; the names may be unsafe.
+  // Files that nodes refer to and that are not external data: contexts compiled by ONNX Runtime
+  // (EPContext). Sorted, relative to the model's folder; the names come from the model and may be
+  // unsafe.
   std::vector<std::string> side_files;
   std::int64_t ir_version = 0;
 };
@@ -126,15 +131,15 @@ enum class TensorPlace : std::uint8_t {
   kAttribute,  // an attribute of a node, dense or sparse
 };
 
-// What is unusual about external data that is read all the same: a loader refuses it, or a save
-// leaves it out.
+// Irregularities of external data that this library accepts. Some loader refuses each of them, or a
+// save does not write it again.
 enum class DataRemark : std::uint8_t {
   kNoLength,       // other readers take the rest of the file, or refuse the model
-  kZeroLength,     // for a tensor with elements: onnx refuses it; meant is no length
-  kPrepacked,      // keys prepacked_N: what ONNX Runtime has packed for itself
+  kZeroLength,     // length 0 for a tensor with elements: read as no length; onnx refuses it
+  kPrepacked,      // keys prepacked_N: weights that ONNX Runtime has packed for itself
   kBasepath,       // onnx ignores it, ONNX Runtime refuses it
   kDuplicateKeys,  // a key twice with one value: ONNX Runtime refuses some of them
-  kOtherChecksum,  // it is no SHA-1, so that nothing is checked by it
+  kOtherChecksum,  // the checksum is no SHA-1, so it is ignored
   kDots,           // the file's name has "..", which onnx refuses
   kHardLinks,      // the file has several names, which onnx refuses
   kHubLink,        // the file is a link of the Hub's cache, which onnx refuses
@@ -155,7 +160,7 @@ class DataRemarks {
   std::uint16_t bits_ = 0;
 };
 
-// How many tensors of a model a remark is about, and the first of them.
+// The number of tensors with a remark, and the name of the first one.
 struct CountedRemark {
   DataRemark remark = DataRemark::kNoLength;
   std::string first;
@@ -173,8 +178,8 @@ struct ExternalTensor {
   std::uint32_t graph = 0;
   std::int32_t data_type = 0;
   Shape dims;
-  // Relative to Model::source_dir(), in its plainest form: "d/w" for "./d//w". As the model spells
-  // it if it leads out of that folder.
+  // Relative to Model::source_dir() and normalized: "d/w" for "./d//w". A location that leads out
+  // of that folder is left as the model spells it.
   std::string location;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // bytes, computed from type and dims; a stated length must be equal
@@ -200,9 +205,9 @@ enum class MatchedInputs : std::uint8_t {
   kKeep,
 };
 
-// In a model from memory: the location of external data that is one of the loose tensors that were
-// given with the model. `offset` is the tensor's index; `length` may be left out. In a model that
-// was loaded from a file this is a file name like any other.
+// In a model from memory, this location means that the data is one of the loose tensors passed with
+// the model. `offset` is then the tensor's index, and `length` may be left out. In a model that was
+// loaded from a file, it is a file name like any other.
 inline constexpr std::string_view kLooseLocation = "*loose*";
 
 // A loaded model. No call changes it: a save writes another file. Copies share their contents.
@@ -220,11 +225,11 @@ class Model {
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
-  // The same with data that is in no file: an entry with the location kLooseLocation has the bytes
-  // of one of `tensors`, which may also be of several entries, or of none. Number of bytes and
-  // element type must agree, but kUInt8 stands for any type; the shape is the model's. Names of
-  // `tensors` serve messages only and may be empty. kInvalidArgument if an entry and its tensor
-  // disagree or there is no such tensor, and as for checkpoint_of().
+  // The same with data that is in no file: an entry with the location kLooseLocation refers to one
+  // of `tensors`. Several entries may refer to the same tensor, and a tensor need not be referred
+  // to. Number of bytes and element type must agree, but kUInt8 stands for any type; the shape is
+  // the model's. Names of `tensors` are used only in messages and may be empty. kInvalidArgument if
+  // an entry and its tensor disagree or there is no such tensor, and as for checkpoint_of().
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir,
                                                 std::vector<LooseTensor> tensors);
@@ -233,8 +238,8 @@ class Model {
                                                 std::vector<LooseTensor> tensors,
                                                 const LooseOptions& options);
 
-  // The same for several models that have their data from one list: what two of them refer to, or
-  // what has the same address, is known to be the same.
+  // The same for several models that share one list of tensors. Data is recognized as shared if two
+  // models refer to the same tensor, or to tensors at the same address.
   struct FromMemory {
     onnx::ModelProto proto;
     std::filesystem::path source_dir;
@@ -251,9 +256,9 @@ class Model {
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const;
 
-  // External tensors of all graphs, in graph order. Loading checks the form of their entries (known
-  // keys, each with one value; plain decimal numbers; length = type x dims). Whoever reads the data
-  // checks that the location is safe, and opens the file. Includes those of kLooseLocation.
+  // External tensors of all graphs, in graph order, including those with kLooseLocation. Loading
+  // checks the syntax of their entries (known keys, each with one value; plain decimal numbers;
+  // length = type x dims). Code that reads the data must check that the location is safe.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
 
   // Tensors whose data is in the model, in graph order. Their bytes are not read.

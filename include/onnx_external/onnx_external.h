@@ -1,5 +1,5 @@
-// Everything that this library offers. A graph and a checkpoint become a model with external data,
-// which is complete and verified, or nothing is left behind:
+// Includes the whole library. oe::save() turns a graph and a checkpoint into a model with external
+// data. The model is complete and verified, or the output folder stays as it was:
 //
 //   namespace oe = onnx_external;
 //   const auto report =
@@ -8,8 +8,8 @@
 //     std::cerr << report.error() << '\n';
 //   }
 //
-// save_external.h has this call, and the steps that it consists of; writer.h has one for exporters
-// whose tensors come one by one.
+// save_external.h declares this function and the steps that it consists of; writer.h declares one
+// for exporters that produce their tensors one by one.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

@@ -1,4 +1,4 @@
-// How the bytes of an initializer are made from a tensor of the checkpoint.
+// Recipes: how the bytes of an initializer are computed from a tensor of the checkpoint.
 //
 // A recipe is a list of steps that are applied in order, as torch's methods of the same names would
 // be: dimensions and indices that are negative count from the end. A step changes the tensor's
@@ -20,8 +20,8 @@ namespace onnx_external {
 enum class StepKind : std::uint8_t {
   kTranspose,  // "transpose": swaps the two dimensions of a matrix
   kPermute,    // {"permute": [1, 0, 2]}: the tensor's dimensions in another order
-  // {"reshape": [2, -1]}: the same elements in the same order, in other dimensions; at most one is
-  // -1, which stands for what is left.
+  // {"reshape": [2, -1]}: the same elements in the same order, in other dimensions. One dimension
+  // may be -1; it is computed from the number of elements.
   kReshape,
   // {"slice": [dim, start, stop]}: the indices from `start` up to, but not including, `stop`. Both
   // must exist, and at least one index must remain: a range that is too large is an error, unlike
@@ -66,10 +66,10 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 
 // "transpose, slice [0, 0, 128], cast"; "" for an empty recipe.
 [[nodiscard]] std::string recipe_text(const Recipe& recipe);
-// "transposed, sliced [0, 0, 128], cast": the same as what has been done.
+// The same in the past tense, for reports: "transposed, sliced [0, 0, 128], cast".
 [[nodiscard]] std::string recipe_done_text(const Recipe& recipe);
 
-// Whether the result of a recipe that only transposes is transposed; two transposes cancel out.
+// For a recipe that only transposes: whether its result is transposed. Two transposes cancel out.
 [[nodiscard]] bool transposes(const Recipe& recipe);
 [[nodiscard]] bool ends_with_cast(const Recipe& recipe);
 // The recipe with a cast at its end, or without one.
@@ -82,11 +82,12 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 // numbers that suit no tensor.
 [[nodiscard]] Result<Shape> apply_recipe(const Recipe& recipe, const Shape& shape);
 
-// The view that the recipe makes: other strides over the same storage. Its elements, in row-major
-// order, are those of the result. Its shape is the result's too, unless a reshape joined dimensions
-// that do not lie one behind the other, as after a transpose: then the view keeps them apart, and
-// only the function above tells the shape. Errors as above, and kMismatch if elements share bytes,
-// or if no strides reach the elements (a reshape or slice that cuts through joined dimensions).
+// Applies the recipe to a view: the result has other strides over the same storage. Its elements,
+// in row-major order, are those of the result. Its shape is the result's too, unless a reshape
+// merged dimensions that no single stride can step through, as after a transpose. The view then
+// keeps these dimensions apart, and only the function above returns the shape. Errors as above, and
+// kMismatch if elements share bytes, or if no strides reach the elements (a reshape or slice that
+// cuts through joined dimensions).
 [[nodiscard]] Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view);
 
 }  // namespace onnx_external

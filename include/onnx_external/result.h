@@ -31,8 +31,8 @@ enum class ErrorCode {
 // One line of an error's list. Texts are raw: names that come from files are not quoted.
 struct ErrorItem {
   std::string name;                     // of a slot or a key
-  std::string form;                     // "FLOAT [64, 3, 7, 7]"; empty = not known
-  std::string note;                     // what is known about it: "used by Conv '/conv1/Conv'"
+  std::string form;                     // type and shape, "FLOAT [64, 3, 7, 7]"; empty = not known
+  std::string note;                     // a remark for the reader: "used by Conv '/conv1/Conv'"
   std::vector<std::string> candidates;  // names on the other side, nearest first
 };
 

@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// How the processes of a team communicate; the caller implements it (save-external uses MPI). If a
-// process fails in from_all() or dies, the others must be ended, as mpirun does.
+// How the processes of a team communicate. The caller implements it (save-external uses MPI). If a
+// process dies or fails in from_all(), the caller must end the other processes, as mpirun does.
 class Team {
  public:
   Team() = default;
@@ -21,8 +21,8 @@ class Team {
   [[nodiscard]] virtual int rank() const = 0;  // 0 leads
   [[nodiscard]] virtual int size() const = 0;  // at least 1
 
-  // Returns the texts of all processes, ordered by rank, in every process. All call it equally
-  // often, each from one thread.
+  // Gathers the `text` of every process and returns all texts, ordered by rank, in every process.
+  // All processes call it equally often, each from one thread.
   [[nodiscard]] virtual std::vector<std::string> from_all(std::string text) = 0;
 };
 

@@ -26,7 +26,7 @@ namespace onnx_external {
 
 inline constexpr std::size_t kMaxTestDataSets = 1000;
 
-// What a graph states about one of its inputs.
+// An input of a graph, with the type and shape that the graph states.
 struct GraphInput {
   struct Dimension {
     std::optional<std::int64_t> value;
@@ -37,7 +37,7 @@ struct GraphInput {
   std::optional<std::vector<Dimension>> shape;  // nothing = not stated
 };
 
-// The inputs of `graph` that `names` lists, in the graph's order.
+// Returns the inputs of `graph` whose names are in `names`, in the graph's order.
 [[nodiscard]] std::vector<GraphInput> graph_inputs(const onnx::GraphProto& graph,
                                                    std::span<const std::string> names);
 
@@ -61,7 +61,7 @@ struct TestDataSet {
   std::vector<std::string> unused;  // recorded, but not an input of the graph
 };
 
-// What two or more sets show about one dimension of the graph's inputs.
+// What the comparison of two or more sets shows about one dimension of a graph input.
 enum class DimensionVerdict : std::uint8_t {
   kSymbolic,        // symbolic, and it varied
   kMustBeSymbolic,  // the graph fixes it, but it varied
@@ -93,7 +93,7 @@ struct TestData {
 [[nodiscard]] Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                               std::span<const Checkpoint> recordings);
 
-// Test data and the recordings that hold its tensors.
+// Test data, together with the recordings that its tensors are read from.
 struct RecordedInputs {
   TestData data;
   std::vector<Checkpoint> recordings;  // TestInput::recording indexes them

@@ -17,7 +17,8 @@
 namespace onnx_external {
 namespace {
 
-// What is made exists once, while it is written, so it cannot be compared before.
+// Tensors that are produced on demand exist only while they are written, so Dedup::kContent cannot
+// compare them beforehand.
 Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   for (const PlannedTensor& tensor : plan.tensors) {
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
@@ -30,7 +31,8 @@ Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   return {};
 }
 
-// What follows once each tensor has a part.
+// The steps after the layout, when each tensor has a part: limits, links, deduplication and
+// recorded CRCs.
 Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                           const std::filesystem::path& folder, const PlanOptions& options,
                           const WriteOptions& write) {

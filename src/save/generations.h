@@ -91,9 +91,10 @@ struct ModelIdentity {
                                                    const GenerationNames& names,
                                                    const std::optional<ModelIdentity>& current);
 
-// Removes manifests that know this model and say that its data is in the same files, but for that
-// of `newest`, an entry of `out`, or else of the last generation: a model that links, or has no
-// data, is the same file when it is saved again. False when something could not be read or removed.
+// Saving a model that links or has no data twice gives the same file, so that two manifests may
+// describe it. Removes all manifests that describe this model with the same data files, except the
+// one of `newest` (an entry of `out`), or else the one of the last generation. False when something
+// could not be read or removed.
 [[nodiscard]] bool remove_duplicate_manifests(const Directory& out, const GenerationNames& names,
                                               const ModelIdentity& model,
                                               const std::string& newest);

@@ -109,7 +109,7 @@ class Transaction {
   TransactionOptions options_;
   NewFolders made_folders_;  // on the way to the output folder
   std::optional<Directory> out_;
-  std::vector<UniqueFd> reserve_;  // for roll_back(), when no other descriptor can be had
+  std::vector<UniqueFd> reserve_;  // closed by roll_back(), which may find no others free
   Staging staging_;
   std::optional<RecordWriter> record_;
   std::vector<ModelIdentity> models_;      // that are staged

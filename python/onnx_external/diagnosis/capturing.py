@@ -230,7 +230,7 @@ class _Recorder:
 def replaced(module: Any, method: str, by: Any) -> Iterator[None]:
     """Give a module, and not its class, another method."""
     own = vars(module)
-    before = own.get(method, replaced)  # this function stands for "none"
+    before = own.get(method, replaced)  # "replaced" itself marks a missing entry
     own[method] = by
     try:
         yield

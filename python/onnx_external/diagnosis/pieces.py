@@ -217,8 +217,8 @@ def stand_ins(
 def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -> int | None:
     """Which candidate is near to a value, or has its elements in another order.
 
-    Rows that are sorted by something, such as the expert that takes them, are in any order where
-    that is equal.
+    Rows that are grouped by something, such as the expert that takes them, may be in any order
+    within a group.
     """
     nearest = min(far, default=float("inf"))
     if nearest <= _SAME:

@@ -1,4 +1,4 @@
-// The two failures that readers report most.
+// Short forms of fail() for the two errors that readers of files report most.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Reads two sources of bytes beside each other and compares them.
+// Reads two sources of bytes side by side and compares them.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ struct ByteDifference {
 
 // Fills `out` with the bytes from `at` on.
 using ReadBytes = std::function<Status(std::uint64_t at, std::span<std::byte> out)>;
-// Returns as many bytes from `at` on as `room` has, either in `room` or where they are in memory.
+// Returns room.size() bytes from `at` on. Either copies them into `room`, or returns where they
+// already are in memory.
 using GiveBytes =
     std::function<Result<std::span<const std::byte>>(std::uint64_t at, std::span<std::byte> room)>;
 
@@ -29,7 +30,7 @@ using GiveBytes =
 using TakeBytes = std::function<Status(std::span<const std::byte> chunk)>;
 
 [[nodiscard]] GiveBytes bytes_read_by(ReadBytes read);
-// Of which `bytes`, in memory, are those from `first` on.
+// A source in memory: `bytes` are its bytes from offset `first` on.
 [[nodiscard]] GiveBytes bytes_in_memory(std::uint64_t first, std::span<const std::byte> bytes);
 
 struct ComparedBytes {
@@ -39,7 +40,7 @@ struct ComparedBytes {
 };
 
 struct Comparison {
-  std::optional<Error> unreadable;           // of the found bytes, which ended the comparison
+  std::optional<Error> unreadable;           // why the found bytes could not all be read
   std::optional<ByteDifference> difference;  // the first
 
   [[nodiscard]] bool equal() const { return !unreadable && !difference; }
@@ -53,9 +54,9 @@ enum class AtDifference : std::uint8_t {
 // Keeps its two buffers between comparisons. One thread at a time.
 class ByteComparer {
  public:
-  // Compares the bytes [first, first + nbytes) in steps of at most `step` bytes. A comparison that
-  // stops at a difference begins with a small step, as tensors that differ mostly do so at once.
-  // Errors of `wanted` and `take`.
+  // Compares the bytes [first, first + nbytes) in steps of at most `step` bytes. With kStop the
+  // first step is small, because most tensors that differ do so at once. Returns errors of `wanted`
+  // and `take`; an error of `found` is Comparison::unreadable.
   [[nodiscard]] Result<Comparison> compare(std::uint64_t first, std::uint64_t nbytes,
                                            const ComparedBytes& bytes, AtDifference policy,
                                            std::uint64_t step = kReadStepBytes);

@@ -1,4 +1,4 @@
-// The stable names of error codes, which JSON documents and Python exceptions have.
+// The stable names of error codes in JSON documents and Python exceptions.
 #pragma once
 
 #include <string_view>

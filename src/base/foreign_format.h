@@ -1,5 +1,6 @@
-// Files that are given by mistake: neither an ONNX graph nor a checkpoint, but known. One table
-// says what they are and what to do, for readers of graphs and of checkpoints alike.
+// Recognizes files that were passed by mistake: well-known formats that are neither an ONNX graph
+// nor a checkpoint. One table says what each file is and what to do about it, for readers of graphs
+// and of checkpoints alike.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,10 @@
 namespace onnx_external {
 
 enum class ForeignKind : std::uint8_t {
-  kPacked,   // compressed or encrypted; what is inside may be right
+  kPacked,   // compressed or encrypted; the file inside may be the right one
   kPointer,  // stands for a file that was not fetched
-  kMessage,  // what a server sent in the place of the file
-  kWeights,  // tensors in a format that is not read
+  kMessage,  // a server's answer instead of the file, such as a web page
+  kWeights,  // tensors in a format that the library does not read
   kModel,    // a graph, or a graph and its weights, in a format that is not ONNX
   kOther,
 };
@@ -33,18 +34,18 @@ struct ForeignFormat {
 // How many bytes of a file foreign_format() looks at.
 inline constexpr std::size_t kForeignBytes = 512;
 
-// Judges a file by its first bytes. Nothing if they are none of those that are known. Formats that
-// are read somewhere in the library (zip, tar, pickle, safetensors, JSON, ONNX) are not among them.
+// Recognizes a file by its first bytes; nothing if the format is unknown. Formats that the library
+// itself reads (zip, tar, pickle, safetensors, JSON, ONNX) are not in the table.
 [[nodiscard]] std::optional<ForeignFormat> foreign_format(std::string_view head);
 
 // The first kForeignBytes of a file, or all of it. kIo.
 [[nodiscard]] Result<std::string> head_of(const SourceFile& file);
 
-// Whether the bytes begin as a serialized ModelProto does: with its IR version, and another field
-// of its own.
+// Whether the bytes begin like a serialized ModelProto: with the IR version, followed by another
+// field of ModelProto.
 [[nodiscard]] bool begins_like_onnx(std::string_view head);
 
-// Whether JSON text is the message of a server, such as {"error": "Repository not found"}.
+// Whether a JSON text is a server's error message, such as {"error": "Repository not found"}.
 [[nodiscard]] bool is_error_document(std::string_view json);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Memory to read files into.
+// A reusable buffer for reading files.
 #pragma once
 
 #include <cstddef>

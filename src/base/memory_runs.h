@@ -1,4 +1,5 @@
-// Bytes that are in no file: blocks of memory that others own, and bytes that are made on demand.
+// Bytes that are in no file: blocks of memory that the caller owns, and bytes that a function
+// produces on demand ("made"). They get offsets, as if they were in one file.
 #pragma once
 
 #include <condition_variable>
@@ -15,14 +16,14 @@
 
 namespace onnx_external {
 
-// Memory that somebody else keeps readable; `owner` may be null.
+// A block of memory. If `owner` is null, the caller must keep it readable.
 struct MemoryBlock {
   const std::byte* data = nullptr;
   std::uint64_t size = 0;
   std::shared_ptr<const void> owner;
 };
 
-// Bytes that a function makes. It may be called from several threads at once.
+// Bytes that `make` produces. It may be called from several threads at once.
 struct MadeBlock {
   std::string name;  // for messages
   std::uint64_t size = 0;
@@ -30,15 +31,15 @@ struct MadeBlock {
 };
 
 // Gives each byte an offset, as if all were in one file. Blocks of memory that overlap become one
-// run, so equal addresses have equal offsets. Bytes that are made exist only while somebody holds
-// them. Immutable but for what is held; all const members may be called from any thread.
+// run, so equal addresses have equal offsets. Made bytes exist only while somebody owns the result
+// of hold(). Nothing else ever changes; all const members may be called from any thread.
 class MemoryRuns {
  public:
-  // Keeps a run that was made in memory. Empty for a run that is in memory anyway.
+  // Keeps a made run in memory. Null for a run that is in memory anyway.
   using Held = std::shared_ptr<const void>;
 
-  // kInvalidArgument for a block that ends past the address space, for more than 2^63-1 bytes in
-  // all, and for most_made < 1.
+  // At most `most_made` made runs are in memory at a time. kInvalidArgument for a block that ends
+  // past the address space, for more than 2^63-1 bytes in all, and for most_made < 1.
   [[nodiscard]] static Result<std::shared_ptr<const MemoryRuns>> of(std::vector<MemoryBlock> blocks,
                                                                     std::vector<MadeBlock> made,
                                                                     int most_made);
@@ -54,15 +55,16 @@ class MemoryRuns {
   // The offset of the first byte of made[index].
   [[nodiscard]] std::uint64_t offset_of_made(std::size_t index) const;
 
-  // The bytes where they are. kCorrupt unless they are inside one run; kUnsupported if they are
-  // made and nobody holds them. They stay there as long as this object and what is held.
+  // Returns the bytes where they are in memory. kCorrupt unless they are inside one run;
+  // kUnsupported for made bytes that nobody holds. The span is valid as long as this object and,
+  // for made bytes, the `Held` value exist.
   [[nodiscard]] Result<std::span<const std::byte>> bytes(std::uint64_t offset,
                                                          std::uint64_t length) const;
 
-  // Makes the run at `offset`, unless it is held already or in memory. Waits until less than
-  // `most_made` others are held; since no thread waits that holds one, this ends. Requires: the
-  // thread holds no other run; this object outlives the result. Errors of `make`; an exception of
-  // it becomes an error.
+  // Makes the run at `offset`, unless it is in memory already. Waits until fewer than `most_made`
+  // other runs are held. This cannot deadlock, because a thread that waits holds none. Requires:
+  // the thread holds no other run; this object outlives the result. Returns errors of `make`; an
+  // exception becomes an error.
   [[nodiscard]] Result<Held> hold(std::uint64_t offset) const;
 
  private:

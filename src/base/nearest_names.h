@@ -9,10 +9,10 @@
 
 namespace onnx_external {
 
-// Searches until its steps are used up. A step is a cell of a distance table and takes about a
-// nanosecond. Comparing two names takes as many steps as the product of their lengths, so a hostile
-// file with thousands of long, similar names would otherwise take very long. A tenth of a second
-// suffices for every sane model.
+// Searches with a limit on its total work, because a hostile file may have thousands of long,
+// similar names. Work is counted in steps: a step is a cell of the edit distance table and takes
+// about a nanosecond, and comparing two names takes as many steps as the product of their lengths.
+// The default limit, a tenth of a second, suffices for every sane model.
 class NearestNames {
  public:
   static constexpr std::uint64_t kMaxSteps = 100'000'000;

@@ -1,4 +1,4 @@
-// Random bytes that name something once. They are not secret.
+// Random bytes for unique names. They are not meant to be secret.
 #pragma once
 
 #include <span>

@@ -21,18 +21,18 @@ namespace onnx_external {
 
 inline constexpr int kMaxThreads = 1024;
 
-// One per CPU in the affinity mask of this process, at least 1. With OpenMP: what OMP_NUM_THREADS
-// says, if it is set, and the affinity mask is the one that the process began with.
+// One per CPU in the affinity mask of this process, at least 1. With OpenMP, OMP_NUM_THREADS takes
+// precedence if it is set, and the affinity mask is the one that the process began with.
 [[nodiscard]] int available_threads();
 
-// What runs the threads, such as "OpenMP 4.5 (libgomp)" or "C++ threads".
+// The runtime of the threads: "OpenMP 4.5 (libgomp)", "C++ threads".
 [[nodiscard]] std::string thread_runtime();
 
 // `requested` or, when it is 0, available_threads().
 [[nodiscard]] int thread_count(int requested);
 
-// The same for a loop that reads or writes `bytes`: fewer than are available where there is less to
-// do than starting them takes.
+// The same for a loop that reads or writes `bytes` bytes: fewer threads if starting all of them
+// would take longer than the work.
 [[nodiscard]] int thread_count(int requested, std::uint64_t bytes);
 
 inline constexpr const char* kOutOfMemory =
@@ -62,15 +62,15 @@ template <typename Work>
 // kill.
 void run_team(int threads, const std::function<void(int)>& work);
 
-// Calls work() on a new thread and meanwhile() on this one, and returns when both have ended.
-// False, and neither was called, if the system has no thread. Neither may throw.
+// Calls work() on a new thread and meanwhile() on this one, and returns true when both have ended.
+// Returns false without calling either if the system provides no thread. Neither may throw.
 [[nodiscard]] bool run_beside(const std::function<void()>& work,
                               const std::function<void()>& meanwhile);
 
 // The same on C++ threads in every build, with work(0) on the calling thread.
 void run_plain_team(int threads, const std::function<void(int)>& work);
 
-// What parallel_for and parallel_tasks have in common: run(threads, work) runs the team.
+// The common part of parallel_for and parallel_tasks; run(threads, work) runs the team.
 template <typename RunTeam, typename Step>
 [[nodiscard]] Status run_steps(const RunTeam& run, std::size_t count, int threads,
                                const Step& step) {
@@ -108,10 +108,10 @@ template <typename Step>
   return run_steps(run_team, count, threads, step);
 }
 
-// The same on C++ threads, for steps that are short, wait for a disk, or leave something behind,
-// such as the files that they opened. An OpenMP region takes 0.4 ms to begin and to end. No step of
-// it runs on the calling thread, and an allocator reuses the memory of a thread that has ended with
-// some delay: 20,000 tensors, linked, took 7 % longer.
+// The same on C++ threads, for steps that are short, wait for a disk, or leave objects behind, such
+// as the files that they opened. An OpenMP region takes 0.4 ms to begin and to end. None of its
+// steps runs on the calling thread, and allocators reuse the memory of ended threads only after
+// some delay: a linked save of 20,000 tensors took 7 % longer.
 template <typename Step>
 [[nodiscard]] Status parallel_tasks(std::size_t count, int threads, const Step& step) {
   return run_steps(run_plain_team, count, threads, step);

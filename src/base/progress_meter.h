@@ -29,7 +29,7 @@ class ProgressMeter {
   // Returns false once the callback has asked to stop.
   [[nodiscard]] bool add(std::uint64_t bytes);
 
-  // Does the same, but returns kCancelled for use with TRY.
+  // The same as add(), but returns kCancelled, for use with TRY.
   [[nodiscard]] Status step(std::uint64_t bytes) { return add(bytes) ? Status() : cancelled(); }
 
   // Reports the end of the phase. kCancelled if the callback asks to stop or has done so before.

@@ -1,4 +1,4 @@
-// Reads a tensor in steps that are large enough for the disk and small in memory.
+// Reads a tensor in steps: large enough to be fast on a disk, small enough to need little memory.
 #pragma once
 
 #include <algorithm>

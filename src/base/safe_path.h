@@ -21,10 +21,10 @@ namespace onnx_external {
 // 4096 bytes. kInvalidArgument says which rule it breaks.
 [[nodiscard]] Status check_relative_location(std::string_view location);
 
-// A location that a model states, in its plainest form: "d/w" for "./d//w". Refuses what leads out
-// of the folder (an absolute path, a component ".."), or is no name of a file everywhere: a
-// component that is no plain name, a slash at the end. Takes names with ".." inside and '#' at the
-// start, which loaders read. kInvalidArgument says which rule it breaks.
+// Normalizes a location that a model states: "d/w" for "./d//w". Refuses a location that leads out
+// of the folder (an absolute path, a component ".."), and one that is not a portable file name: a
+// component that is not a plain name, a slash at the end. Accepts names with ".." inside and '#' at
+// the start, because loaders read them. kInvalidArgument says which rule it breaks.
 [[nodiscard]] Result<std::string> plain_location(std::string_view location);
 
 // Opens folder/location for reading. No component of `location` may be a symbolic link; the file
@@ -38,10 +38,11 @@ namespace onnx_external {
                                                                      std::string_view location);
 
 // Opens folder/location for reading the data of a model, where `location` is one for
-// plain_location(). As open_beneath(), except that a symbolic link is followed in the cache of the
-// Hugging Face Hub (base/hub_link.h), and that a file may have several hard links if it belongs to
-// the folder's owner and whoever may read the folder may read it: then its name there gives nobody
-// a private file of elsewhere. Stores whether the file is such a link of the cache.
+// plain_location(). Works like open_beneath() with two exceptions. A symbolic link in the cache of
+// the Hugging Face Hub is followed (base/hub_link.h). A file may have several hard links if it
+// belongs to the folder's owner and everybody who may read the folder may read the file: the link
+// then discloses no private file of another folder. Stores in `is_hub_link` whether the file is a
+// link of the cache.
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder,
                                                                        std::string_view location,
                                                                        bool* is_hub_link = nullptr);

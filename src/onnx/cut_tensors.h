@@ -1,4 +1,5 @@
-// The tensors of a loaded model whose data was left in its file.
+// The tensors of a loaded model whose data was not read ("cut" from the message): a placeholder
+// stands in raw_data, and the bytes stay in the file.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -15,8 +16,8 @@
 
 namespace onnx_external {
 
-// Data of at least this many bytes stays in the file. Less would save no memory: the record of a
-// cut takes as much.
+// Data of at least this many bytes stays in the file. For less, the bookkeeping would take as much
+// memory as the data.
 inline constexpr std::uint64_t kMinCutBytes = 512;
 
 // Immutable once a model is loaded; any thread may call its members.

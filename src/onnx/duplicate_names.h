@@ -19,8 +19,9 @@ struct DuplicateName {
   std::string message;      // both places, and what to do
 };
 
-// Those of all graphs, once each, in the order of the graphs. An initializer may have the name of
-// an input of its graph, whose default value it is then. Linear in the model.
+// Returns the duplicate names of all graphs, once each, in the order of the graphs. An initializer
+// with the name of an input of its graph is no duplicate, but the input's default value. Linear in
+// the size of the model.
 [[nodiscard]] std::vector<DuplicateName> find_duplicate_names(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

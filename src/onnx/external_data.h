@@ -1,9 +1,9 @@
-// Reads the external_data entries of a tensor, and writes them in their plainest form. Saving,
-// verifying, cutting and inspecting all read them here.
+// Reads the external_data entries of a tensor, and writes them in a normalized form. Saving,
+// verifying, cutting and inspecting all use it.
 //
 // Source of the rules: docs/ExternalData.md of the ONNX specification, and what onnx and ONNX
-// Runtime read. What one of the two reads is read if it can mean one thing only; what the other
-// refuses is remarked (DataRemark). docs/formats.md has the table.
+// Runtime read. An entry that at least one of the two reads is accepted if it is unambiguous; if
+// the other refuses it, it gets a DataRemark. docs/formats.md has the table.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -24,12 +24,12 @@ namespace onnx_external {
 // Parses a decimal number without sign, space or prefix, at most 2^63-1. Nothing for other text.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
-// What can be wrong with the entries of an external tensor.
+// The kinds of errors in the entries of an external tensor.
 enum class EntryFault : std::uint8_t {
   kEntry,      // a key or a value breaks the rules; type or dims have no size
-  kLocation,   // no path inside the model's folder
-  kLength,     // not the size of type and dims
-  kRange,      // it ends past 2^63-1
+  kLocation,   // the location is not a path inside the model's folder
+  kLength,     // the length is not the size of type and dims
+  kRange,      // the range ends past 2^63-1
   kInlineToo,  // the tensor has data in the model, too
 };
 
@@ -40,19 +40,21 @@ struct ExternalEntry {
   std::uint64_t length = 0;  // bytes of type and dims
   std::string sha1;          // "checksum" in lower case; empty = not stated, or another kind
   DataRemarks remarks;
-  std::vector<std::pair<EntryFault, Error>> faults;  // with what to do about each
+  std::vector<std::pair<EntryFault, Error>> faults;  // the errors also say what to do
 
   // Whether there is a range that can be read.
   [[nodiscard]] bool has_range() const;
 };
 
-// plain_location() of what a model states, or an error that says what to type. kInvalidArgument.
+// plain_location() for the location in a model. The error, kInvalidArgument, says what to write
+// instead.
 [[nodiscard]] Result<std::string> data_location(std::string_view spelled);
 
 [[nodiscard]] ExternalEntry read_external_entry(const onnx::TensorProto& tensor);
 
-// The same for a model that is loaded: name, place and graph are left to the caller. A location
-// that leads out of the folder is left to whoever reads the data. kCorrupt, kUnsupported.
+// The same for loading a model. The caller fills in name, place and graph. A location that leads
+// out of the folder is no error yet; code that reads the data must refuse it. kCorrupt,
+// kUnsupported.
 [[nodiscard]] Result<ExternalTensor> read_external_tensor(const onnx::TensorProto& tensor);
 
 // Makes `tensor` external: writes location, offset, length (and checksum) and removes whatever

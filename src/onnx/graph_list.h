@@ -20,7 +20,7 @@ struct GraphNode {
 // names. kUnsupported past kMaxGraphDepth. The pointers live as long as the model.
 [[nodiscard]] Result<std::vector<GraphNode>> list_graphs(const onnx::GraphProto& main);
 
-// True for the operators of ONNX itself.
+// True for an operator of the default ONNX domain.
 [[nodiscard]] inline bool is_default_domain(const onnx::NodeProto& node) {
   return node.domain().empty() || node.domain() == "ai.onnx";
 }

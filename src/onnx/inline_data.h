@@ -1,5 +1,5 @@
-// Reads the data of a tensor that is in the model, as raw_data would hold it (little-endian,
-// row-major), whatever field it is in and whether or not it was left in the file.
+// Reads the inline data of a tensor in the form of raw_data (little-endian, row-major), whichever
+// field holds it, and whether or not loading left it in the file.
 //
 // Source of the rules: onnx.proto, TensorProto. It says which typed field holds which element type.
 // Narrow types lie in the low bits of int32_data; of 4-bit types each number holds two values.
@@ -22,7 +22,7 @@
 
 namespace onnx_external {
 
-// Where the bytes are if they are one plain range of the model's file.
+// A range of the model's file that holds exactly the bytes of a tensor, if there is one.
 struct InlineRange {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -34,8 +34,9 @@ struct InlineRange {
 
 [[nodiscard]] bool has_inline_data(const onnx::TensorProto& tensor);
 
-// Gives the bytes from the first to the last. Memory: a small buffer, or a copy of numbers that are
-// in the message itself. One thread at a time; the tensor and `cuts` must outlive it.
+// Reads the bytes of one tensor from the first to the last. Memory: a small buffer, or a copy of
+// the numbers if they are in the message itself. One thread at a time; the tensor and `cuts` must
+// outlive it.
 class InlineReader {
  public:
   // Every step of read() but the last must be a multiple of this.
@@ -61,8 +62,8 @@ class InlineReader {
   InlineReader() = default;
   std::uint64_t nbytes_ = 0;
   std::uint64_t position_ = 0;
-  std::string_view bytes_;  // what is left to read, if there is no decoder
-  std::string own_;         // what bytes_ views, unless that is the tensor's
+  std::string_view bytes_;  // the bytes left to read, if there is no decoder
+  std::string own_;         // the memory of bytes_, unless that is the tensor's
   std::unique_ptr<Decoder> decoder_;
 };
 

@@ -1,4 +1,4 @@
-// What a Model holds besides its public members.
+// Access to the internal state of a Model for other files of the library.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -24,12 +24,13 @@ struct ModelAccess {
 
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
 
-  // The loose tensors that were given with the model (kLooseLocation); null if none were.
+  // The loose tensors that were passed with the model (kLooseLocation); null if there are none.
   [[nodiscard]] static const Checkpoint* loose_tensors(const Model& model);
-  // The index of the one that has the data of `external`.
+  // The index of the loose tensor that has the data of `external`; nothing if its data is in a
+  // file.
   [[nodiscard]] static std::optional<std::size_t> loose_index(const Model& model,
                                                               const ExternalTensor& external);
-  // Those of several models, each list once, in the order of the models.
+  // The lists of loose tensors of several models, each list once, in the order of the models.
   [[nodiscard]] static std::vector<const Checkpoint*> loose_tensors(std::span<const Model> models);
   // Requires: each entry of kLooseLocation has its tensor.
   static void set_loose_tensors(Model& model, std::shared_ptr<const Checkpoint> tensors);
@@ -38,7 +39,7 @@ struct ModelAccess {
   [[nodiscard]] static std::span<const std::shared_ptr<const LooseAttribute>> loose_attributes(
       const Model& model);
 
-  // What is open and no slot (open_places.h).
+  // Names and tensors without a value that are not slots (open_places.h).
   [[nodiscard]] static std::span<const OpenPlace> open_places(const Model& model);
 };
 

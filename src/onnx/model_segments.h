@@ -1,4 +1,4 @@
-// A model with its edits as the bytes of a file.
+// Serializes a model with its edits as segments: text, and byte ranges that are copied later.
 #pragma once
 
 #include "onnx/model_edits.h"
@@ -8,10 +8,10 @@
 
 namespace onnx_external {
 
-// What protobuf would write for a model that was changed in this way: fields in the order of their
-// numbers, unknown ones last. Data that was left in the file of the model, and deferred data, are
-// segments of their own. Memory: the text, twice. kUnsupported if the file, or what protobuf writes
-// for the unchanged model, would exceed kMaxMessageBytes.
+// Returns the bytes that protobuf would write for the edited model: fields in the order of their
+// numbers, unknown ones last. Data that was left in the model's file, and deferred data, become
+// segments of their own. Memory: the text, twice. kUnsupported if the file, or the serialized
+// unchanged model, would exceed kMaxMessageBytes.
 [[nodiscard]] Result<ModelSegments> model_segments(const Model& model, ModelEdits edits = {});
 
 }  // namespace onnx_external

@@ -1,4 +1,5 @@
-// The text of a model file, with gaps for bytes that come from elsewhere.
+// A serialized model with gaps for bytes that come from elsewhere. "Text" is the serialized bytes
+// in memory.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace onnx_external {
 
-// A run of bytes of a model file.
+// A byte range of a model file.
 struct ModelSegment {
   enum class From : std::uint8_t {
     kText,      // ModelSegments::text, from `offset` on
@@ -35,8 +36,8 @@ struct ModelSegments {
 // no segment is deferred.
 [[nodiscard]] Result<std::string> join_segments(ModelSegments segments, const CutTensors& cuts);
 
-// Text that grows at its end. The body of a message is written first; then wrap() puts the header
-// before it, because only then the length is known.
+// Builds the text from front to back. The body of a message is appended first; then wrap() inserts
+// the message's header before it, because only then its length is known.
 class ModelText {
  public:
   // A position in the text, where a message begins.

@@ -1,5 +1,4 @@
-// Finds what a model needs and does not have: names that nothing defines, and tensors without data.
-// No runtime opens such a model.
+// Finds undefined names and tensors without data. No runtime opens a model that has any.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -14,23 +13,23 @@
 
 namespace onnx_external {
 
-// A name or a tensor without a value that is no slot, so that no checkpoint can fill it.
+// An undefined name or a tensor without data that is not a slot, so that no checkpoint can fill it.
 struct OpenPlace {
   std::string name;  // as in ListedTensor; "DOMAIN::FUNCTION.NAME" of a name in a function
   std::string form;  // "FLOAT [64, 3]"; empty = not stated
   const char* why = "";
 };
 
-// True for a slot without a value: a name that nothing defines, or an initializer without data. The
-// inputs of the graph are the caller's.
+// True for a slot without a value: an undefined name, or an initializer without data. Graph inputs
+// do not count, because the user may supply them.
 [[nodiscard]] bool is_open(const Slot& slot);
 
 // Why no runtime opens a model with this slot. Requires: is_open(slot).
 [[nodiscard]] const char* why_open(const Slot& slot);
 
-// What is open and no slot: sparse initializers and attributes without data, and, in functions,
-// names that nothing defines. Linear in the model. `tensors`: all of the model. `graphs`: how many
-// the main graph and its subgraphs are.
+// Returns sparse initializers and attributes without data, and undefined names in functions. Linear
+// in the size of the model. `tensors`: all tensors of the model. `graphs`: the number of graphs,
+// which are the main graph and its subgraphs.
 [[nodiscard]] std::vector<OpenPlace> open_places(const onnx::ModelProto& model,
                                                  std::span<const ListedTensor> tensors,
                                                  std::size_t graphs);

@@ -1,5 +1,5 @@
-// What stands in a tensor's raw_data while its bytes are left in the file that the model was loaded
-// from.
+// Placeholders: short markers in a tensor's raw_data while its bytes are left in the file that the
+// model was loaded from.
 //
 // A placeholder begins with 16 random bytes that are drawn for each model, so that no file can
 // hold one.

@@ -1,4 +1,4 @@
-// Files beside a model that are no external data: nodes name them in an attribute.
+// Files that nodes refer to in an attribute. They lie beside the model, but are not external data.
 #pragma once
 
 #include <onnx/onnx_pb.h>

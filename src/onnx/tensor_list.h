@@ -26,16 +26,16 @@ struct ListedTensor {
   // functions use the same names inside.
   std::string name;
   std::string value;  // what nodes see: the initializer's name, or the first output of the node
-  std::shared_ptr<LooseAttribute> loose = {};  // what holds the tensor outside the ModelProto
+  std::shared_ptr<LooseAttribute> loose = {};  // owns the tensor if the ModelProto does not
   bool in_training = false;                    // in ModelProto.training_info
 
   [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
 };
 
-// Goes graph by graph: first the initializers of a graph, then its sparse ones, then what its nodes
-// hold, each subgraph in the place of its node. Graphs are numbered like Slot::graph, followed by
-// those of functions and training. kUnsupported past kMaxGraphDepth; kCorrupt as for
-// function_attributes().
+// Lists graph by graph: first the initializers of a graph, then its sparse initializers, then the
+// tensors in its nodes; a subgraph is listed in the place of its node. Graphs are numbered like
+// Slot::graph, followed by those of functions and training. kUnsupported past kMaxGraphDepth;
+// kCorrupt as for function_attributes().
 [[nodiscard]] Result<std::vector<ListedTensor>> list_tensors(const onnx::ModelProto& model);
 
 [[nodiscard]] inline bool is_external(const onnx::TensorProto& tensor) {

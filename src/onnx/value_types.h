@@ -1,5 +1,5 @@
-// What is known about the values of a graph while their types and shapes are inferred, and one node
-// with its inputs and outputs.
+// The state of type and shape inference: the types of all values of a graph, and each node's view
+// of its inputs and outputs.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -20,7 +20,7 @@ inline constexpr ValueId kNoValue = 0xFFFFFFFF;  // of an optional input or outp
 // Shapes of a higher rank are not inferred; otherwise a node with a million inputs could make a
 // million long shapes.
 inline constexpr std::size_t kMaxInferredRank = 8;
-inline constexpr std::size_t kMaxNumbers = 64;  // of a value whose numbers are followed
+inline constexpr std::size_t kMaxNumbers = 64;  // longer constants are not evaluated
 
 struct ValueType {
   bool is_open = false;                // nothing defines it, so its broadcast_limit matters
@@ -66,7 +66,7 @@ class ValueTypes {
   bool changed_ = false;
 };
 
-// What the rule of an operator reads and changes.
+// The interface of an inference rule to one node and the types of its values.
 class NodeTypes {
  public:
   NodeTypes(const NodeValues& node, ValueTypes& types) : node_(node), types_(types) {}
@@ -101,8 +101,8 @@ class NodeTypes {
   ValueTypes& types_;
 };
 
-// Leaves in `limit` what a shape must broadcast to if it has to broadcast to both. Of two different
-// sizes of a dimension only 1 does.
+// Narrows `limit` so that a shape within it broadcasts to both limits. Where two sizes of a
+// dimension differ, only size 1 broadcasts to both.
 void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
 
 // Turns an axis that is counted from the end into one from the start. Nothing if out of range.

@@ -29,14 +29,14 @@ inline constexpr std::uint8_t kUint64Data = 11;
 // Appends the tag and the length of a raw_data field of `bytes` bytes.
 void append_raw_data_header(std::string& out, std::uint64_t bytes);
 
-// A data field, or a run of adjacent single values of one. Places are offsets in the input, which
-// has at most kMaxMessageBytes.
+// A data field, or a run of adjacent unpacked values of one field. Numbers are byte offsets in the
+// input, which has at most kMaxMessageBytes.
 struct WireSegment {
-  std::uint32_t begin = 0;    // of its tag
-  std::uint32_t payload = 0;  // packed: of its bytes
+  std::uint32_t begin = 0;    // of the tag
+  std::uint32_t payload = 0;  // packed: of the first byte of data
   std::uint32_t end = 0;
   std::uint8_t field = 0;
-  bool packed = false;  // one run of bytes; otherwise a tag comes before each value
+  bool packed = false;  // the data is one run of bytes; otherwise each value has its own tag
 };
 
 // A message that holds a tensor, or the tensor itself.
@@ -71,16 +71,16 @@ struct WireFilter {
   std::uint64_t most_bytes = kMaxMessageBytes;
 };
 
-// Of one tensor. No known writer splits the data of a tensor at all.
+// The limit on segments of one tensor. No known writer splits the data of a tensor at all.
 inline constexpr std::size_t kMaxWireSegments = 64;
 
 // Takes time linear in the bytes that are not data, and memory for the listed tensors. Skips
-// messages of fewer bytes than the filter asks for. kCorrupt, with the place, for anything that is
-// no protobuf message. kUnsupported past kMaxMessageDepth and kMaxWireSegments, and if a message
-// has a tensor field twice that may be there once (protobuf would merge the two).
+// messages of fewer bytes than filter.least_bytes. kCorrupt, with the offset, for anything that is
+// not a protobuf message. kUnsupported past kMaxMessageDepth and kMaxWireSegments, and if a message
+// repeats a tensor field that is not repeated (protobuf would merge the two).
 [[nodiscard]] Result<WireScan> scan_model(const WireInput& input, const WireFilter& filter);
 
-// Puts `bytes` other bytes in the place of [begin, end) of a message.
+// Replaces the bytes [begin, end) of the input, which are inside `message`, by `bytes` other bytes.
 struct WireEdit {
   std::uint32_t message = 0;  // index into WireScan::messages
   std::uint32_t begin = 0;
@@ -88,16 +88,17 @@ struct WireEdit {
   std::uint64_t bytes = 0;
 };
 
-// A step of writing the new form: bytes of the input that stay, a length, or what an edit brings.
+// A step of writing the edited model: copy bytes of the input, write a message's length, or write
+// the new bytes of an edit.
 struct WireStep {
   enum class Kind : std::uint8_t { kCopy, kLength, kEdit };
   Kind kind = Kind::kCopy;
   std::uint64_t from = 0;   // kCopy: offset in the input; kLength: the length; kEdit: its index
-  std::uint64_t bytes = 0;  // of the new form
+  std::uint64_t bytes = 0;  // of the output
 };
 
-// Requires: `edits` are in the order of the input, and none is inside another. kUnsupported if the
-// result has more than kMaxMessageBytes.
+// Returns the steps that write the edited model. Requires: `edits` are in the order of the input,
+// and none is inside another. kUnsupported if the result has more than kMaxMessageBytes.
 [[nodiscard]] Result<std::vector<WireStep>> rewrite(const WireScan& scan,
                                                     std::span<const WireEdit> edits,
                                                     std::uint64_t input_bytes);

@@ -11,10 +11,10 @@
 
 namespace onnx_external {
 
-// Strides and offsets only. A reshape may join dimensions that no single stride can step through
-// (those of a transposed tensor); they stay apart inside one axis, so no element has to move.
-// Dimensions and indices may be negative, and then count from the end. All errors are kMismatch,
-// and leave the axes unspecified.
+// Computes strides and offsets only; no element moves. A reshape may merge dimensions that no
+// single stride can step through (those of a transposed tensor); they are then kept separately
+// inside one axis. Dimensions and indices may be negative, and then count from the end. All errors
+// are kMismatch, and leave the axes unspecified.
 class Axes {
  public:
   // Requires: element_count(shape) succeeds; as many strides as dimensions, none negative.
@@ -27,9 +27,9 @@ class Axes {
   [[nodiscard]] Status slice(std::int64_t dim, std::int64_t start, std::int64_t stop);
 
   [[nodiscard]] Shape shape() const;
-  // The first element, counted from that of the view that the axes were made of.
+  // The offset of the first element, in elements, from the first element of the original view.
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
-  // All dimensions with those that are joined apart, outermost first.
+  // The strided dimensions of all axes, outermost first.
   [[nodiscard]] std::vector<StridedDim> dims() const;
 
  private:

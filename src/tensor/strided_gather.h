@@ -12,8 +12,8 @@
 
 namespace onnx_external {
 
-// Scratch that gather_strided() uses beside its output. It is small enough to stay in a core's L2
-// cache between reading and reordering.
+// The size of the scratch memory that gather_strided() uses. It is small enough to stay in a core's
+// L2 cache between reading and reordering.
 inline constexpr std::uint64_t kGatherScratchBytes = std::uint64_t{512} << 10;
 
 // Reading a gap of this many bytes costs about as much as a system call.
@@ -34,9 +34,9 @@ struct StridedDim {
   friend auto operator<=>(const StridedDim&, const StridedDim&) = default;
 };
 
-// The dimensions of a view, outermost first, without those of size 1, and with neighbours merged
-// whose strides are those of one dimension; so all shapes of a contiguous tensor give one dimension
-// of stride 1 (none for a single element). Requires: no dimension is 0.
+// The dimensions of a view, outermost first. Dimensions of size 1 are dropped, and neighbours that
+// one stride can step through are merged: a contiguous tensor of any shape becomes one dimension of
+// stride 1 (none for a single element). Requires: no dimension is 0.
 [[nodiscard]] std::vector<StridedDim> merged_dims(const TensorView& view);
 
 // Fills `out` with bytes of the source; `offset` counts bytes from element 0 of the view.
@@ -50,8 +50,9 @@ using ReadSource = std::function<Status(std::uint64_t offset, std::span<std::byt
 [[nodiscard]] Status gather_strided(const StridedView& view, std::uint64_t first,
                                     std::span<std::byte> out, const ReadSource& read);
 
-// The best distance in memory between rows (or windows of a source). Rows a power of two apart
-// compete for the same cache lines, so the distance is an odd number of lines.
+// The best distance in memory, in bytes, between rows of `row_bytes` bytes, or between windows of a
+// source. Rows a power of two apart compete for the same cache lines, so the distance is an odd
+// number of lines.
 [[nodiscard]] std::uint64_t spread_rows(std::uint64_t row_bytes);
 
 // Gathers a whole matrix; its rows are `pitch` bytes apart in the output.

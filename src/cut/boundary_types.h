@@ -10,14 +10,14 @@
 
 namespace onnx_external {
 
-// What a model says about the values of its main graph. Refers to the graph.
+// Looks up types of values of the main graph, or infers them. The graph must outlive it.
 class BoundaryTypes {
  public:
   explicit BoundaryTypes(const ValueGraph& graph);
 
-  // What the graph states, with symbolic dimensions and metadata. Else the type and shape of the
-  // initializer, else an element type that the operators around the value imply, else only the
-  // name.
+  // Returns the ValueInfoProto that the graph states for the value, with symbolic dimensions and
+  // metadata. If there is none: the type and shape of the initializer, or else an element type
+  // implied by the operators around the value, or else only the name.
   [[nodiscard]] onnx::ValueInfoProto of(ValueId value);
 
  private:

@@ -1,4 +1,5 @@
-// What a piece says about the model that it was cut from, in its metadata_props under kCutFromKey:
+// The note in a piece that identifies its parent, the model that it was cut from. It is in
+// metadata_props under kCutFromKey:
 //
 // {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"}
 //
@@ -24,8 +25,8 @@ struct ParentNote {
 
 [[nodiscard]] std::string parent_note_text(const ParentNote& note);
 
-// Nothing for a model that is no piece. kCorrupt for a note that is not as parent_note_text()
-// writes it; members that are not known are ignored.
+// Nothing for a model that is not a piece. kCorrupt for a note that parent_note_text() cannot have
+// written; unknown members are ignored.
 [[nodiscard]] Result<std::optional<ParentNote>> read_parent_note(const onnx::ModelProto& model);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Makes the model of a piece.
+// Builds the model file of a piece.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace onnx_external {
 
 struct PieceModel {
-  ModelSegments pieces;  // of its file; given ranges are in the file of the parent
+  ModelSegments pieces;  // of the piece's file; kGiven segments are ranges of the parent's file
   CutReport report;
 };
 

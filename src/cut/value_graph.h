@@ -40,9 +40,9 @@ struct GraphValue {
 // Immutable; refers to the graph, which must outlive it.
 class ValueGraph {
  public:
-  // kCorrupt if a name is defined twice, or if a node reads what it or a later node defines: the
-  // graph then has a cycle, or its nodes are not in topological order. kUnsupported past
-  // kMaxGraphDepth.
+  // kCorrupt if a name is defined twice, or if a node reads a value that it or a later node
+  // defines: the graph then has a cycle, or its nodes are not in topological order. kUnsupported
+  // past kMaxGraphDepth.
   [[nodiscard]] static Result<ValueGraph> of(const onnx::GraphProto& graph);
 
   [[nodiscard]] const onnx::GraphProto& graph() const { return *graph_; }
@@ -54,7 +54,7 @@ class ValueGraph {
   // One entry for each input or output of the node; kNoValue where it is left out.
   [[nodiscard]] std::span<const ValueId> inputs(NodeId node) const;
   [[nodiscard]] std::span<const ValueId> outputs(NodeId node) const;
-  // The inputs, then what its subgraphs read from outside, each of these once.
+  // The inputs of the node, then the outside values that its subgraphs read, each of these once.
   [[nodiscard]] std::span<const ValueId> reads(NodeId node) const;
   [[nodiscard]] bool is_graph_output(ValueId value) const { return is_output_[value]; }
 

@@ -1,4 +1,4 @@
-// Tensors as streams of bytes, and whether two of them are equal.
+// Reads tensors as streams of bytes, and compares them.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ namespace onnx_external {
 // outlive the stream. One thread at a time.
 struct ByteStream {
   std::uint64_t nbytes = 0;
-  // Steps are multiples of 16 bytes, but for the last one.
+  // Fills `out` with the next bytes. All sizes but the last must be multiples of 16.
   std::function<Status(std::span<std::byte> out)> next = {};
-  // The bytes are made (loose_tensors.h): they are from the first step to the last one, and a
-  // thread may hold those of one such stream at a time.
+  // The bytes are produced on demand (MadeBytes in loose_tensors.h). They are in memory from the
+  // first step to the last one, and a thread may have only one such stream open at a time.
   bool is_made = false;
 };
 

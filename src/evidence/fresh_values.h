@@ -15,28 +15,30 @@
 
 namespace onnx_external {
 
-// Tensors correspond by equal names. One that the new checkpoint lacks corresponds to a tensor that
-// the old one ties to it (the same storage): such a parameter has several names, and savers keep
-// one of them. Both checkpoints must outlive this object. One thread at a time; answers are cached.
-// Indices refer to the old checkpoint's tensors.
+// Tensors correspond by equal names. If the new checkpoint lacks a name, the name of a tensor that
+// shares its storage in the old checkpoint is used instead: such a parameter has several names, and
+// some savers keep only one of them. Both checkpoints must outlive this object. One thread at a
+// time; answers are cached. Indices refer to the old checkpoint's tensors.
 class FreshValues {
  public:
   FreshValues(const Checkpoint& old, const Checkpoint& fresh);
 
   [[nodiscard]] bool lacks(std::uint32_t key) const { return !places_[key]; }
 
-  // The tensor's name in the new one. Requires: !lacks(key).
+  // The tensor's name in the new checkpoint. Requires: !lacks(key).
   [[nodiscard]] std::string_view name_of(std::uint32_t key) const {
     return fresh_.tensors()[*places_[key]].name;
   }
 
-  // Whether the new one has the tensor with the same type, shape and bytes.
+  // Whether the new checkpoint has the tensor with the same type, shape and bytes.
   [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
 
-  // Whether the new one has all of them, with the same type and bytes as each other.
+  // Whether the new checkpoint has all these tensors, and they have the same type and bytes as each
+  // other.
   [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);
 
-  // Whether it is symmetric in the new one. Requires: it is a square matrix in the old one.
+  // Whether the tensor is symmetric in the new checkpoint. Requires: it is a square matrix in the
+  // old one.
   [[nodiscard]] Result<bool> is_symmetric(std::uint32_t key) const;
 
  private:

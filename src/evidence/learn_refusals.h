@@ -1,4 +1,4 @@
-// Collects what learn_map() could not decide into one error.
+// Collects the tensors that learn_map() could not decide about, and turns them into one error.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline constexpr std::size_t kDoubtCount = 13;
 
 class LearnRefusals {
  public:
-  // `keys` are the possible keys.
+  // `keys` are the candidates.
   void add(Doubt doubt, const Slot& slot, std::vector<std::string> keys);
   void add(Doubt doubt, const HeldTensor& tensor, std::vector<std::string> keys);
   void add_key(Doubt doubt, std::string_view key);
@@ -43,7 +43,7 @@ class LearnRefusals {
 
  private:
   [[nodiscard]] bool are_all(std::initializer_list<Doubt> doubts) const;
-  // What to do, whatever else may help.
+  // The advice that is always right, besides the remedies.
   [[nodiscard]] const char* right_way() const;
   [[nodiscard]] std::vector<Remedy> remedies() const;
 

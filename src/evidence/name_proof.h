@@ -1,4 +1,4 @@
-// Evidence from names that a slot and a key belong together, in addition to their bytes.
+// Decides by names between several keys whose bytes equal those of a slot.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,19 @@
 
 namespace onnx_external {
 
-// A name as exporters write it: dots become underscores, and wrappers are dropped.
+// Converts a name to the form that exporters write: dots become underscores, and wrappers are
+// dropped.
 [[nodiscard]] std::string canonical_name(std::string_view name);
 
-// The key whose name shares the longest suffix with the slot's name, where one name must be the
-// other with a prefix. nullopt if there is none, or if several share the longest.
+// Returns the key whose name has the longest suffix in common with the slot's name. One of the two
+// names must be a suffix of the other. nullopt if there is none, or if several keys have the
+// longest suffix.
 [[nodiscard]] std::optional<std::uint32_t> key_by_ending(std::string_view slot,
                                                          std::span<const std::uint32_t> keys,
                                                          std::span<const std::string_view> names);
 
-// The only key that belongs to the module, whose name may have the prefix of a wrapping module on
-// one side.
+// Returns the only key that belongs to the module. Either name may have an additional prefix, that
+// of a wrapping module. nullopt if there is no such key, or more than one.
 [[nodiscard]] std::optional<std::uint32_t> key_by_module(std::string_view module,
                                                          std::span<const std::uint32_t> keys,
                                                          std::span<const std::string_view> names);

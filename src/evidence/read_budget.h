@@ -1,4 +1,4 @@
-// A limit on how much of a model and a checkpoint may be read to find out what only bytes can tell.
+// Limits how many bytes of a model and a checkpoint may be read to compare tensors.
 #pragma once
 
 #include <cstdint>

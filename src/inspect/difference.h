@@ -1,4 +1,4 @@
-// How two checkpoints or models differ: in names, types, shapes and bytes. For inspect-external.
+// Compares two checkpoints or models by names, types, shapes and bytes, for inspect-external.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct TensorPair {
 struct Difference {
   std::vector<InspectedTensor> only_a;  // in the order of their files
   std::vector<InspectedTensor> only_b;
-  std::vector<TensorPair> forms;       // with different types or shapes
+  std::vector<TensorPair> forms;       // with different element types or shapes
   std::vector<TensorPair> bytes;       // with the same type and shape, but different bytes
   std::vector<TensorPair> unreadable;  // strings, and entries that break the rules
   std::size_t equal = 0;               // number of pairs without a difference
@@ -44,8 +44,8 @@ struct DifferenceOptions {
 // Compares tensors with equal names. A model contributes its initializers, and a checkpoint the
 // tensors that a save would take, or all that inspect() lists if a save would refuse it. Wrappers
 // ("_orig_mod", a "module." before all names) are removed from names. Only pairs of the same type
-// and shape are read, in steps, for their SHA-256. Errors as for inspect(); kIo if a file changes
-// meanwhile.
+// and shape are read, in steps, and compared by SHA-256. Errors as for inspect(); kIo if a file
+// changes meanwhile.
 [[nodiscard]] Result<Difference> find_difference(std::span<const std::filesystem::path> a,
                                                  std::span<const std::filesystem::path> b,
                                                  const DifferenceOptions& options);

@@ -31,8 +31,8 @@ class NameFilter {
   std::shared_ptr<const re2::RE2> expression_;
 };
 
-// Removes what the filter does not accept: tensors, their bytes, ties, open slots and refused
-// tensors. The facts about the files stay.
+// Removes the tensors that the filter does not accept, with their bytes and ties, and such open
+// slots and refused tensors. The facts about the files stay.
 void keep_matching(Inspection& inspection, const NameFilter& filter);
 
 enum class ListOrder : std::uint8_t {

@@ -1,4 +1,4 @@
-// The module tree given by tensor names: "layer.0.weight" is in the module "layer.0".
+// Builds the tree of modules from tensor names: "layer.0.weight" is in the module "layer.0".
 //
 // Names split at '.' and '/'. Pure; needs at most kMaxModuleDepth nodes per name.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// The rest of a name with more modules than this is kept as its last part.
+// Deeper modules are not split: the rest of the name becomes the label of the tensor.
 inline constexpr std::size_t kMaxModuleDepth = 32;
 
 // A module, or a tensor in one. A module that only contains one other module is merged with it

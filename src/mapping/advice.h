@@ -1,4 +1,5 @@
-// Refusals as data: complete lists, and the options that may help.
+// Builds the error of a refused mapping: complete lists of what is wrong, and the options that may
+// help.
 #pragma once
 
 #include <string>
@@ -27,8 +28,8 @@ inline constexpr const char* kKeepConstants =
 // Collects what is wrong, one list per kind.
 class Refusal {
  public:
-  // What is added from here on is about this one of several graphs; "": about all of them, or about
-  // a graph alone.
+  // Everything that is added after this call concerns the graph `name`. "" means all graphs, or the
+  // only one.
   void set_graph(std::string_view name);
   // Adds "2 weights are missing in the checkpoint: 'a', 'b'" to the message. Does nothing if there
   // are no items.

@@ -1,4 +1,5 @@
-// What explains a refusal as a whole: one side is quantized, or the weights are Constant nodes.
+// Finds one cause that explains a whole refusal: one side is quantized, or the weights are Constant
+// nodes.
 #pragma once
 
 #include <string>
@@ -8,11 +9,11 @@
 
 namespace onnx_external {
 
-// Adds the cause, if one is known. The remedies of the refusal then go: with them a save would
-// succeed and the model would keep its old weights.
+// Adds the cause to the refusal, if there is one, and removes the refusal's remedies: with them a
+// save would succeed, but the model would keep its old weights.
 void add_cause(const MappingTask& task, Refusal& refusal);
 
-// The same as text, for a graph that has nothing to fill; empty if none is known.
+// Returns the cause as text, for a graph without slots to fill; empty if there is none.
 [[nodiscard]] std::string cause_of(const MappingTask& task);
 
 }  // namespace onnx_external

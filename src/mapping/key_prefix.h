@@ -1,4 +1,5 @@
-// The key_prefix of the whole file: no prefix, one added to the keys, or one removed from them.
+// Finds the one prefix by which the keys of a checkpoint differ from the names of a graph: none,
+// one that must be added to all keys, or one that must be removed from them.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,16 @@ struct KeyPrefix {
 struct AlignedPair {
   std::uint32_t slot_name = 0;  // index into MappingTask::slot_names
   std::uint32_t key = 0;
-  bool exact = true;  // equal without refinement
+  bool exact = true;  // the names are equal even before they are refined
 };
 
-// Names with the same refined form, so that no pair can be preferred.
+// Slots and keys that all have the same refined name, so that nothing says which belong together.
 struct PrefixConflict {
   std::vector<std::uint32_t> slot_names;
   std::vector<std::uint32_t> keys;
 };
 
-// What an key_prefix achieves for the slots that are still open.
+// How well a key prefix fits the slots that are still open.
 struct Aligned {
   KeyPrefix key_prefix;
   std::vector<AlignedPair> fits;     // names match; types and shapes agree as far as stated
@@ -37,8 +38,8 @@ struct Aligned {
   std::uint64_t score = 0;  // number of slots that `fits` fills
 };
 
-// The key_prefix that fills most open slots. If none fills any, the one under which most names
-// match; its clashes say why it fails. kAmbiguous if a second one fits about as well
+// Returns the key prefix that fills most open slots. If none fills any, returns the one with most
+// matching names; its clashes then say why it fails. kAmbiguous if a second one fits about as well
 // (docs/mapping.md). With an empty --prefix, only Kind::kNone is tried.
 [[nodiscard]] Result<Aligned> choose_key_prefix(const MappingTask& task);
 

@@ -1,5 +1,4 @@
-// What remains on both sides after the rules: keys that no slot takes, and data that no key
-// replaces.
+// Sorts what the rules did not pair: keys without a slot, slots without a key, and graph inputs.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@ struct Leftovers {
   std::vector<std::uint32_t> adapters;  // weights of LoRA and the like
   std::vector<std::uint32_t> aside;     // keys of modules that the graph does not use
   std::vector<std::uint32_t> harmless;  // integers, baked-in buffers, keys outside a removed prefix
-  std::vector<std::uint32_t> baked;     // of these: buffers, and keys whose values the graph has
-  std::vector<std::uint32_t> ignored;   // excluded by the options
-  std::vector<TiedKey> tied;            // keys with the same bytes as a used key
-  std::vector<UnusedModule> modules;    // of the keys in `aside`
+  std::vector<std::uint32_t> baked;  // of `harmless`: buffers, and keys whose values the graph has
+  std::vector<std::uint32_t> ignored;  // excluded by the options
+  std::vector<TiedKey> tied;           // keys with the same bytes as a used key
+  std::vector<UnusedModule> modules;   // of the keys in `aside`
 
   // The keys that should not be left out silently, in checkpoint order: all but those that are
   // ignored or tied.
@@ -29,19 +28,19 @@ struct Leftovers {
 
   // Slots that no key fills.
   std::vector<std::uint32_t> missing;  // weights and other slots without data
-  std::vector<std::uint32_t>
-      held;  // data that the exporter computed, or may have computed, from weights
-  std::vector<std::uint32_t> staying;  // initializers whose data is right, or a constant
+  // Data that the exporter computed, or may have computed, from weights.
+  std::vector<std::uint32_t> held;
+  std::vector<std::uint32_t> staying;  // initializers that keep their data: right, or a constant
   std::vector<std::string> constants;  // Constant nodes with the elements of a key in `aside`
 
   // Inputs of the graph.
-  std::vector<std::string> user_inputs;    // inputs that the user gives
-  std::vector<std::uint32_t> unconfirmed;  // the caller's or weights; this is not known
-  std::vector<std::uint32_t> suspects;     // filled by a key of that name, but perhaps the caller's
+  std::vector<std::string> user_inputs;    // inputs that the user supplies at run time
+  std::vector<std::uint32_t> unconfirmed;  // user inputs or weights: the graph does not tell
+  std::vector<std::uint32_t> suspects;     // filled by a key of that name, but maybe user inputs
 };
 
-// Fills the lists of slots and inputs. Requires: the lists of keys are complete
-// (mapping/leftover_keys.h). Errors of the evidence are passed on.
+// Fills the lists of slots and inputs. Requires: mapping/leftover_keys.h has filled the lists of
+// keys. Passes errors of `evidence` on.
 [[nodiscard]] Status find_leftover_slots(const MappingTask& task, const KeyPrefix& key_prefix,
                                          const MappingEvidence& evidence, Leftovers& leftovers);
 

@@ -1,4 +1,5 @@
-// Finds names by their refined form, and by a prefix of the name itself.
+// Finds names by their refined form (dots as underscores, see docs/mapping.md), and by a prefix of
+// the name itself.
 #pragma once
 
 #include <algorithm>

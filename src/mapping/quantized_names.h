@@ -1,5 +1,5 @@
-// Names that say that weights are quantized: of keys, as the libraries that quantize call what they
-// store in the place of a weight, and of operators that read such weights.
+// Recognizes quantized weights by name: by the keys that quantization libraries store in place of a
+// weight, and by the operators that read such weights.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ struct QuantizedKeys {
   std::string key;     // the first one that shows it
 };
 
-// Nothing if no name is one of those that are known.
+// Nothing if no name is a known one.
 [[nodiscard]] std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names);
 
 // An operator of ONNX or ONNX Runtime whose parameters are quantized weights.

@@ -1,4 +1,4 @@
-// The reasons to refuse a mapping after the rules have run.
+// Decides, after the rules have run, whether a mapping must be refused.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@
 
 namespace onnx_external {
 
-// A graph whose slots and keys have been sorted.
+// A graph with its leftovers.
 struct JudgedGraph {
   std::string_view name;  // of one of several graphs
   const MappingTask* task = nullptr;
   const Leftovers* leftovers = nullptr;  // all graphs have the same lists of keys
 };
 
-// One error with everything that is wrong, or success: each graph has lists of its slots, and the
-// keys have lists that all graphs share. docs/mapping.md explains each reason.
+// Returns success, or one error that lists everything that is wrong: the slots graph by graph, and
+// the keys once for all graphs. docs/mapping.md explains each reason.
 [[nodiscard]] Status check_refusals(std::span<const JudgedGraph> graphs);
 
 }  // namespace onnx_external

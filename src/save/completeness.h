@@ -10,11 +10,11 @@
 
 namespace onnx_external {
 
-// The names of everything that stays without a value when `mapping` has been carried out: what the
-// mapping says, slots that it does not fill, and what is no slot (onnx/open_places.h).
+// Returns the names that would have no value in the saved model: those that the mapping lists,
+// slots that it does not fill, and names and tensors that are not slots (onnx/open_places.h).
 [[nodiscard]] std::vector<std::string> names_left_open(const Model& model, const Mapping& mapping);
 
-// kNotFound, with a list of these, unless the mapping was made with Partial::kAllow.
+// kNotFound with the list of names_left_open(), unless the mapping was made with Partial::kAllow.
 [[nodiscard]] Status check_complete(const Model& model, const Mapping& mapping);
 
 }  // namespace onnx_external

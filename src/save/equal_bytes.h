@@ -1,4 +1,4 @@
-// Dedup::kContent: tensors of equal bytes share them.
+// Dedup::kContent: tensors with equal bytes are stored once.
 #pragma once
 
 #include "onnx_external/checkpoint.h"
@@ -9,10 +9,10 @@
 
 namespace onnx_external {
 
-// Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans each
-// run of bytes once; nothing in kInline. The result does not depend on the number of threads.
-// Errors as make_plan(); kIo, kCorrupt, kCancelled; kInvalidArgument with kLink, which stores
-// nothing.
+// Reads tensors of equal size to find those with equal bytes (CRC-32, then SHA-256), and plans one
+// part for all of them. With kInline it changes nothing. The result does not depend on the number
+// of threads. Errors as make_plan(); kIo, kCorrupt, kCancelled; kInvalidArgument with kLink, which
+// stores nothing.
 [[nodiscard]] Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
                                                  const Checkpoint& checkpoint,
                                                  const PlanOptions& options, int threads = 0,

@@ -1,4 +1,4 @@
-// Closes written files: at once, or when they are on the disk.
+// Closes written files: at once, or, if they must be synced, when they are on the disk.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
 // times as long); for many smaller ones the call costs more than it gains.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
-// Whether so many files wait for the disk together (Directory::sync_file_system).
+// Whether a save of so many files syncs the whole file system once (Directory::sync_file_system),
+// instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
 
 class FileSyncer {
@@ -34,12 +35,13 @@ class FileSyncer {
   // `files`: how many will come; 0 if that is not known. At most `most_open` of them stay open.
   FileSyncer(Sync sync, std::size_t files, std::size_t most_open);
 
-  // Takes a file of so many bytes, all of them written. Thread-safe. An error may be that of an
-  // earlier file, so it is one of all files.
+  // Takes over a file whose `bytes` bytes are all written. Thread-safe. The error may be that of an
+  // earlier file, so the caller must treat all files as failed.
   [[nodiscard]] Status close(OutputFile file, std::uint64_t bytes);
 
-  // Waits for all that close() has taken, files in `folder` of `bytes` in all. Call once, last.
-  // Returns the error of a close() again; kCancelled if the meter's callback asks to stop.
+  // Waits until all files passed to close() are on the disk. They are in `folder` and have `bytes`
+  // bytes in all. Call once, last. Repeats the error of a failed close(); kCancelled if the meter's
+  // callback asks to stop.
   [[nodiscard]] Status finish(const Directory& folder, std::uint64_t bytes, int threads,
                               ProgressMeter& meter);
 

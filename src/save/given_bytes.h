@@ -1,4 +1,4 @@
-// Limits how much the data that a model brings along may grow.
+// Limits how much the loaded model's own external data may grow when it is copied.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace onnx_external {
 
 // Many tensors of a small model may refer to one range, and data files may have holes. So the bytes
-// to copy may be at most `max_expand` times what the files store, or kAlwaysExpandedBytes,
-// whichever is more. kUnsupported; errors of opening the files.
+// to copy may be at most `max_expand` times the bytes that the files store, or
+// kAlwaysExpandedBytes, whichever is more. kUnsupported beyond that; errors of opening the files.
 [[nodiscard]] Status check_given_bytes(const SavePlan& plan, const SourceModels& models,
                                        std::uint64_t max_expand);
 

@@ -1,5 +1,5 @@
-// Checks bytes of a given model whose CRC-32 its manifest records, so that a save does not pass
-// damage on.
+// Checks copied bytes of the loaded model's own data against the CRC-32 in that model's manifest,
+// so that a save does not pass damage on.
 #pragma once
 
 #include <cstdint>

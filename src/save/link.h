@@ -1,4 +1,4 @@
-// Layout::kLink copies nothing: its parts have their places in files that exist already.
+// Layout::kLink copies nothing: the model refers to byte ranges of existing files.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@
 
 namespace onnx_external {
 
-// Gives the parts of a plan their places in the source files, and lists these in the plan, without
-// names (link_files() finds those).
+// Fills in where each part is in the source files, and lists these files in the plan, without names
+// (link_files() fills them in).
 class LinkedPlaces {
  public:
   LinkedPlaces(const SourceModels& models, const Checkpoint& checkpoint, SavePlan& plan)
       : models_(models), checkpoint_(checkpoint), plan_(plan) {}
 
-  // Fills in file and offset of the part whose bytes are those of `tensor`. kUnsupported when they
-  // are no plain range, or not aligned to the element type: says why, and what to do.
+  // Fills in file and offset of `part`, which holds the bytes of `tensor`. kUnsupported when they
+  // are not one plain range of a file, or not aligned to the element type; the message says why,
+  // and what to do.
   [[nodiscard]] Status place(const PlannedTensor& tensor, PlannedPart& part);
 
  private:
@@ -37,10 +38,11 @@ class LinkedPlaces {
   std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 
-// With Layout::kLink, finds out how a model in `out_dir` spells the files that it refers to: the
-// checkpoint's, and those of data that came with the graph. Other plans come back as they are.
-// kInvalidArgument when a file stands neither in that folder nor below it, is a symbolic link or
-// has several links (onnx refuses both), or has a name that no location may have; kNotFound, kIo.
+// With Layout::kLink, fills in the names of the files that a model in `out_dir` refers to, relative
+// to that folder: those of the checkpoint, and those of the graph's own external data. Plans of
+// other layouts are returned unchanged.
+// kInvalidArgument when a file is not in `out_dir` or below it, is a symbolic link or has several
+// links (onnx refuses both), or has a name that cannot be a location; kNotFound, kIo.
 [[nodiscard]] Result<SavePlan> link_files(SavePlan plan, const SourceModels& models,
                                           const Checkpoint& checkpoint,
                                           const std::filesystem::path& out_dir);

@@ -1,6 +1,6 @@
-// manifest.json, in the data folder of every saved model: which tensor stands where, with CRC-32,
-// so that a model can be verified without its checkpoint and an old generation can be removed file
-// by file.
+// manifest.json, in the data folder of every saved model: it records file, range and CRC-32 of each
+// tensor. A model can then be verified without its checkpoint, and an old generation can be removed
+// file by file.
 //
 // {"format": "onnx-external-manifest", "version": 3,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},
@@ -12,8 +12,9 @@
 //
 // "options" are those of the save (manifest_options.h). Version 1 has no "recipe"; in version 2,
 // recipes only transpose and cast, and no tensor is derived. Manifests of 0.1 may also list files
-// of recorded inputs ("test_data"), which are ignored. The lowest version that suffices is written,
-// so that older programs read what they understand and refuse what they would misread.
+// of recorded inputs ("test_data"), which are ignored. A save writes the lowest version that
+// suffices, so that older programs read the manifests that they understand and refuse those that
+// they would misread.
 //
 // The text depends on the saved model alone: equal saves have equal manifests. When it is read
 // back, it is treated as hostile input. Plain values; safe from any thread.
@@ -42,7 +43,7 @@ inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 struct ManifestTensor {
   std::string slot;         // name of the initializer, or of another tensor (ExternalTensor::name)
   std::uint32_t graph = 0;  // as Slot::graph; written when it is not 0
-  std::string key;          // the checkpoint's name; empty: the given graph's data
+  std::string key;          // the key in the checkpoint; empty: the loaded graph's own data
   std::string rule;         // rule_name(); empty as key
   // A plain name in the manifest's folder, FOLDER/NAME in the manifest of a set, or one of
   // Manifest::linked; empty: inline in the model.
@@ -91,14 +92,15 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// The tensors of a manifest as text, so that many need not be held as values. One thread at a time.
+// Turns the tensors of a manifest into text one by one, so that they need not all be in memory as
+// values. One thread at a time.
 class ManifestLines {
  public:
   explicit ManifestLines(std::size_t tensors = 0);  // about so many are to come
   void add(const ManifestTensor& tensor);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
-  // The lowest version of a manifest that can hold them.
+  // The lowest manifest version that can record the tensors added so far.
   [[nodiscard]] std::uint64_t version() const { return version_; }
 
  private:
@@ -110,9 +112,9 @@ class ManifestLines {
 // The same with `lines` instead of manifest.tensors.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
-// Whether a manifest is this model's, by its beginning alone, of which kManifestHeadBytes suffice;
-// nothing when it does not begin as manifest_text() writes it. Parsing a manifest takes longer than
-// parsing its model.
+// Whether a manifest is this model's. Looks only at the beginning of the text (kManifestHeadBytes
+// suffice), because parsing a manifest takes longer than parsing its model. Nothing when it does
+// not begin as manifest_text() writes it.
 [[nodiscard]] std::optional<bool> begins_as_manifest_of(const SetMember& model,
                                                         std::string_view text);
 // A name of 255 bytes takes at most six times as many in JSON.

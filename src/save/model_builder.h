@@ -1,4 +1,4 @@
-// From a plan to the model that is written, and to its manifest.
+// Builds the model file and the manifest of a planned model.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@
 
 namespace onnx_external {
 
-// One model of a plan: `member` is its place in SavePlan::models. Refers to what it is given. One
-// thread at a time.
+// Builds one model of a plan: `member` is its index in SavePlan::models. All arguments must outlive
+// this object. One thread at a time.
 class ModelBuilder {
  public:
   ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
@@ -32,9 +32,9 @@ class ModelBuilder {
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] const std::string& name() const { return plan_.models[member_].name; }
 
-  // The model file. `sha1s`: of each file of the plan; empty where no checksums are recorded. With
-  // Layout::kInline the bytes of the parts are deferred, numbered by part. Reads the tensors that
-  // the plan has without a part.
+  // Returns the model file. `sha1s`: of each file of the plan; empty where no checksums are
+  // recorded. With Layout::kInline the bytes of the parts are deferred segments, numbered by part.
+  // Reads the planned tensors that have no part, because they stay inline.
   [[nodiscard]] Result<ModelSegments> build(MatchedInputs inputs,
                                             const std::vector<std::string>& sha1s);
 
@@ -44,14 +44,15 @@ class ModelBuilder {
     return inline_crcs_;
   }
 
-  // The manifest of the model that build() made. `written`: of all models of the plan; `crcs`: of
-  // each part of the plan; not read with Layout::kLink. Requires: build() succeeded.
+  // Returns the manifest of the model that build() returned. `written`: the identities of all
+  // models of the plan; `crcs`: the CRC-32 of each part of the plan, ignored with Layout::kLink.
+  // Requires: build() succeeded.
   [[nodiscard]] std::string manifest_for(std::span<const ModelIdentity> written,
                                          std::span<const std::uint32_t> crcs,
                                          const std::map<std::size_t, Overflow>& overflows) const;
 
  private:
-  // What the model already has is moved; the rest is attached.
+  // Edits for tensors that the model already has, and attachments for all others.
   struct Placement {
     ModelEdits edits;
     std::vector<Attachment> attachments;

@@ -1,4 +1,4 @@
-// Which options of a save go together.
+// Checks that the options of a save go together.
 #pragma once
 
 #include "onnx_external/mapping.h"
@@ -9,7 +9,7 @@
 namespace onnx_external {
 
 // kInvalidArgument for an option that would have no effect, or would contradict the layout or
-// another option. Every save asks, however it was called.
+// another option. Every kind of save calls it.
 [[nodiscard]] Status check_option_rules(const PlanOptions& plan, const WriteOptions& write,
                                         Casts casts);
 

@@ -1,5 +1,5 @@
-// The names that a save gives to what it puts into the output folder: which are allowed, which are
-// free, and which are those of staging folders.
+// Names of models, data folders and staging folders in the output folder: checks whether they are
+// allowed, and chooses free ones.
 #pragma once
 
 #include <filesystem>
@@ -22,23 +22,24 @@ namespace onnx_external {
 [[nodiscard]] Status check_data_name(std::string_view model_name, std::string_view data_dir,
                                      std::string_view data_name, Layout layout);
 
-// check_output_names() of all models of a save. Several must differ on any file system, too, and
-// end with ".onnx": a save that removes data reads all models of the folder that do.
+// check_output_names() for all models of a save. Several names must also differ on any file system
+// and end with ".onnx", because a save looks only into such files for references to data before it
+// removes any.
 [[nodiscard]] Status check_set_names(std::span<const std::string> model_names,
                                      std::string_view data_dir);
 
 // The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
 // "<data_dir>.N". N is one more than that of any replaced model, whatever its layout, or of another
 // model's data in the folder. kAlreadyExists when a model or its data exists and `overwrite`
-// refuses; data of other models is in nobody's way. `out_dir` need not exist; kNotFound when it is
-// a link to nothing.
+// refuses; data of other models does not matter. `out_dir` need not exist; kNotFound when it is a
+// dangling link.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::span<const std::string> model_names,
                                                   std::string_view data_dir, Overwrite overwrite,
                                                   Layout layout = Layout::kPerTensor,
                                                   std::string_view data_name = {});
 
-// Of a model alone.
+// The same for a single model.
 [[nodiscard]] inline Result<std::string> choose_data_dir(
     const std::filesystem::path& out_dir, const std::string& model_name, std::string_view data_dir,
     Overwrite overwrite, Layout layout = Layout::kPerTensor, std::string_view data_name = {}) {

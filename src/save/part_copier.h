@@ -1,4 +1,4 @@
-// Copies the bytes of parts from where they are to their places in data files.
+// Copies or converts the bytes of parts from the sources into the data files.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@
 
 namespace onnx_external {
 
-// Tensors that must be rearranged are read in tiles (checkpoint/storage/tiled_view.h), or in order
-// and in chunks of this size; by at most kMaxTiles threads at once.
+// The chunk size for tensors that must be rearranged and cannot be read in tiles
+// (checkpoint/storage/tiled_view.h). At most kMaxTiles threads rearrange at once.
 inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
 
 // The copy of one item into an open file.
@@ -35,16 +35,17 @@ struct ItemCopy {
   Sha* sha = nullptr;      // gets the bytes in their order; may be null
 };
 
-// Thread-safe; refers to the job.
+// Thread-safe. The job must outlive it.
 class PartCopier {
  public:
-  // What one thread holds between its copies.
+  // Buffers and pipes of one thread, reused for each copy.
   struct Tools {
     RangeCopier copier;
     DirectCopier direct;
   };
 
-  // `step`: called with what was copied; false cancels.
+  // `step` is called with the number of bytes copied since the last call; if it returns false, the
+  // copy is cancelled.
   PartCopier(const CopyJob& job, StepFn step)
       : job_(job), step_(std::move(step)), infinite_(job.plan.parts.size()) {}
 

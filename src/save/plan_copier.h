@@ -15,17 +15,18 @@ namespace onnx_external {
 
 struct CopiedFiles {
   std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
-  // Index = SavePlan::parts: the conversion of the part gave infinities, or it may have, since a
-  // killed save did it.
+  // Index = SavePlan::parts: the conversion of the part produced infinities, or may have: a resumed
+  // part was converted by the killed save.
   std::vector<bool> infinite;
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
 };
 
-// Writes every file of the plan, but for the parts that are done or of others, into `job.data`,
-// checks the CRCs that the sources record where that needs no second reading, and syncs the files
-// if asked. The bytes do not depend on the number of threads. The error is that of the first step
-// (save/copy_steps.h) that fails, whichever thread fails first.
+// Writes every file of the plan into `job.data`, except the parts in `job.done`, which are written
+// already or by other processes. Checks the CRCs that the sources record where that needs no second
+// reading, and syncs the files if the options say so. The bytes do not depend on the number of
+// threads. The error is that of the first step (save/copy_steps.h) that fails, whichever thread
+// fails first.
 [[nodiscard]] Result<CopiedFiles> copy_files(const CopyJob& job, ProgressMeter& meter);
 
 // The lower-case hex SHA-1 of a file that is complete.

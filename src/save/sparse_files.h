@@ -1,4 +1,5 @@
-// Which data files of a plan get holes where the checkpoint has them.
+// Finds the data files of a plan that can be written with the holes (ranges of zeros without disk
+// blocks) of the checkpoint's files.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace onnx_external {
 
 struct SparseFiles {
   std::vector<bool> files;       // index = SavePlan::files; empty: none
-  std::uint64_t hole_bytes = 0;  // that need no room on the disk
+  std::uint64_t hole_bytes = 0;  // bytes in holes, which take no disk space
 };
 
 // Costs one system call for each file of the checkpoint, and one for each hole.

@@ -1,5 +1,5 @@
-// The data files of tensors that come one by one (ExternalDataWriter): each gets its place when it
-// comes, and nobody knows how many will follow.
+// The data files of ExternalDataWriter, whose tensors come one by one. Each tensor gets its place
+// when it comes, because the number of tensors is not known beforehand.
 #pragma once
 
 #include <cstddef>
@@ -36,15 +36,17 @@ class StreamedFiles {
   // check_layout_options(layout).
   StreamedFiles(const Transaction& transaction, PlanOptions layout);
 
-  // The next place, by the rules of lay_out(), in the order of the calls. release() must follow.
-  // kInvalidArgument for more than kMaxShards shards; an error of the file that this one follows.
+  // Returns the next place, by the rules of lay_out(), in the order of the calls. Call release()
+  // when the tensor is written. kInvalidArgument for more than kMaxShards shards; errors of closing
+  // the file before.
   [[nodiscard]] Result<StreamedPlace> take(std::string_view tensor, std::uint64_t bytes);
 
-  // The file, which is made by its first tensor, with room for `bytes` bytes from the place on.
+  // Returns the file, with room for `bytes` bytes from the place on. The first tensor of a file
+  // creates it.
   [[nodiscard]] Result<const OutputFile*> open(const StreamedPlace& place, std::uint64_t bytes);
 
-  // Nobody writes at the place any more. A file is closed when that is true of all its places and
-  // no tensor will follow.
+  // Says that nobody writes at the place any more. A file is closed when all its places are
+  // released and no tensor will be added to it.
   [[nodiscard]] Status release(const StreamedPlace& place);
 
   // Removes the file of a tensor that could not be written, where it has one of its own; in other
@@ -57,10 +59,11 @@ class StreamedFiles {
   [[nodiscard]] std::string name(std::size_t file) const;
   [[nodiscard]] std::uint64_t bytes(std::size_t file) const;
 
-  // Closes all files and waits for the disk. Nobody may write any more.
+  // Closes all files and waits until they are on the disk, if they must be synced. No thread may
+  // write any more.
   [[nodiscard]] Status finish(int threads, ProgressMeter& meter);
 
-  // Renames the shards, which are those of `files`, in order, and their names there.
+  // Gives the shards their final names, on the disk and in `files`, which lists them in order.
   [[nodiscard]] Status name_shards(std::vector<PlannedFile>& files) const;
 
  private:
@@ -72,7 +75,7 @@ class StreamedFiles {
 
     std::mutex mutex;  // guards what follows
     std::optional<OutputFile> output;
-    std::optional<Error> error;  // why there is none: a second try would find the first one's file
+    std::optional<Error> error;  // why creating it failed; it must not be tried again
   };
 
   [[nodiscard]] bool has_own_files() const { return layout_.layout == Layout::kPerTensor; }
@@ -84,7 +87,7 @@ class StreamedFiles {
   const Transaction& transaction_;
   PlanOptions layout_;
   FileSyncer syncer_;
-  mutable std::mutex mutex_;  // guards all files but for what their own mutexes guard
+  mutable std::mutex mutex_;  // guards all files, except the members that their own mutexes guard
   std::deque<File> files_;    // they do not move
 };
 

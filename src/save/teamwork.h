@@ -1,5 +1,5 @@
-// What a process does for a save that a team carries out (team.h): it copies its share of the parts
-// and treats the others as done.
+// The work of one process in a save by a team (team.h): it copies its share of the parts and treats
+// the others as done.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 
 namespace onnx_external {
 
-// The leader's text or error, in all processes.
+// Returns the leader's text or error in all processes. Only the leader's `mine` counts.
 [[nodiscard]] Result<std::string> from_leader(Team& team, const Result<std::string>& mine);
 
-// Copies this process's share of the parts, and returns what all have copied. If one failed, or has
-// given up, all get its error. Only the leader gets SHA-1s.
+// Copies this process's share of the parts, and returns the results of all processes. If one of
+// them fails or calls give_up(), all return its error. Only the leader gets SHA-1s.
 [[nodiscard]] Result<CopiedFiles> copy_share(Team& team, const CopyJob& job, ProgressMeter& meter);
 
-// To be called instead: tells the others why. Returns the error that all get.
+// A process that cannot copy calls this instead of copy_share(), so that the others learn why.
+// Returns the error that all processes return.
 [[nodiscard]] Error give_up(Team& team, const Error& error);
 
 }  // namespace onnx_external

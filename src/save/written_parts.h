@@ -1,4 +1,4 @@
-// Which parts of a plan are in their files.
+// Finds out which parts of a plan a killed save has already written.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,11 @@ namespace onnx_external {
 // Index = SavePlan::parts: the CRC-32 of the part where it is written.
 using WrittenParts = std::vector<std::optional<std::uint32_t>>;
 
-// Returns those of the claimed parts that have the claimed CRC-32 on the disk. Their files are
-// synced (if asked) and read again, from the disk where the kernel drops its cache. All other
-// claims are dropped, and files without a sound part are removed, so that every other part can be
-// written as in a first run. After a sync that fails the whole file counts as lost: a second sync
-// could succeed without the bytes. Fails when a file cannot be removed, or the progress callback
-// cancels.
+// Returns the claimed parts whose bytes on the disk have the claimed CRC-32. Their files are synced
+// (if the options say so) and read again, from the disk where the kernel drops its cache. Files
+// without a sound part are removed, so that all other parts can be written as in a first run. If a
+// sync fails, the whole file counts as lost, because a second sync could succeed without the bytes.
+// Fails when a file cannot be removed, or the progress callback cancels.
 [[nodiscard]] Result<WrittenParts> sound_parts(const SavePlan& plan, const Directory& data,
                                                WrittenParts claimed, const WriteOptions& options,
                                                ProgressMeter& meter);

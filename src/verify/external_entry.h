@@ -1,4 +1,4 @@
-// The entry of an external tensor, as findings.
+// Checks the external_data entries of a tensor and reports errors as findings.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace onnx_external {
 
-// A name cut for a finding, because names in files may have millions of bytes and each finding has
-// its own copy.
+// Shortens a name for a finding, because names in files may have millions of bytes and each finding
+// has its own copy.
 [[nodiscard]] std::string name_in_finding(std::string_view name);
 
 // Reads the entry of an external tensor and appends what is wrong with it to `findings`. Returns

@@ -29,9 +29,9 @@ struct FoundManifest {
 // True if it was written for exactly this model file.
 [[nodiscard]] bool knows(const Manifest& manifest, const ModelFile& model);
 
-// The manifest at `known`, if that is given. Otherwise it is searched for beside the model and in
-// the folders of the external tensors; one with the model's CRC is preferred. nullopt if there is
-// none.
+// Returns the manifest at `known`, if that is not empty. Otherwise searches beside the model and in
+// the folders of the external tensors, and prefers a manifest with the model's CRC. nullopt if
+// there is none.
 [[nodiscard]] std::optional<FoundManifest> find_manifest(const ModelFile& model,
                                                          std::span<const ListedTensor> tensors,
                                                          const std::string& known = {});
@@ -41,16 +41,16 @@ using TensorKey = std::tuple<std::uint32_t, TensorPlace, std::string_view>;
 using TensorIndex = std::map<TensorKey, std::size_t>;
 [[nodiscard]] TensorIndex index_tensors(std::span<const ListedTensor> tensors);
 
-// What a manifest says about each listed tensor; same index as the list.
+// The manifest's record of each listed tensor.
 struct ManifestFacts {
-  std::vector<const ManifestTensor*> records;  // null if the manifest does not have it
+  std::vector<const ManifestTensor*> records;  // indexed like the list; null: no record
   std::vector<Finding> unplaced;               // records of tensors that the model lacks
 };
 [[nodiscard]] ManifestFacts match_manifest(const Manifest& manifest, const std::string& location,
                                            std::size_t tensors, const TensorIndex& index);
 
-// How a record contradicts the tensor: in file, range, type or dims; empty if it does not. `entry`
-// is null for an inline tensor.
+// Describes how a record contradicts the tensor: in file, range, type or dims; empty if it does
+// not. `entry` is null for an inline tensor.
 [[nodiscard]] std::string contradiction(const ManifestTensor& record, const std::string& folder,
                                         const ListedTensor& tensor, const ExternalEntry* entry);
 

@@ -1,5 +1,5 @@
-// Verifies one model, step by step, so that several models can have the ranges that they share read
-// once (verify.cc).
+// Verifies one model in steps. Between the steps, verify.cc reads the data ranges of several models
+// together, so that shared ranges are read once.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +30,13 @@
 
 namespace onnx_external {
 
-// SHA-1 of whole files that was computed, by location.
+// The computed SHA-1 of whole files, by location.
 using FileSha1s = std::map<std::string, Result<std::string>, std::less<>>;
 
-// Call prepare(), plan_checks(), check_rest() and collect(), in this order. Refers to what it is
-// given; `checkpoint` may be null. Findings are kept by tensor, so that their order is the graph's
-// whatever step and whatever thread made them. One thread at a time.
+// Call prepare(), plan_checks(), check_rest() and collect(), in this order. The arguments of the
+// constructor must outlive this object; `checkpoint` may be null. Findings are kept by tensor, so
+// that they come in the order of the graph, whichever step or thread produced them. One thread at a
+// time.
 class ModelVerifier {
  public:
   ModelVerifier(const ModelFile& model, const Checkpoint* checkpoint, const VerifyOptions& options)
@@ -43,14 +44,15 @@ class ModelVerifier {
   ModelVerifier(const ModelVerifier&) = delete;
   ModelVerifier& operator=(const ModelVerifier&) = delete;
 
-  // Everything that reads no data. `manifest`: where it is, if that is known.
+  // Checks everything that needs no tensor data. `manifest`: its location, or empty if that is not
+  // known.
   [[nodiscard]] Status prepare(std::span<const ExpectedTensor> expected,
                                const std::string& manifest);
 
-  // Adds the ranges to check. `number`: of the model, if there are several.
+  // Adds the ranges to check to `plan`. `number`: the index of this model among several.
   void plan_checks(std::size_t number, RangePlan& plan);
 
-  // Takes the answers to these, and checks what is in the model itself.
+  // Evaluates the answers for these ranges, and checks the inline tensors.
   [[nodiscard]] Status check_rest(std::span<const RangeAnswer> answers, FileSha1s& sha1s,
                                   ProgressMeter& meter);
 
@@ -61,7 +63,7 @@ class ModelVerifier {
   [[nodiscard]] const std::filesystem::path& data_folder() const {
     return options_.data_folder.empty() ? model_.folder : options_.data_folder;
   }
-  // Of tensors inside the model that are checked.
+  // Bytes of the inline tensors that are checked.
   [[nodiscard]] std::uint64_t inline_bytes() const { return inline_bytes_; }
 
  private:
@@ -73,7 +75,7 @@ class ModelVerifier {
     std::optional<std::uint32_t> written_crc;  // with `equals`
     const ManifestTensor* record = nullptr;    // nothing contradicts it
     bool is_expected = false;
-    bool by_manifest = false;  // with `equals`: only the manifest names it
+    bool by_manifest = false;  // with `equals`: only the manifest says so
     bool is_shared = false;    // a second name of another subject's tensor
     std::size_t check = 0;     // with `entry`: index of its range check
     std::vector<Finding> findings;
@@ -98,7 +100,7 @@ class ModelVerifier {
   // What else the manifest says, if the model is its own.
   void check_own_manifest();
   void check_record(Subject& subject, const ManifestTensor* record);
-  // Kept initializers that nothing speaks for.
+  // Counts kept initializers that are compared with nothing.
   void count_uncompared();
   void keep(std::vector<Finding>& findings);
 

@@ -1,5 +1,5 @@
-// Which ranges of data files are to be checked, for one model or for several of one folder. Ranges
-// of the same place with the same expected bytes are checked once.
+// Collects the ranges of data files that must be checked, for one model or several models of a
+// folder. The same range with the same expected bytes is checked once.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace onnx_external {
 
-// Refers to the checkpoint, which may be null, and to the entries. One thread at a time.
+// The checkpoint, which may be null, and the entries must outlive it. One thread at a time.
 class RangePlan {
  public:
   explicit RangePlan(const Checkpoint* checkpoint);
@@ -27,7 +27,7 @@ class RangePlan {
     std::size_t check = 0;    // index into checks()
     std::uint64_t bytes = 0;  // of the range; 0 if the same model has added it before
   };
-  // Adds what must be checked of a tensor. `model`: the number of the model that it is of.
+  // Adds the range of a tensor. `model`: the index of the tensor's model.
   Added add(const ExternalEntry& entry, const std::optional<WantedTensor>& equals,
             std::optional<std::uint32_t> written_crc, bool wants_crc, std::size_t model);
 

@@ -1,4 +1,4 @@
-// Whether the models that were saved as a set are still of one save.
+// Checks that the models of a set still come from the same save.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@
 
 namespace onnx_external {
 
-// The set that a model in the folder says it belongs to; empty if it has no manifest of one.
+// Returns the set in the manifest of the model `name`; empty if it has no manifest or belongs to no
+// set.
 [[nodiscard]] std::vector<SetMember> set_of(const Directory& folder, const std::string& name);
 
-// Reports models of the set that do not belong to this one: those that a save which was cut off has
-// not put in place yet, as its note says, and those whose manifest says that they belong to a set
-// with another state of this model. A model that was replaced alone, moved or removed is no
-// finding. Nothing is reported while a save is at work in the folder. `manifest` may be null.
+// Reports models of the set that come from another save than this model: models that a killed save
+// has not put in place yet, as its record says, and models whose manifest belongs to a set with
+// another state of this model. A model that was replaced alone, moved or removed is no finding.
+// Reports nothing while a save is running in the folder. `manifest` may be null.
 void check_set(const ModelFile& model, const Manifest* manifest, std::vector<Finding>& findings);
 
 }  // namespace onnx_external

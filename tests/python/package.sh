@@ -29,5 +29,3 @@ ruff format --check --quiet python packaging tests/python
 mypy --cache-dir "$work/mypy"
 cd "$work"  # the package that was installed is meant, not the folder of its sources
 python -m pytest -q -p no:cacheprovider "$source/python/tests"
-python "$source/benchmarks/python_save.py" --quick --rounds 1 --work-dir "$work" \
-  --bin-dir "$work/env/bin" --cases 2GB,small,read,seed

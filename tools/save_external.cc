@@ -64,7 +64,7 @@ struct Arguments {
   [[nodiscard]] Lists lists() const { return options.verbose ? Lists::kFull : Lists::kShort; }
 };
 
-// What is missing on the command line, or has no effect there; empty if it is right.
+// Returns the error about an argument that is missing or has no effect; empty if there is none.
 std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   if (arguments.options.target.folder.empty()) {
     if (!arguments.is_dry_run()) {

@@ -156,8 +156,8 @@ struct Mapping {
   // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
   // the mapping found another to add.
   std::string key_prefix;
-  // The options that the mapping was made with, without those that the pairs already show: `map`,
-  // `learned` and `casts`.
+  // The options of the mapping, as a save records them in the manifest. `map` and `learned` are
+  // empty and `casts` has its default, because each pair records its own rule and recipe.
   MappingOptions asked;
 };
 

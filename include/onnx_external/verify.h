@@ -146,8 +146,9 @@ struct VerifyOptions {
 
 // The source of the claim that an initializer must equal a checkpoint tensor. The manifest is
 // itself being verified, so it is only a hint; the report counts the tensors that rest on it alone.
-// kGiven: the tensor is one that the model brought along (PlannedTensor::given); its element type
-// and shape may be others than the model's, if it has as many bytes.
+// kGiven: the tensor's data came with the loaded model, not from the checkpoint
+// (PlannedTensor::given). Its element type and shape may differ from the model's, if it has as many
+// bytes.
 enum class ExpectedBy : std::uint8_t { kMapping, kManifest, kGiven };
 
 // One initializer and the checkpoint tensor that it must equal.

@@ -18,8 +18,8 @@ namespace onnx_external {
 // false stops the copy with kCancelled.
 using StepFn = std::function<bool(std::uint64_t bytes)>;
 
-// What is left of one copy: `length` bytes of `source` from `source_offset` on go to
-// `target_offset` of `target`.
+// The rest of one copy: `length` bytes of `source` from `source_offset` on go to `target_offset` of
+// `target`.
 struct CopyRange {
   const SourceFile& source;
   std::uint64_t source_offset;

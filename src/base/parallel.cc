@@ -84,7 +84,7 @@ class Crew {
   }
 
  private:
-  // What a team needs beside its threads' stacks is far below this, for each thread.
+  // Besides their stacks, the threads of a team need far less than this each.
   static constexpr std::size_t kRoomPerThread = std::size_t{16} << 10U;
 
   // libgomp lets a thread that waits for others spin for milliseconds, unless there are more
@@ -171,7 +171,7 @@ class Crew {
 #ifdef ONNX_EXTERNAL_OPENMP
 
 int available_threads() {
-  // What OMP_NUM_THREADS says, else one per CPU in the affinity mask.
+  // OMP_NUM_THREADS, or else one per CPU in the affinity mask.
   return std::clamp(omp_get_max_threads(), 1, kMaxThreads);
 }
 

@@ -175,7 +175,7 @@ class ModuleCut {
     }
   }
 
-  // What the module makes and others use.
+  // The outputs of the piece: values that its nodes compute and that others use.
   void list_outputs() {
     std::vector<bool> is_used(graph_.values().size());
     for (NodeId node = 0; node < graph_.node_count(); ++node) {
@@ -193,8 +193,8 @@ class ModuleCut {
     }
   }
 
-  // What follows from initializers alone stays in the piece: as an input it would be no constant
-  // any more, and some operators need constants.
+  // Nodes that compute constants from initializers alone are included in the piece. As an input the
+  // value would not be constant any more, and some operators need constants.
   void take_constants() {
     const std::vector<bool> is_constant = find_constant_nodes(graph_);
     std::vector<bool> needed(graph_.values().size());

@@ -1,4 +1,4 @@
-// Which nodes of a graph a piece has, and what its inputs and outputs are.
+// Selects the nodes of a piece, and determines its inputs and outputs.
 #pragma once
 
 #include <string>

@@ -20,7 +20,8 @@ constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
 using PlacedName = std::pair<std::uint32_t, std::string_view>;  // graph, name
 
-// Which slot an Identity's slot reads: of its own graph, or the only one of that name.
+// Finds the slot that a kIdentityOutput slot reads: the one in its own graph, or the only one of
+// that name.
 class SlotFinder {
  public:
   explicit SlotFinder(const GraphFacts& graph) : graph_(graph), roots_(graph.slots.size()) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kCandidatesShown = 3;
 
-// What is said of all tensors with the doubt, in the order of the enum.
+// The title of the list of all tensors with a doubt, in the order of the enum.
 constexpr std::array<std::string_view, kDoubtCount> kTitles = {
     "several keys of the old checkpoint have its bytes, and they differ in the new one",
     "may be a constant of the graph that has the value of a key by chance",

@@ -60,7 +60,7 @@ bool gets_digest(const Inspection& inspection, std::size_t index, const InspectO
          (!options.digest_if || options.digest_if(index, tensor));
 }
 
-// What the tensors are read from.
+// The total size of the files that the tensors are read from.
 struct StoredBytes {
   std::string where;
   std::uint64_t bytes = 0;  // without holes

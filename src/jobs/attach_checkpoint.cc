@@ -58,7 +58,7 @@ MappingOptions mapping_options(const SaveOptions& options) {
   return mapping;
 }
 
-// What an old checkpoint tells of a graph alone.
+// Learns the map of a single graph from an old checkpoint.
 Result<LearnedMap> learn(const SaveJob& job, const MappingOptions& options) {
   std::optional<Checkpoint> opened;
   if (job.options.learn_from_open == nullptr) {

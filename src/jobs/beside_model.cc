@@ -31,7 +31,7 @@ ReplacedData::ReplacedData(const fs::path& folder, std::span<const std::string> 
   std::set<std::string> locations;
   for (const std::string& name : models) {
     std::error_code ignored;
-    // What a link leads to is none of the folder's.
+    // The target of a link does not belong to the folder.
     if (!out || !fs::is_regular_file(fs::symlink_status(folder / name, ignored)) ||
         has_manifest(*out, {name, {}})) {
       continue;

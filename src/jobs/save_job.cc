@@ -41,7 +41,8 @@ Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping
   return inputs;
 }
 
-// What the caller named to be kept. A set's options name data of any of its graphs.
+// Returns the names in MappingOptions::keep that the graph has. The options of a set may name data
+// of any of its graphs.
 std::vector<std::string> kept_by_option(const GraphFacts& graph, const MappingOptions& options) {
   std::vector<std::string> kept;
   if (options.keep.empty() || options.keeps_rest) {
@@ -157,7 +158,7 @@ void report_tensors(const std::map<std::size_t, Overflow>& overflows, SaveJob& j
   }
 }
 
-// What a report says of keys: those of the mapping, and the overlaid ones.
+// Fills in the report's lists of keys: those of the mapping, and the overlaid ones.
 void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,
                  SaveReport& report) {
   for (const std::uint32_t key : mapping.unmatched_keys) {
@@ -214,7 +215,7 @@ SavedModel report_model(const SaveJob& job, std::uint32_t member, const Mapping&
   return report;
 }
 
-// What a report says of the data files of a plan.
+// Fills in what the report says about the data files of a plan.
 void report_data(const SavePlan& plan, SaveReport& report) {
   for (const std::size_t tensor : plan.oversized) {
     report.oversized.push_back(plan.tensors[tensor].name);

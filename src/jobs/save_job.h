@@ -44,7 +44,7 @@ struct SaveJob {
 // The graph of a model alone, for messages.
 [[nodiscard]] std::string graph_name(const Model& model);
 
-// What a save works on: checkpoints to be opened, one that is ready, or none.
+// The inputs of a save: graphs, and checkpoints to open, a checkpoint that is open, or none.
 struct SaveInputs {
   std::vector<GraphToSave> graphs;
   std::span<const std::filesystem::path> paths = {};

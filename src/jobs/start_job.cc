@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 using Graphs = std::vector<GraphToSave>;
 
-// What is for one graph, or needs several to differ.
+// Checks options that apply to a single graph only, or that must differ between several.
 Status check_options(const SaveJob& job) {
   if (job.names.empty()) {
     return fail(ErrorCode::kInvalidArgument, "no graph is given");

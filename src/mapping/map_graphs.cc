@@ -87,8 +87,8 @@ class KnownTerms {
     return {};
   }
 
-  // Those that apply to one of several graphs. A graph alone gets all of them, and its rules say
-  // which of their names it lacks.
+  // Returns the options that apply to one of several graphs. A single graph gets all options, and
+  // its rules report names that it lacks.
   MappingOptions options_for(const GraphToMap& graph, std::size_t number,
                              const MappingOptions& all) const {
     if (terms_.size() == 1) {

@@ -183,7 +183,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
 
 namespace {
 
-// What the exporter did, judged by the operator that reads the value.
+// Says how the exporter computed the value, judged by the operator that reads it.
 std::string computed_text(const Slot& slot) {
   if (!slot.folded_from.empty()) {
     return "computed at export from " + quote_list(slot.folded_from, kNearest);

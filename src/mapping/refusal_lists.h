@@ -17,7 +17,7 @@ namespace onnx_external {
 // A key's name in the checkpoint, and the name that the options rename it to.
 [[nodiscard]] ErrorItem item_of(const MappingTask& task, std::uint32_t key, std::string note = "");
 
-// What is wrong with the slots of a graph, or of several, as far as it matters for unused keys.
+// Problems of the slots of one graph, or of several, that may explain why keys are unused.
 struct SlotTroubles {
   std::vector<std::string_view> missing;  // names
   bool computed = false;  // values were computed from weights, or two weights were merged

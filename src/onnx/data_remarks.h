@@ -27,7 +27,7 @@ class RemarkCounter {
     }
   }
 
-  // Those that some tensor has, in the order of the enum.
+  // The remarks that at least one tensor has, in the order of the enum.
   [[nodiscard]] std::vector<CountedRemark> list() const {
     std::vector<CountedRemark> found;
     for (std::size_t i = 0; i < counted_.size(); ++i) {
@@ -43,7 +43,7 @@ class RemarkCounter {
   std::array<CountedRemark, kDataRemarks> counted_;
 };
 
-// Those of the entries of a model, without those that a caller made for loose tensors.
+// The remarks on the external tensors of a model, without the entries for loose tensors.
 [[nodiscard]] inline std::vector<CountedRemark> remarks_of(const Model& model) {
   RemarkCounter counter;
   for (const ExternalTensor& tensor : model.external_tensors()) {

@@ -1,4 +1,4 @@
-// What exporters write into metadata_props about where a value comes from.
+// Reads what exporters write into metadata_props about the origin of a value.
 //
 // The linked protobuf classes may be older than this field. It is then read from the fields that
 // they do not know.

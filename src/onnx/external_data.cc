@@ -69,7 +69,7 @@ class EntryReader {
     entry_.faults.emplace_back(fault, Error{ErrorCode::kCorrupt, std::move(message)});
   }
 
-  // What is no key of ONNX's, and read all the same.
+  // Accepts a key that ONNX does not define but that occurs in practice.
   bool take_other_key(std::string_view key) {
     if (key.starts_with(kPrepackedKey)) {
       entry_.remarks.add(DataRemark::kPrepacked);

@@ -50,7 +50,7 @@ class SourceStream final : public google::protobuf::io::CopyingInputStream {
   Status status_;
 };
 
-// What a file that is no ONNX model seems to be.
+// Guesses the format of a file that is not an ONNX model.
 std::string seems_to_be(std::string_view head) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::string_view text = head.substr(std::min(head.find_first_not_of(kSpace), head.size()));
@@ -176,7 +176,7 @@ Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
   return loaded;
 }
 
-// What a message of another type may be that parses as a model, because its fields fit.
+// Guesses the type of another protobuf message that parses as a model because its fields fit.
 std::string other_protobuf(const std::filesystem::path& path) {
   const std::string end = path.extension().string();
   if (path.filename() == "saved_model.pb") {

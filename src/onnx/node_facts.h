@@ -1,4 +1,4 @@
-// What else the nodes tell about the weights of a graph.
+// Collects further facts about the weights of a graph from its nodes.
 #pragma once
 
 #include <span>

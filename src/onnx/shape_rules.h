@@ -1,6 +1,6 @@
-// What operators of ONNX's default domain tell about the shapes of their inputs and outputs
-// (https://onnx.ai/onnx/operators/), in both directions. A rule is applied again when more is
-// known, and does nothing if it is not certain.
+// Shape inference for operators of ONNX's default domain (https://onnx.ai/onnx/operators/), from
+// inputs to outputs and back. A rule is applied again when more is known, and does nothing if it is
+// not certain.
 #pragma once
 
 #include "onnx/value_types.h"

@@ -17,8 +17,8 @@
 
 namespace onnx_external {
 
-// What a command line asks for. Each command reads what its own options set; options that several
-// commands have set the same members, wherever the command needs them.
+// The parsed options of a command line. Each command reads the members that its own options set; an
+// option that several commands have sets the same members for all of them.
 struct CommandOptions {
   std::filesystem::path first;                // GRAPH.onnx or MODEL.onnx
   std::vector<std::filesystem::path> files;   // CHECKPOINT... or FILE...

@@ -223,7 +223,7 @@ Document model_object(const SavedModel& report) {
   return document;
 }
 
-// What a report has only where there is something to say.
+// Adds the members that a report has only when they are not empty.
 void add_rest(const SaveReport& report, Document& document) {
   add_notes(report.notes, document);
   if (!report.derived.empty()) {

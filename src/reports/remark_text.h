@@ -1,4 +1,4 @@
-// What is unusual about external data, as text.
+// Describes irregularities of external data (DataRemark) as text.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace onnx_external {
 // The stable name used in JSON: "zero-length".
 [[nodiscard]] std::string_view remark_name(DataRemark remark);
 
-// What it is, what other loaders do, and what helps.
+// Says what the remark means, what other loaders do, and what to do about it.
 [[nodiscard]] std::string_view remark_message(DataRemark remark);
 
 // A line for each remark: "warning: 'w' and 2 more: length 0 in external_data: ...".

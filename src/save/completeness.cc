@@ -10,7 +10,7 @@
 namespace onnx_external {
 namespace {
 
-// What is left open, by kind.
+// Names and tensors without a value, by kind.
 struct LeftOpen {
   std::vector<ErrorItem> slots;   // names that nothing defines, initializers without data
   std::vector<ErrorItem> inputs;  // of the graph, which the mapping takes for weights

@@ -105,7 +105,7 @@ Result<std::shared_ptr<const SourceFile>> open_manifest(const Directory& out,
              : fail(ErrorCode::kNotFound, out.child(entry) + ": has no manifest");
 }
 
-// That manifest, if it is that of this model. kIo if that is not known.
+// Returns the manifest of the entry if it is this model's. kIo if that cannot be found out.
 Result<Manifest> manifest_of(const Directory& out, const GenerationNames& names,
                              const std::string& entry, const ModelIdentity& model) {
   TRY_ASSIGN(const auto file, open_manifest(out, names, entry));

@@ -99,7 +99,7 @@ struct ModelIdentity {
                                               const ModelIdentity& model,
                                               const std::string& newest);
 
-// What became of a replaced model's data.
+// The result of removing a replaced model's data.
 struct RemovedData {
   bool all_gone = false;  // false when something could not be read or removed
   // Files that stay, by rising name, each with a model of the folder that refers to it.

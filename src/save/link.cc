@@ -59,7 +59,8 @@ Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_typ
                           kCopyInstead));
 }
 
-// What to do about a file that no location can spell. Paths are shown as they were given.
+// The error for a file that no location can refer to; it says what to do. Paths are shown as the
+// caller wrote them.
 Error outside(const fs::path& path, const fs::path& out_dir) {
   std::error_code no_link;
   const fs::path link = fs::read_symlink(path, no_link);

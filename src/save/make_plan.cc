@@ -34,7 +34,8 @@ bool stays_inline(const Model& model, const PlannedTensor& tensor, std::string_v
   return small && (!onnx_is_floating(tensor.data_type) || must_stay_inline(model, value));
 }
 
-// What nodes see of a tensor that the model has in a file: an attribute's name ends with its own.
+// Returns the name by which nodes read an external tensor. The tensor of a Constant node has
+// ".value" at the end of its own name.
 std::string_view value_of(const ExternalTensor& tensor) {
   constexpr std::string_view kOfConstant = ".value";
   std::string_view name = tensor.name;

@@ -1,11 +1,11 @@
-// The mapping options of a save, as its manifest records them: whoever compares the model with a
-// checkpoint asks for what the save asked for.
+// The mapping options of a save, as its manifest records them, so that a comparison of the model
+// with a checkpoint maps with the same options.
 //
 // {"unmatched": "skip" | "keep"?, "partial": true?, "prefix": TEXT?,
 //  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
 //  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //
-// What Mapping::asked leaves out is no member. Plain values; safe from any thread.
+// Options that Mapping::asked leaves out are not recorded. Plain values; safe from any thread.
 #pragma once
 
 #include <string>

@@ -107,7 +107,7 @@ Error in_the_way_error(const Directory& out, const std::string& entry) {
                     {{"overwrite", "", "saves beside it"}});
 }
 
-// What stands where a first save would put its data and its manifests.
+// Existing entries with the names that a first save would give to its data and manifests.
 struct InTheWay {
   std::optional<std::string> entry;  // nobody's
   bool is_used = false;              // data of other models: the save gets the next number

@@ -50,8 +50,8 @@ struct PublishedModel {
   friend bool operator==(const PublishedModel&, const PublishedModel&) = default;
 };
 
-// What a save renames into the output folder: first `data`, then the models, in this order. The
-// rename of the first model commits the save.
+// The entries that a save renames into the output folder: first `data`, then the models, in this
+// order. The rename of the first model commits the save.
 struct Publication {
   std::string folder;     // GenerationNames::folder
   std::string data_name;  // GenerationNames::data
@@ -67,7 +67,7 @@ struct SaveRecord {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> parts;  // number and CRC-32
   std::optional<Publication> publication;
 
-  // What it claims of a plan with so many parts.
+  // The parts that the record claims to be written, of a plan with `count` parts.
   [[nodiscard]] WrittenParts written(std::size_t count) const;
 };
 

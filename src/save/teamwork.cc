@@ -10,7 +10,7 @@
 namespace onnx_external {
 namespace {
 
-// What is sent: 0 and a text, or the code of an error from 1, and its message.
+// Encodes a result for sending: a byte 0 and the text, or a byte 1 + error code and the message.
 std::string packed(const Result<std::string>& result) {
   const int code = result ? 0 : 1 + static_cast<int>(result.error().code);
   return static_cast<char>(code) + (result ? *result : result.error().message);
@@ -48,7 +48,7 @@ std::string text_of(const CopiedFiles& copied) {
   return text;
 }
 
-// What the processes sent, each part from its owner.
+// Combines the results that all processes sent, each part from its owner.
 Result<CopiedFiles> joined(const std::vector<std::string>& texts, const std::vector<int>& owners) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     TRY_IN(fmt::format("process {} of the team", rank), unpacked(texts[rank]));

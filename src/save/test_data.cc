@@ -102,7 +102,7 @@ std::vector<std::string> spellings(const std::string& name) {
 
 enum class CacheHalf : std::uint8_t { kNone, kKey, kValue };
 
-// Which half of a cache a name speaks of, by its last mention.
+// Finds out whether a name refers to the keys or the values of a cache; the last mention counts.
 CacheHalf cache_half(std::string_view name) {
   constexpr std::string_view kPast = "key_values";
   const std::size_t past = name.rfind(kPast);

@@ -54,7 +54,7 @@ Status append_tensor(const Checkpoint& recording, std::size_t tensor, IoBuffer& 
                        });
 }
 
-// What a written file must hold.
+// A written file, and the bytes that it must contain.
 struct WrittenInput {
   std::string name;
   std::uint64_t bytes = 0;

@@ -37,7 +37,7 @@ bool moves_elements(const Recipe& recipe) {
   return !recipe.empty() && recipe.front().kind != StepKind::kCast;
 }
 
-// What is wrong with the numbers of a step, whatever the tensor is; or "".
+// Returns the error in the numbers of a step that is an error for any tensor; or "".
 std::string_view wrong_numbers(const RecipeStep& step) {
   const std::vector<std::int64_t>& numbers = step.numbers;
   switch (step.kind) {

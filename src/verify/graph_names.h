@@ -28,8 +28,8 @@ class GraphNames {
   GraphNames(GraphNames&&) = default;
   GraphNames& operator=(GraphNames&&) = default;
 
-  // What no runtime can resolve: names that nodes or outputs use and nothing defines, and tensors
-  // without data. `model` is the one of of(), and has `tensors`.
+  // Reports values that no runtime can resolve: undefined names that nodes or outputs use, and
+  // tensors without data. `model` is the argument of of(), and `tensors` are its tensors.
   [[nodiscard]] std::vector<Finding> open_slots(const onnx::ModelProto& model,
                                                 std::span<const ListedTensor> tensors) const;
   [[nodiscard]] bool is_open(std::uint32_t graph, std::string_view name) const;

@@ -67,7 +67,7 @@ class ModelVerifier {
   [[nodiscard]] std::uint64_t inline_bytes() const { return inline_bytes_; }
 
  private:
-  // What is known of one tensor of the model.
+  // One tensor of the model, and everything that is known about it.
   struct Subject {
     ListedTensor tensor;
     std::optional<ExternalEntry> entry;  // nothing: inline, or no range that could be read
@@ -81,7 +81,7 @@ class ModelVerifier {
     std::vector<Finding> findings;
   };
 
-  // What needs no data (model_verifier.cc).
+  // Steps that need no data (model_verifier.cc).
   static void report(Subject& subject, FindingCode code, std::string message);
   void remark(const Subject& subject, DataRemarks remarks);
   void read_entries();
@@ -97,19 +97,19 @@ class ModelVerifier {
   // The manifest's own model: this one, or the parent of a piece.
   [[nodiscard]] ModelFile described_model() const;
   void read_manifest(const std::string& known);
-  // What else the manifest says, if the model is its own.
+  // Checks the rest of the manifest, if it was written for this model.
   void check_own_manifest();
   void check_record(Subject& subject, const ManifestTensor* record);
   // Counts kept initializers that are compared with nothing.
   void count_uncompared();
   void keep(std::vector<Finding>& findings);
 
-  // What reads data (model_verifier_data.cc).
+  // Steps that read data (model_verifier_data.cc).
   void apply(Subject& subject, const RangeAnswer& answer);
   void count_linked(const Subject& subject, const RangeAnswer& answer);
   void report_bytes(Subject& subject, const std::optional<ByteDifference>& difference,
                     std::uint32_t crc32);
-  // Those inside the model that something is known to compare with.
+  // The inline tensors whose expected bytes are known.
   [[nodiscard]] std::vector<Subject*> inline_subjects();
   [[nodiscard]] Status check_inline_ones(const std::vector<Subject*>& subjects,
                                          ProgressMeter& meter);

@@ -1,5 +1,5 @@
-// What a model verifier does with data: asks for ranges, takes the answers, and reads what is
-// inside the model.
+// The steps of ModelVerifier that need data: they plan ranges, evaluate the answers, and read the
+// inline tensors.
 #include <fmt/format.h>
 
 #include <utility>

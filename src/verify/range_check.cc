@@ -100,7 +100,7 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const bool is_made =
         checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
-    // What is made is made once for all of it; of what is not there its reader says so.
+    // MadeBytes are produced once for the whole range. A missing file is reported by its reader.
     if (is_made || (checks[i].length > kChunkBytes && !is_in_file(folder, checks[i]))) {
       chunks.push_back({i, 0, checks[i].length});
       continue;
@@ -121,7 +121,7 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
   return chunks;
 }
 
-// What a range is compared with.
+// The expected bytes of a range.
 struct WantedBytes {
   const WantedTensor* tensor = nullptr;  // null: nothing
   const SourceFile* file = nullptr;      // with exactly these bytes; null if there is none

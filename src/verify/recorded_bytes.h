@@ -1,4 +1,5 @@
-// What the manifest of a given model records about the bytes that a save takes from that model.
+// Looks up the CRC-32 that a loaded model's manifest records for the bytes that a save takes from
+// that model.
 #pragma once
 
 #include "onnx_external/plan.h"

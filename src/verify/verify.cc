@@ -37,7 +37,7 @@ Status check_data(std::span<ModelVerifier* const> verifiers, const Checkpoint* c
   return checkpoint == nullptr ? Status() : checkpoint->check_unchanged();
 }
 
-// What was read of the models, and what was found in them.
+// The models that were read, and the report of each.
 struct Verified {
   std::vector<ModelFile> models;
   std::vector<VerifyReport> reports;

@@ -21,7 +21,7 @@ struct GraphArguments {
 [[nodiscard]] GraphArguments sort_arguments(const std::filesystem::path& first,
                                             std::span<const std::filesystem::path> others);
 
-// What is wrong with the names of several graphs, or "".
+// Returns the error in the names of several graphs, or "".
 [[nodiscard]] std::string wrong_graph_names(std::span<const GraphToSave> graphs);
 
 // Requires: the graph is a file.

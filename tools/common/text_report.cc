@@ -246,7 +246,7 @@ std::string incomplete_lead(const SavedModel& model) {
   return text.empty() ? text : text + "; ";
 }
 
-// What a report proves; `complete` is false where something is missing.
+// Says how far the saved model is verified; `complete` is false where something is missing.
 std::string verdict_text(const SaveReport& report) {
   if (!report.verified) {
     return "not verified";

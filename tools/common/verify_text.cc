@@ -17,7 +17,7 @@
 namespace onnx_external {
 namespace {
 
-// What is known about the bytes if every range is the checkpoint's own.
+// Says how far the bytes are proved if every range is in the checkpoint's own files.
 std::string own_ranges_text(const VerifyReport& report) {
   const std::uint64_t known = report.linked - report.linked_without_crc;
   if (known == 0) {
@@ -29,7 +29,7 @@ std::string own_ranges_text(const VerifyReport& report) {
                            report.linked_without_crc);
 }
 
-// What the manifest alone proves.
+// Says how far the manifest alone proves the bytes.
 std::string recorded_text(const VerifyReport& report) {
   const std::uint64_t known = report.tensors - report.linked_without_crc;
   if (report.linked_without_crc == 0) {

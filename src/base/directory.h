@@ -76,8 +76,8 @@ class Directory {
  private:
   Directory(UniqueFd fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  // The lock belongs to the open file, which a process that was forked meanwhile has, too. So it is
-  // given back by name, not by closing the file.
+  // The lock belongs to the open file description, which a forked child shares. So it is released
+  // explicitly, and not only by closing the file.
   class Lock {
    public:
     Lock() = default;

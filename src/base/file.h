@@ -50,7 +50,8 @@ template <typename Call>
   return result;
 }
 
-// For a file that ends at `offset` although `missing` more bytes were there when it was opened.
+// The error for a file that ends at `offset`, although it had `missing` more bytes when it was
+// opened.
 [[nodiscard]] Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing);
 
 // Waits until the file is on the disk. An error is final, because the kernel marks failed pages
@@ -115,17 +116,18 @@ class SourceFile {
   // of MemoryRuns::bytes().
   [[nodiscard]] Status read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // As many bytes as `room` has: where they are if they are in memory, otherwise read into `room`.
+  // Returns room.size() bytes from `offset` on. Bytes in memory are returned where they are; others
+  // are read into `room`.
   [[nodiscard]] Result<std::span<const std::byte>> give(std::uint64_t offset,
                                                         std::span<std::byte> room) const;
 
-  // kCorrupt if size or modification time have changed since the file was opened. Of bytes in no
-  // file nothing is known.
+  // kCorrupt if size or modification time have changed since the file was opened. Always succeeds
+  // for bytes that are in no file.
   [[nodiscard]] Status check_unchanged() const;
 
   // Identifies the file and its state as text: inode, size, modification time and change time. The
-  // device is left out, because its number may change when the system restarts. Bytes in no file
-  // get another random text each time.
+  // device is left out, because its number may change when the system restarts. For bytes that are
+  // in no file the text is random, so no two calls agree.
   [[nodiscard]] Result<std::string> stamp() const;
 
   // True if both are the same file on disk.

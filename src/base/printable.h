@@ -14,7 +14,7 @@ namespace onnx_external {
 // True for text without characters that a terminal obeys.
 [[nodiscard]] bool is_harmless(std::string_view text);
 
-// A text of the library, which may contain names, made safe to print. Quotes do not change.
+// Makes a message of the library, which may contain names, safe to print. Quotes do not change.
 [[nodiscard]] std::string calm(const std::string& words);
 
 // Formats rows as columns two spaces apart, left-aligned except those whose index is in `right`.

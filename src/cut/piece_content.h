@@ -1,5 +1,4 @@
-// Everything of a model that a piece has, beside the nodes that were selected: initializers,
-// functions, stated types.
+// Determines what a piece needs besides its nodes: initializers, functions, stated types.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -18,15 +17,15 @@ struct PieceContent {
   std::vector<bool> carried;    // by ValueId: initializers, dense and sparse
   std::vector<bool> functions;  // by index into ModelProto.functions
   std::vector<bool> is_input;   // by ValueId: CutSelection::inputs
-  // Graph inputs whose default value is a carried initializer, in the order of the graph.
+  // Graph inputs whose default value is an initializer of the piece, in the order of the graph.
   std::vector<ValueId> defaulted;
 
-  // True if the piece makes or carries the value, or has it as an input.
+  // True if the piece computes the value, or has it as an initializer or an input.
   [[nodiscard]] bool has(const ValueGraph& graph, const CutSelection& selection,
                          ValueId value) const;
 };
 
-// Functions are found by domain and name; all overloads of a name come along.
+// Functions are found by domain and name; the piece gets all overloads of a name.
 [[nodiscard]] PieceContent find_content(const Model& model, const ValueGraph& graph,
                                         const CutSelection& selection);
 

@@ -17,9 +17,9 @@ struct CutSelection {
   std::vector<ValueId> fed_back;
 };
 
-// Both as cut_model() describes; errors too. An empty `module` is the model itself. A result is
-// consistent: each value that a selected node reads is an input, made by a selected node, or an
-// initializer.
+// Both select as described at cut_model(), and return its errors. An empty `module` is the model
+// itself. The result is consistent: each value that a selected node reads is an input, the output
+// of a selected node, or an initializer.
 [[nodiscard]] Result<CutSelection> select_module(const ValueGraph& graph, const std::string& module,
                                                  const std::vector<std::string>& without);
 [[nodiscard]] Result<CutSelection> select_between(const ValueGraph& graph,

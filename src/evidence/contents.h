@@ -1,5 +1,5 @@
-// Finds which tensors of a checkpoint have the same bytes as which data of the graph. Every tensor
-// that could match is read once.
+// Matches tensors of a checkpoint with data of the graph by equal bytes. Every tensor that could
+// match is read once.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,9 @@ struct ContentSearch {
   const ProgressFn& progress;
 };
 
-// The keys with the bytes of a held tensor, as they are or transposed. Held tensors with equal
-// bytes share one entry. Keys of another floating type are converted first.
+// The keys whose bytes equal those of a held tensor (a tensor of the graph), directly or
+// transposed. Held tensors with equal bytes share one entry. Keys of another floating type are
+// converted first.
 struct Content {
   bool uniform = false;               // all elements are equal
   std::vector<std::uint32_t> keys;    // in any shape, by ascending index

@@ -1,4 +1,4 @@
-// The tensors whose data the graph holds, inside the model or in its external data.
+// Held tensors: the tensors that the graph has data for, inline or external.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,7 @@ struct HeldTensor {
 
 [[nodiscard]] std::vector<HeldTensor> held_tensors(const Model& model);
 
-// Opens the files that are not open yet. A file of the graph that is missing or too short is an
-// error.
+// Opens the tensor's file if necessary. It is an error if that file is missing or too short.
 [[nodiscard]] Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor);
 
 // For each slot, the index in `held` of the graph's data for it; for an Identity, that of its

@@ -1,4 +1,4 @@
-// The input of learn_map(): which data, slots and keys take part, and which nodes use them.
+// The input of learn_map(): the data, slots and keys that take part, and the nodes that use them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The modules of a model, as its nodes state them: how many nodes and weights each has.
+// Lists the modules of a model, as recorded in its nodes, with their numbers of nodes and weights.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct ModuleList {
   std::uint64_t unassigned = 0;  // nodes of no module
 };
 
-// Modules mean the same nodes as CutOptions::module, but for nodes of no module. Subgraphs count
-// with the node that owns them. Errors as for cut_model().
+// A module has the same nodes as a piece cut by CutOptions::module, except nodes without a module.
+// Subgraphs count with the node that owns them. Errors as for cut_model().
 [[nodiscard]] Result<ModuleList> count_modules(const Model& model);
 
 }  // namespace onnx_external

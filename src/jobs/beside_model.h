@@ -1,4 +1,4 @@
-// What a save says of files beside a model that are not its own data.
+// Notes in the save report about files beside a model that are not its own data.
 #pragma once
 
 #include <filesystem>
@@ -11,20 +11,20 @@
 
 namespace onnx_external {
 
-// Data files of replaced models that stay because nobody knows whose they are: another tool wrote
-// them.
+// Data files of replaced models that a save does not remove, because another tool wrote them and it
+// is unknown who else needs them.
 class ReplacedData {
  public:
-  // Before the models that have these names in the folder are replaced. Left out are models that
-  // cannot be read, and those that have a manifest: it knows whose their files are.
+  // To be called before the models with these names in the folder are replaced. Leaves out models
+  // that cannot be read, and models with a manifest, because it lists their files.
   ReplacedData(const std::filesystem::path& folder, std::span<const std::string> models);
 
-  // Before the new models are put in place: makes a note of each file that no tensor of the new
-  // models is in, and room for it in `report`.
+  // To be called before the new models are put in place. Prepares a note for each file that no
+  // tensor of the new models is in, and reserves room for it in `report`.
   void prepare(SaveReport& report);
 
-  // After that: adds the notes of files that are still there and that were not left for another
-  // model. Takes no memory, because nothing may fail any more.
+  // To be called afterwards. Adds the notes about files that still exist and that were not left for
+  // another model. Allocates nothing, because nothing may fail any more.
   void note(SaveReport& report) noexcept;
 
  private:

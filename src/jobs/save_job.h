@@ -32,7 +32,7 @@ struct SaveJob {
   RecordedInputs inputs = {};
   SaveReport report = {};
 
-  // Several models have their names in messages, and one alone has none there.
+  // Messages name the model only if there are several.
   [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
 
@@ -52,8 +52,8 @@ struct SaveInputs {
 };
 
 // Checks the options and that the target is free, so that a save fails before anything is read,
-// then opens the inputs. What killed saves left in the folder is cleared up first. The checkpoint
-// gets the tensors that options and models bring along.
+// then opens the inputs. Before that, it recovers the folder from killed saves. The checkpoint also
+// gets the tensors of the options and the models.
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 

@@ -12,15 +12,15 @@ namespace onnx_external {
 // checkpoint may or may not have them; training never changes them.
 [[nodiscard]] bool is_baked_buffer(std::string_view name, const Shape& shape);
 
-// Parameters that stand in for hidden patches or frames while a model is trained with masks. A
-// graph that masks nothing does not have them, and no other weight of their module tells so.
+// Parameters that stand in for masked patches or frames during training. A graph that does not mask
+// lacks them, although it has all other weights of their module.
 [[nodiscard]] bool is_training_parameter(std::string_view name);
 
 // Single numbers that training uses as counters and no model computes with.
 [[nodiscard]] bool is_counter_name(std::string_view name);
 
-// Weights of an adapter (LoRA, IA3, ...), which change a base model once they are merged into it.
-// The component of the name that shows this, such as "lora_A"; "" for other names.
+// Recognizes weights of an adapter (LoRA, IA3, ...), which must be merged into a base model.
+// Returns the component of the name that shows this, such as "lora_A"; "" for other names.
 [[nodiscard]] std::string_view adapter_component(std::string_view name);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Tells what a value that an exporter's optimizer folded was computed from.
+// Decides whether a value that an exporter's optimizer folded was computed from weights.
 #pragma once
 
 #include <string_view>
@@ -8,15 +8,16 @@
 
 namespace onnx_external {
 
-// Judges the names in Slot::folded_from. They are the names that values had at export: those of
+// Classifies the names in Slot::folded_from. They are the names that values had at export: those of
 // weights ("layer1.weight"), and those of constants and of results of operations ("val_12",
 // "arange_3"), which depend on no weight by themselves. `graph` must outlive this object.
 class FoldedSources {
  public:
   explicit FoldedSources(const GraphFacts& graph) : graph_(graph) {}
 
-  // False for a name that certainly is none of a weight, whatever the checkpoint has: a constant, a
-  // buffer that exporters bake in or that no checkpoint holds, the result of an operation or node.
+  // False if the name certainly does not belong to a weight, whatever the checkpoint has: a
+  // constant, a buffer that exporters bake in or that no checkpoint holds, the result of an
+  // operation or node.
   [[nodiscard]] bool may_be_weight(std::string_view name);
 
  private:

@@ -15,12 +15,12 @@ namespace onnx_external {
 // Fills slots by all rules, in their order.
 [[nodiscard]] Result<KeyPrefix> apply_rules(const MappingEvidence& evidence, MappingTask& task);
 
-// Requires: check_refusals() has nothing against it.
+// Requires: check_refusals() succeeded.
 [[nodiscard]] Mapping make_mapping(const MappingTask& task, Leftovers leftovers,
                                    const KeyPrefix& key_prefix);
 
-// As map_graphs(); `used_elsewhere` are keys that graphs of the same set use that are not mapped
-// now. They count as used.
+// Works like map_graphs(). The keys in `used_elsewhere` count as used: other graphs of the set,
+// which are not mapped now, use them.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs_beside(
     std::span<const GraphToMap> graphs, const MappingKeys& keys, const MappingOptions& options,
     std::span<const std::string> used_elsewhere);

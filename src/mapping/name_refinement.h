@@ -32,8 +32,8 @@ inline constexpr std::size_t kMaxBoundaries = 64;
 // "layer1.0" for "layer1.0.bn1"; "" for a name in the root.
 [[nodiscard]] std::string_view module_of(std::string_view name);
 
-// True for names whose last component is typical of parameters (weight, bias, ...), which the
-// caller of a model does not pass in.
+// True for names whose last component is typical of parameters (weight, bias, ...). Such a name
+// does not belong to a user input.
 [[nodiscard]] bool is_parameter_name(std::string_view name);
 
 // "mask" for "mask.1", which torch uses to make names unique; nullopt for other names.

@@ -1,5 +1,4 @@
-// The lists of a refusal: each names slots or keys with what is wrong with them, and adds what may
-// help.
+// The lists of a refusal. Each list names slots or keys with their errors, and adds remedies.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +24,13 @@ struct SlotTroubles {
 void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
                   SlotTroubles& troubles);
 
-// Filled slots of several nodes that have the form of a left-over key. The exporter may have merged
-// weights there that were equal before training and no longer are.
+// Filled slots that several nodes use and that have the type and shape of a left-over key. There
+// the exporter may have merged weights that were equal before training and no longer are.
 [[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task,
                                                   const Leftovers& leftovers);
 
-// True for an open slot that is no weight: a constant, or a buffer that no state dict has. Its
-// value was left out when the graph was saved.
+// True for an open slot that is not a weight, but a constant or a buffer that no state dict has.
+// Its value was left out when the graph was saved.
 [[nodiscard]] bool is_left_out(const Slot& slot);
 
 // Each adds one list to the refusal, or nothing if there is nothing to list.

@@ -1,4 +1,5 @@
-// The rules apart from the key_prefix; each works on the slots that are still open.
+// The mapping rules, except the choice of the key prefix. Each rule fills slots that are still
+// open.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,10 @@
 namespace onnx_external {
 
 // Rule 1: --map and --tie. kNotFound for names that do not exist, kAmbiguous for two keys for the
-// same slot, kInvalidArgument for a slot that belongs to the caller; kMismatch.
+// same slot, kInvalidArgument for a slot that is a user input; kMismatch.
 [[nodiscard]] Status fill_explicit(MappingTask& task);
 
-// Rule 3: the pairs of the chosen key_prefix. kAmbiguous for two keys for the same slot; kMismatch.
+// Rule 3: the pairs of the chosen key prefix. kAmbiguous for two keys for the same slot; kMismatch.
 [[nodiscard]] Status fill_aligned(const Aligned& aligned, MappingTask& task);
 
 // Rule 4: the longest suffix at a component boundary, unique both ways.

@@ -1,5 +1,5 @@
-// The state of the rules: prepared names, and which key fills which slot so far. A task has as many
-// names as the model has weights, so it copies only names that differ from the given ones.
+// The state of the mapping rules: prepared names, and which key fills which slot so far. A task has
+// as many names as the model has weights, so it copies only names that preparation changes.
 #pragma once
 
 #include <cstdint>
@@ -91,7 +91,7 @@ struct MappingTask {
     return slot_names[slot_name].transposed ? Recipe{RecipeStep::transpose()} : Recipe{};
   }
 
-  // Marks the key as used, and those that it is made of.
+  // Marks the key as used, and, for a derived key, the keys that it is computed from.
   void use(std::uint32_t key);
 
   // Fills the slots of the name, and their open folded copies, with the result of the recipe. Slots
@@ -102,7 +102,7 @@ struct MappingTask {
   }
 };
 
-// Prepares names as --rename and --prefix say, and closes the slots that belong to the caller.
+// Prepares names as --rename and --prefix say, and closes the slots of user inputs.
 [[nodiscard]] Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                                             const MappingOptions& options);
 

@@ -1,4 +1,4 @@
-// Decides which inputs of the graph belong to the caller, as far as this can be known.
+// Decides which inputs of the graph are user inputs, as far as this can be known.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace onnx_external {
 
-// True for names like "input.1", "onnx::Gather_0" and "0", which exporters make up for arguments
-// and for values that they computed.
+// True for names like "input.1", "onnx::Gather_0" and "0", which exporters invent for arguments and
+// for values that they computed.
 [[nodiscard]] bool is_made_up(std::string_view name);
 
 // Fills the lists of inputs in `leftovers`, and adds inputs that are weights to `missing`.

@@ -1,4 +1,4 @@
-// Counts what is unusual about the external data of a model.
+// Counts the irregularities (DataRemark) of a model's external data.
 #pragma once
 
 #include <array>

@@ -16,7 +16,7 @@ namespace onnx_external {
 
 inline constexpr int kAttributeProtoField = 11;  // of FunctionProto
 
-// A message that was parsed from the bytes of an unknown field, and so is no part of the model.
+// A message that was parsed from the bytes of an unknown field, so the ModelProto does not own it.
 struct LooseAttribute {
   onnx::AttributeProto proto;
   int function = 0;  // index into ModelProto.functions

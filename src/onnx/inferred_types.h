@@ -8,14 +8,14 @@
 
 namespace onnx_external {
 
-// Completes the types with what the operators of ONNX's default domain require of their inputs and
-// outputs (https://onnx.ai/onnx/operators/), along all paths. Learns only what is certain, and
-// nothing that contradicts what is stated. Requires: the values of the nodes are indices into
-// `all`. The result is complete only if the nodes are in topological order. Linear in the nodes:
+// Refines the types in `all` by the requirements of ONNX's default operators on their inputs and
+// outputs (https://onnx.ai/onnx/operators/), along all paths. Infers only certain facts, and none
+// that contradict stated types. Requires: the values of the nodes are indices into `all`. The
+// result is complete only if the nodes are in topological order. Linear in the nodes:
 // it goes through them a fixed number of times.
 void infer_types(std::span<const NodeValues> nodes, std::span<ValueType> all);
 
-// Nothing if the shape has more dimensions than that of any checkpoint.
+// Nothing if the shape has more dimensions than any checkpoint tensor.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// Reads a ModelProto from a file; the errors name what people give by mistake.
+// Reads a ModelProto from a file. The errors recognize files that users often pass by mistake.
 #pragma once
 
 #include <onnx/onnx_pb.h>

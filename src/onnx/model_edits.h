@@ -30,15 +30,16 @@ struct ModelEdits {
   // Nodes, values, tensors and annotations of graphs; functions, training and metadata of the
   // model.
   std::unordered_set<const Message*> removed;
-  // Of graphs and of the model, with headers; comes after what the field holds.
+  // Text to append to fields of graphs and of the model, with headers. It follows the field's own
+  // content.
   std::map<Field, ModelText> added;
 
-  // The bytes of text that the changes bring, without headers.
+  // The number of bytes of text that the changes add, without headers.
   [[nodiscard]] std::size_t text_bytes() const;
 };
 
-// One tensor to put into the graph: an initializer `name` in graph `graph`, made from a slot or
-// (slot == kNoSlot) new.
+// One tensor to put into the graph, as the initializer `name` of graph `graph`. It fills a slot, or
+// is new (slot == kNoSlot).
 struct Attachment {
   std::uint32_t slot = kNoSlot;  // index into GraphFacts::slots
   std::string name;              // used with kNoSlot only
@@ -49,22 +50,23 @@ struct Attachment {
 
 // Puts tensors into the graph: fills slots (removing Identity nodes of kIdentityOutput slots) and
 // adds new initializers. No inline data remains in an external one. New initializers come in the
-// order of their slots, then those without a slot in the given order. A tensor that was moved
-// before is moved again. kInvalidArgument if a slot index is out of range or used twice, or if the
+// order of their slots, then those without a slot in the given order. A tensor that an earlier edit
+// moved is moved again. kInvalidArgument if a slot index is out of range or used twice, or if the
 // graph defines a new name already; the edits are then unchanged.
 [[nodiscard]] Status attach(const Model& model, std::span<const Attachment> attachments,
                             MatchedInputs inputs, ModelEdits& edits);
 
 // The entry of metadata_props by which a piece of a model names its parent (cut/parent_note.h).
 inline constexpr std::string_view kCutFromKey = "onnx_external.cut_from";
-// Removes that entry: what a save writes is no piece.
+// Removes that entry, because a saved model is not a piece.
 void remove_parent_note(const Model& model, ModelEdits& edits);
 
-// Gives external_tensors()[i] a new place, in a file or in the model. Requires: i is in the list.
+// Moves the data of external_tensors()[i] to another file range, or into the model. Requires: i is
+// in the list.
 void relocate(const Model& model, std::size_t external_tensor, const TensorData& data,
               ModelEdits& edits);
 
-// Gives inline_tensors()[i] a place in a file. Requires: i is in the list.
+// Moves the data of inline_tensors()[i] to a file. Requires: i is in the list.
 void externalize(const Model& model, std::size_t inline_tensor, const ExternalRef& ref,
                  ModelEdits& edits);
 

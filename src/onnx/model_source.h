@@ -1,4 +1,4 @@
-// Opens the files in which a model has its external data.
+// Opens the files that hold a model's external data.
 #pragma once
 
 #include <memory>

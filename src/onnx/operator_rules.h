@@ -1,4 +1,4 @@
-// The operators of ONNX's default domain, and what each tells about its inputs and outputs.
+// The operators of ONNX's default domain, and the inference rule of each.
 #pragma once
 
 #include <cstdint>

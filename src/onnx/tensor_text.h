@@ -1,4 +1,4 @@
-// Writes a tensor of a model as a file holds it, with its data in another place.
+// Serializes a tensor of a model with its data in another place.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -21,7 +21,7 @@ struct ExternalRef {
   std::string checksum;  // lower-case hex SHA-1 of the whole file; empty = not recorded
 };
 
-// Bytes that are not known yet: whoever writes the model file puts them there.
+// A gap for bytes that are not known yet. The code that writes the model file fills it.
 struct DeferredBytes {
   std::uint32_t number = 0;  // chosen by the caller
   std::uint64_t length = 0;

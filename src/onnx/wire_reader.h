@@ -18,7 +18,7 @@ namespace onnx_external {
 
 // The most bytes that a message may have, and each message inside it.
 inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
-// The error for a model that would have so many.
+// The error for a model that would have `bytes` bytes.
 [[nodiscard]] tl::unexpected<Error> message_too_large(std::uint64_t bytes);
 // How deep messages and groups may be nested; the limit of protobuf.
 inline constexpr int kMaxMessageDepth = 100;
@@ -44,7 +44,7 @@ inline constexpr int kMaxVarintBytes = 10;
 
 void append_varint(std::string& out, std::uint64_t value);
 
-// Appends what comes before the `bytes` bytes of a message, text or byte string.
+// Appends the tag and the length that precede the `bytes` bytes of a message, text or byte string.
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes);
 
 // Where the bytes come from: a file, or memory. Neither is owned.
@@ -63,8 +63,8 @@ class WireInput {
   std::uint64_t size_ = 0;
 };
 
-// A cursor. Once something is wrong its members return false, and status() says what. One thread at
-// a time.
+// A cursor. After the first error all members return false, and status() returns the error. One
+// thread at a time.
 class WireReader {
  public:
   explicit WireReader(const WireInput& input) : input_(input), end_(input.size()) {}

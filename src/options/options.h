@@ -1,6 +1,7 @@
 // The options of the commands and of the Python package, each in one row of one table: its names,
-// its kind, its help, and what it sets. The commands parse by it and print it as their help (of
-// which the man pages are made); Python's keywords are taken by it.
+// its kind, its help, and what it sets. The commands parse their arguments with it and print it as
+// their help, from which the man pages are generated. The Python package takes its keywords with
+// it.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@
 
 namespace onnx_external {
 
-// Of a model alone everything is on one level; several are a list beside what they share.
+// A single model has all members on one level. Several models are a list beside the members that
+// they share.
 [[nodiscard]] std::string save_document(const SaveReport& report, RunMode mode);
 // One report for each model.
 [[nodiscard]] std::string verify_document(std::span<const std::filesystem::path> models,

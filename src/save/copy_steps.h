@@ -16,15 +16,16 @@
 
 namespace onnx_external {
 
-// A larger tensor is split when it would keep one thread busy while the others wait. Otherwise
-// splitting gains nothing, because two threads wait for each other at the lock of their file. In a
-// file of several tensors they do so anyway. Measured with two threads and one tensor on ext4 in
-// memory, as a ratio of wall times: 0.78 for 1 GB of safetensors, 0.88 for 2 GB of float32 that
-// become float16. But 2.5 for 1 GB of a torch zip, which one thread splices: that is not split.
+// A tensor of more bytes is split into chunks if it would otherwise keep one thread busy while the
+// others wait. Splitting gains nothing in other cases, because two threads that write one file wait
+// for each other at the file's lock. In a file of several tensors they do so anyway. Measured with
+// two threads and one tensor on ext4 in memory, as a ratio of wall times: 0.78 for 1 GB of
+// safetensors, 0.88 for 2 GB of float32 that become float16. But 2.5 for 1 GB of a torch zip, which
+// one thread splices: that is not split.
 inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 
-// So many shards are filled side by side, because threads in different files do not wait for each
-// other. Measured with two threads: 1 GB in shards of 100 MB takes 7 % longer one by one.
+// How many shards are written at the same time, because threads do not wait for each other in
+// different files. Measured with two threads: 1 GB in shards of 100 MB takes 7 % longer one by one.
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 
 struct CopyJob {
@@ -46,7 +47,7 @@ struct CopyItem {
   std::uint64_t length = 0;
 };
 
-// The parts of a file by who writes them.
+// The number of parts of a file, and how many of them need no copying.
 struct FileParts {
   std::size_t all = 0;
   std::size_t done = 0;
@@ -60,15 +61,16 @@ struct CopySteps {
   std::uint64_t bytes = 0;                      // to be copied
 };
 
-// Files of their own: the largest first, so that no thread starts it when the others are done.
-// Files of several parts: some at a time, their parts in turn, by rising offset. No part that is
-// done.
+// Orders files with one part from large to small, so that no thread starts a large one when the
+// others are done. Of the files with several parts, a few are written at a time: their parts come
+// in turn, by rising offset in each file. Parts that are done are left out.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
 
-// The chunks that a part is split into: kCopyChunkBytes, or as many as whole tiles make.
+// The size of the chunks that a part is split into: kCopyChunkBytes, or a similar number of bytes
+// that is whole tiles.
 [[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part);
 
-// Numbers of the model that become raw bytes one after the other.
+// True for inline numbers of the model that are not raw bytes yet and must be decoded in order.
 [[nodiscard]] bool is_decoded(const CopyJob& job, std::uint32_t part);
 
 }  // namespace onnx_external

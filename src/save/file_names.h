@@ -19,8 +19,9 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 // "<escaped, cut>-<16 hex digits of the name's SHA-256>".
 [[nodiscard]] std::string hashed_file_name(std::string_view name);
 
-// For names that arrive one at a time, so that the result can depend on no other: as it is when
-// safe and without upper-case letters, else hashed. Distinct on a case-insensitive file system.
+// For tensors that come one by one, so that the file name must not depend on other names. Returns
+// the name itself if it is safe and has no upper-case letters, otherwise a hashed one. The results
+// are distinct on a case-insensitive file system.
 [[nodiscard]] std::string streamed_file_name(std::string_view name);
 
 // "<data_dir>" and "<data_dir>.N" are generations: N counts the models that were replaced. The N of
@@ -33,7 +34,7 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 
 // Files beside the model: "model.data", "model-00001-of-00003.data" and "model.manifest.json"; with
 // a generation "model.N.data" and so on. Data files may have another name (PlanOptions::data_name),
-// the manifest may not: what a model has left is found by it.
+// but not the manifest, because a save finds a model's old data by it.
 [[nodiscard]] std::string_view data_stem(std::string_view model_name);  // "model" of "model.onnx"
 // "model" or "model.N", with the N of `data_dir`.
 [[nodiscard]] std::string numbered_stem(std::string_view model_name, std::string_view data_dir);
@@ -55,7 +56,8 @@ struct DataName {
 [[nodiscard]] std::string shard_file_name(const DataName& name, std::string_view data_dir,
                                           std::size_t number, std::size_t count);
 
-// Why no data file may have this plain name: others do; nothing if one may.
+// Says why a data file may not have this plain name: other files have names of this form. Nothing
+// if it may.
 [[nodiscard]] std::optional<std::string_view> data_name_fault(std::string_view model_name,
                                                               std::string_view name);
 

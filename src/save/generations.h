@@ -70,7 +70,8 @@ struct ModelIdentity {
 // kNotFound when there is no such file.
 [[nodiscard]] Result<ModelIdentity> read_identity(const Directory& folder,
                                                   const std::string& model_name);
-// Nothing when there is no such regular file: what a link leads to is none of the folder's.
+// Nothing when there is no such regular file. A link counts as none, because its target does not
+// belong to the folder.
 [[nodiscard]] Result<std::optional<ModelIdentity>> identity_in_place(const Directory& folder,
                                                                      const std::string& model_name);
 // Nothing when there is no such regular file, or it cannot be read.
@@ -82,7 +83,8 @@ struct ModelIdentity {
 // belongs to the model, so nothing that may be its own may be removed.
 [[nodiscard]] Result<Manifest> current_manifest(const Directory& out, const GenerationNames& names);
 
-// Whether there is one, as far as the beginnings of manifests tell; false when that is not known.
+// Whether there is such a manifest, judged by the beginnings of manifests only; false when that is
+// not known.
 [[nodiscard]] bool has_manifest(const Directory& out, const GenerationNames& names);
 
 // The files that the model in place refers to: taken from its manifest, or from the model if it has
@@ -112,9 +114,10 @@ struct RemovedData {
 // can have written it: it is of no later generation than the manifest, and no other model's
 // manifest stands in its folder. In folders of other names, and beside the model under another
 // name, it must also have the recorded size and, if the manifest is not in its folder of that name,
-// the recorded bytes. What cannot be removed stays: the new model is complete without that.
-// `in_use`: current_files(). Files in `others` stay, and so does the manifest that lists them,
-// unless each of these models has a manifest of its own: a copy of the model is verified by it.
+// the recorded bytes. A file that cannot be removed stays; the new model is complete without the
+// removal. `in_use`: current_files(). Files in `others` stay, and so does the manifest that lists
+// them, unless each of these models has a manifest of its own: a copy of the model is verified by
+// it.
 RemovedData remove_data_of(const Directory& out, const GenerationNames& names,
                            const ModelIdentity& model, const FileSet& in_use,
                            const FilesInUse& others);

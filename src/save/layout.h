@@ -1,4 +1,4 @@
-// Where the parts of a plan go: the names of data files, and the offsets in them.
+// Lays out the parts of a plan: chooses the names of data files, and the offsets in them.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace onnx_external {
 [[nodiscard]] Status check_data_file_names(std::string_view model_name, std::string_view data_dir,
                                            std::string_view data_name);
 
-// Numbers out of range are kInvalidArgument.
+// kInvalidArgument for numbers out of range.
 [[nodiscard]] Status check_layout_options(const PlanOptions& options);
 
 // Where a part of `bytes` bytes begins in a file that has `used` bytes; nothing if the file would

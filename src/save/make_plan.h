@@ -1,4 +1,4 @@
-// The first step of plan_save(): what becomes of each tensor, and where its bytes go.
+// The first step of plan_save(): decides which data each tensor gets, and where its bytes go.
 #pragma once
 
 #include <span>
@@ -12,18 +12,18 @@
 
 namespace onnx_external {
 
-// Pure: reads no tensor, and takes the names as they are. Models, called `names`, share parts as
-// tied tensors of one model do. Offsets follow the order of the mappings' pairs; those of kLink are
-// the checkpoint's, and its files have no names before link_files(). Dedup::kContent is as
-// kStorage. Errors as plan_save(); kInvalidArgument for kInline with several models, where nothing
-// can be shared. Requires: as many models, names and mappings.
+// Pure: reads no tensor, and does not check the names. Models, called `names`, share parts as tied
+// tensors of one model do. Offsets follow the order of the mappings' pairs; those of kLink are the
+// checkpoint's, and its files have no names before link_files(). Dedup::kContent is as kStorage.
+// Errors as plan_save(); kInvalidArgument for kInline with several models, where nothing can be
+// shared. Requires: as many models, names and mappings.
 [[nodiscard]] Result<SavePlan> make_plan(std::span<const Model> models,
                                          std::span<const std::string> names,
                                          const Checkpoint& checkpoint,
                                          std::span<const Mapping> mappings,
                                          const PlanOptions& options, const std::string& data_dir);
 
-// Of a model alone.
+// The same for a single model.
 [[nodiscard]] inline Result<SavePlan> make_plan(const Model& model, const Checkpoint& checkpoint,
                                                 const Mapping& mapping, const PlanOptions& options,
                                                 const SaveTarget& target = {}) {

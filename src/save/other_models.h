@@ -1,4 +1,5 @@
-// The other models of an output folder: the files that they refer to must not be removed.
+// Finds the files that other models in an output folder refer to, because these must not be
+// removed.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,9 @@ inline constexpr std::size_t kMaxOtherModels = 1000;
 // Location of a file (its shortest spelling) -> the first model by name that refers to it.
 using FilesInUse = std::map<std::string, std::string, std::less<>>;
 
-// The files that the ONNX models of the folder refer to, but for `model_name`: of all files called
-// *.onnx only the graphs are read, not the numbers. Files that are no models refer to nothing.
-// Nothing when a model cannot be read.
+// Returns the files that the ONNX models of the folder refer to, except `model_name`. Reads the
+// graphs of all files called *.onnx, but no tensor data. Files that are not models refer to
+// nothing. Returns nothing when a model cannot be read.
 [[nodiscard]] std::optional<FilesInUse> files_of_other_models(const Directory& folder,
                                                               const std::string& model_name);
 

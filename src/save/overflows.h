@@ -18,9 +18,9 @@ namespace onnx_external {
 // True if one of the elements is infinite. Requires: can_cast_to(dtype); whole elements.
 [[nodiscard]] bool has_infinity(DType dtype, std::span<const std::byte> elements);
 
-// Reads the converted tensors again whose part has an infinity, or that have no part, and counts
-// the finite values among those that became infinite. By index into SavePlan::tensors; only tensors
-// that have some.
+// Counts, in the converted tensors, the finite values that became infinite. Reads only tensors
+// whose part has an infinity, or that have no part. The keys of the result are indices into
+// SavePlan::tensors; tensors without overflow are left out.
 [[nodiscard]] Result<std::map<std::size_t, Overflow>> find_overflows(
     const SavePlan& plan, const Checkpoint& checkpoint, const std::vector<bool>& infinite_parts);
 

@@ -1,4 +1,4 @@
-// Where the bytes of a planned tensor stand, for everything that copies or compares them.
+// Locates the bytes of a planned tensor, for all code that copies or compares them.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ struct PartSource {
 [[nodiscard]] Result<PartSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
                                            const Checkpoint& checkpoint);
 
-// Reads these bytes, whatever they come from: steps in order, of multiples of
-// InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a file of the
-// model has changed by the time of the last step; the checkpoint's files are checked when all is
-// done.
+// Returns a function that reads these bytes, whatever they come from. Steps must be in order, and
+// multiples of InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a
+// file of the model has changed by the time of the last step; the checkpoint's files are checked
+// when all is done.
 [[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor,
                                                const SourceModels& models,
                                                const Checkpoint& checkpoint);

@@ -21,14 +21,15 @@ namespace onnx_external {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
 }
 
-// Where they are; kFile for tensors of the model.
+// Where the bytes are; kFile for tensors of the model.
 [[nodiscard]] inline StorageKind kind_of_source(const Checkpoint& checkpoint, const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint
              ? checkpoint.storages()[checkpoint.tensors()[tensor.source_index].storage].kind
              : StorageKind::kFile;
 }
 
-// Keeps them in memory while the result lives, if they are made; the thread must hold no others.
+// Keeps the bytes in memory while the result lives, if they are produced on demand. The thread must
+// hold no other such bytes.
 [[nodiscard]] inline Result<MemoryRuns::Held> hold_planned(const Checkpoint& checkpoint,
                                                            const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint && checkpoint.nbytes(tensor.source_index) > 0
@@ -58,7 +59,8 @@ namespace onnx_external {
   return tensor.cast_to ? std::nullopt : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
-// Their CRC-32, where a checkpoint records it; any planned tensor may be asked for.
+// The CRC-32 that the checkpoint records for the bytes; nothing if there is none. Accepts every
+// planned tensor.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
                                                                   const auto& tensor) {
   return tensor.source != TensorSource::kCheckpoint || tensor.cast_to

@@ -1,5 +1,5 @@
-// The record of a save: the one file that tells a later save what a killed one did and was about to
-// do.
+// The record of a save: the file from which a later save learns what a killed save had done and was
+// about to do.
 //
 // It stands in the staging folder and grows line by line. Each line is a JSON object, and its last
 // member is the CRC-32 of the text before it:
@@ -73,7 +73,7 @@ struct SaveRecord {
 
 // Nothing when there is no regular file of that name, or its first line is damaged. kUnsupported
 // for a record of another version, or of version 0.1 of the tools, which wrote other files; other
-// errors when it cannot be read. Damaged lines say nothing.
+// errors when it cannot be read. Ignores other damaged lines.
 [[nodiscard]] Result<std::optional<SaveRecord>> read_record(const Directory& staging);
 
 // Writes the record of a save.

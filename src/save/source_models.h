@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// Refers to models that outlive it. A model alone is accepted wherever this is expected.
+// The models must outlive it. Converts implicitly from a single model.
 class SourceModels {
  public:
   SourceModels(const Model& model) : models_(&model, 1) {}

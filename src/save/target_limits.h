@@ -23,8 +23,8 @@ struct TargetNeeds {
                                             const std::vector<PlannedFile>& files);
 
 // Refuses names and paths that are too long for the file system, files that are larger than it or
-// the limit of the process allows, and more bytes than are free. What a file system does not tell
-// is not checked. kIo; the message says how much is needed and how much there is.
+// the limit of the process allows, and more bytes than are free. Limits that the file system does
+// not report are not checked. kIo; the message says how much is needed and how much there is.
 [[nodiscard]] Status check_target_limits(const Directory& out, const TargetNeeds& needs);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Writes recorded inputs beside a model: test_data_set_N/input_K.pb. A job of its own, because
-// nothing depends on these files.
+// Writes recorded inputs beside a model: test_data_set_N/input_K.pb. This is a separate job,
+// because nothing depends on these files.
 //
 // Each set is written into a staging folder and renamed, so it is complete or not there. A set that
 // it replaces is first renamed into the staging folder, and removed with it. If the job is killed,
@@ -14,9 +14,9 @@
 
 namespace onnx_external {
 
-// Refuses what write_test_data() could not write, before anything is: kAlreadyExists when a set's
-// folder exists, unless overwriting is allowed and it holds nothing but recorded inputs; kCorrupt
-// (a recording is damaged); kUnsupported (a tensor over 2 GiB). Reads all recorded bytes.
+// Checks beforehand whether write_test_data() will succeed: kAlreadyExists when a set's folder
+// exists, unless overwriting is allowed and it holds nothing but recorded inputs; kCorrupt (a
+// recording is damaged); kUnsupported (a tensor over 2 GiB). Reads all recorded bytes.
 [[nodiscard]] Status check_test_data_files(const RecordedInputs& inputs,
                                            const std::filesystem::path& out_dir,
                                            Overwrite overwrite);

@@ -1,5 +1,5 @@
-// The view that a recipe makes of a tensor. Most recipes are empty; then it is the tensor's own
-// view, without a copy.
+// The view that results from applying a recipe to a tensor. For an empty recipe, as most are, it is
+// the tensor's own view, without a copy.
 #pragma once
 
 #include <optional>

@@ -28,7 +28,8 @@ struct WantedTensor {
   TensorSource source = TensorSource::kCheckpoint;
 };
 
-// The finding for a tensor that cannot be made again, so that no byte can be named.
+// The finding for a tensor of MadeBytes. Its bytes cannot be produced again, so the finding names
+// no differing byte.
 inline constexpr const char* kNotWhatWasMade = "its CRC-32 is not that of the bytes that were made";
 
 // A range of a file beneath the model's folder, and what to check.
@@ -58,9 +59,9 @@ struct RangeAnswer {
 
 // One answer per check, in order, the same for any number of threads. `checkpoint` may be null if
 // no check has `equals`. Each thread holds two buffers of at most 1 MiB, and kMaxTiles threads also
-// a tile each (checkpoint/storage/tiled_view.h). A range that is the checkpoint's own is only read
-// to check a CRC-32 that the checkpoint records. Fails if the checkpoint cannot be read or is
-// damaged, or if the caller cancelled.
+// a tile each (checkpoint/storage/tiled_view.h). A range in one of the checkpoint's own files is
+// read only to check a CRC-32 that the checkpoint records. Fails if the checkpoint cannot be read
+// or is damaged, or if the caller cancelled.
 [[nodiscard]] Result<std::vector<RangeAnswer>> check_ranges(const std::filesystem::path& folder,
                                                             std::span<const RangeCheck> checks,
                                                             const Checkpoint* checkpoint,

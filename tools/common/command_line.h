@@ -25,7 +25,7 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // `on_given` is called if the flag stands on the line, and was not taken back behind.
+  // `on_given` is called if the flag is on the command line and no later flag turns it off.
   void flag(const std::string& name, const std::function<void()>& on_given);
   // An option with one value, which may be given once.
   void value(const std::string& name, const TakeText& take);

@@ -15,9 +15,9 @@ struct GraphArguments {
   std::vector<std::filesystem::path> checkpoints;
 };
 
-// Tells the graphs among the arguments behind the first one, which is a graph, from checkpoints: by
-// content, or by their form NAME.onnx=PATH. If the first one has neither, all others are
-// checkpoints, so that an error says what it is instead.
+// Divides the arguments into graphs and checkpoints. The first one is a graph; the others are
+// graphs if their content or the form NAME.onnx=PATH says so. If the first one is not recognized as
+// a graph, all others count as checkpoints, so that the error says what the first one is.
 [[nodiscard]] GraphArguments sort_arguments(const std::filesystem::path& first,
                                             std::span<const std::filesystem::path> others);
 

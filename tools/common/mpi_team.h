@@ -25,7 +25,7 @@ class MpiTeam final : public Team {
   [[nodiscard]] int threads() const { return threads_; }
 
   // Leaves the team, which must not be used afterwards. Returns true if this process has to report
-  // the outcome: the leader, or a process that failed before the processes have met. The latter
+  // the outcome: the leader, or a process that failed before the first exchange. Such a process
   // ends the others, which wait for it.
   [[nodiscard]] bool end(bool succeeded);
 

@@ -23,8 +23,8 @@ inline constexpr std::string_view kHowToSeeAll = " (-v lists all)";
 // How many names a line lists if they are not all asked for.
 inline constexpr std::size_t kListedNames = 5;
 
-// Of several models there is a line for each, then what they share. A dry run shows the plan, with
-// one line per slot.
+// Several models have a line each, followed by the facts that they share. A dry run shows the plan,
+// with one line per slot.
 [[nodiscard]] std::string save_text(const SaveReport& report, RunMode mode, Lists lists);
 
 // Findings with the same cause share a line.

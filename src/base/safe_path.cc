@@ -80,8 +80,8 @@ Result<UniqueFd> open_linked(const Directory& folder, const std::string& locatio
             : fail(open_error(errno, path));
 }
 
-// Whether a name in the folder gives nobody a file that he could not read anyway: it belongs to the
-// folder's owner, and whoever may read the folder may read it.
+// Whether a hard link in the folder discloses nothing: the file belongs to the folder's owner, and
+// everybody who may read the folder may read it anyway.
 bool is_as_readable_as(int folder, const SourceFile& file) {
   constexpr mode_t kOthersRead = S_IRGRP | S_IROTH;
   struct stat of_folder {};

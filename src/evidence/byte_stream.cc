@@ -14,7 +14,8 @@
 namespace onnx_external {
 namespace {
 
-// One after the other, because both at a time might wait for each other's memory.
+// Reads one stream after the other. Two at a time could deadlock, because each waits for memory
+// that the other holds.
 Result<bool> equal_made(const ByteStream& a, const ByteStream& b) {
   if (a.nbytes == 0) {
     return true;

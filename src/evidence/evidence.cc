@@ -109,7 +109,7 @@ class Evidence {
   }
 
  private:
-  // Up to the first element that differs from the one before.
+  // Whether all elements are equal. Reads up to the first one that differs.
   static Result<bool> is_uniform(const ByteStream& stream, std::uint64_t element_bytes) {
     const auto bytes = static_cast<std::size_t>(element_bytes);
     bool uniform = true;

@@ -259,8 +259,8 @@ class Learner {
     }
   }
 
-  // Keys that are the same bytes of the old file are one parameter of the module, which has one
-  // value: of two values torch would take the last, for all of its names.
+  // Keys that share bytes in the old file are one parameter of the module, with one value: if their
+  // values differed, torch would take the last one for all names.
   Status refuse_broken_ties() {
     BytesIds ids(task_.old.storages());
     std::map<std::optional<std::size_t>, const Pair*> first_of;
@@ -405,8 +405,8 @@ class Learner {
     return keys;
   }
 
-  // Data that is no key's may have been computed from keys that are nowhere in the graph; it is a
-  // constant where that cannot be.
+  // Data that matches no key may have been computed from keys that are not in the graph. It is a
+  // constant only if that is impossible.
   Status judge_unknown(const std::vector<std::uint32_t>& lost) {
     const bool one_is_lost = std::any_of(lost.begin(), lost.end(), [&](std::uint32_t key) {
       return task_.elements_of_key(key) == 1;
@@ -439,8 +439,8 @@ class Learner {
         keep_in_node(unknown.held);
       }
     }
-    // Where the exporter says of each value what it was made of, and none was made of these keys,
-    // the graph does not use them (torch's exporters drop a parameter without a use).
+    // If the exporter records the origin of each value, and none comes from these keys, the graph
+    // does not use them (torch's exporters drop an unused parameter).
     if (states_origins(task_.graph)) {
       settle(lost);
     }

@@ -84,8 +84,8 @@ const char* LearnRefusals::right_way() const {
                                        : kPlainExport;
 }
 
-// Data of which it is known that it changes must not be kept, and keys that it is made of must not
-// be ignored: the model would be wrong, and nobody would say so.
+// No remedy keeps data that is known to change, or ignores the keys that it is computed from: the
+// model would be silently wrong.
 std::vector<Remedy> LearnRefusals::remedies() const {
   std::vector<Remedy> found;
   if (are_all({Doubt::kEqualBytes, Doubt::kMerged, Doubt::kSeveralSlots, Doubt::kCoincidence})) {

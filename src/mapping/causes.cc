@@ -35,8 +35,8 @@ bool has_unused_weight(const MappingTask& task) {
   return false;
 }
 
-// A slot that no key fills and that an operator for quantized weights reads: one with a tensor of
-// values if there is one, so that it is not a scale. Null if there is none.
+// Returns a slot without a key that an operator for quantized weights reads; null if there is none.
+// Prefers a slot that holds a tensor of values to one that holds a scale.
 const Slot* quantized_slot(const MappingTask& task) {
   const Slot* found = nullptr;
   for (std::size_t i = 0; i < task.graph.slots.size(); ++i) {
@@ -53,7 +53,7 @@ const Slot* quantized_slot(const MappingTask& task) {
   return found;
 }
 
-// Keys that have the name of a Constant node: what the node has is the weight.
+// Keys with the name of a Constant node: the node's tensor is the weight.
 std::vector<std::string> constant_keys(const MappingTask& task,
                                        const std::vector<std::string_view>& unused) {
   NameSet constants;
@@ -69,8 +69,8 @@ std::vector<std::string> constant_keys(const MappingTask& task,
   return names;
 }
 
-// Nothing fits, and Constant nodes have the shapes of keys: whatever they are called, those are the
-// weights.
+// When no key fits a slot, Constant nodes with the shapes of keys are the weights, whatever their
+// names.
 std::vector<std::string> constants_like_keys(const MappingTask& task) {
   std::vector<std::string> names;
   if (std::any_of(task.fills.begin(), task.fills.end(),
@@ -89,7 +89,7 @@ std::vector<std::string> constants_like_keys(const MappingTask& task) {
   return names;
 }
 
-// Keys that have the name of a value which a node computes: a fill, or a list of numbers.
+// Keys with the name of a value that a node computes from a fill value or a list of numbers.
 std::vector<std::string> computed_keys(const MappingTask& task,
                                        const std::vector<std::string_view>& unused) {
   const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());

@@ -32,7 +32,7 @@ struct Candidate {
 // How many pairs of a bucket are looked at to find out whether any of them fits.
 constexpr std::size_t kMaxLookedAt = 8;
 
-// How much to find out about an key_prefix. Every prefix under which two names match is tried, so
+// How much to find out about a key prefix. Every prefix under which two names match is tried, so
 // kFits takes time proportional to the names that match.
 enum class Detail : std::uint8_t {
   kFits,        // Aligned::fits and its score
@@ -184,7 +184,7 @@ class Aligner {
     }
   }
 
-  // The name after the key_prefix has removed or added its prefix.
+  // The name after the prefix was removed or added.
   [[nodiscard]] std::string_view tail(bool is_slot, std::uint32_t id,
                                       const KeyPrefix& key_prefix) const {
     const std::string_view name = is_slot ? task_.slot_names[id].name : task_.key_names[id].name;
@@ -316,7 +316,7 @@ void add_choice(const KeyPrefix& key_prefix, std::vector<Remedy>& remedies) {
   }
 }
 
-// Tells whether another key_prefix fits about as well as the best one.
+// Decides whether another key prefix fits about as well as the best one.
 class Rivalry {
  public:
   Rivalry(const MappingTask& task, const Aligned& best)
@@ -328,7 +328,7 @@ class Rivalry {
   }
 
   // Returns a slot that both prefixes fill, if `other` fills at least half as many slots from
-  // keys that the best one leaves over. A key that the best key_prefix pairs with a slot of its own
+  // keys that the best one leaves over. A key that the best prefix pairs with a slot of its own
   // name is no evidence for `other`. But if both add a prefix, `other` may use the same keys for
   // slots that the best one leaves open; then one of these is returned.
   [[nodiscard]] std::optional<std::uint32_t> contested(const Aligned& other) const {

@@ -290,7 +290,7 @@ class KeySorter {
     });
   }
 
-  // The name of the key's module in the graph; options, wrappers and the key_prefix change names.
+  // The name of the key's module in the graph; options, wrappers and the key prefix change names.
   [[nodiscard]] std::string name_in_graph(std::string_view module, std::uint32_t key) const {
     const std::string_view inside =
         std::string_view(task_.keys.keys[key].name).substr(module.size());

@@ -146,7 +146,8 @@ void add_all(const std::vector<std::uint32_t>& list, Keys& keys) {
   keys.insert(list.begin(), list.end());
 }
 
-// The keys in each list, over all graphs: what any graph says of a key counts, in this order.
+// The lists of keys over all graphs. A key is in the first of these lists in which any graph has
+// it.
 struct SharedLeftovers {
   std::vector<TiedKey> tied;
   Keys tied_keys;
@@ -230,7 +231,7 @@ void share_leftover_keys(std::deque<GraphState>& graphs, const MappingKeys& keys
   }
 }
 
-// The same leftovers without what was found of slots and inputs.
+// The same leftovers without the lists of slots and inputs.
 Leftovers keys_alone(const Leftovers& all) {
   Leftovers keys;
   keys.unused = all.unused;

@@ -15,7 +15,7 @@ struct ComponentRow {
   std::string_view method;
 };
 
-// As the libraries name what stands in the place of 'weight'.
+// The names that the libraries use in place of 'weight'.
 constexpr std::array kComponents = {
     ComponentRow{"qweight", kPackedInts},
     ComponentRow{"qzeros", kPackedInts},

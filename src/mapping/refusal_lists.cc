@@ -314,7 +314,7 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
 
 namespace {
 
-// The inputs that are certainly the caller's, ready to paste. If the exporter made up names for
+// The inputs that are certainly user inputs, ready to paste. If the exporter invented names for
 // arguments, an integer input with a name of its own may be a buffer. If nothing is certain, the
 // first input is taken.
 std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {

@@ -119,7 +119,7 @@ void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refu
   }
 }
 
-// Whether everything that is wrong is that somebody must say what inputs are.
+// True if the only problem is that the user must say which inputs are user inputs.
 bool is_open_question(const Leftovers& leftovers) {
   return leftovers.missing.empty() && leftovers.held.empty() && leftovers.constants.empty() &&
          leftovers.unused.empty() && leftovers.adapters.empty();
@@ -153,7 +153,7 @@ void list_unused_and_merged(Graphs graphs, Refusal& refusal) {
   refusal.set_graph("");
 }
 
-// Slots that may be something else than a weight.
+// Lists slots that may not be weights.
 void list_doubtful(Graphs graphs, Refusal& refusal) {
   for (const JudgedGraph& graph : graphs) {
     refusal.set_graph(graph.name);

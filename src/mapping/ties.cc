@@ -17,7 +17,8 @@ constexpr std::size_t kMaxTieCandidates = 16;     // of one slot
 constexpr std::size_t kMaxTieComparisons = 4096;  // pairs of tensors that are read
 constexpr std::size_t kMaxModuleName = 1024;  // a file can have a million slots used in one module
 
-// The slot that a dropped name stands for under the key_prefix; nothing when it is no slot.
+// The name of a dropped key in the graph, after the key prefix is applied; nothing when it has
+// none.
 std::optional<std::string> aligned_name(const std::string& name, const KeyPrefix& key_prefix,
                                         const MappingTask& task) {
   std::string own = drop_wrappers(name);
@@ -82,8 +83,8 @@ class GraphTies {
   }
 
  private:
-  // A parameter that two modules share stands in the state dict under both; the graph has it under
-  // one name, and nodes that say which other module they are of.
+  // The state dict lists a parameter that two modules share under both names. The graph has it
+  // under one name, and nodes that use it record the other module.
   void fill_by_modules() {
     NameMap<std::uint32_t> keys;
     for (std::uint32_t slot = 0; slot < task_.graph.slots.size(); ++slot) {
@@ -137,7 +138,7 @@ class GraphTies {
     return (a.is_gathered && b.is_multiplied) || (a.is_multiplied && b.is_gathered);
   }
 
-  // Fills `open` as `filled` is, when type and shape allow it.
+  // Fills `open` with the key and recipe of `filled`, when type and shape allow it.
   void fill_like(std::uint32_t open, std::uint32_t filled) {
     const Fill fill = *task_.fills[filled];
     const std::uint32_t name = task_.name_of_slot[open];
@@ -146,7 +147,7 @@ class GraphTies {
     }
   }
 
-  // The other end of an embedding with the same data.
+  // Fills the open end of an embedding whose other end has the same data.
   Status fill_by_data() {
     if (!evidence_.same_data || !evidence_.slot_is_uniform) {
       return {};
@@ -190,8 +191,8 @@ class GraphTies {
     return uniform ? Result<bool>(!*uniform) : uniform;
   }
 
-  // One slot for both ends of a tied embedding, under the name of the one; the checkpoint has the
-  // other.
+  // Fills a slot that serves both ends of a tied embedding. It has the name of one end, and the
+  // checkpoint has the name of the other.
   void fill_embeddings() {
     const std::vector<Slot>& slots = task_.graph.slots;
     std::optional<std::uint32_t> embedding;

@@ -162,9 +162,9 @@ class InputSorter {
     return base && inputs_.contains(*base);
   }
 
-  // True for a filled input that may still be the caller's. Exporters put the caller's inputs
-  // first, so a name without dots is certainly a weight's only after another weight, or if its type
-  // is float.
+  // True for a filled input that may still be a user input. Exporters put user inputs first, so a
+  // name without dots certainly belongs to a weight only after another weight, or if its type is
+  // float.
   [[nodiscard]] bool is_suspect(std::size_t input) const {
     const auto slot = slots_[input];
     if (!slot || !task_.options.inputs.empty() || is_weight_name(task_.graph.graph_inputs[input])) {
@@ -177,7 +177,7 @@ class InputSorter {
     return holds_weights_ || input < end_of_callers_ || (is_integer(*slot) && input < first_float_);
   }
 
-  // Finds the first weights, and the last input that is certainly the caller's.
+  // Finds the first weights, and the last input that is certainly a user input.
   void find_borders() {
     for (std::size_t i = 0; i < states_.size(); ++i) {
       if (is_filled_slot(i)) {

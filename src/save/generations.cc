@@ -64,8 +64,8 @@ Result<Manifest> read_manifest(const SourceFile& file, const std::string& model_
   return manifest;
 }
 
-// The N of a data file beside the model, of the names that the library and the package give and of
-// that of this save; nothing for any other.
+// The N of a data file beside the model. The file must have a name of the form that the library or
+// the Python package gives, or that of this save; nothing for any other.
 std::optional<std::uint64_t> generation_of_data(const GenerationNames& names,
                                                 std::string_view entry) {
   for (const std::string& data :
@@ -344,7 +344,7 @@ class Remover {
   }
 
  private:
-  // False when it is there and should not be.
+  // False when the file still exists and should have been removed.
   bool remove_file(const std::string& file) {
     const auto generation = generation_of_location(names_, file);
     const bool is_known = generation && *generation <= newest_;

@@ -63,7 +63,7 @@ std::optional<std::uint64_t> aligned(std::uint64_t offset, std::uint64_t alignme
   return padded ? std::optional(*padded & ~(alignment - 1)) : std::nullopt;
 }
 
-// Puts one part behind another; a new file begins where the last would grow too large.
+// Puts the parts one after another. A new file begins when the last one would grow too large.
 Status lay_out_in_files(SavePlan& plan, const PlanOptions& options) {
   for (PlannedPart& part : plan.parts) {
     const std::uint64_t used = plan.files.empty() ? 0 : plan.files.back().bytes;
@@ -82,7 +82,7 @@ Status lay_out_in_files(SavePlan& plan, const PlanOptions& options) {
   return {};
 }
 
-// Where in the model each stands is not known before the model is.
+// The parts get no offsets, because these are unknown until the model is serialized.
 Status lay_out_inline(SavePlan& plan) {
   if (!plan.parts.empty()) {
     plan.files.push_back(PlannedFile{plan.models.front().name, 0});

@@ -106,8 +106,8 @@ class Planner {
     return add_to_part(std::move(tensor), part);
   }
 
-  // External data of the given model goes along, unless a pair replaces it. What another tool has
-  // put into a file and no runtime reads from there comes back into the model.
+  // Plans an external tensor of the loaded model, unless a pair replaces it. If no runtime can read
+  // the tensor from a file, although another tool has put it there, it becomes inline again.
   Status add_external(std::size_t index) {
     const ExternalTensor& external = model_->external_tensors()[index];
     if (external.place == TensorPlace::kInitializer &&
@@ -137,7 +137,8 @@ class Planner {
     return add_to_part(std::move(tensor), part);
   }
 
-  // Data inside the given model that is to move. What stays needs no plan.
+  // Plans an inline tensor of the loaded model that moves to a file. Tensors that stay inline need
+  // no plan.
   Status add_inline(std::size_t index) {
     const InlineTensor& given = model_->inline_tensors()[index];
     if (given.in_training) {
@@ -176,7 +177,8 @@ class Planner {
 
   std::uint32_t next_part() const { return static_cast<std::uint32_t>(plan_.parts.size()); }
 
-  // A graph computes in the types that it states: a weight of another one would break it.
+  // A weight must have the type that the graph states for it, because the nodes compute in this
+  // type.
   Status check_stated_type(const TensorView& view, const Slot* slot) const {
     const bool is_float = options_.dtype && can_cast_from(view.dtype);
     if (!is_float || slot == nullptr || slot->elem_type == 0 ||
@@ -242,7 +244,7 @@ class Planner {
     return options_.dedup != Dedup::kOff && options_.layout != Layout::kInline;
   }
 
-  // One of the plan's parts, or the next one.
+  // Returns the part with the same bytes, or the number of the next part.
   std::uint32_t part_with_bytes_of(const PlannedTensor& tensor) {
     if (!shares_bytes()) {
       return next_part();
@@ -304,7 +306,7 @@ Status check_loose_tensors(std::span<const Model> models, const Checkpoint& chec
   return {};
 }
 
-// Before any work; the exact size shows when the model is made.
+// An early check of the model's size; the exact size is known when the model is serialized.
 Status check_model_size(const Model& model, const SavePlan& plan) {
   constexpr std::uint64_t kMaxModelBytes = 0x7FFFFFFF;
   if (plan.layout != Layout::kInline ||
@@ -332,7 +334,7 @@ Status check_options(std::span<const Model> models, const PlanOptions& options) 
   return {};
 }
 
-// Beside several models, files of data are called after their folder.
+// The data files of several models are named after their data folder.
 std::string data_name_for(std::span<const Model> models, const std::string& data_dir,
                           const PlanOptions& options) {
   const bool is_beside = options.layout == Layout::kSingle || options.layout == Layout::kShards;

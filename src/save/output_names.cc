@@ -81,7 +81,7 @@ std::string next_name(std::span<const GenerationNames> models,
   return newest ? fmt::format("{}.{}", models.front().folder, *newest + 1) : models.front().folder;
 }
 
-// True for a file of theirs and for a folder that has some.
+// True for a file that other models refer to, and for a folder that has such files.
 bool is_in_use(const std::optional<FilesInUse>& files, const std::string& entry) {
   const std::string start = entry + "/";
   const auto file = files ? files->lower_bound(start) : FilesInUse::const_iterator();

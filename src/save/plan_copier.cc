@@ -43,7 +43,8 @@ Result<std::string> sha1_of(const OutputFile& file, std::uint64_t bytes) {
   return sha.hex();
 }
 
-// How many files may wait, open, for the disk: the others that a save holds open have room, too.
+// How many files may stay open until they are synced, so that the other files of the save can be
+// open, too.
 std::size_t room_for_unsynced(const CopyJob& job, int threads) {
   constexpr std::size_t kOthers = 64;
   constexpr std::size_t kPerThread = 8;
@@ -123,7 +124,7 @@ class PlanCopier {
     return !job_.sparse.empty() && job_.sparse[file] && steps_.files[file].done == 0;
   }
 
-  // A file with parts that are done may exist, or another process makes it (save/teamwork.h).
+  // A file with done parts may exist already, or another process creates it (save/teamwork.h).
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
     auto output = OutputFile::create(job_.data, planned.name);
@@ -146,7 +147,7 @@ class PlanCopier {
     return onnx_external::source_of(tensor_of(part), job_.models, job_.checkpoint);
   }
 
-  // An item that is all there is in its file.
+  // Copies an item that is the whole content of its file.
   Status copy_file(const CopyItem& item, PartCopier::Tools& tools) {
     const std::uint32_t file = part_of(item).file;
     TRY_ASSIGN(auto output, create(file));

@@ -48,9 +48,9 @@ Result<bool> is_committed(const Directory& out, const Publication& publication) 
   return any;
 }
 
-// Goes on where a save was killed. Models that are in place, and those that are in the staging
-// folder no more, are left as they are. So is a model that has appeared since, if the save was not
-// allowed to replace one.
+// Publishes the rest of a killed save. Skips models that are in place already, models that are no
+// longer in the staging folder, and, if the save was not allowed to replace a model, those whose
+// name another model has taken since.
 Status publish_rest(const Directory& staging, const Directory& out, const Publication& publication,
                     Sync sync) {
   for (std::size_t i = 0; i < publication.models.size(); ++i) {
@@ -95,7 +95,7 @@ std::optional<FileSet> files_in_use(const Directory& out, std::span<const Genera
   return files;
 }
 
-// Does all that the killed save had no time for.
+// Finishes a committed save: does the steps that the killed save did not reach.
 void finish(const Directory& out, const std::string& entry, const Directory& staging,
             const Publication& publication, Sync sync) {
   const auto committed = is_committed(out, publication);

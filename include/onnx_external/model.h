@@ -79,6 +79,7 @@ struct Slot {
   // constant.
   std::uint32_t parameter_uses = 0;
   std::uint32_t other_uses = 0;
+  bool never_merged = false;  // our Python package states that the optimizer had no data for it
   // Whether a Gather reads it as data, and whether a MatMul, Gemm or Transpose reads it. Both are
   // true for a tied embedding.
   bool is_gathered = false;

@@ -397,7 +397,7 @@ void list_merged_constants(const MappingTask& task, Refusal& refusal) {
   for (std::uint32_t i = 0; i < task.fills.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
     const bool mixed = task.fills[i] && slot.parameter_uses > 0 && slot.other_uses > 0 &&
-                       task.fills[i]->rule != Rule::kMap;
+                       !slot.never_merged && task.fills[i]->rule != Rule::kMap;
     if (mixed &&
         element_count(task.keys.keys[task.fills[i]->key].shape).value_or(0) <= kMaxMergedElements) {
       items.push_back(item_of(slot, use_text(slot)));

@@ -98,6 +98,8 @@ ExporterMarks read_marks(const onnx::ValueInfoProto& info) {
                      marks.folded_from = parse_python_names(value);
                    } else if (key == kTransposedKey) {
                      marks.transposed = true;
+                   } else if (key == kWithoutDataKey) {
+                     marks.without_data = true;
                    }
                  });
   if (marks.origin == SlotOrigin::kBuffer && is_local) {

@@ -20,10 +20,15 @@ struct ExporterMarks {
   SlotOrigin origin = SlotOrigin::kUnstated;
   std::vector<std::string> folded_from;
   bool transposed = false;  // what the value was folded from was transposed (kTransposedKey)
+  bool without_data = false;  // no optimizer has seen its data (kWithoutDataKey)
 };
 
 // The entry by which our Python package says that a Transpose, and nothing else, was folded.
 inline constexpr std::string_view kTransposedKey = "pkg.onnx_external.transposed";
+
+// The entry by which our Python package says that a weight had no data when the graph was
+// optimized, so that it cannot have been merged with a constant.
+inline constexpr std::string_view kWithoutDataKey = "pkg.onnx_external.without_data";
 
 // Cheap, and false for most values.
 [[nodiscard]] bool has_marks(const onnx::ValueInfoProto& info);

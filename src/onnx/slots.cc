@@ -338,6 +338,8 @@ class Collector {
           slot->origin = marks.origin;
           slot->folded_from = std::move(marks.folded_from);
           slot->transposed = marks.transposed;
+          // Once a slot has data, an optimizer may have seen it since.
+          slot->never_merged = marks.without_data && slot->kind == SlotKind::kUndefinedName;
         }
       }
     }

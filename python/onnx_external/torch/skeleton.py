@@ -26,6 +26,8 @@ __all__ = ["Skeleton", "Slot"]
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_WITHOUT_DATA = "pkg.onnx_external.without_data"
+"""Tells whoever fills a slot that no optimizer can have merged it with an equal constant."""
 
 _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
@@ -293,6 +295,7 @@ def _described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
     for name, value in model.graph.initializers.items():
         if value.const_value is None:
             slots[name] = _make_slot(value)
+            value.metadata_props[_WITHOUT_DATA] = "True"
         else:
             constants[name] = origins.get(name, "constant")
             _mark_constant(value)

@@ -464,6 +464,9 @@ TEST(StrictMapping, AWeightThatWasMergedWithAConstantIsSeen) {
   merged.other_uses = 1;  // x * 2.0
   c.key("t", {});
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "merged with a constant"));
+  c.graph.slots[0].never_merged = true;
+  EXPECT_THAT(c.map(), IsOk());
+  c.graph.slots[0].never_merged = false;
   c.graph.slots[0].other_uses = 0;
   EXPECT_THAT(c.map(), IsOk());
 }

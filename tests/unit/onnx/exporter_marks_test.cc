@@ -62,6 +62,13 @@ TEST(ExporterMarks, TellThatAValueWasTransposed) {
   EXPECT_TRUE(read_marks(info).transposed);
 }
 
+TEST(ExporterMarks, TellThatAnOptimizerHadNoDataForAWeight) {
+  onnx::ValueInfoProto info = info_of("PARAMETER");
+  EXPECT_FALSE(read_marks(info).without_data);
+  add_entry(info, 4, "pkg.onnx_external.without_data", "True");
+  EXPECT_TRUE(read_marks(info).without_data);
+}
+
 TEST(ExporterMarks, TellWhichNamesOfATraceAreBuffersAndConstants) {
   onnx::NodeProto node;
   EXPECT_FALSE(reads_as_buffer(node, "embeddings.Ids"));

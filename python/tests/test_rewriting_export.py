@@ -323,6 +323,31 @@ def test_a_lookup_by_the_text_of_a_tensor_is_a_test_for_each_item(tmp_path: Path
     assert report.checked == 4
 
 
+class LooksUpOne(torch.nn.Module):
+    """Calls the part that an input names, of parts 0 and 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleDict({f"part_{n}": torch.nn.Linear(2, 2) for n in (0, 2)})
+
+    def forward(self, x: Any, number: Any) -> Any:
+        return self.parts[f"part_{number}"](x)
+
+
+def test_a_graph_that_looks_up_what_is_not_there_stops(tmp_path: Path) -> None:
+    import onnxruntime
+
+    path, x = str(tmp_path / "m.onnx"), torch.ones(1, 2)
+    sets = [(x, torch.tensor(0)), (x, torch.tensor(2))]
+    assert oe.torch.export(LooksUpOne(), sets[0], path, input_sets=sets[1:]).checked == 2
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    for number in (-1, 1, 3):
+        with pytest.raises(Exception, match="out of data bounds"):
+            session.run(None, {"x": x.numpy(), "number": torch.tensor(number).numpy()})
+
+
 class LooksUpByName(LooksUpByText):
     """The text has a name before it is looked up, so that nothing tells what it is made of."""
 

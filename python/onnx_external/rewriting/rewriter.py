@@ -205,7 +205,7 @@ class Rewriter:
 
     def _refuse_lookup(self, error: Exception) -> None:
         """Say of a lookup by the text of a tensor's value that it has no graph."""
-        if isinstance(error, KeyError) and "FakeTensor(" in str(error):
+        if any(isinstance(each, KeyError) and "FakeTensor(" in str(each) for each in chain(error)):
             raise RewriteError(
                 "something is looked up by the text of a tensor's value, and a graph has no texts; "
                 'write the text where it is looked up, as in self.experts[f"expert_{index}"], loop '

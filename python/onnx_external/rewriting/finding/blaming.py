@@ -89,8 +89,9 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
             return _tests_at(path, (int(line), None, None, None))
     if _LOST_SIZE in str(errors[-1]):  # a branch or a loop was traced with a size as a number
         return _fixing_sizes(errors, paths, observed)
-    if isinstance(error, KeyError):
-        return _lookups_at(error, paths)
+    for each in errors:
+        if isinstance(each, KeyError) and "FakeTensor(" in str(each):
+            return _lookups_at(each, paths)
     if not asks_for_value(error):
         return set()
     for each in reversed(errors):
@@ -104,8 +105,6 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
 
 def _lookups_at(error: KeyError, paths: set[str]) -> set[str]:
     """The keys of what is looked up by a text, where the text of a tensor was found nowhere."""
-    if "FakeTensor(" not in str(error):
-        return set()
     places = [each for each in _frames(error.__traceback__) if each[0] in paths]
     for path, place in reversed(places):
         nodes = filter(is_lookup, ast.walk(_tree(path)))

@@ -60,23 +60,35 @@ class _Chosen:
         self._state, self._index, self._items, self._key = state, index, items, key
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the item that is chosen; the last one if none has that number."""
-        numbers = list(self._items)
-        found = self._called(numbers, args, kwargs)
+        """Call the item that is chosen."""
+        found = self._called(self._place(), list(enumerate(self._items.values())), args, kwargs)
         self._keep_sizes(found, args, kwargs)
         return found
 
-    def _called(self, numbers: list[int], args: Any, kwargs: Any) -> Any:
-        number, *rest = numbers
-        item = self._items[number]
-        if not rest:
+    def _place(self) -> torch.Tensor:
+        """Which of the items it is.
+
+        Python raises a KeyError for a number that no item has. So does the graph, in its way: it
+        reads a row beyond the last one, at which ONNX Runtime stops.
+        """
+        count = len(self._items)
+        place = torch.full((1,), count, device=self._index.device)
+        for at, number in enumerate(self._items):
+            place = torch.where(self._index.reshape(1) == number, at, place)
+        return torch.arange(count, device=place.device).index_select(0, place).reshape(())
+
+    def _called(
+        self, place: torch.Tensor, items: list[tuple[int, Any]], args: Any, kwargs: Any
+    ) -> Any:
+        (at, item), *rest = items
+        if not rest and at:
             return item(*args, **kwargs)
-        test = self._index.reshape(()) == number
         branches = (
             lambda: item(*args, **kwargs),
-            lambda: self._called(rest, args, kwargs),
+            # A single item is in both, since what nobody asks for is not looked up either.
+            lambda: self._called(place, rest, args, kwargs) if rest else item(*args, **kwargs),
         )
-        return branched(self._state, test, branches, self._key, ())
+        return branched(self._state, place == at, branches, self._key, ())
 
     def _keep_sizes(self, found: Any, args: Any, kwargs: Any) -> None:
         """Tell torch which sizes, that only the graph knows, each item gives as it gets them."""

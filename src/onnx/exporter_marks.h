@@ -19,7 +19,7 @@ namespace onnx_external {
 struct ExporterMarks {
   SlotOrigin origin = SlotOrigin::kUnstated;
   std::vector<std::string> folded_from;
-  bool transposed = false;  // what the value was folded from was transposed (kTransposedKey)
+  bool transposed = false;    // what the value was folded from was transposed (kTransposedKey)
   bool without_data = false;  // no optimizer has seen its data (kWithoutDataKey)
 };
 

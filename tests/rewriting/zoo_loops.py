@@ -529,3 +529,91 @@ class B44_EmptyRange(nn.Module):
         for i in range(1, len(x)):
             steps.append(x[i] - x[i - 1])
         return torch.stack(steps)
+
+
+@entry("whole numbers of Python, counted under a test", EMPTY, ROWS)
+class B45_CountUnderTest(nn.Module):
+    def forward(self, x):
+        ups, last, found = 0, -1, False
+        for i in range(x.shape[0]):
+            if x[i].sum() > 0:
+                ups += 1
+                last = i
+                found = True
+            else:
+                ups = ups - 2 if x[i].max() > 1 else ups
+        return x * ups, torch.tensor([7, 8, 9])[last % 3], x + 1 if found else x - 1
+
+
+@entry("the index of the largest, by a test", lambda: [(any_of(n, 4),) for n in (4, 1, 7)], ROWS)
+class B46_Largest(nn.Module):
+    def forward(self, x):
+        best, at = x[0].sum(), 0
+        for i in range(1, len(x)):
+            if x[i].sum() > best:
+                best, at = x[i].sum(), i
+        return x[at], x[: at + 1].sum(0)
+
+
+@entry(
+    "odd or even until one, in whole numbers",
+    lambda: [(number(6),), (number(1),), (number(27),), (number(16),)],
+)
+class B47_Collatz(nn.Module):
+    def forward(self, n):
+        n, steps, top = int(n), 0, 0
+        while n != 1:
+            if n % 2 == 0:
+                n = n // 2
+            else:
+                n = 3 * n + 1
+            if n > top:
+                top = n
+            steps += 1
+        return torch.ones(2) * steps, torch.zeros(2, dtype=torch.int64) + top
+
+
+@entry(
+    "the greatest common divisor, with negative numbers",
+    lambda: [(number(12), number(18)), (number(-7), number(3)), (number(5), number(0)), (number(9), number(-6))],
+)
+class B48_Divisor(nn.Module):
+    def forward(self, a, b):
+        a, b = a.item(), b.item()
+        while b:
+            a, b = b, a % b
+            if b < 0:
+                b = -b
+        return torch.arange(3) * a, torch.arange(3) + a // 2
+
+
+WORDS_OF = lambda: [(torch.tensor(each),) for each in ([5, 2, 9, 3, 4], [3], [1, 2], [7, 7, 7])]  # noqa: E731
+
+
+@entry("tensors of whole numbers under tests, to a word that ends it", WORDS_OF, ROWS)
+class B49_Ids(nn.Module):
+    def forward(self, ids):
+        total = torch.zeros((), dtype=torch.int64)
+        seen = torch.zeros(10, dtype=torch.int32)
+        for word in ids:
+            if word == 3:
+                break
+            if word % 2 == 0:
+                total = total + word // 2
+            else:
+                total = total * 2 - word
+            seen[word] = seen[word] + 1
+        return total, seen, total > 4
+
+
+@entry("bits and remainders of whole numbers in a loop", WORDS_OF, ROWS)
+class B50_Bits(nn.Module):
+    def forward(self, ids):
+        code = torch.tensor(1)
+        for word in ids:
+            if (code & 1) == 1:
+                code = (code ^ word) << 1
+            else:
+                code = (code | word) - 3
+            code = code % 1000
+        return code, -code // 7

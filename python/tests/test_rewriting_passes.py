@@ -340,7 +340,7 @@ def test_what_follows_a_split_call_moves_into_both_branches() -> None:
     assert isinstance(tree, ast.FunctionDef)
     made = rewrite(tree, (), {"f.py:2:11-15"}, path="f.py")
     assert made.keys == ("f.py:2:11-15",)
-    text = ast.unparse(made.tree)
+    text = ast.unparse(made.tree).replace("lambda :", "lambda:")  # as Python 3.10 writes it
     for outcome in (True, False):
         assert f"mask = __oe_rt__.taken(lambda: g(x), 'f.py:2:11-15', {outcome})" in text
     assert text.count("return x if mask is None else h(mask)") == 2

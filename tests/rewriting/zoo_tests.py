@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -691,3 +692,105 @@ class A58_AllClose(Base):
         if x.sum() > 0 and not near:
             return self.linear(x)
         return x - 1 if torch.equal(x, x * 1) else x
+
+
+@dataclass
+class Pair:
+    """Two tensors, and how many were changed."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+    changes: int = 0
+
+    def turned(self) -> Pair:
+        if self.first.sum() > self.second.sum():
+            return Pair(self.second, self.first, self.changes + 1)
+        return self
+
+
+@entry("a dataclass that a method with a test gives", SIGNS, ROWS)
+class A59_Dataclass(Base):
+    def forward(self, x):
+        pair = Pair(x, self.linear(x)).turned()
+        if pair.first.max() > 1:
+            pair.second = pair.second * 2
+        return pair.first - pair.second, pair.first * pair.changes
+
+
+memory: Any = None
+
+
+@entry("a global, and private names", SIGNS, ROWS)
+class A60_Global(Base):
+    def __twice(self, x):
+        return x * 2 if x.mean() > 0 else x * -2
+
+    def forward(self, x):
+        global memory
+        self.__seen = x
+        if x.sum() > 0:
+            memory = x[0]
+            self.__seen = self.__twice(x)
+        else:
+            memory = x[-1] * 3
+        return memory + self.__seen
+
+
+def picked(x: torch.Tensor, *others: torch.Tensor, by: Any = None, **more: torch.Tensor) -> torch.Tensor:
+    if by is not None and by > 0:
+        return x + sum(others)
+    for name, each in more.items():
+        x = x - each if name != "none" and each.max() > 1 else x
+    return x
+
+
+@entry("*args, **kwargs and a keyword alone", SIGNS, ROWS)
+class A61_Stars(Base):
+    def forward(self, x):
+        given = {"one": x * 2, "none": x * 9}
+        return picked(x, *(x, self.scale), by=x.sum(), **given) + picked(x, **given)
+
+
+@entry("except with a name, in a loop of Python's, and finally", SIGNS, ROWS)
+class A62_Except(Base):
+    def forward(self, x):
+        words = []
+        for name in ("scale", "nowhere"):
+            try:
+                value = getattr(self, name)
+                if x.sum() > 0:
+                    x = x * value
+                else:
+                    x = x - value
+            except AttributeError as error:
+                words.append(f"{type(error).__name__}: {name}")
+                x = x + len(words)
+            finally:
+                x = x * 1.5
+        return x
+
+
+@entry("f-strings beside a test, as keys", SIGNS, ROWS)
+class A63_Texts(Base):
+    def forward(self, x):
+        found = {f"row_{n}": self.linear(x) * n for n in range(3)}
+        if x.sum() > 0:
+            found[f"row_{len(found)}"] = x
+        else:
+            found[f"row_{len(found)}"] = x * 2
+        return sum(found[f"row_{n:d}"] for n in range(len(found)))
+
+
+exec(  # a function without source
+    "def unseen(x):\n    return x.clamp(min=0) if x.dim() > 1 else x",
+    globals(),
+)
+
+
+@entry("a function without source is called beside a test", SIGNS, ROWS)
+class A64_NoSource(Base):
+    def forward(self, x):
+        y = unseen(x)  # type: ignore[name-defined]  # noqa: F821
+        if y.sum() > 1:
+            y = self.linear(y)
+        return y

@@ -58,7 +58,7 @@ class Layers:
         """
         last: Segment | None = None
         for node in self.graph:
-            segment = _segment(node, self.stacks)
+            segment = _segment(node, self.stacks) or self._around(node)
             if segment is None:
                 continue
             if last is not None and segment.stack == last.stack and segment.layer < last.layer:
@@ -72,6 +72,17 @@ class Layers:
                 self._uses[id(node)] = [self._use(node, n) for n in range(len(node.inputs))]
         for segment in self.nodes:
             self._connect(segment)
+
+    def _around(self, node: onnx_ir.Node) -> Segment | None:
+        """The layer that all around a node is in which says nothing of its own."""
+        if node.metadata_props.get(_SCOPES):
+            return None
+        makers = [value.producer() for value in node.inputs if value is not None]
+        found = {self._places[id(maker)][0] for maker in makers if id(maker) in self._places}
+        users = {user for value in node.outputs for user, _ in value.uses()}
+        found |= {segment for user in users if (segment := _segment(user, self.stacks))}
+        known = users and all(_segment(user, self.stacks) for user in users)
+        return found.pop() if known and len(found) == 1 else None
 
     def place(self, node: onnx_ir.Node | None) -> tuple[Segment, int] | None:
         """Return the layer of a node, and its place in it."""

@@ -15,7 +15,7 @@ from .naming import Names, deep_name, place_in
 from .numbers import Numbers
 from .recording import Segment, Unprovable
 from .signature import told_signature
-from .users import counted, more_users
+from .users import Mentions, counted, more_users
 
 __all__ = ["stamp"]
 
@@ -42,7 +42,7 @@ def stamp(
     for node in model.graph:
         if _FX_NODE in node.metadata_props:
             node.metadata_props[_FX_NODE] = counted(node.metadata_props[_FX_NODE], more)
-    _Stamping(model.graph, stacks, names).run()
+    _Stamping(model.graph, stacks, names, exported).run()
 
 
 @dataclass
@@ -50,6 +50,7 @@ class _Stamping:
     graph: onnx_ir.Graph
     stacks: Sequence[Stack]
     names: Names
+    exported: Any
     copies: dict[Segment, dict[tuple[int, int], onnx_ir.Value]] = field(default_factory=dict)
     """Of each layer of the deep model: its values, by the place of the node and of its output."""
     renamed: dict[Segment, dict[str, str]] = field(default_factory=dict)
@@ -60,6 +61,9 @@ class _Stamping:
         self.layers = Layers(self.graph, self.stacks, self.names)
         self.numbers = Numbers(self.stacks, self.layers)
         self._call_what_stays()
+        self.mentions = Mentions(self.stacks, self.numbers)
+        values = [*self.graph.inputs, *(value for node in self.graph for value in node.outputs)]
+        self.mentions.learn(self.exported, {value.name or "" for value in values})
         self.weights: dict[tuple[str, int], onnx_ir.Value] = {}
         self.inputs: dict[str, onnx_ir.Value] = {}
         self.outputs: dict[str, onnx_ir.Value] = {}
@@ -249,6 +253,8 @@ class _Stamping:
         layer: int,
         renamed: Mapping[str, str],
     ) -> onnx_ir.Node:
+        mentioned = self.mentions.renamed(node.metadata_props.get(_FX_NODE, ""), template, layer)
+        renamed = {**mentioned, **renamed}
         texts = {
             key: self.names.text(text, template, layer, renamed)
             for key, text in node.metadata_props.items()
@@ -340,12 +346,14 @@ class _Stamping:
             if any(id(value) in copied - kept for value in node.outputs):
                 continue
             own = self.layers.place(node)
+            layer = self.stacks[own[0].stack].kept[own[0].layer] if own else 0
+            text = node.metadata_props.get(_FX_NODE, "")
+            told = {**self.mentions.renamed(text, own[0] if own else None, layer), **self.called}
+            told |= self.renamed.get(Segment(own[0].stack, layer), {}) if own else {}
             for key, text in node.metadata_props.items():
                 if own is None:
-                    node.metadata_props[key] = self.names.told(text, self.called)
+                    node.metadata_props[key] = self.names.told(text, told)
                     continue
-                layer = self.stacks[own[0].stack].kept[own[0].layer]
-                told = {**self.called, **self.renamed.get(Segment(own[0].stack, layer), {})}
                 node.metadata_props[key] = self.names.text(text, own[0], layer, told)
             node.name = self.called.get(node.name or "", node.name)
             for value in node.outputs:

@@ -1,18 +1,24 @@
-"""How many users torch's text of a node counts, in a deep model."""
+"""What torch's texts say of a program's nodes: their names and users, in a deep model.
+
+Not every node of the program is one of the graph, whose metadata names it all the same.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from .kinds import Stack
 from .naming import place_in
+from .numbers import Numbers
 from .recording import Segment
 
-__all__ = ["counted", "more_users"]
+__all__ = ["Mentions", "counted", "more_users"]
 
+_MENTION = re.compile(r"%(\w+)")
 _COUNT = re.compile(r"^%(\w+) : \[num_users=(\d+)\]")
 
 
@@ -61,6 +67,48 @@ def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
         if found is not None:
             return found
     return None
+
+
+@dataclass
+class Mentions:
+    """Names in texts that no value of the graph has, such as of what the optimizer took out."""
+
+    stacks: Sequence[Stack]
+    numbers: Numbers
+    _places: dict[str, tuple[Segment | None, tuple[int, ...]]] = field(default_factory=dict)
+    """Of the program's nodes: the layer, and the stacks that have run before."""
+
+    def learn(self, exported: Any, known: Collection[str]) -> None:
+        """Note where the nodes of a program are, but for those with names that are known."""
+        passed: dict[int, None] = {}
+        for node in exported.graph.nodes if exported is not None else ():
+            segment = _segment(node, self.stacks)
+            if segment is not None and segment.layer == len(self.stacks[segment.stack].kept) - 1:
+                passed[segment.stack] = None
+            if node.name not in known:
+                self._places[node.name] = segment, tuple(passed)
+
+    def renamed(self, text: str, own: Segment | None, layer: int) -> dict[str, str]:
+        """Return what the names in torch's text of a node are in the deep model.
+
+        Args:
+            text: the text.
+            own: the layer of the node in the shallow model.
+            layer: its layer in the deep one.
+        """
+        found = {}
+        for name in set(_MENTION.findall(text)) & self._places.keys():
+            segment, passed = self._places[name]
+            new = self.numbers.afterwards(name, passed)
+            if segment is not None:
+                near = own is not None and own.stack == segment.stack
+                before = own.layer - segment.layer if own is not None and near else -1
+                kept = self.stacks[segment.stack].kept[segment.layer]
+                there = layer - before if before in (0, 1) else kept
+                new = self.numbers.of_layer(name, segment, there)
+            if new is not None:
+                found[name] = new
+        return found
 
 
 def counted(text: str, more: Mapping[str, int]) -> str:

@@ -186,7 +186,9 @@ def _renaming(names: Mapping[str, str]) -> Callable[[Any], Any]:
 
 
 def _simplified(text: str, symbols: Mapping[str, Any]) -> str:
-    """The same with `total` for `past + sequence`."""
+    """The same with `total` for `past + sequence`, and the factors of a product in one order."""
+    if re.fullmatch(r"\w+(\*\w+)+", text):  # torch's order is that of its symbols' numbers
+        text = "*".join(sorted(text.split("*")))
     if text in symbols or not {"past", "sequence"} <= symbols.keys() or "past" not in text:
         return text
     try:

@@ -2,7 +2,8 @@
 # Installs Debian packages that are not there yet: install-deps.sh build|test|ci
 #   build   what the library and the commands need
 #   test    build, and what the tests need: GoogleTest, torch, onnx, node, ccache
-#   ci      test, and clang 14, its sanitizers (llvm-14 puts names into their reports) and tools
+#   ci      test, and clang 14, its sanitizers (llvm-14 puts names into their reports) and tools;
+#           chromium, in which the pages of reports are opened
 set -eu
 
 build="build-essential cmake ninja-build pkg-config libonnx-dev libprotobuf-dev protobuf-compiler
@@ -12,7 +13,7 @@ test="libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy python3-o
   python3-torchvision python3-dev python3-venv openmpi-bin libopenmpi-dev groff-base file
   ccache"
 
-ci="clang-14 libclang-rt-14-dev llvm-14 clang-format-14 clang-tidy-14"
+ci="clang-14 libclang-rt-14-dev llvm-14 clang-format-14 clang-tidy-14 chromium"
 command -v node >/dev/null || test="$test nodejs"
 command -v npm >/dev/null || test="$test npm"
 

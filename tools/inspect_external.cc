@@ -4,8 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "base/file.h"
-#include "base/remedy.h"
 #include "checkpoint/naming/known_classes.h"
 #include "common/command.h"
 #include "common/difference_report.h"
@@ -14,11 +12,11 @@
 #include "common/progress_bar.h"
 #include "common/sandbox.h"
 #include "common/text_report.h"
-#include "common/treemap_svg.h"
 #include "inspect/inspect.h"
 #include "inspect/listing.h"
 #include "inspect/module_list.h"
 #include "reports/documents.h"
+#include "reports/page.h"
 
 namespace onnx_external {
 namespace {
@@ -34,13 +32,13 @@ usage: inspect-external FILE... [options]
 examples:
   inspect-external checkpoint.pt
   inspect-external out/model.onnx --sha256 --json
-  inspect-external checkpoint.pt --tree --svg checkpoint.svg
+  inspect-external checkpoint.pt -q --html checkpoint.html
   inspect-external old.pt --diff new.pt --filter '^encoder'
 
 {}
 exit codes:
   0  done; with --diff: no difference
-  1  a file cannot be read, is neither a checkpoint nor a model, or --svg cannot be written;
+  1  a file cannot be read, is neither a checkpoint nor a model, or --html cannot be written;
      with --diff: there are differences
   2  the command line is wrong
 )",
@@ -50,36 +48,17 @@ exit codes:
 void set_up(CommandLine& line, CommandOptions& options) {
   add_options(line, kInspectExternal, options);
   line.needs("--bytes", "--diff");
-  for (const char* option : {"--sort", "--sha256", "--tree", "--svg"}) {
+  for (const char* option : {"--sort", "--sha256", "--tree", "--html"}) {
     line.excludes(option, "--diff");
   }
-  for (const char* option : {"--diff", "--filter", "--sort", "--sha256", "--tree", "--svg"}) {
+  for (const char* option : {"--diff", "--filter", "--sort", "--sha256", "--tree", "--html"}) {
     line.excludes("--modules", option);
   }
-  line.needs("--overwrite", "--svg");
-}
-
-// Checks before hours of digests, rather than after them, that --svg replaces nothing but a
-// picture.
-Status check_svg_target(const CommandOptions& options) {
-  const std::filesystem::path& target = options.picture;
-  std::error_code ignored;
-  if (target.empty() ||
-      !std::filesystem::exists(std::filesystem::symlink_status(target, ignored))) {
-    return {};
-  }
-  if (options.save.write.overwrite == Overwrite::kRefuse) {
-    return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
-                     {{"overwrite", "", "replaces it"}});
-  }
-  std::string start(kSvgStart.size(), '\0');
-  const auto file = SourceFile::open(target);
-  const bool is_picture = file && (*file)->size() >= start.size() &&
-                          (*file)->read(0, std::as_writable_bytes(std::span(start))) &&
-                          start == kSvgStart;
-  return is_picture ? Status()
-                    : fail(ErrorCode::kAlreadyExists,
-                           target.string() + ": exists, and is not a picture of inspect-external");
+  line.needs("--overwrite", "--html");
+  line.value("--svg", [](const std::string& text) {
+    refuse("--svg", "there is a page instead of the picture; write --html " +
+                        std::filesystem::path(text).replace_extension(".html").string());
+  });
 }
 
 Error shown_error(const Error& error) {
@@ -168,7 +147,7 @@ SandboxPaths sandbox_paths(const CommandOptions& options) {
     }
   }
   paths.write.push_back(options.save.open.scratch_dir);
-  paths.write_folder_of(options.picture);
+  paths.write_folder_of(options.page);
   return paths;
 }
 
@@ -185,7 +164,7 @@ int run(int argc, char** argv) {
   if (options.modules && options.files.size() > 1) {
     return command.misuse("--modules is for one MODEL.onnx");
   }
-  if (const Status status = check_svg_target(options); !status) {
+  if (const Status status = check_page(options.page, options.save.write.overwrite); !status) {
     return command.fail(status.error());
   }
   enter_sandbox(command, options, sandbox_paths(options));
@@ -199,9 +178,9 @@ int run(int argc, char** argv) {
   if (!inspection) {
     return command.fail(shown_error(inspection.error()));
   }
-  if (!options.picture.empty()) {
-    const std::string picture = treemap_svg(title_of(options.files), *inspection);
-    if (const Status status = write_file(options.picture, picture, options.save.write.overwrite);
+  if (!options.page.empty()) {
+    const std::string page = html_page(title_of(options.files), inspect_document(*inspection));
+    if (const Status status = write_page(options.page, page, options.save.write.overwrite);
         !status) {
       return command.fail(status.error());
     }

@@ -15,6 +15,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/verify.h"
 #include "reports/documents.h"
+#include "reports/page.h"
 
 namespace onnx_external {
 namespace {
@@ -28,6 +29,7 @@ usage: verify-external MODEL.onnx [--against CHECKPOINT...] [options]
 examples:
   verify-external out/model.onnx
   verify-external out/model.onnx --against checkpoint.pt
+  verify-external out/model.onnx -q --html findings.html
 
 Entries, paths, kinds of files, lengths and dims are always checked. If there is a manifest
 of save-external, so is the CRC-32 of every tensor and of the model.
@@ -35,7 +37,7 @@ of save-external, so is the CRC-32 of every tensor and of the model.
 {}
 exit codes:
   0  no findings
-  1  there are findings, or the model or the checkpoint cannot be read
+  1  there are findings, the model or the checkpoint cannot be read, or --html cannot be written
   2  the command line is wrong
 )",
       options_help(kVerifyExternal));
@@ -49,6 +51,7 @@ struct Arguments {
 
 void set_up(CommandLine& line, CommandOptions& options) {
   add_options(line, kVerifyExternal, options);
+  line.needs("--overwrite", "--html");
   for (const OptionRow& row : option_rows()) {
     const bool about_checkpoints =
         row.group == OptionGroup::kInput || row.group == OptionGroup::kMapping;
@@ -132,6 +135,7 @@ SandboxPaths sandbox_paths(const Arguments& arguments) {
   paths.read_checkpoints(options.others);
   paths.read.push_back(options.map_file);
   paths.write.push_back(options.save.open.scratch_dir);
+  paths.write_folder_of(options.page);
   return paths;
 }
 
@@ -150,6 +154,10 @@ int run(int argc, char** argv) {
     return command.fail(models.error());
   }
   arguments.models = *std::move(models);
+  const Overwrite overwrite = arguments.options.save.write.overwrite;
+  if (const Status status = check_page(arguments.options.page, overwrite); !status) {
+    return command.fail(status.error());
+  }
   arguments.verify.threads = arguments.options.save.write.threads;
   enter_sandbox(command, arguments.options, sandbox_paths(arguments));
   const auto start = std::chrono::steady_clock::now();
@@ -169,13 +177,20 @@ int run(int argc, char** argv) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     command.note(fmt::format("{}, {}", speed_text(bytes, time.count()), peak_memory_text()));
   }
+  const std::filesystem::path verified = arguments.models.size() == 1
+                                             ? arguments.models.front()
+                                             : arguments.models.front().parent_path();
+  if (!arguments.options.page.empty()) {
+    const std::string page =
+        html_page(verified.string(), verify_document(arguments.models, *reports));
+    if (const Status status = write_page(arguments.options.page, page, overwrite); !status) {
+      return command.fail(status.error());
+    }
+  }
   const int answered = command.answer(answer_text(arguments, *reports));
   if (answered != kDone || findings == 0) {
     return answered;
   }
-  const std::filesystem::path& verified = arguments.models.size() == 1
-                                              ? arguments.models.front()
-                                              : arguments.models.front().parent_path();
   return command.fail(
       fmt::format("{}: {} finding{}", verified.string(), findings, findings == 1 ? "" : "s"));
 }

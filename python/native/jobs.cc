@@ -27,6 +27,7 @@
 #include "onnx_external/loose_tensors.h"
 #include "onnx_external/save_external.h"
 #include "reports/documents.h"
+#include "reports/page.h"
 
 namespace nb = nanobind;
 
@@ -277,6 +278,22 @@ std::string inspect_files(nb::object files, nb::object progress, const nb::dict&
   return inspect_document(inspection);
 }
 
+std::string page_of(const std::string& title, const std::string& document) {
+  return html_page(title, document);
+}
+
+Overwrite may_replace(bool overwrite) {
+  return overwrite ? Overwrite::kAllow : Overwrite::kRefuse;
+}
+
+void check_page_of(const nb::object& path, bool overwrite) {
+  check(check_page(path_of(path), may_replace(overwrite)));
+}
+
+void write_page_of(const nb::object& path, const std::string& page, bool overwrite) {
+  check(write_page(path_of(path), page, may_replace(overwrite)));
+}
+
 }  // namespace
 
 void bind_jobs(nb::module_& module) {
@@ -285,6 +302,9 @@ void bind_jobs(nb::module_& module) {
              nb::arg("progress").none(), nb::arg("options"));
   module.def("verify", &verify, nb::arg("model"), nb::arg("against").none(),
              nb::arg("progress").none(), nb::arg("options"));
+  module.def("page", &page_of, nb::arg("title"), nb::arg("document"));
+  module.def("check_page", &check_page_of, nb::arg("path"), nb::arg("overwrite"));
+  module.def("write_page", &write_page_of, nb::arg("path"), nb::arg("page"), nb::arg("overwrite"));
   module.def("inspect", &inspect_files, nb::arg("files"), nb::arg("progress").none(),
              nb::arg("options"));
 }

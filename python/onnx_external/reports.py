@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
+from .pages import Paged
+
 __all__ = [
     "CutReport",
     "Finding",
@@ -47,7 +49,7 @@ def _members(cls: type, document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name in known}
 
 
-class _Document:
+class _Document(Paged):
     """A report that remembers its document."""
 
     _document: dict[str, Any]

@@ -96,4 +96,22 @@ Status OutputFile::close() {
   return {};
 }
 
+Status write_whole_file(const std::filesystem::path& path, std::string_view text, Replace replace) {
+  TRY_ASSIGN(const auto folder, Directory::open(path.parent_path()));
+  const std::string name = path.filename().string();
+  const std::string staged = "." + name + "." + std::to_string(::getpid()) + ".tmp";
+  TRY_ASSIGN(auto file, OutputFile::create(folder, staged));
+  Status status = file.write(0, std::as_bytes(std::span(text)));
+  if (status) {
+    status = file.close();
+  }
+  if (status) {
+    status = rename_entry(folder, staged, folder, name, replace);
+  }
+  if (!status) {
+    (void)folder.remove_file(staged);
+  }
+  return status;
+}
+
 }  // namespace onnx_external

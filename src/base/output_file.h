@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/directory.h"
 #include "base/file.h"
@@ -60,5 +62,9 @@ class OutputFile {
   UniqueFd fd_;
   std::string name_;  // includes the folder, for messages
 };
+
+// Writes a file that appears complete or not at all. kAlreadyExists unless it may be replaced, kIo.
+[[nodiscard]] Status write_whole_file(const std::filesystem::path& path, std::string_view text,
+                                      Replace replace);
 
 }  // namespace onnx_external

@@ -38,7 +38,7 @@ struct CommandOptions {
   bool modules = false;
   bool sha256 = false;
   bool bytes = true;
-  std::filesystem::path picture;
+  std::filesystem::path page;
 
   bool json = false;
   bool sandbox = true;

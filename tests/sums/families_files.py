@@ -10,7 +10,7 @@ SPARSE = 1 << 30  # bytes of a file that has none
 def commands(draw, name, more=()):
     """The commands that read a checkpoint."""
     if draw.random() < 0.5:
-        flags = [["--sha256"], ["--json"], ["--tree"], ["--sort", "size", "--filter", "a.*b$"], ["--svg", "x.svg"], ["--diff", name]]
+        flags = [["--sha256"], ["--json"], ["--tree"], ["--sort", "size", "--filter", "a.*b$"], ["--html", "x.html"], ["--diff", name]]
         return ["inspect-external", name, *draw.choice(flags), *more]
     return ["save-external", "g.onnx", name, "--dry-run", *more]
 

@@ -4,7 +4,7 @@ import encode as e
 
 SPARSE = 1 << 30  # bytes of a data file that has none
 
-INSPECT = (["--json"], ["--sha256"], ["--tree"], ["--svg", "x.svg"], ["--sort", "size"], ["-v"], ["--diff", "m.onnx"])
+INSPECT = (["--json"], ["--sha256"], ["--tree"], ["--html", "x.html"], ["--sort", "size"], ["-v"], ["--diff", "m.onnx"])
 
 
 def reading(draw, files):

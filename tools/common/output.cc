@@ -1,14 +1,10 @@
 #include "common/output.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "base/directory.h"
-#include "base/file.h"
 #include "base/output_file.h"
-#include "base/try.h"
 
 namespace onnx_external {
 namespace {
@@ -39,22 +35,8 @@ void write_stderr(std::string_view text) {
 }
 
 Status write_file(const std::filesystem::path& path, std::string_view text, Overwrite overwrite) {
-  TRY_ASSIGN(const auto folder, Directory::open(path.parent_path()));
-  const std::string name = path.filename().string();
-  const std::string staged = fmt::format(".{}.{}.tmp", name, ::getpid());
-  TRY_ASSIGN(auto file, OutputFile::create(folder, staged));
-  Status status = file.write(0, std::as_bytes(std::span(text)));
-  if (status) {
-    status = file.close();
-  }
-  if (status) {
-    status = rename_entry(folder, staged, folder, name,
+  return write_whole_file(path, text,
                           overwrite == Overwrite::kAllow ? Replace::kYes : Replace::kNo);
-  }
-  if (!status) {
-    (void)folder.remove_file(staged);
-  }
-  return status;
 }
 
 }  // namespace onnx_external

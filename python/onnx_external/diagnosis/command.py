@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from .. import _core
 from ..command_line import EXIT_CODES, Parser, UsageError, run, steps
 from ..errors import ExportError
 from ..folder_config import refuse_at_once
@@ -58,8 +59,11 @@ def parser() -> Parser:
         action="store_true",
         help="run modules also on what the model computes before them: where differences pile up",
     )
-    parser.add_argument("--svg", metavar="FILE", help="draw the modules, for a browser")
-    parser.add_argument("--overwrite", action="store_true", help="let --svg replace a picture")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the report as a page for a browser, too"
+    )
+    parser.add_argument("--svg", help=argparse.SUPPRESS)  # of version 0.1
+    parser.add_argument("--overwrite", action="store_true", help="let --html replace a page")
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the last sentence")
     return parser
@@ -125,19 +129,18 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
 
 
 def _work(given: argparse.Namespace) -> int:
-    from .picture_file import check_target, write_picture
-
-    svg = None if given.svg is None else Path(given.svg)
-    if svg is not None:
-        check_target(svg, given.overwrite)
+    if given.svg is not None:
+        page = Path(given.svg).with_suffix(".html")
+        raise UsageError(f"--svg: there is a page instead of the picture; write --html {page}")
+    _core.check_page(given.html or "", given.overwrite)
     told = steps(given, counted=True)
     try:
         report = _compared(given, told) if given.against is not None else _exported(given, told)
     finally:
         if told is not None:
             told.close()
-    if svg is not None:
-        write_picture(svg, report.svg())
+    if given.html:
+        _core.write_page(given.html, report.html(), given.overwrite)
     _print(report, given)
     return 0 if report.ok else 1
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..pages import Paged
 from ..validation.comparing import Comparison
 from ..validation.reports import finite
-from .picture import picture
 
 __all__ = ["WRONG", "Diagnosis", "ModuleDiagnosis", "Status", "ValueForm", "is_inside"]
 
@@ -106,7 +106,7 @@ def _worst(sets: list[list[Comparison]]) -> Comparison | None:
 
 
 @dataclass
-class Diagnosis:
+class Diagnosis(Paged):
     """The tree of modules of one model."""
 
     model: str
@@ -189,10 +189,6 @@ class Diagnosis:
         """Return a heading and a line for each module."""
         return "\n".join(_rows(self.modules))
 
-    def svg(self) -> str:
-        """Return a picture of the tree: an SVG document."""
-        return picture(self)
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings."""
         modules = [_document(each) for each in self.modules]
@@ -221,7 +217,10 @@ def is_inside(name: str, outer: str) -> bool:
 
 
 def _document(module: ModuleDiagnosis) -> dict[str, Any]:
+    worst = module.worst
     found = {**asdict(module), "status": str(module.status)}
+    for figure in ("times", "max_abs", "problem"):
+        found[figure] = None if worst is None else getattr(worst, figure)
     for side in ("inputs", "outputs"):
         forms: list[ValueForm] = getattr(module, side)
         found[side] = [{**asdict(each), "dynamic": each.dynamic} for each in forms]

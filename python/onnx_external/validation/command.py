@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import get_args
 
+from .. import _core
 from ..command_line import EXIT_CODES, Parser, run, steps
 from ..options import LayoutName
 from .reports import ComparedOutput, GraphValidation, Latency, Validation
@@ -92,7 +93,8 @@ def parser() -> Parser:
     folder.add_argument(
         "--layout", choices=get_args(LayoutName), help="where the exported weights go"
     )
-    add("--overwrite", action="store_true", help="replace what is in the output and the dump")
+    add("--html", metavar="FILE", help="write the report as a page for a browser, too")
+    add("--overwrite", action="store_true", help="replace what is in the output, dump and page")
     add("--json", action="store_true", help="the report as a JSON document")
     add("-q", "--quiet", action="store_true", help="only what does not agree")
     return parser
@@ -207,6 +209,7 @@ def _print_next(report: Validation, source: str) -> None:
 def _work(given: argparse.Namespace) -> int:
     from .validating import validate
 
+    _core.check_page(given.html or "", given.overwrite)
     told = steps(given)
     try:
         report = validate(
@@ -235,6 +238,8 @@ def _work(given: argparse.Namespace) -> int:
     finally:
         if told is not None:
             told.close()
+    if given.html:
+        _core.write_page(given.html, report.html(given.model), given.overwrite)
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

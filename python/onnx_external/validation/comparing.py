@@ -72,6 +72,21 @@ class Comparison:
         """The share of the elements that do not agree."""
         return self.beyond / self.elements if self.elements else 0.0
 
+    @property
+    def times(self) -> float:
+        """The largest difference as a multiple of its tolerance; infinite for what has none."""
+        if self.problem is not None or self.max_abs is None:
+            return math.inf if self.problem is not None or self.beyond else 0.0
+        size = complex(self.expected) if self.max_abs and self.expected is not None else 0.0
+        tolerance = self.atol + self.rtol * abs(size)
+        found = self.max_abs and (self.max_abs / tolerance if tolerance else math.inf)
+        if self.beyond and found <= 1.0:  # the largest difference is not the one that is too large
+            special = self.nan or self.inf or self.expected_nan or self.expected_inf
+            return math.inf if special else math.nextafter(1.0, 2.0)
+        if (self.nan, self.inf) != (self.expected_nan, self.expected_inf):
+            return math.inf
+        return found if self.beyond else min(found, 1.0)  # beside giants of its row more is allowed
+
 
 class _Largest:
     """A maximum and its place."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..meter import Step
+from ..pages import Paged
 from .comparing import Comparison
 
 __all__ = ["ComparedOutput", "GraphValidation", "Latency", "ValidatedInput", "Validation"]
@@ -98,7 +99,7 @@ class GraphValidation:
 
 
 @dataclass
-class Validation:
+class Validation(Paged):
     """What a validation found, model by model."""
 
     graphs: list[GraphValidation]
@@ -148,7 +149,12 @@ class Validation:
         for graph, own in zip(self.graphs, found["graphs"], strict=True):
             own["ok"] = graph.ok
             for output, each in zip(graph.outputs, own["outputs"], strict=True):
-                each |= {"ok": output.ok, "share": output.share, "is_empty": output.is_empty}
+                each |= {
+                    "ok": output.ok,
+                    "share": output.share,
+                    "times": output.times,
+                    "is_empty": output.is_empty,
+                }
         plain: dict[str, Any] = finite({"ok": self.ok, "sentence": self.sentence, **found})
         return plain
 

@@ -1,0 +1,10 @@
+// src/reports/page.html, as it is there.
+#pragma once
+
+#include <string_view>
+
+namespace onnx_external {
+
+extern const std::string_view kPageTemplate;
+
+}  // namespace onnx_external

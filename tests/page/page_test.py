@@ -1,0 +1,206 @@
+"""Pages of reports, opened, clicked and looked at in Chromium.
+
+usage: page_test.py BIN_DIR WORK_DIR
+"""
+
+import base64
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from browser import Browser, installed
+
+HOSTILE = [
+    "<script>document.title='hacked'</script>",
+    "</script><img src=x onerror=\"document.title='hacked'\">",
+    "a.\"onload=\"alert(1)\" 'x'",
+    "]]>.<![CDATA[x",
+    "<!--.--> &amp; &#0; &lol;",
+    "control.\x01\x1f\x7f\u0085\t\n\r",
+    "beyond.\U0001f600\u202e\u2028\ufffe",
+    "long." + "n" * 70_000,
+    "deep" + ".d" * 5_000,
+    "",
+    ".",
+    "a..b",
+    "__proto__",
+    "constructor.toString",
+    "{}%s{0}${1}REPORT</script>",
+]
+
+
+def checkpoint(path: Path, shapes: dict) -> Path:
+    """A safetensors file of zeros that takes no room on the disk."""
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        end = offset + 4 * shape[0] * shape[1]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    with path.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        stream.truncate(8 + len(text) + offset)
+    return path
+
+
+def page_of(tool: Path, source: Path) -> Path:
+    page = source.with_suffix(".html")
+    subprocess.run([tool, source, "-q", "--html", page], check=True, timeout=300)
+    return page
+
+
+def page_with(report: dict, like: Path, page: Path) -> Path:
+    """The page of another report, which Python's report.html() would make."""
+    data = json.dumps({"title": "out/model.onnx", "left_out": [], "report": report})
+    data = data.replace("<", "\\u003c").replace("&", "\\u0026")
+    start, mark, rest = like.read_text(encoding="utf-8").partition('type="application/json">')
+    page.write_text(start + mark + data + rest[rest.index("</script>") :], encoding="utf-8")
+    return page
+
+
+def diagnosis(layers: int) -> dict:
+    names = [""] + [f"layer.{n}{inner}" for n in range(layers) for inner in ("", ".query", ".dense", ".drop")]
+    modules = []
+    for name in names:
+        status, times = ("NOINPUT", None) if name.endswith("drop") else ("OK", 0.004)
+        if name == "layer.7.dense":
+            status, times = "DISC", 532.0
+        elif name in ("", "layer.7"):
+            status, times = "OK CHILDC", 2.5
+        modules.append({"name": name, "cls": "Linear", "status": status, "reason": "", "times": times})
+    return {"ok": False, "first": "layer.7.dense", "sentence": "layer.7.dense <b>is</b> wrong", "modules": modules}
+
+
+def names_in(browser: Browser, where: str) -> list:
+    return browser.value(f"[...document.querySelectorAll({json.dumps(where)})].map((each) => each.innerText)")
+
+
+def check_hostile_names(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.value("document.title") == page.with_suffix(".safetensors").name
+    assert browser.value("document.scripts.length") == 2
+    assert browser.value("document.querySelectorAll('img, iframe, object, [onload], [onerror]').length") == 0
+    # Everything that the header does not allow is refused: here, a script that a name would bring.
+    browser.value("document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))")
+    assert browser.value("document.title") == page.with_suffix(".safetensors").name
+    rows = browser.value("[...document.querySelectorAll('tbody tr td:first-child')].map((each) => each.textContent)")
+    assert set(HOSTILE) <= set(rows), set(HOSTILE) - set(rows)
+    assert browser.value("document.getElementById('map').childElementCount") >= len(HOSTILE)
+
+
+def check_inspection(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    value = browser.value
+    assert value("document.body.scrollWidth <= innerWidth")
+    boxes = value("document.getElementById('map').childElementCount")
+    # By keys: into the largest module, to the next box, and out.
+    value("document.querySelector('#map .box').focus()")
+    browser.press("Enter")
+    assert names_in(browser, "#way button") == ["all", "model.layers"]
+    browser.press("ArrowRight")
+    assert value("document.activeElement === document.querySelector('#map').children[1]")
+    told = value("document.getElementById('about').textContent")
+    assert told.startswith("model.layers."), told
+    browser.press("Escape")
+    assert names_in(browser, "#way button") == ["all"]
+    assert value("document.getElementById('map').childElementCount") == boxes
+    # By the pointer: a click on a module, and on the way back.
+    value("document.querySelector('#map .zooms').click()")
+    assert len(names_in(browser, "#way button")) == 2
+    value("document.querySelector('#way button').click()")
+    # The table is sorted both ways.
+    title = "[...document.querySelectorAll('th button')].find((each) => each.textContent === 'bytes')"
+    sizes = "[...document.querySelectorAll('tbody tr')].map((each) => each.cells[3].textContent)"
+    value(f"{title}.click()")
+    first = value(sizes)[0]
+    assert value(f"{title}.parentElement.ariaSort") == "descending"
+    value(f"{title}.click()")
+    assert value(f"{title}.parentElement.ariaSort") == "ascending" and value(sizes)[0] != first
+    # The search leaves what matches, and dims the rest.
+    value("{const e = document.getElementById('search'); e.value = 'LAYERS.3.'; e.oninput({target: e})}")
+    assert all("layers.3." in each for each in names_in(browser, "tbody td:first-child"))
+    assert value("document.querySelectorAll('#map .dim').length") > 0
+    tree = names_in(browser, "#tree summary")
+    assert any(each.startswith("3") for each in tree) and not any(each.startswith("4") for each in tree)
+
+
+def check_diagnosis(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    value = browser.value
+    assert names_in(browser, "#badges span:not([hidden])") == ["something is wrong"]
+    assert names_in(browser, "#verdict p") == ["layer.7.dense <b>is</b> wrong"]
+    assert value("document.getElementById('bytes').hidden")
+    value("document.getElementById('first').click()")
+    assert value("document.activeElement.textContent").startswith("\u2260 dense")
+    assert value("document.activeElement.querySelector('.swatch').className") == "swatch bad3"
+    value("document.getElementById('fold').click()")
+    assert value("document.querySelectorAll('#tree details[open]').length") <= 1
+    value("document.getElementById('wrong').click()")
+    assert value("document.querySelectorAll('tbody tr').length") == 1
+    assert [each.split("\n")[0] for each in names_in(browser, "#tree .leaf")] == ["\u2260 dense"]
+    assert not any("layer.6" in each for each in names_in(browser, "#tree summary"))
+
+
+def check_looks(browser: Browser, page: Path, folder: Path) -> None:
+    """Light, dark and printed; the pictures stay in the folder."""
+    browser.open(page)
+    papers = {}
+    for scheme in ("light", "dark"):
+        browser.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        papers[scheme] = browser.value("getComputedStyle(document.body).backgroundColor")
+        picture = browser.send("Page.captureScreenshot", format="png")["data"]
+        (folder / f"{page.stem}_{scheme}.png").write_bytes(base64.b64decode(picture))
+    assert papers == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 23, 29)"}
+    browser.send("Emulation.setEmulatedMedia", media="print", features=[])
+    assert browser.value("getComputedStyle(document.getElementById('controls')).display") == "none"
+    pdf = base64.b64decode(browser.send("Page.printToPDF", printBackground=False)["data"])
+    (folder / f"{page.stem}.pdf").write_bytes(pdf)
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 1
+    browser.send("Emulation.setEmulatedMedia", media="", features=[])
+
+
+def check_large(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert "20,000" in browser.value("document.getElementById('tables').textContent")
+    assert browser.value("document.querySelectorAll('*').length") < 40_000
+
+
+def main() -> int:
+    bin_dir, work = (Path(each).resolve() for each in sys.argv[1:3])
+    if installed() is None:
+        print("skipped: no browser is installed in which pages could be opened (Debian's package: chromium)")
+        return 77
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    tool = bin_dir / "inspect-external"
+    hostile = page_of(tool, checkpoint(work / "hostile.safetensors", {name: [n + 1, 8] for n, name in enumerate(HOSTILE)}))
+    layers = {f"model.layers.{n}.{part}.weight": [64 + n, 64] for n in range(8) for part in ("query", "mlp.up", "mlp.down")}
+    plain = page_of(tool, checkpoint(work / "plain.safetensors", layers))
+    experts = {f"model.layers.{n // 400}.experts.{n % 400}.weight": [16, 16] for n in range(20_000)}
+    large = page_of(tool, checkpoint(work / "large.safetensors", experts))
+    modules = page_with(diagnosis(250), plain, work / "modules.html")
+    browser = Browser(work / "profile")
+    try:
+        for check, page in (
+            (check_inspection, plain),
+            (check_diagnosis, modules),
+            (check_large, large),
+            (check_hostile_names, hostile),
+        ):
+            check(browser, page)
+            refused = [each for each in browser.complaints() if "Security Policy" not in str(each)]
+            assert not refused, refused
+            assert check is check_hostile_names or not browser.complaints(), browser.complaints()
+        for page in (plain, modules, hostile):
+            check_looks(browser, page, work)
+    finally:
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

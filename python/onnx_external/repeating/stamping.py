@@ -58,6 +58,7 @@ class _Stamping:
     layer before, by their names in the shallow model."""
 
     def run(self) -> None:
+        self.given = {value.name or "" for value in self.graph.outputs}
         self.layers = Layers(self.graph, self.stacks, self.names)
         self.numbers = Numbers(self.stacks, self.layers)
         self._call_what_stays()
@@ -389,6 +390,7 @@ class _Stamping:
         self.graph.inputs.clear()
         self.graph.inputs.extend(inputs)
         if not self.names.numbered_outputs:
+            self._check_outputs()
             outputs = [self.outputs[name] for name in self.names.outputs if name in self.outputs]
             self.graph.outputs.clear()
             self.graph.outputs.extend(outputs)
@@ -397,6 +399,13 @@ class _Stamping:
             del self.graph.initializers[value.name or ""]
         for value in self._weights_in_order(before):
             self.graph.initializers.add(value)
+
+    def _check_outputs(self) -> None:
+        """Each output of the shallow graph must be there for each layer that it stands for."""
+        for place, slot in self.names.proof.outputs.items():
+            name = self.names.outputs[place]
+            if name not in self.outputs and self.names.shallow_outputs[slot.number] in self.given:
+                raise Unprovable(f"in the graph nothing gives {name}")
 
     def _weights_in_order(self, before: Sequence[onnx_ir.Value]) -> list[onnx_ir.Value]:
         rows: dict[int, dict[int, list[onnx_ir.Value]]] = {}

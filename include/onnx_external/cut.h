@@ -83,7 +83,7 @@ struct Piece {
 // kNotFound for a module or value that the main graph does not have (the message lists the nearest
 // names); kMismatch if an output depends on a graph input that is not among the inputs (the message
 // names it); kUnsupported for a module or value inside a subgraph, for an input of unknown type,
-// and for a model whose data is in memory (kLooseLocation); kCorrupt if a value is defined twice or
+// and for a model whose data is in memory; kCorrupt if a value is defined twice or
 // not at all, or the nodes are not in topological order.
 [[nodiscard]] Result<Piece> cut_model(const Model& model, const CutOptions& options);
 

@@ -21,10 +21,6 @@
 
 namespace onnx_external {
 
-class Checkpoint;     // checkpoint.h
-struct LooseOptions;  // loose_tensors.h
-struct LooseTensor;
-
 // The ways in which a graph can refer to a weight (docs/mapping.md, "What is a slot").
 enum class SlotKind : std::uint8_t {
   kGraphInput,      // a graph input without an initializer
@@ -206,11 +202,6 @@ enum class MatchedInputs : std::uint8_t {
   kKeep,
 };
 
-// In a model from memory, this location means that the data is one of the loose tensors passed with
-// the model. `offset` is then the tensor's index, and `length` may be left out. In a model that was
-// loaded from a file, it is a file name like any other.
-inline constexpr std::string_view kLooseLocation = "*loose*";
-
 // A loaded model. No call changes it: a save writes another file. Copies share their contents.
 // Const members may be called from several threads at once.
 class Model {
@@ -226,29 +217,6 @@ class Model {
   [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
                                                 std::filesystem::path source_dir);
 
-  // The same with data that is in no file: an entry with the location kLooseLocation refers to one
-  // of `tensors`. Several entries may refer to the same tensor, and a tensor need not be referred
-  // to. Number of bytes and element type must agree, but kUInt8 stands for any type; the shape is
-  // the model's. Names of `tensors` are used only in messages and may be empty. kInvalidArgument if
-  // an entry and its tensor disagree or there is no such tensor, and as for checkpoint_of().
-  [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
-                                                std::filesystem::path source_dir,
-                                                std::vector<LooseTensor> tensors);
-  [[nodiscard]] static Result<Model> from_proto(onnx::ModelProto proto,
-                                                std::filesystem::path source_dir,
-                                                std::vector<LooseTensor> tensors,
-                                                const LooseOptions& options);
-
-  // The same for several models that share one list of tensors. Data is recognized as shared if two
-  // models refer to the same tensor, or to tensors at the same address.
-  struct FromMemory {
-    onnx::ModelProto proto;
-    std::filesystem::path source_dir;
-  };
-  [[nodiscard]] static Result<std::vector<Model>> from_protos(std::vector<FromMemory> given,
-                                                              std::vector<LooseTensor> tensors,
-                                                              const LooseOptions& options);
-
   // Tensors whose data was left in the file have a placeholder as raw_data.
   [[nodiscard]] const onnx::ModelProto& proto() const;
   // The file that the model was loaded from; empty for a model from memory.
@@ -257,7 +225,7 @@ class Model {
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const;
 
-  // External tensors of all graphs, in graph order, including those with kLooseLocation. Loading
+  // External tensors of all graphs, in graph order. Loading
   // checks the syntax of their entries (known keys, each with one value; plain decimal numbers;
   // length = type x dims). Code that reads the data must check that the location is safe.
   [[nodiscard]] const std::vector<ExternalTensor>& external_tensors() const;
@@ -265,8 +233,7 @@ class Model {
   // Tensors whose data is in the model, in graph order. Their bytes are not read.
   [[nodiscard]] const std::vector<InlineTensor>& inline_tensors() const;
 
-  // The serialized model, deterministic, including the data that was left in the file. Entries of
-  // kLooseLocation stay as they are, so only this process understands them. kUnsupported
+  // The serialized model, deterministic, including the data that was left in the file. kUnsupported
   // for more than 2^31-1 bytes; kIo if the file can no longer be read.
   [[nodiscard]] Result<std::string> serialize() const;
 
@@ -278,7 +245,6 @@ class Model {
       : parts_(std::move(parts)), source_dir_(std::move(source_dir)) {}
 
   std::shared_ptr<const Parts> parts_;
-  std::shared_ptr<const Checkpoint> loose_;  // the loose tensors, by index; null if there are none
   std::filesystem::path path_;
   std::filesystem::path source_dir_;
 };

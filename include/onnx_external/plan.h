@@ -84,9 +84,8 @@ struct PlannedTensor {
   // The CRC-32 that the loaded model's manifest records for these bytes. A copy with another CRC-32
   // is an error.
   std::optional<std::uint32_t> known_crc = {};
-  // Index into Model::external_tensors() for a tensor that the model brings along from no file
-  // (kLooseLocation). Its bytes are those of the checkpoint's tensor `source_index`, which
-  // with_tensors_of() has appended (save_external.h), and it has no key.
+  // Index into Model::external_tensors() for data of the model that is in memory, in the
+  // checkpoint's tensor `source_index`. It has no key.
   std::optional<std::size_t> given = {};
   // Index into SavePlan::parts; nothing = inline in the model.
   std::optional<std::uint32_t> part;

@@ -228,20 +228,11 @@ struct SaveRequest {
 [[nodiscard]] Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
                                                 const SaveOptions& options = {});
 
-// The checkpoint with the loose tensors of `model` behind its own, if the model has some
-// (kLooseLocation). plan_save(), write_plan(), expected_tensors() and verify_model_against() need
-// it; the functions above call it themselves. mapping_keys() leaves these tensors out.
-[[nodiscard]] Checkpoint with_tensors_of(const Model& model, Checkpoint checkpoint);
-[[nodiscard]] Checkpoint with_tensors_of(std::span<const Model> models, Checkpoint checkpoint);
-
 // The checkpoint with tensors beside it, such as buffers that no state dict has. They fill the
-// slots of their names (entries of options.mapping.map), and go before keys of the checkpoint of
-// the same name. Those without a slot of their name are keys like all others. If `checkpoint` is
-// null, the model's other initializers keep their data, and it moves as in relayout_model(). Errors
-// as for join_checkpoints().
-[[nodiscard]] Result<Checkpoint> with_extra(const Model& model, const Checkpoint* checkpoint,
-                                            const Checkpoint& extra, SaveOptions& options);
-// For several models; a tensor fills the slots of its name in all of them.
+// slots of their names in all models (entries of options.mapping.map), and go before keys of the
+// checkpoint of the same name. Those without a slot of their name are keys like all others. If
+// `checkpoint` is null, the models' other initializers keep their data, and it moves as in
+// relayout_models(). Errors as for join_checkpoints().
 [[nodiscard]] Result<Checkpoint> with_extra(std::span<const Model> models,
                                             const Checkpoint* checkpoint, const Checkpoint& extra,
                                             SaveOptions& options);
@@ -254,8 +245,7 @@ struct SaveRequest {
 //
 // kAlreadyExists if the model or its data exists and may not be replaced; kInvalidArgument for
 // names that are not plain file names, numbers out of range, more than kMaxShards shards, options
-// that exclude each other, a checkpoint without the model's loose tensors (with_tensors_of()), and
-// (kLink) a file that is outside the folder or has several names;
+// that exclude each other, and (kLink) a file that is outside the folder or has several names;
 // kUnsupported for a tensor that ONNX cannot hold, for a model of more than 2^31-1 bytes, for data
 // of the model that expands too far, for a tensor that is not a plain, aligned range of a file
 // (kLink), and for a file system without locks (kEqualFiles); kMismatch for a type that differs

@@ -18,13 +18,13 @@
 #include "base/try.h"
 #include "inspect/inspect.h"
 #include "inspect/listing.h"
+#include "jobs/save_job.h"
 #include "native/bindings.h"
 #include "native/errors.h"
 #include "native/loose.h"
 #include "native/options.h"
 #include "native/sources.h"
 #include "native/work.h"
-#include "onnx_external/loose_tensors.h"
 #include "onnx_external/save_external.h"
 #include "reports/documents.h"
 #include "reports/page.h"
@@ -63,14 +63,6 @@ Result<onnx::ModelProto> parse_model(const nb::bytes& bytes) {
   return proto;
 }
 
-Result<Model> load_model(const fs::path& path, const fs::path& source_dir) {
-  TRY_ASSIGN(auto model, Model::load(path));
-  if (!source_dir.empty()) {
-    model.set_source_dir(source_dir);
-  }
-  return model;
-}
-
 // The folder of a model's own external data.
 fs::path or_current(const fs::path& source_dir) {
   return source_dir.empty() ? fs::path(".") : source_dir;
@@ -91,7 +83,7 @@ struct GivenGraph {
 };
 
 // What a save works on. Data in memory is in one list for all graphs.
-struct SaveInputs {
+struct GivenInputs {
   std::vector<GivenGraph> graphs;
   std::vector<LooseTensor> tensors;
   Sources weights;
@@ -116,38 +108,30 @@ std::vector<GivenGraph> given_graphs(nb::handle list) {
   return graphs;
 }
 
-// At most one call; without the GIL.
-Result<std::vector<Model>> load_models(SaveInputs& inputs) {
-  std::vector<Model::FromMemory> protos;
-  for (const GivenGraph& graph : inputs.graphs) {
-    if (const auto* const bytes = std::get_if<nb::bytes>(&graph.model)) {
-      TRY_ASSIGN(auto proto, parse_model(*bytes));
-      protos.push_back({std::move(proto), or_current(graph.source_dir)});
-    }
+// Without the GIL.
+Result<Model> load_model(const GivenGraph& graph) {
+  if (const auto* const bytes = std::get_if<nb::bytes>(&graph.model)) {
+    TRY_ASSIGN(auto proto, parse_model(*bytes));
+    return Model::from_proto(std::move(proto), or_current(graph.source_dir));
   }
-  TRY_ASSIGN(auto from_memory,
-             Model::from_protos(std::move(protos), std::move(inputs.tensors), LooseOptions()));
-  std::vector<Model> models;
-  std::size_t next = 0;
-  for (const GivenGraph& graph : inputs.graphs) {
-    if (const auto* const path = std::get_if<fs::path>(&graph.model)) {
-      TRY_ASSIGN(auto model, load_model(*path, graph.source_dir));
-      models.push_back(std::move(model));
-    } else {
-      models.push_back(std::move(from_memory[next++]));
-    }
+  TRY_ASSIGN(auto model, Model::load(std::get<fs::path>(graph.model)));
+  if (!graph.source_dir.empty()) {
+    model.set_source_dir(graph.source_dir);
   }
-  return models;
+  return model;
 }
 
 // Opens what is given; models and weights at the same time, because they are independent.
-Status open_inputs(SaveInputs& inputs, const OpenOptions& options, std::vector<Model>& models,
+Status open_inputs(GivenInputs& inputs, const OpenOptions& options, std::vector<Model>& models,
                    std::optional<Checkpoint>& checkpoint) {
   enum Input { kModels, kWeights, kInputs };
   return parallel_for(inputs.weights.empty() ? kWeights : kInputs, thread_count(options.threads),
                       [&](std::size_t input, int) -> Status {
                         if (input == kModels) {
-                          TRY_ASSIGN(models, load_models(inputs));
+                          for (const GivenGraph& graph : inputs.graphs) {
+                            TRY_ASSIGN(auto model, load_model(graph));
+                            models.push_back(std::move(model));
+                          }
                         } else {
                           TRY_ASSIGN(checkpoint, inputs.weights.open(options));
                         }
@@ -155,7 +139,7 @@ Status open_inputs(SaveInputs& inputs, const OpenOptions& options, std::vector<M
                       });
 }
 
-Result<SaveReport> save_models(SaveInputs& inputs, const SaveTarget& target, SaveOptions options) {
+Result<SaveReport> save_models(GivenInputs& inputs, const SaveTarget& target, SaveOptions options) {
   // Compressed records are inflated beside the output, because /tmp may be small or memory.
   options.open.scratch_dir = nearest_existing_folder(target.folder);
   std::optional<Checkpoint> old;
@@ -172,13 +156,14 @@ Result<SaveReport> save_models(SaveInputs& inputs, const SaveTarget& target, Sav
     TRY_ASSIGN(const auto extra, open_others(inputs.extra, options.open));
     TRY_ASSIGN(checkpoint, with_extra(models, checkpoint ? &*checkpoint : nullptr, extra, options));
   }
-  std::vector<GraphToSave> graphs;
+  SaveInputs ready;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    graphs.push_back({inputs.graphs[i].name, std::move(models[i])});
+    ready.graphs.push_back({inputs.graphs[i].name, std::move(models[i])});
   }
-  return checkpoint
-             ? save_graphs_with_external_data(target, *std::move(checkpoint), graphs, options)
-             : relayout_models(target, graphs, options);
+  ready.tensors = std::move(inputs.tensors);
+  ready.checkpoint = std::move(checkpoint);
+  return ready.checkpoint ? attach(target, std::move(ready), options)
+                          : relayout(target, std::move(ready), options);
 }
 
 std::string save(nb::object graphs, nb::object tensors, nb::object weights, nb::object extra,
@@ -189,9 +174,9 @@ std::string save(nb::object graphs, nb::object tensors, nb::object weights, nb::
   const nb::object old = keywords.take("learn_map");
   SaveOptions options = save_options(keywords);
   keywords.expect_empty();
-  SaveInputs inputs{given_graphs(graphs), loose_tensors(tensors, failure),
-                    Sources(weights, failure), Sources(extra, failure),
-                    Sources(old.is_valid() ? old : nb::none(), failure)};
+  GivenInputs inputs{given_graphs(graphs), loose_tensors(tensors, failure),
+                     Sources(weights, failure), Sources(extra, failure),
+                     Sources(old.is_valid() ? old : nb::none(), failure)};
   if (inputs.graphs.size() == 1) {
     set_data_name(options, inputs.graphs.front().name);
   }

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "native/bindings.h"
 #include "native/errors.h"
+#include "onnx/model_access.h"
 #include "onnx_external/model.h"
 
 namespace nb = nanobind;
@@ -275,7 +276,7 @@ std::vector<LooseTensor> loose_tensors(nb::handle list,
 }
 
 void bind_loose(nb::module_& module) {
-  module.attr("loose_location") = nb::str(kLooseLocation.data(), kLooseLocation.size());
+  module.attr("loose_location") = nb::str(kInMemoryLocation.data(), kInMemoryLocation.size());
   module.def("onnx_type", &onnx_type, nb::arg("data_type"));
 }
 

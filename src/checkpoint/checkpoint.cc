@@ -1,5 +1,7 @@
 #include "onnx_external/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cassert>
 #include <vector>
@@ -179,6 +181,16 @@ void CheckpointAccess::append_given(Checkpoint& checkpoint, const Checkpoint& ot
 
 std::size_t CheckpointAccess::first_given(const Checkpoint& checkpoint) {
   return checkpoint.tensors().size() - checkpoint.contents_->given;
+}
+
+Result<std::size_t> CheckpointAccess::given_tensor(const Checkpoint& checkpoint,
+                                                   std::uint64_t number) {
+  if (number >= checkpoint.contents_->given) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("it refers to tensor {} in memory, but {} are given", number,
+                            checkpoint.contents_->given));
+  }
+  return first_given(checkpoint) + static_cast<std::size_t>(number);
 }
 
 const std::vector<std::shared_ptr<const SourceFile>>& CheckpointAccess::files(

@@ -183,7 +183,7 @@ class PieceMaker {
       if (!entries) {  // of a loaded model they are in order
         return;
       }
-      if (entries->location == kLooseLocation && ModelAccess::loose_tensors(model_)) {
+      if (is_in_memory(model_, *entries)) {
         status = fail(ErrorCode::kUnsupported,
                       "the data of " + quote(tensor.name()) +
                           " is in no file that a piece could refer to; save the model first");

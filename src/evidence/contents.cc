@@ -122,8 +122,9 @@ class Search {
   }
 
   Status read(const Job& job, Digest& digest, ProgressMeter& meter) const {
-    TRY_ASSIGN(auto stream, job.is_key ? key_stream(given_.checkpoint, job.index, job.form.dtype)
-                                       : held_stream(given_.model, given_.held[job.index]));
+    TRY_ASSIGN(auto stream, job.is_key
+                                ? key_stream(given_.checkpoint, job.index, job.form.dtype)
+                                : held_stream(given_.model, given_.held[job.index], given_.own));
     const std::uint32_t unit = byte_size(job.form.dtype);
     PlaceSum own(unit, 1, job.form.elements, PlaceSum::Places::kOwn);
     PlaceSum turned = own;

@@ -18,6 +18,7 @@ struct ContentSearch {
   const std::vector<bool>& wanted;  // of `held`: which are to be matched
   const Checkpoint& checkpoint;
   const std::vector<bool>& usable;  // of its tensors
+  const Checkpoint& own;            // has the model's data that is in memory
   int threads = 0;
   const ProgressFn& progress;
 };

@@ -85,12 +85,12 @@ class Evidence {
     if (*one == *two) {
       return true;
     }
-    return remembered(same_data_, {std::min(*one, *two), std::max(*one, *two)},
-                      [&]() -> Result<bool> {
-                        TRY_ASSIGN(const auto first, held_stream(model_, held_[*one]));
-                        TRY_ASSIGN(const auto second, held_stream(model_, held_[*two]));
-                        return equal(first, second);
-                      });
+    return remembered(
+        same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&]() -> Result<bool> {
+          TRY_ASSIGN(const auto first, held_stream(model_, held_[*one], checkpoint_));
+          TRY_ASSIGN(const auto second, held_stream(model_, held_[*two], checkpoint_));
+          return equal(first, second);
+        });
   }
 
   Result<bool> key_is_uniform(std::uint32_t key) {
@@ -104,7 +104,7 @@ class Evidence {
     if (!dtype) {
       return true;
     }
-    TRY_ASSIGN(const auto stream, held_stream(model_, held_[*place]));
+    TRY_ASSIGN(const auto stream, held_stream(model_, held_[*place], checkpoint_));
     return is_uniform(budget_.counted(stream), byte_size(*dtype));
   }
 
@@ -144,7 +144,7 @@ class Evidence {
   }
 
   Result<bool> holds(std::uint32_t place, std::uint32_t key) {
-    TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
+    TRY_ASSIGN(auto stream, held_stream(model_, held_[place], checkpoint_));
     return equal(stream, key_stream(checkpoint_, key));
   }
 
@@ -164,7 +164,7 @@ class Evidence {
     const std::uint64_t unit = byte_size(view.dtype);
     const auto rows = static_cast<std::uint64_t>(view.shape[0]);
     const auto columns = static_cast<std::uint64_t>(view.shape[1]);
-    TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
+    TRY_ASSIGN(auto stream, held_stream(model_, held_[place], checkpoint_));
     std::vector<std::byte> held(
         static_cast<std::size_t>(std::min(kSampleElements * unit, stream.nbytes)));
     TRY(stream.next(held));
@@ -182,7 +182,7 @@ class Evidence {
   Result<std::uint64_t> held_sum(std::uint32_t place) {
     return remembered(held_sums_, place, [&]() -> Result<std::uint64_t> {
       const DType dtype = *dtype_from_onnx(held_[place].data_type());
-      TRY_ASSIGN(auto stream, held_stream(model_, held_[place]));
+      TRY_ASSIGN(auto stream, held_stream(model_, held_[place], checkpoint_));
       return place_sum(budget_.counted(stream),
                        {byte_size(dtype), held_[place].dims(), PlaceSum::Places::kOwn});
     });

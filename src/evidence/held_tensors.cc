@@ -8,6 +8,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/inline_data.h"
 #include "onnx/model_access.h"
 #include "onnx/model_source.h"
@@ -68,9 +69,11 @@ class SlotFinder {
   NameMap<std::uint32_t> any_;
 };
 
-Result<ByteStream> file_stream(const Model& model, const ExternalTensor& external) {
-  if (const auto loose = ModelAccess::loose_index(model, external)) {
-    return key_stream(*ModelAccess::loose_tensors(model), *loose);
+Result<ByteStream> external_stream(const Model& model, const ExternalTensor& external,
+                                   const Checkpoint& checkpoint) {
+  if (is_in_memory(model, external)) {
+    TRY_ASSIGN(const auto tensor, CheckpointAccess::given_tensor(checkpoint, external.offset));
+    return key_stream(checkpoint, tensor);
   }
   TRY_ASSIGN(auto file, open_external(model, external));
   return ByteStream{external.length, [file = std::move(file),
@@ -93,9 +96,10 @@ std::vector<HeldTensor> held_tensors(const Model& model) {
   return held;
 }
 
-Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor) {
+Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor,
+                               const Checkpoint& checkpoint) {
   if (tensor.external != nullptr) {
-    return file_stream(model, *tensor.external);
+    return external_stream(model, *tensor.external, checkpoint);
   }
   auto reader = InlineReader::open(model, tensor.index);
   if (!reader) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evidence/byte_stream.h"
+#include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
 
@@ -51,7 +52,9 @@ struct HeldTensor {
 [[nodiscard]] std::vector<HeldTensor> held_tensors(const Model& model);
 
 // Opens the tensor's file if necessary. It is an error if that file is missing or too short.
-[[nodiscard]] Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor);
+// `checkpoint` has the data of the graph that is in memory.
+[[nodiscard]] Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor,
+                                             const Checkpoint& checkpoint);
 
 // For each slot, the index in `held` of the graph's data for it; for an Identity, that of its
 // input. nullopt if there is no data, or if several graphs define the name.

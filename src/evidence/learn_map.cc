@@ -44,9 +44,9 @@ class Learner {
         folded_sources_(task_.graph),
         homed_(task_.given) {}
 
-  Result<LearnedMap> learn(int threads, const ProgressFn& progress) {
+  Result<LearnedMap> learn(const Checkpoint& fresh, int threads, const ProgressFn& progress) {
     TRY_ASSIGN(contents_, find_contents({task_.model, task_.held, task_.wanted, task_.old,
-                                         task_.usable, threads, progress}));
+                                         task_.usable, fresh, threads, progress}));
     TRY(decide_slots());
     TRY(decide_slotless());
     TRY(decide_keys());
@@ -539,7 +539,7 @@ Result<LearnedMap> learn_map(const Model& model, const Checkpoint& old, const Ch
                              const MappingOptions& options, int threads,
                              const ProgressFn& progress) {
   TRY_ASSIGN(auto task, make_learn_task(model, old, options));
-  return Learner(std::move(task), fresh).learn(threads, progress);
+  return Learner(std::move(task), fresh).learn(fresh, threads, progress);
 }
 
 MappingOptions with_learned(MappingOptions options, const LearnedMap& learned) {

@@ -20,7 +20,7 @@ ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
   }
   NameSet locations;
   for (const ExternalTensor& tensor : model.external_tensors()) {
-    if (ModelAccess::loose_index(model, tensor)) {
+    if (is_in_memory(model, tensor)) {
       bytes += tensor.length;
       continue;
     }

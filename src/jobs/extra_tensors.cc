@@ -21,11 +21,6 @@ void keep_given(const GraphFacts& graph, const NameSet& extra, MappingOptions& m
 
 }  // namespace
 
-Result<Checkpoint> with_extra(const Model& model, const Checkpoint* checkpoint,
-                              const Checkpoint& extra, SaveOptions& options) {
-  return with_extra(std::span(&model, 1), checkpoint, extra, options);
-}
-
 Result<Checkpoint> with_extra(std::span<const Model> models, const Checkpoint* checkpoint,
                               const Checkpoint& extra, SaveOptions& options) {
   NameSet names;

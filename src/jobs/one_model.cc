@@ -39,19 +39,19 @@ Result<SaveReport> save_model_with_external_data(const SaveTarget& target, Check
 
 Result<SaveReport> relayout_model(const SaveTarget& target, const fs::path& model_path,
                                   const SaveOptions& options) {
-  return relayout(target, {{target.model_name, model_path}}, options);
+  return relayout(target, {{{target.model_name, model_path}}}, options);
 }
 
 Result<SaveReport> relayout_model(const SaveTarget& target, const onnx::ModelProto& model,
                                   const SaveOptions& options) {
-  return relayout(target, {{target.model_name, &model}}, options);
+  return relayout(target, {{{target.model_name, &model}}}, options);
 }
 
 Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
                                   const SaveOptions& options) {
-  std::vector<GraphToSave> models;
-  models.push_back({target.model_name, std::move(model)});
-  return relayout(target, std::move(models), options);
+  SaveInputs inputs;
+  inputs.graphs.push_back({target.model_name, std::move(model)});
+  return relayout(target, std::move(inputs), options);
 }
 
 Result<SaveReport> save(const SaveRequest& request) {

@@ -99,9 +99,9 @@ void complete_options(SaveJob& job) {
 
 }  // namespace
 
-Result<SaveReport> relayout(const SaveTarget& target, std::vector<GraphToSave> models,
+Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
                             const SaveOptions& options) {
-  TRY_ASSIGN(auto job, start_job(target, {std::move(models)}, options));
+  TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
   complete_options(job);
   std::vector<Mapping> mappings;
   for (const Model& model : job.models) {
@@ -116,7 +116,7 @@ Result<SaveReport> relayout(const SaveTarget& target, std::vector<GraphToSave> m
 
 Result<SaveReport> relayout_models(const SaveTarget& target, std::span<const GraphToSave> models,
                                    const SaveOptions& options) {
-  return relayout(target, {models.begin(), models.end()}, options);
+  return relayout(target, {{models.begin(), models.end()}}, options);
 }
 
 }  // namespace onnx_external

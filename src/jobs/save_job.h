@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/loose_tensors.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
@@ -49,11 +50,15 @@ struct SaveInputs {
   std::vector<GraphToSave> graphs;
   std::span<const std::filesystem::path> paths = {};
   std::optional<Checkpoint> checkpoint = {};
+  // Data of graphs in memory: entries of kInMemoryLocation (onnx/model_access.h) refer to it by its
+  // index. Bytes and element type must agree, but kUInt8 stands for any type; the shape is the
+  // graph's. Names serve messages only and may be empty.
+  std::vector<LooseTensor> tensors = {};
 };
 
 // Checks the options and that the target is free, so that a save fails before anything is read,
 // then opens the inputs. Before that, it recovers the folder from killed saves. The checkpoint also
-// gets the tensors of the options and the models.
+// gets the tensors that the options define, and the data of graphs in memory behind its keys.
 [[nodiscard]] Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
 
@@ -81,7 +86,7 @@ struct SaveInputs {
 // save_graphs_with_external_data() and relayout_models(), which take what is given.
 [[nodiscard]] Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs,
                                         const SaveOptions& options);
-[[nodiscard]] Result<SaveReport> relayout(const SaveTarget& target, std::vector<GraphToSave> models,
+[[nodiscard]] Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
                                           const SaveOptions& options);
 
 }  // namespace onnx_external

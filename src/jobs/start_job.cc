@@ -1,4 +1,6 @@
 // The first steps of a save: what is given is checked and opened.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -9,9 +11,12 @@
 
 #include "base/new_folders.h"
 #include "base/parallel.h"
+#include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/loose_checkpoint.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "jobs/save_job.h"
+#include "onnx/model_access.h"
 #include "save/output_names.h"
 #include "save/recovery.h"
 
@@ -130,6 +135,47 @@ Status open_inputs(SaveJob& job, SaveInputs& inputs) {
   return {};
 }
 
+// Other shapes are the model's affair; other types would be a mistake, but for plain bytes.
+Status check_tensor(const ExternalTensor& entry, const TensorView& tensor) {
+  const auto nbytes = contiguous_nbytes(tensor.dtype, tensor.shape);
+  const bool has_type =
+      tensor.dtype == DType::kUInt8 || onnx_data_type(tensor.dtype) == entry.data_type;
+  if (has_type && nbytes && *nbytes == entry.length) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} {} takes {} bytes, but tensor {} in memory, {} {}, is another type or "
+                  "size",
+                  onnx_type_name(entry.data_type), shape_text(entry.dims), entry.length,
+                  entry.offset, torch_name(tensor.dtype), shape_text(tensor.shape)));
+}
+
+// Puts the data of models in memory behind the keys.
+Status add_data_in_memory(SaveJob& job, std::vector<LooseTensor> tensors) {
+  for (const Model& model : job.models) {
+    for (const ExternalTensor& entry : model.external_tensors()) {
+      if (is_in_memory(model, entry) && entry.offset < tensors.size() &&
+          tensors[entry.offset].info.name.empty()) {
+        tensors[entry.offset].info.name = entry.name;
+      }
+    }
+  }
+  TRY_ASSIGN(const auto given, loose_checkpoint(std::move(tensors), {}, LooseNames::kAny));
+  CheckpointAccess::append_given(*job.checkpoint, given);
+  for (const Model& model : job.models) {
+    for (const ExternalTensor& entry : model.external_tensors()) {
+      if (is_in_memory(model, entry)) {
+        const std::string where = "initializer " + quote(entry.name);
+        TRY_ASSIGN_IN(where, const auto tensor,
+                      CheckpointAccess::given_tensor(*job.checkpoint, entry.offset));
+        TRY_IN(where, check_tensor(entry, job.checkpoint->tensors()[tensor]));
+      }
+    }
+  }
+  return {};
+}
+
 // A model may replace an old model, but never the checkpoint that is being read.
 Status check_is_no_input(const fs::path& model, const Checkpoint& checkpoint) {
   std::error_code ignored;
@@ -172,8 +218,10 @@ Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs, const Sav
   for (std::size_t i = 0; job.checkpoint && i < job.names.size(); ++i) {
     TRY(check_is_no_input(job.target.folder / job.names[i], *job.checkpoint));
   }
-  job.checkpoint = with_tensors_of(
-      job.models, job.checkpoint ? *std::move(job.checkpoint) : CheckpointAccess::make_empty());
+  if (!job.checkpoint) {
+    job.checkpoint = CheckpointAccess::make_empty();
+  }
+  TRY(add_data_in_memory(job, std::move(inputs.tensors)));
   return job;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "onnx/model_access.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
@@ -43,11 +44,11 @@ class RemarkCounter {
   std::array<CountedRemark, kDataRemarks> counted_;
 };
 
-// The remarks on the external tensors of a model, without the entries for loose tensors.
+// The remarks on the external tensors of a model, without the entries for tensors in memory.
 [[nodiscard]] inline std::vector<CountedRemark> remarks_of(const Model& model) {
   RemarkCounter counter;
   for (const ExternalTensor& tensor : model.external_tensors()) {
-    if (tensor.location != kLooseLocation) {
+    if (!is_in_memory(model, tensor)) {
       counter.add(tensor.remarks, tensor.name);
     }
   }

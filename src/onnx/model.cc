@@ -155,31 +155,6 @@ const CutTensors& ModelAccess::cuts(const Model& model) {
   return *model.parts_->cuts;
 }
 
-const Checkpoint* ModelAccess::loose_tensors(const Model& model) {
-  return model.loose_.get();
-}
-
-std::vector<const Checkpoint*> ModelAccess::loose_tensors(std::span<const Model> models) {
-  std::vector<const Checkpoint*> lists;
-  for (const Model& model : models) {
-    const Checkpoint* const loose = loose_tensors(model);
-    if (loose != nullptr && std::find(lists.begin(), lists.end(), loose) == lists.end()) {
-      lists.push_back(loose);
-    }
-  }
-  return lists;
-}
-
-std::optional<std::size_t> ModelAccess::loose_index(const Model& model,
-                                                    const ExternalTensor& external) {
-  const bool is_loose = model.loose_ != nullptr && external.location == kLooseLocation;
-  return is_loose ? std::optional(static_cast<std::size_t>(external.offset)) : std::nullopt;
-}
-
-void ModelAccess::set_loose_tensors(Model& model, std::shared_ptr<const Checkpoint> tensors) {
-  model.loose_ = std::move(tensors);
-}
-
 std::span<const std::shared_ptr<const LooseAttribute>> ModelAccess::loose_attributes(
     const Model& model) {
   return model.parts_->loose;

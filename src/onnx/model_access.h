@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "onnx/cut_tensors.h"
@@ -16,6 +17,15 @@
 
 namespace onnx_external {
 
+// In a model from memory: the location of external data that is in memory, too. `offset` is the
+// index of the tensor in the list that the save is given with the model; `length` may be left out.
+// In a model that was loaded from a file this is a file name like any other.
+inline constexpr std::string_view kInMemoryLocation = "*loose*";
+
+[[nodiscard]] inline bool is_in_memory(const Model& model, const ExternalTensor& tensor) {
+  return model.path().empty() && tensor.location == kInMemoryLocation;
+}
+
 struct ModelAccess {
   // The messages of external_tensors()[i] and inline_tensors()[i]. The data of the latter is read
   // through inline_data.h. Requires: i is in the list.
@@ -23,17 +33,6 @@ struct ModelAccess {
   [[nodiscard]] static const onnx::TensorProto& inline_proto(const Model& model, std::size_t i);
 
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
-
-  // The loose tensors that were passed with the model (kLooseLocation); null if there are none.
-  [[nodiscard]] static const Checkpoint* loose_tensors(const Model& model);
-  // The index of the loose tensor that has the data of `external`; nothing if its data is in a
-  // file.
-  [[nodiscard]] static std::optional<std::size_t> loose_index(const Model& model,
-                                                              const ExternalTensor& external);
-  // The lists of loose tensors of several models, each list once, in the order of the models.
-  [[nodiscard]] static std::vector<const Checkpoint*> loose_tensors(std::span<const Model> models);
-  // Requires: each entry of kLooseLocation has its tensor.
-  static void set_loose_tensors(Model& model, std::shared_ptr<const Checkpoint> tensors);
 
   // Only those that hold tensors.
   [[nodiscard]] static std::span<const std::shared_ptr<const LooseAttribute>> loose_attributes(

@@ -74,7 +74,6 @@ class Planner {
   Status add_model(std::uint32_t member, const Mapping& mapping) {
     member_ = member;
     model_ = &models_.all()[member];
-    first_loose_ = place_of_loose(*model_);
     replaced_.clear();
     for (const MappedPair& pair : mapping.pairs) {
       TRY(add_pair(pair));
@@ -122,10 +121,11 @@ class Planner {
     tensor.data_type = external.data_type;
     tensor.dims = external.dims;
     tensor.nbytes = external.length;
-    const auto loose = ModelAccess::loose_index(*model_, external);
-    if (loose) {
+    const bool in_memory = is_in_memory(*model_, external);
+    if (in_memory) {
       tensor.source = TensorSource::kCheckpoint;
-      tensor.source_index = first_loose_ + *loose;
+      TRY_ASSIGN_IN("initializer " + quote(external.name), tensor.source_index,
+                    CheckpointAccess::given_tensor(checkpoint_, external.offset));
       tensor.given = index;
     }
     if (stays_inline(*model_, tensor, value_of(external)) ||
@@ -133,7 +133,8 @@ class Planner {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    const std::uint32_t part = loose ? part_with_bytes_of(tensor) : part_with_bytes_of(external);
+    const std::uint32_t part =
+        in_memory ? part_with_bytes_of(tensor) : part_with_bytes_of(external);
     return add_to_part(std::move(tensor), part);
   }
 
@@ -161,18 +162,6 @@ class Planner {
       return add_to_part(std::move(tensor), next_part());
     }
     return {};
-  }
-
-  // Where the model's own loose tensors begin among those of all models (with_tensors_of()).
-  std::size_t place_of_loose(const Model& model) const {
-    std::size_t place = CheckpointAccess::first_given(checkpoint_);
-    for (const Checkpoint* const list : ModelAccess::loose_tensors(models_.all())) {
-      if (list == ModelAccess::loose_tensors(model)) {
-        break;
-      }
-      place += list->tensors().size();
-    }
-    return place;
   }
 
   std::uint32_t next_part() const { return static_cast<std::uint32_t>(plan_.parts.size()); }
@@ -288,23 +277,8 @@ class Planner {
   // The model whose tensors are being added.
   const Model* model_ = nullptr;
   std::uint32_t member_ = 0;
-  std::size_t first_loose_ = 0;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
-
-Status check_loose_tensors(std::span<const Model> models, const Checkpoint& checkpoint) {
-  std::size_t wanted = 0;
-  for (const Checkpoint* const list : ModelAccess::loose_tensors(models)) {
-    wanted += list->tensors().size();
-  }
-  if (checkpoint.tensors().size() - CheckpointAccess::first_given(checkpoint) != wanted) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "the checkpoint is without the loose tensors of the model, or has others; pass both "
-        "through with_tensors_of() first");
-  }
-  return {};
-}
 
 // An early check of the model's size; the exact size is known when the model is serialized.
 Status check_model_size(const Model& model, const SavePlan& plan) {
@@ -352,7 +326,6 @@ Result<SavePlan> make_plan(std::span<const Model> models, std::span<const std::s
   for (const std::string& name : names) {
     TRY(check_data_name(name, data_dir, options.data_name, options.layout));
   }
-  TRY(check_loose_tensors(models, checkpoint));
   SavePlan plan;
   plan.data_dir = data_dir;
   plan.data_name = data_name_for(models, data_dir, options);

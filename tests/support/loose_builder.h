@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "jobs/save_job.h"
+#include "onnx/model_access.h"
 #include "onnx_external/loose_tensors.h"
-#include "onnx_external/model.h"
 #include "support/graph_builder.h"
 
 namespace onnx_external {
@@ -66,11 +67,19 @@ inline onnx::ModelProto graph_of_loose(const std::vector<LooseTensor>& tensors) 
     const TensorInfo& info = tensors[i].info;
     builder.external(info.name, onnx_data_type(info.dtype),
                      onnx_shape(info.dtype, info.shape).value(),
-                     {{"location", std::string(kLooseLocation)}, {"offset", std::to_string(i)}});
+                     {{"location", std::string(kInMemoryLocation)}, {"offset", std::to_string(i)}});
     names.push_back(info.name);
   }
   builder.node("Use", names, {"y"}).output("y", kFloat, {1});
   return builder.model();
+}
+
+// A save of a graph whose data is `tensors`.
+inline Result<SaveReport> save_loose(const SaveTarget& target, const onnx::ModelProto& graph,
+                                     std::vector<LooseTensor> tensors, const SaveOptions& options) {
+  SaveInputs inputs{{{target.model_name, &graph}}};
+  inputs.tensors = std::move(tensors);
+  return relayout(target, std::move(inputs), options);
 }
 
 // A graph with an input for each tensor, which a checkpoint of them fills.

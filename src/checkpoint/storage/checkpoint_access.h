@@ -33,11 +33,14 @@ struct CheckpointAccess {
   [[nodiscard]] static Result<MemoryRuns::Held> hold(const Checkpoint& checkpoint,
                                                      const TensorView& view);
 
-  // Appends the tensors of `others`, which a model brings along (with_tensors_of() in
-  // save_external.h). They are no keys, and may have names that others have.
+  // Appends the tensors of `others`, which are the data of models in memory. They are no keys, and
+  // may have names that others have.
   static void append_given(Checkpoint& checkpoint, const Checkpoint& others);
   // The index of the first tensor that was appended; tensors().size() if none was.
   [[nodiscard]] static std::size_t first_given(const Checkpoint& checkpoint);
+  // The index of one of them; kInvalidArgument if there are not so many.
+  [[nodiscard]] static Result<std::size_t> given_tensor(const Checkpoint& checkpoint,
+                                                        std::uint64_t number);
 
   // All of a matrix, its rows `pitch` bytes apart; what lies between them may change.
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,

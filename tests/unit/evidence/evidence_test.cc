@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx_external/save_external.h"
 #include "support/loose_builder.h"
 #include "support/result_matchers.h"
@@ -207,9 +208,9 @@ TEST_F(Evidence, BytesThatAreMadeAreMadeForEachQuestion) {
   const std::string turned = transposed(bytes, 600, 1000);
   GraphBuilder b;
   const std::vector<std::int64_t> dims = {600, 1000};
-  b.external("w", kFloat, dims, {{"location", std::string(kLooseLocation)}, {"offset", "0"}});
-  b.external("v", kFloat, dims, {{"location", std::string(kLooseLocation)}, {"offset", "1"}});
-  b.external("u", kFloat, dims, {{"location", std::string(kLooseLocation)}, {"offset", "2"}});
+  b.external("w", kFloat, dims, {{"location", std::string(kInMemoryLocation)}, {"offset", "0"}});
+  b.external("v", kFloat, dims, {{"location", std::string(kInMemoryLocation)}, {"offset", "1"}});
+  b.external("u", kFloat, dims, {{"location", std::string(kInMemoryLocation)}, {"offset", "2"}});
   const LooseOptions one{.max_made_at_once = 1};
   checkpoint_.emplace(
       checkpoint_of({made("k", DType::kFloat32, {600, 1000}, bytes),
@@ -218,12 +219,13 @@ TEST_F(Evidence, BytesThatAreMadeAreMadeForEachQuestion) {
                      made("other", DType::kFloat32, {600, 1000}, noise(4 * 600'000, 2))},
                     one)
           .value());
-  model_.emplace(Model::from_proto(b.model(), dir_.path(),
-                                   {made("", DType::kFloat32, {600, 1000}, bytes),
-                                    made("", DType::kFloat32, {600, 1000}, bytes),
-                                    made("", DType::kFloat32, {600, 1000}, noise(4 * 600'000, 2))},
-                                   one)
-                     .value());
+  model_.emplace(Model::from_proto(b.model(), dir_.path()).value());
+  CheckpointAccess::append_given(
+      *checkpoint_, checkpoint_of({made("w", DType::kFloat32, {600, 1000}, bytes),
+                                   made("v", DType::kFloat32, {600, 1000}, bytes),
+                                   made("u", DType::kFloat32, {600, 1000}, noise(4 * 600'000, 2))},
+                                  one)
+                        .value());
   evidence_ = mapping_evidence(*model_, *checkpoint_);
   EXPECT_EQ(holds("w", "k"), true);
   EXPECT_EQ(holds("w", "other"), false);

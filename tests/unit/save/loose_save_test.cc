@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/storage/checkpoint_access.h"
 #include "onnx_external/loose_tensors.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
@@ -53,9 +54,7 @@ class LooseSave : public testing::Test {
                         : fail(checkpoint.error());
     }
     const auto graph = graph_of_loose(tensors);
-    auto model = Model::from_proto(graph, {}, std::move(tensors));
-    return model ? relayout_model({.folder = out_}, *std::move(model), options)
-                 : fail(model.error());
+    return save_loose({.folder = out_}, graph, std::move(tensors), options);
   }
 
   // Flips a bit of the first data file below the test's folder.
@@ -435,11 +434,11 @@ TEST_F(LooseSave, FillsSlotsWithKeysAndTheRestWithTheModelsOwnTensors) {
                     in_memory("v", DType::kFloat32, {100}, shared_text(noise(400, 2)))};
   auto checkpoint =
       checkpoint_of({in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 3)))});
-  auto model = Model::from_proto(graph_of_loose(own), {}, own);
+  const auto graph = graph_of_loose(own);
   SaveOptions options = quick();
   options.mapping.partial = Partial::kAllow;
-  const auto report = save_model_with_external_data({.folder = out_}, *std::move(checkpoint),
-                                                    *std::move(model), options);
+  const auto report = attach({.folder = out_},
+                             {{{"model.onnx", &graph}}, {}, *std::move(checkpoint), own}, options);
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(saved(),
             (std::map<std::string, std::string>{{"v", noise(400, 2)}, {"w", noise(400, 3)}}));
@@ -451,8 +450,7 @@ TEST_F(LooseSave, TakesOneTensorForSeveralInitializers) {
   *graph.mutable_graph()->add_initializer() = graph.graph().initializer(0);
   graph.mutable_graph()->mutable_initializer(1)->set_name("v");
   graph.mutable_graph()->mutable_node(0)->add_input("v");
-  auto model = Model::from_proto(graph, {}, std::move(tensors));
-  const auto report = relayout_model({.folder = out_}, *std::move(model), quick());
+  const auto report = save_loose({.folder = out_}, graph, std::move(tensors), quick());
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->bytes, 400U);
   EXPECT_EQ(saved(),
@@ -465,34 +463,32 @@ TEST_F(LooseSave, TakesPlainBytesForTypesThatTorchLacks) {
   builder.external("w", kInt4, {5000},
                    {{"location", "*loose*"}, {"offset", "0"}, {"length", "2500"}});
   builder.node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
-  auto model = Model::from_proto(
-      builder.model(), {}, {in_memory("", DType::kUInt8, {2500}, shared_text(noise(2500, 1)))});
-  ASSERT_THAT(model, IsOk());
-  ASSERT_THAT(relayout_model({.folder = out_}, *std::move(model), quick()), IsOk());
+  const auto bytes = in_memory("", DType::kUInt8, {2500}, shared_text(noise(2500, 1)));
+  ASSERT_THAT(save_loose({.folder = out_}, builder.model(), {bytes}, quick()), IsOk());
   EXPECT_EQ(saved()["w"], noise(2500, 1));
 }
 
 TEST_F(LooseSave, RefusesEntriesThatTheirTensorsDoNotFit) {
-  const auto model_with = [](const std::string& index, LooseTensor tensor) {
+  const auto save_with = [&](const std::string& index, LooseTensor tensor) {
     GraphBuilder builder;
     builder.external("w", kFloat, {10}, {{"location", "*loose*"}, {"offset", index}});
     builder.node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
-    return Model::from_proto(builder.model(), {}, {std::move(tensor)});
+    return save_loose({.folder = out_}, builder.model(), {std::move(tensor)}, quick());
   };
   const auto of = [](DType dtype, std::int64_t size, std::size_t bytes) {
     return in_memory("t", dtype, {size}, shared_text(noise(bytes, 1)));
   };
-  EXPECT_THAT(model_with("0", of(DType::kFloat32, 10, 40)), IsOk());
-  EXPECT_THAT(model_with("1", of(DType::kFloat32, 10, 40)),
+  EXPECT_THAT(save_with("0", of(DType::kFloat32, 10, 40)), IsOk());
+  EXPECT_THAT(save_with("1", of(DType::kFloat32, 10, 40)),
               FailsWith(ErrorCode::kInvalidArgument,
-                        "initializer 'w': refers to loose tensor 1, but 1 are given"));
-  EXPECT_THAT(model_with("0", of(DType::kFloat32, 9, 36)),
+                        "initializer 'w': it refers to tensor 1 in memory, but 1 are given"));
+  EXPECT_THAT(save_with("0", of(DType::kFloat32, 9, 36)),
               FailsWith(ErrorCode::kInvalidArgument,
-                        "initializer 'w': FLOAT [10] takes 40 bytes, but loose tensor 0, "
+                        "initializer 'w': FLOAT [10] takes 40 bytes, but tensor 0 in memory, "
                         "float32 [9], is another type or size"));
-  EXPECT_THAT(model_with("0", of(DType::kInt32, 10, 40)),
+  EXPECT_THAT(save_with("0", of(DType::kInt32, 10, 40)),
               FailsWith(ErrorCode::kInvalidArgument, "is another type or size"));
-  EXPECT_THAT(model_with("0", of(DType::kFloat32, 10, 39)),
+  EXPECT_THAT(save_with("0", of(DType::kFloat32, 10, 39)),
               FailsWith(ErrorCode::kInvalidArgument, "tensor 't': float32 [10] needs 40"));
 }
 
@@ -510,11 +506,12 @@ TEST_F(LooseSave, TreatsTheLocationInAFileAsAFileName) {
 TEST_F(LooseSave, RefusesACheckpointWithoutTheModelsTensors) {
   Tensors tensors{in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 1)))};
   const auto graph = graph_of_loose(tensors);
-  const Model model = Model::from_proto(graph, {}, std::move(tensors)).value();
+  const Model model = Model::from_proto(graph, {}).value();
   const Checkpoint alone = checkpoint_of({}).value();
   EXPECT_THAT(stage(alone, model, out_, quick().write),
-              FailsWith(ErrorCode::kInvalidArgument, "with_tensors_of() first"));
-  const Checkpoint joined = with_tensors_of(model, checkpoint_of({}).value());
+              FailsWith(ErrorCode::kInvalidArgument, "'w': it refers to tensor 0 in memory"));
+  Checkpoint joined = checkpoint_of({}).value();
+  CheckpointAccess::append_given(joined, checkpoint_of(std::move(tensors)).value());
   EXPECT_THAT(save_all(joined, model, out_, quick().write), IsOk());
   EXPECT_TRUE(mapping_keys(joined)->keys.empty());
   EXPECT_EQ(saved()["w"], noise(400, 1));
@@ -554,10 +551,7 @@ TEST_F(LooseSave, WritesTensorsOfAttributesAndSubgraphs) {
   constant->set_type(onnx::AttributeProto::TENSOR);
   *constant->mutable_t() = builder.model().graph().initializer(0);
   constant->mutable_t()->mutable_external_data(1)->set_value("2");
-  auto model = Model::from_proto(builder.model(), {}, std::move(tensors));
-  ASSERT_THAT(model, IsOk());
-  ASSERT_EQ(model->external_tensors().size(), 3U);
-  const auto report = relayout_model({.folder = out_}, *std::move(model), quick());
+  const auto report = save_loose({.folder = out_}, builder.model(), std::move(tensors), quick());
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(report->verified);
   EXPECT_EQ(saved(), (std::map<std::string, std::string>{{"inner", noise(2000, 2)},

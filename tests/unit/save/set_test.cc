@@ -298,7 +298,7 @@ onnx::ModelProto graph_of_list(const std::vector<std::pair<std::string, std::str
   std::vector<std::string> inputs;
   for (const auto& [name, number] : names) {
     builder.external(name, kFloat, {30, 40},
-                     {{"location", std::string(kLooseLocation)}, {"offset", number}});
+                     {{"location", std::string(kInMemoryLocation)}, {"offset", number}});
     inputs.push_back(name);
   }
   builder.node("Use", inputs, {"y"}).output("y", kFloat, {1});
@@ -308,13 +308,13 @@ onnx::ModelProto graph_of_list(const std::vector<std::pair<std::string, std::str
 class SetInMemory : public Set {
  protected:
   // Two graphs that share the second tensor of one list.
-  static Result<std::vector<GraphToSave>> two_graphs(std::vector<LooseTensor> tensors) {
-    std::vector<Model::FromMemory> protos;
-    protos.push_back({graph_of_list({{"a", "0"}, {"w", "1"}}), {}});
-    protos.push_back({graph_of_list({{"v", "1"}, {"b", "2"}}), {}});
-    TRY_ASSIGN(auto models, Model::from_protos(std::move(protos), std::move(tensors), {}));
-    return std::vector<GraphToSave>{{"one.onnx", std::move(models[0])},
-                                    {"two.onnx", std::move(models[1])}};
+  static Result<SaveReport> save_two(const fs::path& folder, std::vector<LooseTensor> tensors,
+                                     const SaveOptions& options) {
+    const auto one = graph_of_list({{"a", "0"}, {"w", "1"}});
+    const auto two = graph_of_list({{"v", "1"}, {"b", "2"}});
+    return relayout({.folder = folder},
+                    {{{"one.onnx", &one}, {"two.onnx", &two}}, {}, {}, std::move(tensors)},
+                    options);
   }
 };
 
@@ -323,14 +323,12 @@ TEST_F(SetInMemory, StoresATensorOfTwoGraphsOnce) {
   for (std::uint32_t i = 0; i < 3; ++i) {
     tensors.push_back(in_memory("", DType::kFloat32, {30, 40}, shared_text(noise(4800, i + 1))));
   }
-  auto graphs = two_graphs(std::move(tensors));
-  ASSERT_THAT(graphs, IsOk());
   SaveOptions some = options(Layout::kSingle);
   some.plan.dedup = Dedup::kOff;
-  const auto twice = relayout_models({.folder = dir_.path() / "off"}, *graphs, some);
+  const auto twice = save_two(dir_.path() / "off", tensors, some);
   ASSERT_THAT(twice, IsOk());
   EXPECT_GE(twice->bytes, 4 * 4800U);
-  const auto report = relayout_models({.folder = out_}, *graphs, options());
+  const auto report = save_two(out_, std::move(tensors), options());
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->bytes, 3 * 4800U);
   EXPECT_TRUE(report->verified);
@@ -344,9 +342,7 @@ TEST_F(SetInMemory, MakesATensorOfTwoGraphsOnce) {
   for (std::uint32_t i = 0; i < 3; ++i) {
     tensors.push_back(made("", DType::kFloat32, {30, 40}, noise(4800, i + 1), calls));
   }
-  auto graphs = two_graphs(std::move(tensors));
-  ASSERT_THAT(graphs, IsOk());
-  const auto report = relayout_models({.folder = out_}, *graphs, options());
+  const auto report = save_two(out_, std::move(tensors), options());
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->bytes, 3 * 4800U);
   EXPECT_EQ(*calls, 3);

@@ -18,7 +18,8 @@ _onnx_external() {
     --layout) words="per-tensor single shards inline link" ;;
     --dedup) words="storage content off" ;;
     --unmatched) words="strict skip keep" ;;
-    --dtype) words="float32 float16 bfloat16 float64" ;;
+    --dtype) words="slot float32 float16 bfloat16 float64" ;;
+    --convert) words="sparse complex32" ;;
     --checksum) words="sha1" ;;
     --exporter) words="export onnx torchscript" ;;
     --strategy) words="always failing local" ;;

@@ -207,6 +207,14 @@ _TEXTS = ("prefix",)
 """Options whose empty value is a text, and not the absence of one."""
 
 
+_FLAGS = {
+    ("dtype", "slot"): "cast",
+    ("convert", "sparse"): "densify",
+    ("convert", "complex32"): "widen_complex32",
+}
+"""Values of the commands' options that are keywords in Python."""
+
+
 def spelled(option: str, value: str, reader: str | None) -> str:
     """An option of the library as Python's functions take it.
 
@@ -219,6 +227,8 @@ def spelled(option: str, value: str, reader: str | None) -> str:
         For example "mapping=oe.Mapping(ignore='^ema')".
     """
     name = option.replace("-", "_")
+    if (option, value) in _FLAGS:
+        name, value = _FLAGS[option, value], ""
     return placed(name, f"{name}={value!r}" if value or name in _TEXTS else f"{name}=True", reader)
 
 

@@ -76,7 +76,7 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   refusal.add_remedy({"rename", "s/RE/REPL/", "to bring the names together"});
   refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
   if (equal_names_once_cast(task)) {
-    refusal.add_remedy({"cast", "", "to convert the floats to the types of the graph"});
+    refusal.add_remedy({"dtype", "slot", "to convert the floats to the types of the graph"});
   } else {
     add_cause(task, refusal);
   }

@@ -26,9 +26,11 @@ constexpr std::array kDedupNames = {"storage"sv, "content"sv, "off"sv};
 constexpr std::array kDedups = {Dedup::kStorage, Dedup::kContent, Dedup::kOff};
 constexpr std::array kUnmatchedNames = {"strict"sv, "skip"sv, "keep"sv};
 constexpr std::array kUnmatched = {Unmatched::kStrict, Unmatched::kSkip, Unmatched::kKeep};
-constexpr std::array kDtypeNames = {"float32"sv, "float16"sv, "bfloat16"sv, "float64"sv};
-constexpr std::array<std::optional<DType>, 4> kDtypes = {DType::kFloat32, DType::kFloat16,
-                                                         DType::kBFloat16, DType::kFloat64};
+constexpr std::array kDtypeNames = {"slot"sv, "float32"sv, "float16"sv, "bfloat16"sv, "float64"sv};
+constexpr std::array<std::optional<DType>, 5> kDtypes = {
+    std::nullopt, DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64};
+constexpr std::array kConvertNames = {"sparse"sv, "complex32"sv};
+constexpr std::array kConverted = {&OpenOptions::densify, &OpenOptions::widen_complex32};
 constexpr std::array kChecksumNames = {"sha1"sv};
 constexpr std::array kChecksums = {Checksum::kSha1};
 constexpr std::array kOrderNames = {"name"sv, "size"sv};
@@ -87,6 +89,18 @@ Status take_map(CommandOptions& options, const std::string& text) {
   return {};
 }
 
+// The type of its slot for each tensor ("slot"), or one for all.
+Status take_dtype(CommandOptions& options, const std::string& text) {
+  options.save.mapping.casts = text == "slot" ? Casts::kAllow : options.save.mapping.casts;
+  return choose(text, kDtypeNames, kDtypes, options.save.plan.dtype);
+}
+
+Status take_convert(CommandOptions& options, const std::string& text) {
+  bool OpenOptions::*converted = nullptr;
+  Status status = choose(text, kConvertNames, kConverted, converted);
+  return status ? set(options.save.open.*converted, true) : status;
+}
+
 using K = OptionKind;
 using G = OptionGroup;
 using O = CommandOptions;
@@ -136,11 +150,13 @@ constexpr OptionRow kRows[] = {
      [](O& o, Text text) {
        return set_to(o.save.open.max_expand, number_in(text, 1, kMaxExpand));
      }},
-    {"densify", "", K::kFlag, G::kInput, kReading, true,
-     "make sparse tensors dense, with their zeros written out",
+    {"convert", "WHAT", K::kNames, G::kInput, kReading, false,
+     "tensors that ONNX lacks: sparse: to dense ones, with their zeros;\n"
+     "complex32: to complex64 (repeatable, or separated by a comma)",
+     [](O& o, Text text) { return take_convert(o, text); }, kConvertNames},
+    {"densify", "", K::kFlag, G::kInput, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.open.densify, true); }},
-    {"widen-complex32", "", K::kFlag, G::kInput, kReading, true,
-     "make complex32 tensors, which ONNX lacks, complex64",
+    {"widen-complex32", "", K::kFlag, G::kInput, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.open.widen_complex32, true); }},
     {"module", "NAME", K::kText, G::kInput, kCutExternal, false,
      "take the nodes that the exporter made for this module\n"
@@ -187,9 +203,13 @@ constexpr OptionRow kRows[] = {
     {"ignore", "RE", K::kTexts, G::kMapping, kMatching, true,
      "keys that contain a match are not weights (RE2; repeatable)",
      [](O& o, Text text) { return append(o.save.mapping.ignore, text); }},
-    {"cast", "", K::kFlag, G::kMapping, kMatching, true,
-     "convert a key of another float type to the type of its slot",
+    {"cast", "", K::kFlag, G::kMapping, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.mapping.casts, Casts::kAllow); }},
+    {"dtype", "slot", K::kText, G::kMapping, kVerifyExternal, false,
+     "convert a key of another float type to the type of its slot",
+     [](O& o, Text text) {
+       return text == "slot" ? take_dtype(o, text) : not_one_of(text, kDtypeNames.data(), 1);
+     }},
     {"learn-map", "OLD", K::kPaths, G::kMapping, kSaveExternal, false,
      "the checkpoint that GRAPH was exported from: data that the graph holds\n"
      "is paired with it by its bytes, transposed or not (repeatable)",
@@ -240,10 +260,10 @@ constexpr OptionRow kRows[] = {
      "without CHECKPOINT: tensors in attributes of nodes get the layout, too",
      [](O& o, Text) { return set(o.save.plan.given, GivenTensors::kMoveAndAttributes); }},
     {"dtype", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
-     "convert all floats to float32, float16, bfloat16 or float64; refused\n"
-     "if the graph states another type",
-     [](O& o, Text text) { return choose(text, kDtypeNames, kDtypes, o.save.plan.dtype); },
-     kDtypeNames},
+     "convert floats: slot: a key of another float type to the type of its\n"
+     "slot; float32, float16, bfloat16, float64: all, unless the graph states\n"
+     "another type",
+     [](O& o, Text text) { return take_dtype(o, text); }, kDtypeNames},
     {"test-data", "FILE", K::kPaths, G::kOutput, kSaveExternal, true,
      "inputs recorded with torch.save: (args, kwargs), a dict, or a list\n"
      "of these; written as test_data_set_N/input_K.pb (repeatable)",

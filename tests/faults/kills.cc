@@ -63,7 +63,7 @@ std::vector<std::string> words_of(const Settings& settings, const Scene& scene,
     words.insert(words.end(), {"--max-shard-size", "320000"});
   }
   if (form.input == Input::kCast) {
-    words.emplace_back("--cast");
+    words.insert(words.end(), {"--dtype", "slot"});
   }
   if (form.input == Input::kRecorded) {
     words.insert(words.end(), {"--test-data", scene.recording()});

@@ -128,7 +128,7 @@ class Campaign:
             Job("twenty times as many", [*save, *of["more"], *over, "--layout", "single"], old, is_long=True),
             Job("a file each", [*save, *of["few"], *over, "--threads", "1", "--no-fsync"], old),
             Job("compressed, shards, converted",
-                [*save, *of["packed"], *over, *shards, "--cast", "--threads", "4"], old),
+                [*save, *of["packed"], *over, *shards, "--dtype", "slot", "--threads", "4"], old),
             Job("large tensors, inline", [*save, *of["large"], *over, "--layout", "inline", "--threads", "2"], old),
             Job("large tensors, SHA-1, past the cache",
                 [*save, *of["large"], *over, "--checksum", "sha1", "--direct", "--threads", "4"], old),

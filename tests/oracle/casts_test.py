@@ -16,6 +16,7 @@ import support
 import zoo
 from save_cases import SaveTest
 
+CAST = ("--dtype", "slot")
 TYPES = {
     "float64": TensorProto.DOUBLE,
     "float32": TensorProto.FLOAT,
@@ -75,15 +76,15 @@ class CastsTest(SaveTest):
         output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
         graph = helper.make_model(helper.make_graph([node], "main", inputs, [output]))
         folder, graph_path, checkpoint = self.write("values", graph, state)
-        self.refuse("values, not asked for", graph, checkpoint, ["--cast"])
-        process = self.tools.save(graph_path, checkpoint, "-o", folder / "out", "--cast")
+        self.refuse("values, not asked for", graph, checkpoint, ["--dtype slot"])
+        process = self.tools.save(graph_path, checkpoint, "-o", folder / "out", "--dtype", "slot")
         if not self.report.check(process.returncode == 0, "values: are converted", support.last_line(process)):
             return
         entries = support.external_entries(folder / "out" / "model.onnx")
         for name, expected in wanted.items():
             found = (folder / "out" / entries[name]["location"]).read_bytes()
             self.report.check(same_values(found, expected), f"{name}: is what torch makes of it")
-        for options in ((), ("--cast",)):
+        for options in ((), ("--dtype", "slot")):
             verified = self.tools.verify(folder / "out" / "model.onnx", "--against", checkpoint, *options)
             self.report.check(
                 verified.returncode == 0, f"values: verified {options}", support.last_line(verified)
@@ -108,8 +109,8 @@ class CastsTest(SaveTest):
                 warnings.simplefilter("ignore")
                 outputs = zoo.run_module(module, self.small.inputs)
             case = zoo.Case(label, module, self.small.inputs, outputs)
-            self.refuse(f"{label}, not asked for", self.graph, state, ["--cast"])
-            self.accept(label, self.graph, state, case, "--cast", "--layout", "single", against=("--cast",))
+            self.refuse(f"{label}, not asked for", self.graph, state, ["--dtype slot"])
+            self.accept(label, self.graph, state, case, *CAST, "--layout", "single", against=CAST)
             self.refuse(
                 f"{label}, asked for in float16", self.graph, state, ["the graph states FLOAT"], "--dtype", "float16"
             )

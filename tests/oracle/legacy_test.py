@@ -96,7 +96,7 @@ class LegacyTest(ReaderTest):
             self.report.check(found == listed, f"values: pickle, protocol {protocol}", str(found)[:300])
 
     def list_values(self, path: Path):
-        process = self.tools.inspect(path, "--sha256", "--densify", cwd=self.empty, limit_bytes=self.limit)
+        process = self.tools.inspect(path, "--sha256", "--convert", "sparse", cwd=self.empty, limit_bytes=self.limit)
         document = support.parse_json(process.stdout)
         if document is None:
             return process.stderr

@@ -17,6 +17,7 @@ import support
 import zoo
 from save_cases import SaveTest
 
+CAST = ("--dtype", "slot")
 LAYOUTS = ("per-tensor", "single", "shards", "inline")
 
 
@@ -75,7 +76,7 @@ class TransposedTest(SaveTest):
         """Also that the manifest alone tells verify-external what to compare with."""
         saved = self.accept(
             label, self.model, state, self.case, "--map", self.map, *options, truth=truth or self.truth(),
-            against=("--map", self.map, *(o for o in options if o == "--cast")),
+            against=("--map", self.map, *(o for o in options if o in CAST)),
         )
         if not saved:
             return None
@@ -111,7 +112,7 @@ class TransposedTest(SaveTest):
             module.load_state_dict({key: value.float() for key, value in state.items()})
             outputs = zoo.run_module(module, self.case.inputs)
             case, self.case = self.case, zoo.Case(label, module, self.case.inputs, outputs)
-            self.accept_mapped(label, state, "--cast", "--layout", "single")
+            self.accept_mapped(label, state, *CAST, "--layout", "single")
             self.case = case
 
     def test_link(self) -> None:

@@ -19,6 +19,7 @@ import support
 
 warnings.filterwarnings("ignore", message="Sparse CSR")
 
+SPARSE = ("--convert", "sparse")
 INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
 
 
@@ -161,7 +162,7 @@ class ValuesTest:
         }
         expected = {name: of_tensor(value.to_dense()) for name, value in state.items()}
         path = self.save("sparse", {**state, "plain": dense})
-        self.expect("sparse", path, {**expected, "plain": of_tensor(dense)}, "--densify")
+        self.expect("sparse", path, {**expected, "plain": of_tensor(dense)}, *SPARSE)
         for name in ("coo", "csr"):
             self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "make it dense")
 
@@ -231,7 +232,7 @@ class ValuesTest:
         path = self.folder / "complex32.pt"
         modern_pt.write_archive(str(path), state, storages)
         expected = {"w": of_tensor(wide), "part": of_tensor(wide.as_strided((7, 2), (2, 3), 5))}
-        self.expect("complex32", path, expected, "--widen-complex32")
+        self.expect("complex32", path, expected, "--convert", "complex32")
         self.expect_refused("complex32", path, "w", "complex32", "complex64")
 
     def test_sparse_of_newer_torch(self) -> None:
@@ -269,7 +270,7 @@ class ValuesTest:
                     bsr[batch, 3 * row : 3 * row + 3, 2 * column : 2 * column + 2] = blocks[batch, at]
         expected = {"coo": of_tensor(coo), "csr": of_tensor(csr), "bsr": of_tensor(bsr)}
         expected.update({name: of_tensor(dense) for name in ("csc", "bsc", "blocks")})
-        self.expect("sparse/newer", path, expected, "--densify")
+        self.expect("sparse/newer", path, expected, *SPARSE)
         for name in ("csc", "bsr", "bsc"):
             self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "make it dense")
 
@@ -308,18 +309,18 @@ class ValuesTest:
         target = self.folder / "out"
         command = (self.folder / "graph.onnx", checkpoint, "-o", target)
         refused = self.tools.save(*command)
-        self.report.check("--densify" in refused.stderr, "save: names the option", refused.stderr)
-        saved = self.tools.save(*command, "--densify")
+        self.report.check("--convert sparse" in refused.stderr, "save: names the option", refused.stderr)
+        saved = self.tools.save(*command, *SPARSE)
         self.report.check(saved.returncode == 0, "save: densifies", support.last_line(saved))
         wrong = support.wrong_initializers(target / "model.onnx", {"w": dense})
         self.report.check(not wrong, "save: the dense values", str(wrong))
-        verified = self.tools.verify(target / "model.onnx", "--against", checkpoint, "--densify")
+        verified = self.tools.verify(target / "model.onnx", "--against", checkpoint, *SPARSE)
         self.report.check(verified.returncode == 0, "save: is verified", verified.stdout[:300])
         data = bytearray(checkpoint.read_bytes())
         columns = support.tensor_bytes(dense.to_sparse_csr().col_indices())
         data[data.index(columns)] ^= 1
         checkpoint.write_bytes(bytes(data))
-        damaged = self.tools.save(*command, "--densify", "--overwrite")
+        damaged = self.tools.save(*command, *SPARSE, "--overwrite")
         self.report.check(damaged.returncode == 1, "save: a damaged index is noticed", damaged.stdout[:200])
 
     def run(self) -> int:

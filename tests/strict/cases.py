@@ -114,7 +114,7 @@ class Tool:
 
     def _confirm(self, case: Case, text: str) -> bool:
         """Adds an option that the message asks for and that is true."""
-        true_answers = [("--cast", None), ("--inputs", ",".join(case.study.inputs))]
+        true_answers = [("--dtype", "slot"), ("--inputs", ",".join(case.study.inputs))]
         # A single number is a constant without being asked for, unless the keys are those of a part.
         numbers = case.study.numbers if case.damage == "a bare submodule" else []
         if case.study.constants + numbers and "--keep" in self._known:

@@ -1,5 +1,5 @@
 // Matchers for Result and Status: EXPECT_THAT(result, IsOk()), FailsWith(code, substring). The
-// substring may be one of the ways out, too: "--densify", "--key a".
+// substring may be one of the ways out, too: "--convert sparse", "--key a".
 #pragma once
 
 #include <gmock/gmock.h>

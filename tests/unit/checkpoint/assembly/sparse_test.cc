@@ -42,7 +42,7 @@ SparseTest csr() {
 TEST(Sparse, IsRefusedByNameWithTheOption) {
   EXPECT_THAT(open_sparse(coo(), {}), FailsWith(ErrorCode::kUnsupported,
                                                 "sparse tensor (COO); make it dense, or save "
-                                                "tensor.to_dense(); --densify"));
+                                                "tensor.to_dense(); --convert sparse"));
   EXPECT_THAT(open_sparse(csr(), {}), FailsWith(ErrorCode::kUnsupported, "(CSR)"));
 }
 

@@ -46,7 +46,7 @@ TEST(TorchZip, ReadsEveryStoredTypeByItsOwnName) {
     const auto checkpoint =
         open_bytes(torch_zip({{.name = "w", .dtype = dtype, .shape = {2}, .bytes = bytes}}));
     if (dtype == DType::kComplex32) {
-      EXPECT_THAT(checkpoint, FailsWith(ErrorCode::kUnsupported, "--widen-complex32"));
+      EXPECT_THAT(checkpoint, FailsWith(ErrorCode::kUnsupported, "--convert complex32"));
       continue;
     }
     ASSERT_THAT(checkpoint, IsOk());
